@@ -1,0 +1,77 @@
+# Needs Python 3.11 or later; everything else is set up by the targets themselves.
+SHELL := /bin/sh
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+  if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$p; break; fi; done)
+SETUP := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py setup
+RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint format types unit test-long bench serve lock wheel clean
+
+help: ## Show what can be made
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Make .venv from requirements.lock; find or install Java
+	@$(SETUP) --java
+
+demo: ## Delete rows from a two-million-row table, on Spark and through the service
+	@$(SETUP) --java
+	@$(RUN) python dev/demo.py
+
+test: ## Everything a change must pass (about 10 minutes)
+	@$(SETUP) --java --jars
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+	@$(RUN) mypy
+	@$(RUN) pytest --ignore tests/interop -m "not long" -n 2 --dist loadfile
+	@$(RUN) pytest tests/interop -m "not long"
+
+check: ## Lint, types and unit tests, within a minute
+	@$(SETUP)
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+	@$(RUN) mypy
+	@$(RUN) pytest tests/unit -m "not long" -n 2 -q
+
+lint: ## Lint and check the format
+	@$(SETUP)
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+
+format: ## Put the code into the one format
+	@$(SETUP)
+	@$(RUN) ruff check --fix .
+	@$(RUN) ruff format .
+
+types: ## Check the types
+	@$(SETUP)
+	@$(RUN) mypy
+
+unit: ## The pure tests
+	@$(SETUP)
+	@$(RUN) pytest tests/unit -m "not long" -n 2 -q
+
+test-long: ## The tests that take their time
+	@$(SETUP) --java --jars
+	@$(RUN) pytest -m long
+
+bench: ## Measure against delta-spark and write docs/benchmarks.md (about 30 minutes)
+	@$(SETUP) --java --jars
+	@$(RUN) python -m benchmarks
+
+serve: ## Serve the tables under ./data on port 8710
+	@$(SETUP)
+	@mkdir -p data
+	@$(RUN) delvec serve --roots ./data
+
+lock: ## Resolve pyproject.toml again into requirements.lock
+	@$(RUN) pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
+	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --upgrade \
+	  --extra service --extra spark --extra postgres --extra dev --output-file requirements.lock pyproject.toml
+
+wheel: ## Build the wheel into dist/
+	@$(SETUP)
+	@$(RUN) python -m build --wheel --outdir dist
+
+clean: ## Remove what the targets made, but for .venv
+	rm -rf dist .build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,122 @@
+"""The systems that are compared: one class each, the same four jobs."""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import delvec
+
+
+def read_all(frame: Any) -> None:
+    """Read every column of a Spark DataFrame, and bring one number back."""
+    frame.selectExpr("bit_xor(xxhash64(*)) as hash").collect()
+
+
+class Contender(Protocol):
+    """A system that deletes from and scans a Delta table."""
+
+    name: str
+    template: str
+    on_spark: bool
+
+    def touch(self, table: Path) -> None:
+        """Look at the table once, so that opening it is not part of the measured job."""
+        ...
+
+    def delete(self, table: Path, predicate: str) -> None:
+        """Delete the matching rows."""
+        ...
+
+    def scan(self, table: Path) -> None:
+        """Read every column of every live row and throw them away."""
+        ...
+
+    def count(self, table: Path) -> int:
+        """Return the number of live rows."""
+        ...
+
+
+class DelvecOnSpark:
+    """Delvec, its service embedded, PySpark as the engine."""
+
+    name, template, on_spark = "Delvec on Spark", "dv", True
+
+    def __init__(self, lake: delvec.Connection, spark: Any) -> None:
+        self.lake, self.spark = lake, spark
+
+    def _table(self, table: Path) -> delvec.DeltaTable:
+        return self.lake.table(str(table), engine=self.spark)
+
+    def touch(self, table: Path) -> None:
+        self._table(table).version()
+
+    def delete(self, table: Path, predicate: str) -> None:
+        self._table(table).delete(predicate)
+
+    def scan(self, table: Path) -> None:
+        read_all(self._table(table).to_df())
+
+    def count(self, table: Path) -> int:
+        return int(self._table(table).to_df().count())
+
+
+class DelvecOnDuckDB(DelvecOnSpark):
+    """Delvec, its service embedded, DuckDB as the engine."""
+
+    name, template, on_spark = "Delvec on DuckDB", "dv", False
+
+    def _table(self, table: Path) -> delvec.DeltaTable:
+        return self.lake.table(str(table), engine="duckdb")
+
+    def scan(self, table: Path) -> None:
+        for _ in self._table(table).to_batches():
+            pass
+
+    def count(self, table: Path) -> int:
+        return int(self._table(table).to_arrow(columns=["id"]).num_rows)
+
+
+class DeltaSpark:
+    """delta-spark, with or without deletion vectors as the template says."""
+
+    on_spark = True
+
+    def __init__(self, spark: Any, *, deletion_vectors: bool) -> None:
+        self.spark = spark
+        self.template = "dv" if deletion_vectors else "plain"
+        self.name = f"delta-spark {'with' if deletion_vectors else 'without'} DVs"
+
+    def touch(self, table: Path) -> None:
+        self.spark.read.format("delta").load(str(table)).limit(1).collect()
+
+    def delete(self, table: Path, predicate: str) -> None:
+        self.spark.sql(f"DELETE FROM delta.`{table}` WHERE {predicate}").collect()
+
+    def scan(self, table: Path) -> None:
+        read_all(self.spark.read.format("delta").load(str(table)))
+
+    def count(self, table: Path) -> int:
+        return int(self.spark.read.format("delta").load(str(table)).selectExpr("sum(1) as n").first().n)
+
+
+def spark_session(jars: Path, scratch: Path, cores: int) -> Any:
+    """Return a session with delta-spark on it, tuned for a machine of ``cores`` cores."""
+    from pyspark.sql import SparkSession
+
+    wanted = ("delta-spark", "delta-storage", "delta-kernel", "unitycatalog", "jts-core")
+    found = [str(jar) for jar in sorted(jars.glob("*.jar")) if jar.name.startswith(wanted)]
+    session = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .appName("delvec benchmarks")
+        .config("spark.jars", ",".join(found))
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config("spark.databricks.delta.snapshotPartitions", str(cores))
+        .config("spark.sql.shuffle.partitions", str(cores))
+        .config("spark.driver.memory", "6g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session

@@ -1,0 +1,73 @@
+"""docs/benchmarks.md: every figure beside its peer, with the machine stated."""
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.deletes import REWRITES
+from benchmarks.measure import Figure
+
+__all__ = ["load", "markdown", "save"]
+
+PEER = "delta-spark with DVs"
+
+
+def _machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    java = subprocess.run(["java", "-version"], check=False, capture_output=True, text=True).stderr.split(
+        "\n"
+    )[0]
+    return (
+        f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}, local disk; "
+        f"Python {platform.python_version()}, PySpark {version('pyspark')}, delta-spark 4.4.0, "
+        f"DuckDB {version('duckdb')}, deltalake {version('deltalake')}; {java}"
+    )
+
+
+def _size(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
+
+
+def save(path: Path, figures: Sequence[Figure]) -> None:
+    """Keep figures, so that a part can be measured again without the rest."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
+
+
+def load(path: Path) -> list[Figure]:
+    """Return the figures that were kept."""
+    return [Figure(**entry) for entry in json.loads(path.read_text())] if path.exists() else []
+
+
+def markdown(figures: Sequence[Figure], *, rows: int, warm: int, runs: int) -> str:
+    """Return the page."""
+    peers = {figure.job: figure.median for figure in figures if figure.contender == PEER}
+    lines = [
+        "# Benchmarks",
+        "",
+        f"Machine: {_machine()}.",
+        "",
+        (
+            f"The table is people10m-like: {rows:,} rows in one file, 8 columns. All contenders ran in one process and "
+            f"one Spark session, in turn. Each job had {warm} untimed runs first (a fifth of that where delta-spark "
+            f"rewrites files, a third for scans), then {runs} measured ones ({REWRITES} of rewriting) on fresh copies; the median is given, then the fastest and "
+            "the slowest run. `x` is how many times faster than delta-spark with DVs. delta-spark ran with "
+            "`snapshotPartitions` and shuffle partitions at the number of cores. `make bench` writes this page."
+        ),
+        "",
+        "| job | contender | seconds | runs | x | bytes written |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for figure in figures:
+        peer = peers.get(figure.job)
+        ratio = f"{peer / figure.median:.2f}" if peer else ""
+        lines.append(
+            f"| {figure.job} | {figure.contender} | {figure.median:.2f} | {figure.spread} | {ratio} "
+            f"| {_size(figure.bytes)} |"
+        )
+    return "\n".join(lines) + "\n"

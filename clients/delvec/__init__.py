@@ -1,0 +1,166 @@
+"""Delvec: change rows of Delta Lake tables with deletion vectors.
+
+::
+
+    with delvec.connect() as lake:
+        people = lake.table("/data/people")
+        people.delete("age < 18")
+
+All but the errors is imported when it is first used: Spark's executors import parts of this package in every
+Python worker, and need neither HTTP nor SQL parsing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from delvec.protocol.errors import (
+    AppendOnlyTable,
+    AtomicCreateUnsupported,
+    BadRequest,
+    CommitOutcomeUnknown,
+    ConcurrentAppend,
+    ConcurrentDeleteDelete,
+    ConcurrentDeleteRead,
+    ConcurrentModification,
+    ConcurrentTransaction,
+    ConcurrentWrite,
+    CorruptDeletionVector,
+    CorruptLog,
+    CorruptTable,
+    DeletionVectorCardinalityMismatch,
+    DeletionVectorChecksumMismatch,
+    DeletionVectorNotFound,
+    DeletionVectorSizeMismatch,
+    DeletionVectorTruncated,
+    DelvecError,
+    EngineUnavailable,
+    InternalError,
+    InvalidCommit,
+    InvalidLocation,
+    InvalidPredicate,
+    InvalidSchema,
+    LocationNotAllowed,
+    MetadataChanged,
+    MissingDataFile,
+    MissingLogFile,
+    NotADeltaTable,
+    NotFound,
+    ProtocolChanged,
+    RequestTooLarge,
+    SchemaMismatch,
+    ServiceUnavailable,
+    StorageError,
+    TableAlreadyExists,
+    TableNotFound,
+    Unauthorized,
+    UnknownColumn,
+    UnsupportedReaderFeature,
+    UnsupportedTable,
+    UnsupportedWriterFeature,
+    VersionNotFound,
+)
+
+if TYPE_CHECKING:
+    from delvec.connection import Connection, connect
+    from delvec.protocol.types import (
+        ArrayType,
+        DataType,
+        DecimalType,
+        MapType,
+        PrimitiveType,
+        StructField,
+        StructType,
+    )
+    from delvec.table import DeltaTable
+    from delvec.transaction import Metrics
+
+    __version__: str
+
+__all__ = [
+    "AppendOnlyTable",
+    "ArrayType",
+    "AtomicCreateUnsupported",
+    "BadRequest",
+    "CommitOutcomeUnknown",
+    "ConcurrentAppend",
+    "ConcurrentDeleteDelete",
+    "ConcurrentDeleteRead",
+    "ConcurrentModification",
+    "ConcurrentTransaction",
+    "ConcurrentWrite",
+    "Connection",
+    "CorruptDeletionVector",
+    "CorruptLog",
+    "CorruptTable",
+    "DataType",
+    "DecimalType",
+    "DeletionVectorCardinalityMismatch",
+    "DeletionVectorChecksumMismatch",
+    "DeletionVectorNotFound",
+    "DeletionVectorSizeMismatch",
+    "DeletionVectorTruncated",
+    "DeltaTable",
+    "DelvecError",
+    "EngineUnavailable",
+    "InternalError",
+    "InvalidCommit",
+    "InvalidLocation",
+    "InvalidPredicate",
+    "InvalidSchema",
+    "LocationNotAllowed",
+    "MapType",
+    "MetadataChanged",
+    "Metrics",
+    "MissingDataFile",
+    "MissingLogFile",
+    "NotADeltaTable",
+    "NotFound",
+    "PrimitiveType",
+    "ProtocolChanged",
+    "RequestTooLarge",
+    "SchemaMismatch",
+    "ServiceUnavailable",
+    "StorageError",
+    "StructField",
+    "StructType",
+    "TableAlreadyExists",
+    "TableNotFound",
+    "Unauthorized",
+    "UnknownColumn",
+    "UnsupportedReaderFeature",
+    "UnsupportedTable",
+    "UnsupportedWriterFeature",
+    "VersionNotFound",
+    "__version__",
+    "connect",
+]
+
+_HOMES = {
+    "ArrayType": "delvec.protocol.types",
+    "Connection": "delvec.connection",
+    "DataType": "delvec.protocol.types",
+    "DecimalType": "delvec.protocol.types",
+    "DeltaTable": "delvec.table",
+    "MapType": "delvec.protocol.types",
+    "Metrics": "delvec.transaction",
+    "PrimitiveType": "delvec.protocol.types",
+    "StructField": "delvec.protocol.types",
+    "StructType": "delvec.protocol.types",
+    "connect": "delvec.connection",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("delvec")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'delvec' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,151 @@
+"""The shell command ``delvec``: every command of the client, and ``serve``.
+
+Results go to standard output: tables for people, and with ``--json`` one JSON document for programs. Errors
+are one line on standard error (with ``--json`` the error envelope) and exit code 1; a misused command line is
+exit code 2. ``DELVEC_DEBUG=1`` shows the traceback of a defect.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version as distribution_version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from delvec.cli import inspection, rows, serve, tables
+from delvec.cli.session import Session
+from delvec.protocol.errors import DelvecError, InternalError
+
+__all__ = ["app", "main"]
+
+_FLAGS = frozenset({"--json"})
+_OPTIONS = frozenset({"--url", "--token"})
+
+
+class _Group(TyperGroup):
+    """Takes the global options on either side of the command's name."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        first: list[str] = []
+        rest: list[str] = []
+        words = iter(args)
+        for word in words:
+            if word == "--":
+                rest += [word, *words]
+            elif word in _FLAGS or word.partition("=")[0] in _OPTIONS:
+                first.append(word)
+                if word in _OPTIONS:
+                    first += [value for value in [next(words, None)] if value is not None]
+            else:
+                rest.append(word)
+        return super().parse_args(ctx, first + rest)
+
+
+app = typer.Typer(
+    cls=_Group,
+    name="delvec",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="A TABLE is a name, or a location such as ./people, /data/people or s3://bucket/people. "
+    "--url, --token and --json may also follow the command.",
+)
+app.command("serve")(serve.serve)
+app.command("create")(tables.create)
+app.command("tables")(tables.tables)
+app.command("append")(rows.append)
+app.command("read")(rows.read)
+app.command("delete")(rows.delete)
+app.command("history")(inspection.history)
+app.command("detail")(inspection.detail)
+app.command("health")(inspection.health)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"delvec {distribution_version('delvec')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    url: Annotated[
+        str | None,
+        typer.Option(help="A running service; by default DELVEC_URL, else the service runs in this process."),
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option(help="The service's bearer token; by default DELVEC_TOKEN.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document, for programs; errors too.")
+    ] = False,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Delete rows of Delta Lake tables with deletion vectors."""
+    context.obj = Session(url=url, token=token, as_json=as_json)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command line and exit."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of our output left (``delvec read t | head``). Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command line; return the exit code."""
+    as_json = "--json" in arguments
+    try:
+        code = app(arguments, prog_name="delvec", standalone_mode=False)
+    except DelvecError as error:
+        return _fail(error, as_json=as_json)
+    except BrokenPipeError:
+        raise
+    except (KeyboardInterrupt, typer.Abort):
+        print("delvec: interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        # typer has its own copy of click's exceptions from some version on: told by what they can do.
+        if hasattr(error, "format_message") and hasattr(error, "show"):
+            return _misused(error, as_json=as_json)
+        if os.environ.get("DELVEC_DEBUG"):
+            raise
+        if isinstance(error, OSError):
+            return _fail(DelvecError(str(error)), as_json=as_json)
+        defect = InternalError(
+            f"{type(error).__name__}: {error}; this is a defect in Delvec, DELVEC_DEBUG=1 shows where"
+        )
+        return _fail(defect, as_json=as_json)
+    return code if isinstance(code, int) else 0
+
+
+def _fail(error: DelvecError, *, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps(error.to_wire(), default=str), file=sys.stderr)
+    else:
+        print("delvec:", " ".join(error.message.split()), file=sys.stderr)
+    return 1
+
+
+def _misused(error: Any, *, as_json: bool) -> int:
+    if as_json:
+        envelope = {"message": error.format_message(), "type": "UsageError", "code": "USAGE"}
+        print(json.dumps({"error": {**envelope, "retryable": False, "details": {}}}), file=sys.stderr)
+    else:
+        error.show()
+    return int(error.exit_code)

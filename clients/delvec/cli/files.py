@@ -1,0 +1,188 @@
+"""Files that the shell reads rows from and writes rows to."""
+
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+import typer
+
+from delvec.cli.output import plain
+from delvec.protocol.errors import SchemaMismatch
+
+__all__ = ["head", "is_number", "open_rows", "print_rows", "writer"]
+
+_ROWS_AT_ONCE = 10_000
+
+
+def open_rows(path: Path, schema: pa.Schema) -> Any:
+    """Return the rows of a file as Arrow; text formats are read as the table's types.
+
+    Raises:
+        SchemaMismatch: the file cannot be read as what its name says.
+    """
+    types = {field.name: field.type for field in schema}
+    try:
+        match path.suffix.lower():
+            case ".parquet":
+                file = pq.ParquetFile(path)
+                return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches())
+            case ".arrow" | ".feather":
+                return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+            case ".csv":
+                options = pyarrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True)
+                return pyarrow.csv.read_csv(path, convert_options=options)
+            case ".json" | ".jsonl" | ".ndjson":
+                parse = pyarrow.json.ParseOptions(explicit_schema=schema)
+                return pyarrow.json.read_json(_one_object_per_line(path), parse_options=parse)
+    except FileNotFoundError as error:
+        raise SchemaMismatch(f"there is no file {path}", file=str(path)) from error
+    except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise SchemaMismatch(
+            f"{path} cannot be read as {path.suffix[1:]}: {reason}", file=str(path)
+        ) from error
+    raise typer.BadParameter(f"{path.name} must end in .parquet, .csv, .json or .arrow")
+
+
+def _one_object_per_line(path: Path) -> Path | io.BytesIO:
+    """Return a JSON file as Arrow reads it; a file that holds one array, as ``read --out`` writes it, is unfolded."""
+    with path.open("rb") as file:
+        if not file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+            return path
+    rows = json.loads(path.read_bytes())
+    return io.BytesIO("".join(f"{json.dumps(row)}\n" for row in rows).encode())
+
+
+def writer(path: Path) -> Callable[[pa.RecordBatchReader], int]:
+    """Return what writes rows to a file, complete under its name or not at all, and returns their number.
+
+    Raises:
+        typer.BadParameter: the name does not say a format, or there is no such directory.
+    """
+    sinks: dict[str, Callable[[Path, pa.Schema], AbstractContextManager[Callable[[pa.RecordBatch], Any]]]] = {
+        ".parquet": _parquet,
+        ".csv": _csv,
+        ".arrow": _arrow,
+        ".json": _json,
+        ".jsonl": _json_lines,
+    }
+    sink = sinks.get(path.suffix.lower())
+    if sink is None:
+        raise typer.BadParameter(
+            f"--out takes a name that ends in one of {', '.join(sinks)}, not {path.name!r}"
+        )
+    if not path.absolute().parent.is_dir():
+        raise typer.BadParameter(f"--out: there is no directory {path.absolute().parent}")
+
+    def complete(rows: pa.RecordBatchReader) -> int:
+        # Beside the target, since a rename works only within a file system.
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        count = 0
+        try:
+            with sink(part, rows.schema) as write:
+                for batch in rows:
+                    write(batch)
+                    count += batch.num_rows
+            part.replace(path)
+        except pa.ArrowException as error:
+            raise SchemaMismatch(f"these columns cannot be written as {path.suffix[1:]}: {error}") from error
+        finally:
+            part.unlink(missing_ok=True)
+        return count
+
+    return complete
+
+
+def print_rows(rows: pa.RecordBatchReader) -> None:
+    """Print a JSON array of objects on standard output."""
+    with _array(sys.stdout, rows.schema) as write:
+        for batch in rows:
+            write(batch)
+
+
+def head(rows: pa.RecordBatchReader, limit: int | None) -> pa.RecordBatchReader:
+    """Return the first ``limit`` rows; the rest is not read."""
+    if limit is None:
+        return rows
+
+    def first() -> Iterator[pa.RecordBatch]:
+        left = limit
+        while left > 0 and (batch := next(iter(rows), None)) is not None:
+            yield batch.slice(0, left)
+            left -= batch.num_rows
+
+    return pa.RecordBatchReader.from_batches(rows.schema, first())
+
+
+def is_number(data_type: pa.DataType) -> bool:
+    """Whether people align such a column to the right."""
+    kinds = pa.types
+    return bool(kinds.is_integer(data_type) or kinds.is_floating(data_type) or kinds.is_decimal(data_type))
+
+
+@contextmanager
+def _parquet(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
+    with pq.ParquetWriter(path, schema) as sink:
+        yield sink.write_batch
+
+
+@contextmanager
+def _csv(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
+    with pyarrow.csv.CSVWriter(path, schema) as sink:
+        yield sink.write_batch
+
+
+@contextmanager
+def _arrow(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
+    with pa.ipc.new_file(str(path), schema) as sink:
+        yield sink.write_batch
+
+
+@contextmanager
+def _json(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
+    with path.open("w", encoding="utf-8") as sink, _array(sink, schema) as write:
+        yield write
+
+
+@contextmanager
+def _json_lines(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
+    with path.open("w", encoding="utf-8") as sink:
+        yield lambda batch: sink.writelines(f"{row}\n" for row in _encoded(batch, schema))
+
+
+@contextmanager
+def _array(sink: TextIO, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
+    # Nothing is printed before the first row is there: most failures come before it.
+    separator = "["
+
+    def write(batch: pa.RecordBatch) -> None:
+        nonlocal separator
+        for row in _encoded(batch, schema):
+            sink.write(separator + row)
+            separator = ",\n"
+
+    yield write
+    sink.write("[]\n" if separator == "[" else "]\n")
+
+
+def _encoded(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[str]:
+    # A map becomes a dictionary here; as Arrow's list of pairs it would become a list of lists.
+    maps = any(_has_map(field.type) for field in schema)
+    for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+        for row in batch.slice(start, _ROWS_AT_ONCE).to_pylist(maps_as_pydicts="strict" if maps else None):
+            yield json.dumps(plain(row), ensure_ascii=False, allow_nan=False)
+
+
+def _has_map(data_type: pa.DataType) -> bool:
+    if pa.types.is_map(data_type):
+        return True
+    return any(_has_map(data_type.field(index).type) for index in range(data_type.num_fields))

@@ -1,0 +1,100 @@
+"""Commands that look at a table without reading its rows."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from delvec.cli.output import instant, number, print_json, print_pairs, print_table
+from delvec.cli.session import Table, session
+
+__all__ = ["detail", "health", "history"]
+
+_NOTHING = (None, "", "0", 0, "[]", "{}", "null", "false")
+
+
+def history(
+    context: typer.Context,
+    table: Table,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the newest so many.")] = None,
+) -> None:
+    """List the table's commits, newest first.
+
+    [bold]delvec history people --limit 10[/bold]
+    """
+    now = session(context)
+    with now.table(table) as source:
+        entries = source.history(limit)
+    if now.as_json:
+        print_json(entries)
+        return
+    print_table(
+        ["version", "time (UTC)", "operation", "parameters", "metrics", "engine"],
+        [
+            (
+                entry["version"],
+                instant(entry["timestamp"]),
+                entry.get("operation"),
+                _pairs(_given(entry.get("operationParameters"))),
+                _pairs(_given(entry.get("operationMetrics"))),
+                entry.get("engineInfo"),
+            )
+            for entry in entries
+        ],
+        right=["version"],
+    )
+
+
+def detail(context: typer.Context, table: Table) -> None:
+    """Show what the table is: schema, properties, protocol, size.
+
+    [bold]delvec detail /data/people --json[/bold]
+    """
+    now = session(context)
+    with now.table(table) as source:
+        found = source.detail()
+    if now.as_json:
+        print_json(found)
+        return
+    for moment in ("createdAt", "lastModified"):
+        if isinstance(found.get(moment), int):
+            found[moment] = f"{instant(found[moment])} UTC"
+    print_pairs({name: _listed(value) for name, value in found.items()})
+
+
+def health(context: typer.Context, table: Table) -> None:
+    """Show how much care the table needs, and what to do.
+
+    [bold]delvec health people[/bold]
+    """
+    now = session(context)
+    with now.table(table) as source:
+        found = source.health()
+    if now.as_json:
+        print_json(found)
+        return
+    advice = found.pop("recommendations", [])
+    print_pairs({name.replace("-", " "): _counted(value) for name, value in found.items()})
+    for entry in advice:
+        print(f"{entry['action']}: {entry['reason']} {entry['expected-gain']}")
+
+
+def _given(values: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the parameters or metrics that say something."""
+    return {name: value for name, value in (values or {}).items() if value not in _NOTHING}
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in values.items()
+    )
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _pairs(value)
+    return ", ".join(map(str, value)) if isinstance(value, list) else _counted(value)
+
+
+def _counted(value: Any) -> Any:
+    return number(value) if isinstance(value, int) else value

@@ -1,0 +1,138 @@
+"""Results on standard output: JSON for programs, aligned tables for people."""
+
+import base64
+import io
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["instant", "number", "plain", "print_json", "print_pairs", "print_table", "rows_of", "say"]
+
+_PIPE_WIDTH = 10_000  # a pipe has no width; nothing is folded or cut there
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document."""
+    print(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))
+
+
+def say(message: str) -> None:
+    """Tell a person something beside the result: on standard error."""
+    print(message, file=sys.stderr)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
+    """Print rows under a header; the columns in ``right`` are aligned to the right."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(
+            _text(column), justify="right" if column in right else "left", overflow="fold", no_wrap=False
+        )
+    for row in rows:
+        table.add_row(*(_text(value) for value in row))
+    _print(table)
+
+
+def print_pairs(pairs: Mapping[str, Any]) -> None:
+    """Print names and values, one pair per line."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs.items():
+        table.add_row(_text(name), _text(value))
+    _print(table)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON can hold it.
+
+    Dates and times are ISO 8601, decimals are text so that no digit is lost, bytes are base64, and numbers
+    that JSON lacks are ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {_key(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return str(value)
+
+
+def _key(value: Any) -> str:
+    converted = plain(value)
+    return converted if isinstance(converted, str) else json.dumps(converted)
+
+
+def instant(milliseconds: int | None) -> str:
+    """Return a moment in milliseconds since the epoch as people write it, in UTC."""
+    if milliseconds is None:
+        return ""
+    moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
+    return moment.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def number(value: float | None) -> str:
+    """Return a number with thousands separated."""
+    return "" if value is None else f"{value:,}"
+
+
+def rows_of(count: int | None) -> str:
+    """Return a number of rows in words: ``1 row``, ``2,000 rows``."""
+    return "rows" if count is None else f"{count:,} row{'' if count == 1 else 's'}"
+
+
+def _print(table: Table) -> None:
+    if sys.stdout.isatty():
+        Console(highlight=False).print(table)
+        return
+    # rich fills every line with spaces; programs that compare text do without.
+    console = Console(file=io.StringIO(), highlight=False, width=_PIPE_WIDTH, color_system=None)
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
+
+
+def _text(value: Any) -> Text:
+    return Text(_printable(_cell(value)))
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return value
+        case bool():
+            return str(value).lower()
+        case int() | float() | Decimal():
+            return str(value)
+        case datetime():
+            return value.isoformat(sep=" ")
+    converted = plain(value)
+    return converted if isinstance(converted, str) else json.dumps(converted, ensure_ascii=False)
+
+
+def _printable(text: str) -> str:
+    """Return text without control characters: a table's rows must not steer the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -1,0 +1,80 @@
+"""The command that runs the service."""
+
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from delvec.cli.session import session
+from delvec.protocol.errors import BadRequest, EngineUnavailable
+
+__all__ = ["serve"]
+
+_GRACE_SECONDS = 30
+
+
+def serve(
+    context: typer.Context,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on.", show_default="DELVEC_HOST or 127.0.0.1")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port to listen on.", show_default="DELVEC_PORT or 8710"),
+    ] = None,
+    roots: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LOCATION",
+            help="Where tables may lie; repeatable, or separated by commas.",
+            show_default="DELVEC_ROOTS",
+        ),
+    ] = None,
+    database_url: Annotated[
+        str | None,
+        typer.Option(help="Where names and the ledger are kept.", show_default="DELVEC_DATABASE_URL"),
+    ] = None,
+) -> None:
+    """Run the service until it is interrupted.
+
+    [bold]delvec serve --roots /data --roots s3://bucket/lake[/bold]
+
+    [bold]DELVEC_TOKEN=... delvec serve --host 0.0.0.0 --roots /data[/bold]
+
+    Every other setting is an environment variable that starts with DELVEC_. Without a token the service
+    listens on this machine only.
+    """
+    try:
+        import uvicorn
+
+        from delvec_service import logs
+        from delvec_service.app import create_app
+        from delvec_service.config import Settings, check_servable
+    except ModuleNotFoundError as error:
+        raise EngineUnavailable(f"the service needs {error.name}: pip install 'delvec[service]'") from error
+    given: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "roots": tuple(part.strip() for root in roots or () for part in root.split(",") if part.strip()),
+        "database_url": database_url,
+        "token": session(context).token,
+    }
+    try:
+        settings = Settings(**{name: value for name, value in given.items() if value not in (None, ())})
+        check_servable(settings)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = "_".join(str(part) for part in first["loc"][:1])
+        raise typer.BadParameter(f"DELVEC_{field.upper()}: {first['msg']}") from error
+    except BadRequest as error:
+        raise typer.BadParameter(error.message) from error
+    logs.configure(settings.log_level)
+    uvicorn.run(
+        create_app(settings),
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        log_level=settings.log_level,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )

@@ -1,0 +1,50 @@
+"""What the global options say, and the arguments that commands share."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+import typer
+
+import delvec
+from delvec.connection import Connection
+from delvec.table import DeltaTable
+
+__all__ = ["Session", "Table", "session"]
+
+Table: TypeAlias = Annotated[
+    str, typer.Argument(metavar="TABLE", help="A name, or a location (./people, /data/people, s3://...).")
+]
+
+
+@dataclass(frozen=True)
+class Session:
+    """One run of the command.
+
+    Attributes:
+        url: the service, or None for ``DELVEC_URL`` or one in this process.
+        token: the bearer token, or None for ``DELVEC_TOKEN``.
+        as_json: whether a program reads the output.
+    """
+
+    url: str | None
+    token: str | None
+    as_json: bool
+
+    def connect(self) -> Connection:
+        """Connect as the options say."""
+        return delvec.connect(self.url, token=self.token)
+
+    @contextmanager
+    def table(self, name_or_location: str) -> Iterator[DeltaTable]:
+        """Open a table for one command."""
+        with self.connect() as lake:
+            yield lake.table(name_or_location)
+
+
+def session(context: typer.Context) -> Session:
+    """Return the session of a command."""
+    found = context.obj
+    assert isinstance(found, Session)  # noqa: S101 - the callback has set it
+    return found

@@ -1,0 +1,250 @@
+"""Where a session starts: ``connect()`` and the tables that a service knows."""
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from delvec._embedded import embedded_service
+from delvec._transport import ServiceClient, answer, request, table_path
+from delvec.ddl import parse_ddl
+from delvec.engines.engine import Engine
+from delvec.protocol import locations
+from delvec.protocol.errors import BadRequest, EngineUnavailable, TableNotFound
+from delvec.protocol.types import StructType, schema_from
+from delvec.protocol.wire import TableRequest, TableResource, TablesResponse
+from delvec.table import DeltaTable
+
+__all__ = ["Connection", "connect"]
+
+_EMBEDDED_URL = "http://embedded"
+_REMOTE_TIMEOUT_SECONDS = 300.0
+
+
+def connect(
+    url: str | None = None,
+    *,
+    token: str | None = None,
+    database_url: str | None = None,
+    timeout: float | None = None,
+) -> "Connection":
+    """Connect to a service, or run one in this process.
+
+    Args:
+        url: a running service, ``http://host:8710``; by default ``DELVEC_URL``, and without that the service
+            runs in this process until the connection is closed.
+        token: the service's bearer token; by default ``DELVEC_TOKEN``.
+        database_url: where a service in this process keeps its records, as an SQLAlchemy URL; by default an
+            SQLite file under ``$XDG_STATE_HOME/delvec`` or ``~/.local/state/delvec``.
+        timeout: seconds to wait for a remote service to answer; 300 by default.
+
+    Raises:
+        EngineUnavailable: there is no URL and the service is not installed.
+        BadRequest: the arguments contradict each other, or the URL is not one.
+    """
+    url = url or (None if database_url else os.environ.get("DELVEC_URL")) or None
+    if url is None:
+        if token:
+            raise BadRequest("a token is for a service that runs elsewhere: give its url too")
+        transport = embedded_service(database_url)
+        return Connection(ServiceClient(_EMBEDDED_URL, timeout=None, transport=transport))
+    if database_url:
+        raise BadRequest("database_url is for a service in this process: leave out url")
+    token = token or os.environ.get("DELVEC_TOKEN")
+    return Connection(ServiceClient(url, token=token, timeout=timeout or _REMOTE_TIMEOUT_SECONDS))
+
+
+class Connection:
+    r"""The tables of one service. A context manager; may be shared between threads, not between processes.
+
+    A table is called by its name or by its location. Text that contains ``/``, ``\\`` or ``://``, or starts
+    with a dot, is a location, as is a :class:`pathlib.Path`; a relative path starts from the working directory.
+    """
+
+    def __init__(self, service: ServiceClient) -> None:
+        self._service = service
+        self._lock = threading.Lock()
+        self._duckdb: Engine | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Connection({self.url!r})" if self.url else "Connection()"
+
+    @property
+    def url(self) -> str | None:
+        """The service's URL; None for a service in this process."""
+        return None if self._service.base_url == _EMBEDDED_URL else self._service.base_url
+
+    def close(self) -> None:
+        """Close the connection; a service in this process ends. Closing twice is fine."""
+        self._service.close()
+        with self._lock:
+            close = getattr(self._duckdb, "close", None)
+        if close is not None:
+            close()
+
+    def create_table(
+        self,
+        name_or_location: str | os.PathLike[str],
+        schema: StructType | pa.Schema | Mapping[str, Any] | str | Any,
+        partition_by: Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        description: str | None = None,
+        engine: Any = None,
+        *,
+        name: str | None = None,
+    ) -> DeltaTable:
+        """Create an empty Delta table, with deletion vectors unless ``properties`` say otherwise.
+
+        Args:
+            name_or_location: where the table goes; a bare name lets the service choose the place.
+            schema: an Arrow, Spark or Delta schema, Delta's schema JSON, or text such as ``id long, name string``.
+            partition_by: columns, in order.
+            properties: table properties, ``delta.*`` among them.
+            description: free text.
+            engine: as for :meth:`table`.
+            name: what to call the table, where a location is given; its last part by default.
+
+        Raises:
+            TableAlreadyExists: something is there, or has the name.
+            InvalidSchema: the schema has no equivalent in Delta.
+            LocationNotAllowed: the service does not work there.
+        """
+        chosen = self._engine(engine)
+        if isinstance(partition_by, str):
+            partition_by = [partition_by]
+        location = _location(name_or_location)
+        body = request(
+            TableRequest,
+            location=location,
+            name=name if location else os.fspath(name_or_location),
+            table_schema=_schema(schema).to_json(),
+            partition_columns=list(partition_by or ()),
+            properties={key: _property(value) for key, value in (properties or {}).items()},
+            description=description,
+        )
+        resource = answer(TableResource, self._service.post("/v1/tables", body))
+        return DeltaTable(self._service, resource, chosen)
+
+    def table(self, name_or_location: str | os.PathLike[str], engine: Any = None) -> DeltaTable:
+        """Return an existing table. The table at a location is made known to the service where it is not yet.
+
+        Args:
+            name_or_location: which table.
+            engine: ``"duckdb"``, which is the default; a SparkSession, classic or Connect; or an Engine.
+
+        Raises:
+            TableNotFound: the service knows no table of that name.
+            NotADeltaTable: there is no Delta table at that location.
+            EngineUnavailable: the engine is not installed, or not known.
+        """
+        chosen = self._engine(engine)
+        location = _location(name_or_location)
+        if location is None:
+            path = table_path(os.fspath(name_or_location))
+            return DeltaTable(self._service, answer(TableResource, self._service.get(path)), chosen)
+        resource = self._resolve(location)
+        if resource is None:
+            body = request(TableRequest, location=location)
+            resource = answer(TableResource, self._service.post("/v1/tables", body, repeatable=True))
+        return DeltaTable(self._service, resource, chosen)
+
+    def tables(self) -> list[TableResource]:
+        """Return every table that the service knows."""
+        found: list[TableResource] = []
+        token: str | None = None
+        while True:
+            page = answer(TablesResponse, self._service.get("/v1/tables", {"page-token": token}))
+            found.extend(page.tables)
+            token = page.next_page_token
+            if not token:
+                return found
+
+    def drop_table(self, name_or_location: str | os.PathLike[str]) -> None:
+        """Make the service forget a table. Its files stay where they are.
+
+        Raises:
+            TableNotFound: the service does not know it.
+        """
+        location = _location(name_or_location)
+        table = os.fspath(name_or_location)
+        if location is not None:
+            resource = self._resolve(location)
+            if resource is None:
+                raise TableNotFound(f"no table is registered at '{location}'", location=location)
+            table = resource.id
+        self._service.delete(table_path(table))
+
+    def _resolve(self, location: str) -> TableResource | None:
+        found = answer(TablesResponse, self._service.get("/v1/tables", {"location": location})).tables
+        return found[0] if found else None
+
+    def _engine(self, engine: Any) -> Engine:
+        if engine is None or engine == "duckdb":
+            with self._lock:
+                self._duckdb = self._duckdb or _duckdb_engine()
+            return self._duckdb
+        # A SparkSession, classic or Connect, is told by what it can do: importing PySpark to ask is slow.
+        if hasattr(engine, "sql") and hasattr(engine, "createDataFrame"):
+            return _spark_engine(engine)
+        if isinstance(engine, Engine):
+            return engine
+        hint = "; pass the SparkSession itself" if str(engine).lower() in ("spark", "pyspark") else ""
+        raise EngineUnavailable(
+            f"engine must be 'duckdb', a SparkSession or an Engine, not {engine!r}{hint}", engine=repr(engine)
+        )
+
+
+def _duckdb_engine() -> Engine:
+    try:
+        from delvec.engines.duckdb import DuckDBEngine
+    except ModuleNotFoundError as error:
+        raise EngineUnavailable(
+            f"the engine DuckDB needs {error.name}: pip install 'delvec[local]', or pass engine=spark"
+        ) from error
+    engine: Engine = DuckDBEngine()
+    return engine
+
+
+def _spark_engine(spark: Any) -> Engine:
+    try:
+        from delvec.engines.pyspark import SparkEngine
+    except ModuleNotFoundError as error:
+        raise EngineUnavailable(
+            f"the engine Spark needs {error.name}: pip install 'delvec[spark]'"
+        ) from error
+    engine: Engine = SparkEngine(spark)
+    return engine
+
+
+def _location(name_or_location: str | os.PathLike[str]) -> str | None:
+    """Return the absolute location, or None for a name."""
+    text = os.fspath(name_or_location)
+    if not text.strip():
+        raise BadRequest("a table is called by its name or its location, and neither is empty")
+    is_location = not isinstance(name_or_location, str) or text.startswith(".") or "/" in text or "\\" in text
+    return locations.absolute(text) if is_location else None
+
+
+def _schema(schema: Any) -> StructType:
+    if isinstance(schema, str) and not schema.lstrip().startswith(("{", '"')):
+        return parse_ddl(schema)
+    return schema_from(schema)
+
+
+def _property(value: object) -> str:
+    """Return a property as Delta writes it: ``True`` is ``true``."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,158 @@
+"""The engine for one process."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from delvec.engines.conform import conform_batch
+from delvec.engines.duckdb.find_rows import find_rows
+from delvec.engines.duckdb.scan import ScanSource, quoted, sources
+from delvec.engines.duckdb.statements import Session
+from delvec.engines.duckdb.write import append, rewrite
+from delvec.engines.engine import RewrittenFiles, WriteTarget
+from delvec.protocol.errors import InvalidPredicate
+from delvec.protocol.predicate import Predicate
+from delvec.protocol.types import StructType
+from delvec.protocol.wire import AddFile
+from delvec.scan import Scan
+
+__all__ = ["DuckDBEngine"]
+
+
+class DuckDBEngine:
+    """Reads and writes tables with DuckDB in this process. Safe to share between threads.
+
+    Args:
+        connection: a DuckDB connection whose database and settings to use; it stays open. Without it, a database
+            in memory of the engine's own.
+    """
+
+    def __init__(self, connection: Any = None) -> None:
+        self._session = Session(connection)
+        self._name = f"delvec-duckdb/{version('delvec')}"
+
+    @property
+    def name(self) -> str:
+        """``delvec-duckdb/<version>``, recorded in the log as engineInfo."""
+        return self._name
+
+    def close(self) -> None:
+        """Release DuckDB's memory; a connection that was passed in stays open."""
+        self._session.close()
+
+    def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64]:
+        """Return, per path, the physical indexes of the rows that satisfy ``predicate``.
+
+        Raises:
+            InvalidPredicate: evaluating the predicate fails for a live row.
+            CorruptTable: or a subclass: a file cannot be read.
+        """
+        return find_rows(self._session, scan, predicate)
+
+    def rewrite(self, scan: Scan, predicate: Predicate, target: WriteTarget) -> RewrittenFiles:
+        """Write the files that have matching rows again without them; a NULL result keeps its row.
+
+        Raises:
+            InvalidPredicate: evaluating the predicate fails for a live row.
+            CorruptTable: or a subclass: a file cannot be read, or lacks rows.
+            StorageError: storage did not answer.
+        """
+        return rewrite(self._session, scan, predicate, target)
+
+    def write(self, data: Any, target: WriteTarget) -> Sequence[AddFile]:
+        """Write rows as new files.
+
+        Raises:
+            SchemaMismatch: they do not fit the table.
+            StorageError: storage did not answer.
+        """
+        return append(data, target)
+
+    def read(self, scan: Scan, columns: Sequence[str] | None, predicate: Predicate | None) -> pa.Table:
+        """Return the live rows that satisfy ``predicate``, in the schema's column order.
+
+        Raises:
+            InvalidPredicate: evaluating the predicate fails for a live row.
+            CorruptTable: or a subclass: a file or deletion vector cannot be read.
+        """
+        schema = _selected(scan, columns)
+        try:
+            return self._read(scan, schema, predicate, strictly=False)
+        except InvalidPredicate:
+            if not scan.has_deletion_vectors:
+                raise
+            # Perhaps it fails only for rows that are no longer there.
+            return self._read(scan, schema, predicate, strictly=True)
+
+    def read_batches(
+        self, scan: Scan, columns: Sequence[str] | None = None, predicate: Predicate | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Give the same rows as :meth:`read`, as they come, without holding them all.
+
+        Raises:
+            InvalidPredicate: evaluating the predicate fails for a live row.
+            CorruptTable: or a subclass: a file or deletion vector cannot be read.
+        """
+        schema = _selected(scan, columns)
+        target = schema.to_arrow()
+        for source, sql in _statements(scan, schema, predicate, strictly=True):
+            for batch in self._session.batches(scan, source, sql, predicate):
+                yield _exact(batch, schema, target)
+
+    def count(self, scan: Scan, predicate: Predicate | None) -> int:
+        """Return the number of live rows that satisfy ``predicate``.
+
+        Raises:
+            InvalidPredicate: evaluating the predicate fails for a live row.
+            CorruptTable: or a subclass: a file or deletion vector cannot be read.
+        """
+        try:
+            return self._count(scan, predicate, strictly=False)
+        except InvalidPredicate:
+            if not scan.has_deletion_vectors:
+                raise
+            return self._count(scan, predicate, strictly=True)
+
+    def _read(
+        self, scan: Scan, schema: StructType, predicate: Predicate | None, *, strictly: bool
+    ) -> pa.Table:
+        target = schema.to_arrow()
+        batches: list[pa.RecordBatch] = []
+        for source, sql in _statements(scan, schema, predicate, strictly=strictly):
+            found = self._session.table(scan, source, sql, predicate)
+            batches += [_exact(batch, schema, target) for batch in found.to_batches()]
+        return pa.Table.from_batches(batches, target)
+
+    def _count(self, scan: Scan, predicate: Predicate | None, *, strictly: bool) -> int:
+        total = 0
+        for source, sql in _statements(scan, StructType(()), predicate, strictly=strictly):
+            counting = f"SELECT count(*) AS n FROM ({sql})"  # noqa: S608 - made of quoted parts
+            total += self._session.table(scan, source, counting, predicate)["n"][0].as_py()
+        return total
+
+
+def _selected(scan: Scan, columns: Sequence[str] | None) -> StructType:
+    """Return the schema of what is read, in the table's order."""
+    if columns is None:
+        return scan.schema
+    wanted = {scan.schema.field(name).name for name in columns}
+    return scan.schema.select(name for name in scan.schema.names if name in wanted)
+
+
+def _exact(batch: pa.RecordBatch, schema: StructType, target: pa.Schema) -> pa.RecordBatch:
+    return conform_batch(batch.select(target.names), schema, target, check_nulls=False)
+
+
+def _statements(
+    scan: Scan, schema: StructType, predicate: Predicate | None, *, strictly: bool
+) -> Iterator[tuple[ScanSource, str]]:
+    condition = None if predicate is None else predicate.sql("duckdb")
+    listed = ", ".join(quoted(name) for name in schema.names) or "NULL AS nothing"
+    for source in sources(scan, schema.names, predicate):
+        if strictly and condition is not None:
+            yield source, source.select_strictly(listed, condition)
+        else:
+            yield source, source.select(listed, condition)

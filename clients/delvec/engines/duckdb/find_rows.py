@@ -1,0 +1,114 @@
+"""The rows that satisfy a predicate, as one bitmap of physical row indexes per file.
+
+Measured on one file of 10 M rows, 2 cores (ms): 1 row 6, 1 % 55, 50 % 72, all 140. ``bitstring_agg`` per file is
+twice as fast for dense results, but it takes an eighth of every file's rows in bytes per thread, however few match.
+"""
+
+from array import array
+
+import numpy as np
+from pyroaring import BitMap64
+
+from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, ScanSource, sources
+from delvec.engines.duckdb.statements import Session
+from delvec.protocol.errors import InternalError, InvalidPredicate
+from delvec.protocol.predicate import Predicate
+from delvec.scan import Scan
+
+__all__ = ["count_rows_by_file", "find_rows"]
+
+_POSITION = f"{FILE_INDEX}, {FILE_HASH}, {ROW_INDEX}"
+
+
+def find_rows(session: Session, scan: Scan, predicate: Predicate) -> dict[str, BitMap64]:
+    """Return the matching rows by path; those that deletion vectors hold already may be among them.
+
+    Raises:
+        InvalidPredicate: evaluating the predicate fails for a live row.
+        MissingDataFile: or another CorruptTable: a file cannot be read.
+    """
+    try:
+        # The service leaves out what is deleted already; looking it up for every row would cost more.
+        return _find_rows(session, scan, predicate, strictly=False)
+    except InvalidPredicate:
+        if not scan.has_deletion_vectors:
+            raise
+        # Perhaps it fails only for rows that are no longer there.
+        return _find_rows(session, scan, predicate, strictly=True)
+
+
+def _find_rows(session: Session, scan: Scan, predicate: Predicate, *, strictly: bool) -> dict[str, BitMap64]:
+    found: dict[str, BitMap64] = {}
+    condition = predicate.sql("duckdb")
+    for source in sources(scan, (), predicate, deletion_vectors=strictly, positions=True):
+        paths = source.files["path"].to_pylist()
+        hashes = session.hashes(source.names).to_numpy()
+        select = source.select_strictly if strictly else source.select
+        for batch in session.batches(scan, source, select(_POSITION, condition), predicate):
+            files, names, rows = (column.to_numpy() for column in batch.columns)
+            _check(scan, source, hashes, files, names)
+            for file, part in _by_file(files, rows):
+                bitmap = BitMap64(array("Q", part.tobytes()))
+                path = paths[file]
+                if path in found:
+                    found[path] |= bitmap
+                else:
+                    found[path] = bitmap
+    for bitmap in found.values():
+        bitmap.run_optimize()
+    return found
+
+
+def _by_file(files: np.ndarray, rows: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    if not len(files):
+        return []
+    if files[0] == files[-1] and (files == files[0]).all():
+        return [(int(files[0]), rows)]
+    order = np.argsort(files, kind="stable")
+    files, rows = files[order], rows[order]
+    starts = np.flatnonzero(np.diff(files, prepend=-1))
+    return list(zip(files[starts].tolist(), np.split(rows, starts[1:]), strict=True))
+
+
+def count_rows_by_file(session: Session, scan: Scan, predicate: Predicate) -> dict[str, int]:
+    """Return the number of live rows that match, for the files that have any.
+
+    Raises:
+        InvalidPredicate: evaluating the predicate fails for a live row.
+        CorruptTable: a file or deletion vector cannot be read.
+    """
+    try:
+        return _count_rows_by_file(session, scan, predicate, strictly=False)
+    except InvalidPredicate:
+        if not scan.has_deletion_vectors:
+            raise
+        return _count_rows_by_file(session, scan, predicate, strictly=True)
+
+
+def _count_rows_by_file(
+    session: Session, scan: Scan, predicate: Predicate, *, strictly: bool
+) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for source in sources(scan, (), predicate, positions=True):
+        select = source.select_strictly if strictly else source.select
+        inner = select(f"{FILE_INDEX}, {FILE_HASH}", predicate.sql("duckdb"))
+        sql = f"SELECT {FILE_INDEX}, {FILE_HASH}, count(*) AS n FROM ({inner}) GROUP BY ALL"  # noqa: S608
+        table = session.table(scan, source, sql, predicate)
+        files, names, rows = (column.combine_chunks().to_numpy() for column in table.columns)
+        _check(scan, source, session.hashes(source.names).to_numpy(), files, names)
+        paths = source.files["path"].to_pylist()
+        counts.update({paths[file]: count for file, count in zip(files.tolist(), rows.tolist(), strict=True)})
+    return counts
+
+
+def _check(scan: Scan, source: ScanSource, hashes: np.ndarray, files: np.ndarray, names: np.ndarray) -> None:
+    """Make sure that DuckDB's position of a file is ours: otherwise rows of another file would be deleted."""
+    inside = bool(len(files) == 0 or (files.min() >= 0 and files.max() < len(source.names)))
+    expected = hashes if len(source.names) == 1 else hashes[files] if inside else None
+    if not inside or not np.all(names == expected):
+        raise InternalError(
+            f"DuckDB read the {len(source.names)} files of table '{scan.name}' (version {scan.version}) in another "
+            "order than planned; nothing was changed.",
+            table=scan.name,
+            version=scan.version,
+        )

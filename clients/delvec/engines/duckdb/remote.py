@@ -1,0 +1,89 @@
+"""Files in object stores, for DuckDB: a read-only fsspec file system over :mod:`delvec.storage`.
+
+DuckDB's own HTTP and S3 extensions are downloads; this works wherever the package does, with the same
+credentials as everything else, and for ``memory:`` too. Size and time come from the log, so opening a file costs
+no request.
+"""
+
+import io
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
+
+from delvec import storage
+from delvec.engines.duckdb.file_names import PROTOCOL, RemoteFile
+
+__all__ = ["StorageFileSystem"]
+
+
+class StorageFileSystem(AbstractFileSystem):  # type: ignore[misc]
+    """The few methods that DuckDB calls."""
+
+    protocol = PROTOCOL
+    cachable = False
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        return path
+
+    def glob(self, path: str, **_: Any) -> list[str]:
+        """Return ``path``: names are never patterns here."""
+        return [path]
+
+    def exists(self, path: str, **_: Any) -> bool:
+        """Whether the file is in storage."""
+        remote = RemoteFile.parse(path)
+        return storage.stat(remote.location, remote.path, allowed=bool) is not None
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        """Return the size that the log gives."""
+        return {"name": path, "size": RemoteFile.parse(path).size, "type": "file"}
+
+    def modified(self, path: str) -> datetime:
+        """Return the time that the log gives; DuckDB's cache of file contents goes by it."""
+        return datetime.fromtimestamp(RemoteFile.parse(path).modification_time / 1000, UTC)
+
+    def open(self, path: str, mode: str = "rb", **_: Any) -> io.RawIOBase:
+        """Open for reading; a missing file shows at the first read."""
+        if mode != "rb":
+            raise io.UnsupportedOperation(f"{path} is opened for reading only")
+        return _OpenFile(RemoteFile.parse(path))
+
+
+class _OpenFile(io.RawIOBase):
+    """A file whose position is each thread's own.
+
+    DuckDB's threads share one handle, and its seek and read are two calls: with one position, a thread would
+    read from where another one has just moved it.
+    """
+
+    def __init__(self, remote: RemoteFile) -> None:
+        super().__init__()
+        self._remote = remote
+        self._positions = threading.local()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return int(getattr(self._positions, "value", 0))
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._remote.size}[whence]
+        self._positions.value = max(0, base + offset)
+        return self.tell()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        start = self.tell()
+        end = self._remote.size if size is None or size < 0 else min(self._remote.size, start + size)
+        if end <= start:
+            return b""
+        remote = self._remote
+        data = bytes(storage.read_ranges(remote.location, remote.path, [(start, end)], allowed=bool)[0])
+        self._positions.value = start + len(data)
+        return data

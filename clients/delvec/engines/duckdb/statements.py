@@ -1,0 +1,179 @@
+"""Running statements on DuckDB, with errors that say what happened to which table and file."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from delvec import storage
+from delvec.engines.duckdb.file_names import PROTOCOL, is_remote
+from delvec.engines.duckdb.scan import LOOKUP, ScanSource
+from delvec.protocol.errors import (
+    CorruptTable,
+    DelvecError,
+    EngineUnavailable,
+    InternalError,
+    InvalidPredicate,
+    MissingDataFile,
+    StorageError,
+)
+from delvec.protocol.predicate import Predicate
+from delvec.scan import Scan
+
+__all__ = ["Session"]
+
+_CONFIG: Final = {
+    # Extensions are downloads; nothing here needs one.
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    # Swapping the sides of the lookup's join would hold the files' rows in memory, and lose their order.
+    "disabled_optimizers": "build_side_probe_side",
+    # A name that is no table must be an error, not a variable of whoever called.
+    "python_enable_replacements": "false",
+}
+_BATCH_ROWS: Final = 1 << 17
+
+
+class Session:
+    """A DuckDB database; safe to use from several threads, as each statement has its own connection to it.
+
+    Args:
+        connection: whose database, settings and memory limit to use; without it, a new one in memory.
+    """
+
+    def __init__(self, connection: Any = None) -> None:
+        self._own = connection is None
+        self._connection = duckdb.connect(":memory:", config=_CONFIG) if connection is None else connection
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close the database, unless it was passed in."""
+        if self._own:
+            self._connection.close()
+
+    def table(self, scan: Scan, source: ScanSource, sql: str, predicate: Predicate | None) -> pa.Table:
+        """Run a statement over ``source`` and return all of its rows."""
+        with self._prepared(scan, source, predicate) as cursor:
+            return cursor.sql(sql).to_arrow_table()
+
+    def batches(
+        self, scan: Scan, source: ScanSource, sql: str, predicate: Predicate | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Run a statement over ``source`` and give its rows as they come."""
+        with self._prepared(scan, source, predicate) as cursor:
+            yield from cursor.sql(sql).to_arrow_reader(_BATCH_ROWS)
+
+    def hashes(self, names: Sequence[str]) -> pa.Array:
+        """Return DuckDB's hash of each name, to compare with ``scan.FILE_HASH``."""
+        with closing(self._cursor()) as cursor:
+            cursor.register(LOOKUP, pa.table({"name": pa.array(names, pa.string())}))
+            return cursor.sql(f"SELECT hash(name) AS h FROM {LOOKUP}").to_arrow_table()["h"].combine_chunks()  # noqa: S608
+
+    def _cursor(self) -> Any:
+        with self._lock:
+            cursor = self._connection.cursor()
+        # The cursor's own setting: it does not reach the connection that was passed in.
+        cursor.execute("SET TimeZone = 'UTC'").fetchall()
+        return cursor
+
+    @contextmanager
+    def _prepared(self, scan: Scan, source: ScanSource, predicate: Predicate | None) -> Iterator[Any]:
+        if any(is_remote(name) for name in source.names):
+            self._mount()
+        with closing(self._cursor()) as cursor, _errors(scan, source, predicate):
+            if source.lookup is not None:
+                cursor.register(LOOKUP, source.lookup)
+            yield cursor
+
+    def _mount(self) -> None:
+        """Let DuckDB read object stores."""
+        with self._lock:
+            if self._connection.filesystem_is_registered(PROTOCOL):
+                return
+            try:
+                from delvec.engines.duckdb.remote import StorageFileSystem
+            except ModuleNotFoundError as error:
+                raise EngineUnavailable(
+                    f"The DuckDB engine needs {error.name} to read object stores: pip install 'delvec[local]'"
+                ) from error
+            self._connection.register_filesystem(StorageFileSystem())
+
+
+@contextmanager
+def _errors(scan: Scan, source: ScanSource, predicate: Predicate | None) -> Iterator[None]:
+    """Turn what DuckDB raises into errors that name the table, the version and the file."""
+    try:
+        yield
+    except (DelvecError, GeneratorExit, KeyboardInterrupt, duckdb.InterruptException):
+        raise
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        raise _translated(error, scan, source, predicate) from error
+
+
+def _translated(error: Exception, scan: Scan, source: ScanSource, predicate: Predicate | None) -> DelvecError:
+    text = str(error)
+    reason = text.partition("\n")[0]
+    where = f"table '{scan.name}' (version {scan.version})"
+    facts = {"table": scan.name, "version": scan.version}
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return EngineUnavailable(
+            f"DuckDB ran out of memory on {where}: {reason}; raise its memory_limit, or use Spark.", **facts
+        )
+    known = _refused(text, where, facts) or _damaged_file(text, scan, source, where)
+    if known is not None:
+        return known
+    if isinstance(error, OSError | duckdb.IOException):
+        return StorageError(f"Reading {where} failed: {reason}; try again, or check storage.", **facts)
+    if predicate is not None:
+        return InvalidPredicate(
+            f"The predicate {predicate.text!r} fails on rows of {where}: {reason}", **facts
+        )
+    return CorruptTable(f"DuckDB cannot read {where}: {reason}", **facts)
+
+
+def _refused(text: str, where: str, facts: dict[str, Any]) -> DelvecError | None:
+    """Return the error that stands for one of the checks in the statement itself."""
+    reason = text.partition("\n")[0]
+    if "delvec: DuckDB read a file" in text:
+        return InternalError(f"The scan of {where} was stopped before it gave wrong rows: {reason}", **facts)
+    if text.startswith("Out of Range Error: bit index"):
+        return CorruptTable(
+            f"A file with a deletion vector of {where} has more rows than its statistics say ({reason}), so what "
+            "was deleted is not certain; restore the file from a backup.",
+            **facts,
+        )
+    return None
+
+
+def _damaged_file(text: str, scan: Scan, source: ScanSource, where: str) -> DelvecError | None:
+    """Return the error about the file that is missing or that DuckDB's error names, if there is one."""
+    paths = source.files["path"].to_pylist()
+    for path in paths:
+        if _is_missing(scan, path):
+            return MissingDataFile(
+                f"The data file '{path}' of {where} does not exist; restore it from a backup, or restore the "
+                "table to a version that does not need it.",
+                table=scan.name,
+                version=scan.version,
+                file=path,
+            )
+    for path, name in zip(paths, source.names, strict=True):
+        if name in text:
+            reason = text.partition("\n")[0]
+            return CorruptTable(
+                f"The data file '{path}' of {where} cannot be read: {reason}",
+                table=scan.name,
+                version=scan.version,
+                file=path,
+            )
+    return None
+
+
+def _is_missing(scan: Scan, path: str) -> bool:
+    try:
+        return storage.stat(scan.location, path, allowed=bool) is None
+    except StorageError:
+        return False

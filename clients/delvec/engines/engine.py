@@ -1,0 +1,90 @@
+"""What an engine has to do: find rows, write files, read rows. Everything else is shared."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from delvec.protocol.predicate import Predicate
+from delvec.protocol.types import StructType
+from delvec.protocol.wire import AddFile
+from delvec.scan import Scan
+
+__all__ = ["Engine", "RewrittenFiles", "WriteTarget"]
+
+
+@dataclass(frozen=True)
+class WriteTarget:
+    """Where and how data files are written.
+
+    Attributes:
+        location: the table's canonical location, without a trailing slash.
+        schema: the table's schema, partition columns included.
+        partition_columns: in the table's order; they are not stored in the files.
+        configuration: table properties (``delta.*``).
+        transaction_id: a UUID that goes into every file's name, so that a failed job's files are found.
+    """
+
+    location: str
+    schema: StructType
+    partition_columns: Sequence[str]
+    configuration: Mapping[str, str]
+    transaction_id: str
+
+
+@dataclass(frozen=True)
+class RewrittenFiles:
+    """The outcome of copy-on-write: what replaces the files that lost rows.
+
+    Attributes:
+        adds: new files with the rows that stay.
+        removed: paths of the scan's files that are replaced or emptied.
+        rows_deleted: rows that matched, summed over ``removed``.
+        rows_copied: rows written again, summed over ``adds``.
+    """
+
+    adds: Sequence[AddFile]
+    removed: Sequence[str]
+    rows_deleted: int
+    rows_copied: int
+    timings_ms: Mapping[str, int] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """The small set of things that differ between a cluster and one process."""
+
+    @property
+    def name(self) -> str:
+        """``delvec-<engine>/<version>``, recorded in the log as engineInfo."""
+        ...
+
+    def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64]:
+        """Return, per path of the scan, the physical indexes of the live rows that satisfy ``predicate``.
+
+        Files without such a row are absent. Indexes that the file's deletion vector already holds may be
+        included: the service ignores them.
+        """
+        ...
+
+    def rewrite(self, scan: Scan, predicate: Predicate, target: WriteTarget) -> RewrittenFiles:
+        """Write the scan's files again without the rows that satisfy ``predicate`` (a NULL result stays)."""
+        ...
+
+    def write(self, data: Any, target: WriteTarget) -> Sequence[AddFile]:
+        """Write ``data`` as new files of the table.
+
+        Raises:
+            SchemaMismatch: ``data`` has unknown columns, incompatible types, or nulls where none are allowed.
+        """
+        ...
+
+    def read(self, scan: Scan, columns: Sequence[str] | None, predicate: Predicate | None) -> pa.Table:
+        """Return the live rows, deletion vectors applied, in the schema's column order."""
+        ...
+
+    def count(self, scan: Scan, predicate: Predicate | None) -> int:
+        """Return the number of live rows that satisfy ``predicate``."""
+        ...

@@ -1,0 +1,349 @@
+"""Data files of a Delta table, written with Arrow straight to where the table is.
+
+Files appear under their final names: nothing refers to them before a commit does, so nothing is renamed or
+listed. Partition columns are not stored (PROTOCOL.md, "Data Files"). One background thread encodes, so that the
+caller computes the next rows meanwhile.
+"""
+
+import os
+import re
+import time
+import uuid
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import IO, Any, Final, Self
+
+import numpy as np
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delvec import storage
+from delvec.engines.conform import conform_batch, physical_schema
+from delvec.engines.engine import WriteTarget
+from delvec.protocol import locations, partition_values
+from delvec.protocol.errors import StorageError
+from delvec.protocol.statistics import StatisticsCollector
+from delvec.protocol.types import PrimitiveType
+from delvec.protocol.wire import AddFile
+
+__all__ = ["DEFAULT_FILE_SIZE", "DataFileWriter", "write_data_files"]
+
+DEFAULT_FILE_SIZE: Final = 256 << 20
+"""Bytes at which a file is closed, unless the table sets ``delta.targetFileSize``."""
+
+_ROW_GROUP_ROWS: Final = 1 << 18
+_ROW_GROUP_BYTES: Final = 64 << 20
+_BUFFERED_BYTES: Final = 512 << 20
+_OPEN_FILES: Final = 128
+_QUEUED_ROW_GROUPS: Final = 2
+_CHUNKS: Final = 8
+"""Batches of a row group above which copying them together costs less than encoding them one by one."""
+_SIZE: Final = re.compile(r"\s*(\d+)\s*([kmgt]?)b?\s*", re.IGNORECASE)
+_UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+_Key = tuple[str | None, ...]
+
+
+def write_data_files(
+    batches: Iterable[pa.RecordBatch], target: WriteTarget, *, task: int = 0
+) -> list[AddFile]:
+    """Write record batches as new files and return their actions; none for no rows.
+
+    Args:
+        batches: columns in any order and case; see :mod:`delvec.engines.conform` for what fits.
+        target: the table.
+        task: which of several writers of one transaction this is; goes into the names.
+
+    Raises:
+        SchemaMismatch: the data does not fit the table. No file is left behind.
+        StorageError: storage did not answer. Files are removed as far as it lets us.
+    """
+    with DataFileWriter(target, task=task) as writer:
+        for batch in batches:
+            writer.write(batch)
+        return writer.finish()
+
+
+@dataclass
+class _OpenFile:
+    """A file being written."""
+
+    path: str
+    opened: AbstractContextManager[IO[bytes]]
+    sink: IO[bytes]
+    parquet: pq.ParquetWriter
+    statistics: StatisticsCollector
+
+
+@dataclass
+class _Buffer:
+    """Rows of one partition that wait to become a row group."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+
+
+class DataFileWriter:
+    """Splits rows by partition and writes them; a context manager that removes its files if the block raises.
+
+    Not thread-safe. Files that :meth:`finish` returned stay: from then on a commit may refer to them.
+    """
+
+    def __init__(self, target: WriteTarget, *, task: int = 0, file_size: int | None = None) -> None:
+        self._target = target
+        self._task = task
+        self._file_size = file_size or _file_size(target.configuration)
+        self._mapped = target.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
+        self._arrow = physical_schema(target.schema, mapped=self._mapped)
+        partitioned = {name.lower() for name in target.partition_columns}
+        fields = target.schema.fields
+        # A void column has no Parquet type; readers take an absent column for NULL.
+        self._stored = [
+            i
+            for i, item in enumerate(fields)
+            if item.name.lower() not in partitioned and item.type != PrimitiveType("void")
+        ]
+        self._file_schema = pa.schema([self._arrow.field(i) for i in self._stored])
+        by_name = {item.name.lower(): i for i, item in enumerate(fields)}
+        self._partition_positions = [by_name[name.lower()] for name in target.partition_columns]
+        self._partition_names = [self._arrow.field(i).name for i in self._partition_positions]
+        self._buffers: dict[_Key, _Buffer] = {}
+        self._buffered = 0
+        self._open: OrderedDict[_Key, _OpenFile] = OrderedDict()
+        self._paths: list[str] = []
+        self._adds: list[AddFile] = []
+        self._encoder = ThreadPoolExecutor(1, "delvec-parquet")
+        self._pending: deque[Future[None]] = deque()
+        self._finished = False
+        self.rows = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._finished:
+            self._discard()
+        self._encoder.shutdown()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take rows; they are in storage after :meth:`finish`.
+
+        Raises:
+            SchemaMismatch: they do not fit the table.
+            StorageError: writing earlier rows failed.
+        """
+        fitted = conform_batch(batch, self._target.schema, self._arrow, check_nulls=True)
+        self.rows += fitted.num_rows
+        for key, rows in self._split(fitted):
+            self._keep(key, rows)
+        while self._buffered > _BUFFERED_BYTES:
+            self._submit(max(self._buffers, key=lambda each: self._buffers[each].size))
+
+    def finish(self) -> list[AddFile]:
+        """Complete all files, durably, and return their actions in the order of their completion.
+
+        Raises:
+            StorageError: storage did not answer.
+        """
+        for key in list(self._buffers):
+            self._submit(key)
+        self._pending.append(self._encoder.submit(self._close_all))
+        self._wait(0)
+        self._finished = True
+        return self._adds
+
+    # --- in the caller's thread -----------------------------------------------------------------------
+
+    def _split(self, batch: pa.RecordBatch) -> Iterable[tuple[_Key, pa.RecordBatch]]:
+        if not batch.num_rows:
+            return []
+        stored = batch.select(self._stored)
+        if not self._partition_positions:
+            return [((), stored)]
+        codes = np.zeros(batch.num_rows, np.int64)
+        for position in self._partition_positions:
+            encoded = batch.column(position).dictionary_encode("encode")
+            inner = np.asarray(encoded.indices)
+            _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + inner, return_inverse=True)
+        order = np.argsort(codes, kind="stable")
+        starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+        ends = np.append(starts[1:], len(order))
+        whole = stored if len(starts) <= 1 else stored.take(pa.array(order))
+        return [
+            (self._key(batch, int(order[start])), whole.slice(start, end - start))
+            for start, end in zip(starts, ends, strict=True)
+        ]
+
+    def _key(self, batch: pa.RecordBatch, row: int) -> _Key:
+        return tuple(
+            partition_values.serialize(_scalar(batch.column(i), row), self._target.schema.fields[i].type)
+            for i in self._partition_positions
+        )
+
+    def _keep(self, key: _Key, rows: pa.RecordBatch) -> None:
+        buffer = self._buffers.setdefault(key, _Buffer())
+        while rows.num_rows:
+            part = rows.slice(0, _ROW_GROUP_ROWS - buffer.rows)
+            rows = rows.slice(part.num_rows)
+            size = part.nbytes
+            buffer.batches.append(part)
+            buffer.rows += part.num_rows
+            buffer.size += size
+            self._buffered += size
+            if buffer.rows >= _ROW_GROUP_ROWS or buffer.size >= _ROW_GROUP_BYTES:
+                self._submit(key)
+                buffer = self._buffers.setdefault(key, _Buffer())
+
+    def _submit(self, key: _Key) -> None:
+        buffer = self._buffers.pop(key)
+        self._buffered -= buffer.size
+        if not buffer.rows:
+            return
+        table = pa.Table.from_batches(buffer.batches, self._file_schema)
+        if len(buffer.batches) > _CHUNKS:
+            table = table.combine_chunks()
+        self._pending.append(self._encoder.submit(self._encode, key, table))
+        self._wait(_QUEUED_ROW_GROUPS)
+
+    def _wait(self, allowed: int) -> None:
+        while len(self._pending) > allowed:
+            self._pending.popleft().result()
+
+    def _discard(self) -> None:
+        for future in self._pending:
+            future.cancel()
+        self._encoder.shutdown(wait=True)
+        while self._open:
+            _, file = self._open.popitem()
+            _abandon(file)
+        for path in self._paths:
+            # Best effort: what is left is not referred to, and VACUUM finds it.
+            with suppress(StorageError, OSError):
+                _remove(self._target.location, path)
+
+    # --- in the encoder's thread ----------------------------------------------------------------------
+
+    def _encode(self, key: _Key, table: pa.Table) -> None:
+        file = self._open.get(key)
+        if file is None:
+            if len(self._open) >= _OPEN_FILES:
+                self._close(next(iter(self._open)))
+            file = self._open_file(key)
+            self._open[key] = file
+        self._open.move_to_end(key)
+        with _disk_errors(file):
+            file.parquet.write_table(table)
+        file.statistics.update(table)
+        if file.sink.tell() >= self._file_size:
+            self._close(key)
+
+    def _open_file(self, key: _Key) -> _OpenFile:
+        name = (
+            f"part-{self._task:05d}-{_uuid7()}-{self._target.transaction_id}"
+            f".c{len(self._paths):03d}.snappy.parquet"
+        )
+        directory = partition_values.partition_path(dict(zip(self._partition_names, key, strict=True)))
+        path = locations.log_path(f"{directory}/{name}" if directory else name)
+        opened = storage.open_output(self._target.location, path, durable=True)
+        sink = opened.__enter__()  # closed by _close or _abandon, whichever comes
+        self._paths.append(path)
+        parquet = pq.ParquetWriter(
+            sink,
+            self._file_schema,
+            compression="snappy",
+            store_schema=False,
+            store_decimal_as_integer=True,
+        )
+        statistics = StatisticsCollector(
+            self._target.schema,
+            self._target.partition_columns,
+            self._target.configuration,
+            physical_names=self._mapped,
+        )
+        return _OpenFile(path, opened, sink, parquet, statistics)
+
+    def _close(self, key: _Key) -> None:
+        file = self._open[key]
+        with _disk_errors(file):
+            file.parquet.close()
+        written = file.sink.tell()
+        file.opened.__exit__(None, None, None)
+        del self._open[key]
+        found = storage.stat(self._target.location, file.path)
+        if found is None or found.size != written:
+            raise StorageError(
+                f"The file {file.path} of the table at {self._target.location} was written with {written} bytes, "
+                f"but storage has {'nothing' if found is None else f'{found.size} bytes'} there; try again.",
+                file=file.path,
+            )
+        self._adds.append(
+            AddFile(
+                path=file.path,
+                partition_values=dict(zip(self._partition_names, key, strict=True)),
+                size=written,
+                modification_time=found.last_modified_ms,
+                stats=file.statistics.to_json(),
+            )
+        )
+
+    def _close_all(self) -> None:
+        for key in list(self._open):
+            self._close(key)
+
+
+@contextmanager
+def _disk_errors(file: _OpenFile) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"Cannot write {file.path}: {error}; free space or check storage, then try again.", file=file.path
+        ) from error
+
+
+def _scalar(column: pa.Array, row: int) -> pa.Scalar:
+    found = column[row]
+    # As a Python value, a zone needs the system's database of them; without one the value is taken for UTC.
+    return found.cast(pa.timestamp("us")) if pa.types.is_timestamp(found.type) else found
+
+
+def _abandon(file: _OpenFile) -> None:
+    failure = StorageError(f"The writing of {file.path} was abandoned.", file=file.path)
+    with suppress(Exception):
+        # Left open, it would write its footer to a closed file when it is collected.
+        file.parquet.close()
+    with suppress(Exception):
+        file.opened.__exit__(StorageError, failure, None)
+
+
+def _remove(location: str, path: str) -> None:
+    place = storage.locate(location, path)
+    with storage.storage_errors("remove", place.url), suppress(FileNotFoundError):
+        if place.local is not None:
+            place.local.unlink()
+        else:
+            obstore.delete(place.remote, place.key)
+
+
+def _file_size(configuration: Any) -> int:
+    found = _SIZE.fullmatch(str(configuration.get("delta.targetFileSize", "")))
+    if not found:
+        return DEFAULT_FILE_SIZE
+    return max(1, int(found.group(1)) << _UNITS[found.group(2).lower()])
+
+
+def _uuid7() -> uuid.UUID:
+    """Return a UUID that sorts by time, which tells the age of a file that no commit refers to (RFC 9562)."""
+    milliseconds = time.time_ns() // 1_000_000
+    random = int.from_bytes(os.urandom(10), "big")
+    value = (milliseconds & (1 << 48) - 1) << 80 | random
+    value = value & ~(0xF << 76) | 0x7 << 76
+    return uuid.UUID(int=value & ~(0x3 << 62) | 0x2 << 62)

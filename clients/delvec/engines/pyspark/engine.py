@@ -1,0 +1,234 @@
+"""The engine that reads and writes with a SparkSession, classic or Connect, without any JAR."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyspark
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame, SparkSession
+
+from delvec.engines import tabular
+from delvec.engines.engine import RewrittenFiles, WriteTarget
+from delvec.engines.parquet_writer import write_data_files
+from delvec.engines.pyspark import failures
+from delvec.engines.pyspark.field_ids import read_by_field_id
+from delvec.engines.pyspark.find_rows import (
+    MAX_ROWS_FOR_WORDS,
+    fold_on_executors,
+    fold_to_words,
+    physical_rows,
+)
+from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
+from delvec.engines.pyspark.scan import ScanFrames
+from delvec.engines.pyspark.write import check_schema, is_spark_frame, write_frame
+from delvec.protocol.errors import CorruptTable, InvalidPredicate
+from delvec.protocol.predicate import Predicate
+from delvec.protocol.types import StructType
+from delvec.protocol.wire import AddFile
+from delvec.scan import Scan
+
+__all__ = ["SparkEngine"]
+
+
+class SparkEngine:
+    """Reads and writes on a cluster. Needs PySpark 4.0 or later; executors need Delvec only to write.
+
+    Args:
+        spark: the session. Its settings stay as they are, except that commands on tables which map columns by
+            field id turn on ``spark.sql.parquet.fieldId.read.enabled`` while they run.
+        manifests_in_table: put lists of files under the table, in ``_delvec/scans``, and not into a temporary
+            directory; always so with Spark Connect, whose driver does not see this machine.
+        max_rows_for_words: see :data:`~delvec.engines.pyspark.find_rows.MAX_ROWS_FOR_WORDS`.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        *,
+        manifests_in_table: bool = False,
+        max_rows_for_words: int = MAX_ROWS_FOR_WORDS,
+    ) -> None:
+        self.spark = spark
+        self._is_remote = type(spark).__module__.startswith("pyspark.sql.connect.")
+        self._max_rows_for_words = max_rows_for_words
+        self._frames = ScanFrames(spark, ManifestStore(in_table=manifests_in_table or self._is_remote))
+
+    @property
+    def name(self) -> str:
+        """``delvec-spark/<version of PySpark>``."""
+        return f"delvec-spark/{pyspark.__version__}"
+
+    def to_df(
+        self, scan: Scan, columns: Sequence[str] | None = None, predicate: Predicate | None = None
+    ) -> DataFrame:
+        """Return the live rows as a lazy DataFrame; it keeps reading the scan's version.
+
+        Args:
+            scan: what to read.
+            columns: which columns, in this order; all by default.
+            predicate: only rows for which it is true.
+
+        Raises:
+            InvalidPredicate: Spark does not accept the predicate.
+            CorruptDeletionVector: or a subclass; a deletion vector cannot be read.
+            UnsupportedTable: the session is set up so that rows would be read wrongly.
+        """
+        names = list(scan.schema.names if columns is None else scan.schema.select(columns).names)
+        needed = [*names, *sorted((predicate.columns if predicate else set()) - set(names))]
+        frame = self._frames.live(scan, needed)
+        if predicate is not None:
+            frame = self._filter(frame, predicate)
+        return frame if needed == names else frame.select(*(_quoted(name) for name in names))
+
+    def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64]:
+        """Return, per path of the scan, the physical indexes of the rows that satisfy ``predicate``."""
+        if not predicate.is_deterministic:
+            raise InvalidPredicate(
+                f"The predicate {predicate.text!r} gives another answer each time it is evaluated; "
+                "compute its values first, and compare with those",
+                predicate=predicate.text,
+            )
+        if not len(scan):
+            return {}
+        try:
+            return self._find_rows(scan, predicate, None)
+        except InvalidPredicate:
+            if not scan.has_deletion_vectors:
+                raise
+            # Perhaps it fails only for rows that are no longer there.
+            vectors = scan.deletion_vectors
+            paths = scan.files["path"].to_pylist()
+            return self._find_rows(scan, predicate, {path: vectors.get(path, BitMap64()) for path in paths})
+
+    def _find_rows(
+        self, scan: Scan, predicate: Predicate, deleted: Mapping[str, BitMap64] | None
+    ) -> dict[str, BitMap64]:
+        numbers = file_numbers(len(scan))
+        fold = fold_to_words if physical_rows(scan) <= self._max_rows_for_words else fold_on_executors
+        with self._reading(scan, predicate):
+            rows = self._frames.located(scan, sorted(predicate.columns), numbers, deleted=deleted)
+            found = fold(self._filter(rows, predicate))
+        paths = dict(zip(numbers, scan.files["path"].to_pylist(), strict=True))
+        if found.keys() - paths.keys():
+            raise failures.unknown_file(scan)
+        return {paths[number]: rows for number, rows in found.items() if rows}
+
+    def rewrite(self, scan: Scan, predicate: Predicate, target: WriteTarget) -> RewrittenFiles:
+        """Write the files that hold rows which satisfy ``predicate`` again, without those.
+
+        The rows are found once; the copy then leaves out exactly these, as if a deletion vector held them, so
+        that the two passes cannot disagree.
+        """
+        started = time.perf_counter()
+        gone: dict[str, BitMap64] = {}
+        rows_deleted = 0
+        old = scan.deletion_vectors
+        for path, rows in self.find_rows(scan, predicate).items():
+            before = old.get(path, BitMap64())
+            new = rows - before
+            if new:
+                rows_deleted += len(new)
+                gone[path] = before | new
+        touched = scan.filter(pc.is_in(scan.files["path"], pa.array(list(gone), pa.string())))
+        found = time.perf_counter()
+        rest = touched.filter(_keeps_rows(touched, gone))
+        adds: Sequence[AddFile] = ()
+        if len(rest):
+            with self._reading(scan):
+                adds = write_frame(self._frames.live(rest, scan.schema.names, deleted=gone), target)
+        rows_copied = sum(_num_records(add.stats) for add in adds)
+        _check_copied(rest, gone, rows_copied)
+        return RewrittenFiles(
+            adds=adds,
+            removed=list(gone),
+            rows_deleted=rows_deleted,
+            rows_copied=rows_copied,
+            timings_ms={
+                "scanTimeMs": round((found - started) * 1000),
+                "rewriteTimeMs": round((time.perf_counter() - found) * 1000),
+            },
+        )
+
+    def write(self, data: Any, target: WriteTarget) -> Sequence[AddFile]:
+        """Write ``data`` as new files: a Spark DataFrame on the executors, anything else from this process.
+
+        With Spark Connect everything goes through executors, because this machine may not reach the table.
+
+        Raises:
+            SchemaMismatch: ``data`` has unknown columns, incompatible types, or nulls where none are allowed.
+        """
+        if not is_spark_frame(data):
+            reader = tabular.to_reader(data)
+            if not self._is_remote:
+                return write_data_files(reader, target)
+            data = self.spark.createDataFrame(reader.read_all())
+        check_schema(data, target)
+        return write_frame(data, target)
+
+    def read(self, scan: Scan, columns: Sequence[str] | None, predicate: Predicate | None) -> pa.Table:
+        """Return the live rows, deletion vectors applied, in the schema's column order."""
+        wanted = set(scan.schema.names if columns is None else scan.schema.select(columns).names)
+        schema = scan.schema.select([name for name in scan.schema.names if name in wanted])
+        if not len(scan):
+            return schema.to_arrow().empty_table()
+        with self._reading(scan, predicate):
+            table = self.to_df(scan, schema.names, predicate).toArrow()
+        return _as_schema(table, schema)
+
+    def count(self, scan: Scan, predicate: Predicate | None) -> int:
+        """Return the number of live rows that satisfy ``predicate``, counted in the files."""
+        if not len(scan):
+            return 0
+        with self._reading(scan, predicate):
+            return int(self.to_df(scan, sorted(predicate.columns) if predicate else [], predicate).count())
+
+    @contextmanager
+    def _reading(self, scan: Scan, predicate: Predicate | None = None) -> Iterator[None]:
+        with failures.of_scan(scan, predicate), read_by_field_id(self.spark, scan):
+            yield
+
+    def _filter(self, frame: DataFrame, predicate: Predicate) -> DataFrame:
+        with failures.of_predicate(predicate):
+            filtered = frame.filter(predicate.sql("spark"))
+            if self._is_remote:
+                filtered.schema  # noqa: B018 - Connect analyses here, and not with an error of a later action
+        return filtered
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _as_schema(table: pa.Table, schema: StructType) -> pa.Table:
+    """Give Spark's Arrow table the types that reads promise; timestamps come in the session's time zone."""
+    return table.cast(schema.to_arrow())
+
+
+def _keeps_rows(scan: Scan, gone: Mapping[str, BitMap64]) -> pa.Array:
+    """Return which files keep a row, as far as statistics say."""
+    deleted = [len(gone[path]) for path in scan.files["path"].to_pylist()]
+    return pc.fill_null(pc.greater(scan.files["num_records"], pa.array(deleted, pa.int64())), fill_value=True)
+
+
+def _num_records(stats: str | None) -> int:
+    return int(json.loads(stats or "{}")["numRecords"])
+
+
+def _check_copied(scan: Scan, gone: Mapping[str, BitMap64], copied: int) -> None:
+    """Prove that every row that stays was read, before files are removed for good."""
+    numbers = scan.files["num_records"].to_pylist()
+    if None in numbers:
+        return
+    expected = sum(numbers) - sum(len(gone[path]) for path in scan.files["path"].to_pylist())
+    if expected != copied:
+        raise CorruptTable(
+            f"Rewriting {len(scan)} files of table '{scan.name}', version {scan.version}, copied {copied} rows, but "
+            f"their statistics promise {expected}; nothing was committed",
+            table=scan.name,
+            version=scan.version,
+        )

@@ -1,0 +1,96 @@
+"""What rows need to know of their file: looked up by the file's number, and never silently absent.
+
+Small facts are arrays with the file's number as index, each held by a scalar subquery: a query that does not need
+one does not pay for it, not even with a join. Large ones are a broadcast join. A row whose file has no facts fails
+the query either way: without its deletion vector it would pass for live.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+from pyspark.sql import types as T  # noqa: N812
+
+from delvec.engines.pyspark.manifest import UNUSED_MULTIPLE
+
+__all__ = ["FILE", "SUBQUERY_LIMIT", "UNKNOWN_FILE", "Fact", "attach"]
+
+FILE: Final = "__delvec_file"
+"""Column with the number of a row's file."""
+SUBQUERY_LIMIT: Final = 8 << 20
+"""Bytes of facts up to which scalar subqueries hold them: they travel with every task."""
+UNKNOWN_FILE: Final = "Delvec does not know file number "
+"""How the message starts that a query fails with."""
+
+_FACTS: Final = "__delvec_facts"
+_NUMBER: Final = "__delvec_facts_file"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One fact about every file of a scan, in the order of the files.
+
+    Attributes:
+        values: one per file.
+        type: Spark's type of them.
+        nullable: whether NULL is a fact too; otherwise there is none in ``values``.
+    """
+
+    values: pa.Array
+    type: T.DataType
+    nullable: bool
+
+
+def attach(
+    spark: SparkSession,
+    frame: DataFrame,
+    numbers: Sequence[int],
+    facts: Sequence[Fact],
+    *,
+    subquery_limit: int = SUBQUERY_LIMIT,
+) -> tuple[DataFrame, list[Column]]:
+    """Make facts available to the rows of ``frame``, which has the column FILE.
+
+    Returns:
+        The frame to go on with, possibly with more columns, and for each fact the expression for it.
+    """
+    if sum(fact.values.nbytes for fact in facts) <= subquery_limit:
+        places = np.full(numbers[-1] + 1, -1)
+        places[np.asarray(numbers)] = np.arange(len(numbers))
+        spread = pa.array(places, mask=places < 0)
+        return frame, [_from_subquery(spark, fact, spread, numbers[-1]) for fact in facts]
+    names = [f"f{position}" for position in range(len(facts))]
+    kind = T.StructType([T.StructField(name, fact.type) for name, fact in zip(names, facts, strict=True)])
+    table = pa.table(
+        {
+            _NUMBER: pa.array(numbers, pa.int32()),
+            _FACTS: pa.StructArray.from_arrays([fact.values for fact in facts], names=names),
+        }
+    )
+    schema = T.StructType([T.StructField(_NUMBER, T.IntegerType()), T.StructField(_FACTS, kind)])
+    right = F.broadcast(spark.createDataFrame(table, schema))
+    joined = frame.join(right, F.col(FILE) == F.col(_NUMBER), "left")
+    # Refers to both sides of the join, or the optimizer could drop the rows without a match.
+    found = F.coalesce(F.col(_FACTS), _failure(kind))
+    return joined, [found[name] for name in names]
+
+
+def _from_subquery(spark: SparkSession, fact: Fact, spread: pa.Array, last: int) -> Column:
+    values = fact.values.take(spread)
+    table = pa.table({"x": pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values)})
+    schema = T.StructType([T.StructField("x", T.ArrayType(fact.type))])
+    file = F.col(FILE)
+    found = F.get(spark.createDataFrame(table, schema).scalar(), file)
+    if not fact.nullable:
+        return F.coalesce(found, _failure(fact.type))
+    known = file.between(1, last) & (file % UNUSED_MULTIPLE != 0)
+    return F.when(known, found).otherwise(_failure(fact.type))
+
+
+def _failure(kind: T.DataType) -> Column:
+    number = F.coalesce(F.col(FILE).cast("string"), F.lit("NULL"))
+    return F.raise_error(F.concat(F.lit(UNKNOWN_FILE), number)).cast(kind)

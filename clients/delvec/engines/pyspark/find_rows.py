@@ -1,0 +1,91 @@
+"""Which rows of which files satisfy a predicate, found where the files are read.
+
+Spark folds 64 neighbouring rows into one word: rows are grouped by file and word with a bitwise OR. That stays in
+generated code, needs no Python on the executors, and brings back at most 24 bytes for 64 rows. Of a scan so large
+that this may still be too much for the driver, each task makes Roaring bitmaps instead, which are as small as the
+deletion vectors that they become, but cost a Python worker and some more time per row.
+
+Deletion vectors are not applied: the service ignores rows that are deleted already.
+"""
+
+from array import array
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+
+from delvec.engines.pyspark.dv_filter import bitmap_from_words
+from delvec.engines.pyspark.facts import FILE
+from delvec.engines.pyspark.scan import ROW
+from delvec.protocol.deletion_vector import deserialize_bitmap, serialize_bitmap
+from delvec.scan import Scan
+
+__all__ = ["MAX_ROWS_FOR_WORDS", "fold_on_executors", "fold_to_words", "physical_rows"]
+
+MAX_ROWS_FOR_WORDS: Final = 1 << 28
+"""Physical rows up to which the driver takes words: at most 100 MB, and only if every row matches."""
+
+_BYTES_PER_ROW: Final = 8
+
+
+def physical_rows(scan: Scan) -> int:
+    """Return the number of rows in the scan's files, an upper estimate where statistics are missing."""
+    guess = pc.divide(scan.files["size"], _BYTES_PER_ROW)
+    return int(pc.sum(pc.coalesce(scan.files["num_records"], guess)).as_py() or 0)
+
+
+def fold_to_words(matches: DataFrame) -> dict[int, BitMap64]:
+    """Return the rows by file number, of a DataFrame with the columns FILE and ROW."""
+    row = F.col(ROW)
+    bit = F.call_function("shiftleft", F.lit(1).cast("long"), row.bitwiseAND(63).cast("int"))
+    words = (
+        matches.select(FILE, F.shiftright(row, 6).alias("word"), bit.alias("bit"))
+        .groupBy(FILE, "word")
+        .agg(F.bit_or("bit").alias("bits"))
+        .toArrow()
+    )
+    files, at, bits = (words[name].to_numpy() for name in (FILE, "word", "bits"))
+    order = np.argsort(files, kind="stable")
+    files, at, bits = files[order], at[order], bits[order]
+    cuts = np.flatnonzero(files[1:] != files[:-1]) + 1
+    return {
+        int(files[start]): bitmap_from_words(at[start:end], bits[start:end])
+        for start, end in zip([0, *cuts], [*cuts, len(files)], strict=True)
+        if start < end
+    }
+
+
+def fold_on_executors(matches: DataFrame) -> dict[int, BitMap64]:
+    """Return the same as :func:`fold_to_words`, with one bitmap per file and task as the only traffic."""
+    table = matches.select(FILE, ROW).mapInArrow(_fold, f"{FILE} int, rows binary").toArrow()
+    found: dict[int, BitMap64] = {}
+    for number, rows in zip(table[FILE].to_pylist(), table["rows"], strict=True):
+        bitmap = deserialize_bitmap(rows.as_py())
+        found[number] = found[number] | bitmap if number in found else bitmap
+    return found
+
+
+def _fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs on executors: one bitmap per file of the task's rows."""
+    found: dict[int, BitMap64] = {}
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        files = batch.column(0).to_numpy()
+        rows = batch.column(1).to_numpy().astype(np.uint64)
+        # Rows arrive file by file.
+        cuts = np.flatnonzero(files[1:] != files[:-1]) + 1
+        for start, end in zip([0, *cuts], [*cuts, len(files)], strict=True):
+            part = BitMap64(array("Q", rows[start:end].tobytes()))
+            number = int(files[start])
+            found[number] = found[number] | part if number in found else part
+    schema = pa.schema([(FILE, pa.int32()), ("rows", pa.binary())])
+    columns = [list(found), [serialize_bitmap(bitmap) for bitmap in found.values()]]
+    yield pa.RecordBatch.from_arrays(
+        [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema
+    )

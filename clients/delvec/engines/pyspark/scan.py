@@ -1,0 +1,269 @@
+"""A planned scan as a Spark DataFrame of live rows.
+
+Files without a deletion vector never pay for those that have one: they are read in a branch of their own.
+Deletion vectors and partition values come to the rows as :mod:`~delvec.engines.pyspark.facts`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+from pyspark.sql import types as T  # noqa: N812
+
+from delvec.engines.pyspark.dv_filter import DENSE_LIMIT, BitSets, is_live
+from delvec.engines.pyspark.facts import FILE, SUBQUERY_LIMIT, Fact, attach
+from delvec.engines.pyspark.field_ids import check_field_ids
+from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
+from delvec.protocol import partition_values
+from delvec.protocol.errors import UnsupportedTable
+from delvec.protocol.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from delvec.scan import Scan
+
+__all__ = ["ROW", "ScanFrames", "spark_schema"]
+
+ROW: Final = "__delvec_row"
+"""Column with a row's physical index in its file."""
+
+_IGNORE_METADATA: Final = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
+
+
+def spark_schema(schema: StructType) -> T.StructType:
+    """Return Delta's schema as Spark's, without the metadata of column mapping."""
+    return T.StructType.fromJson({"type": "struct", "fields": [_logical(item) for item in schema.fields]})
+
+
+class ScanFrames:
+    """Builds the DataFrames of one session.
+
+    Args:
+        spark: classic or Connect.
+        manifests: where file lists go.
+        subquery_limit: bytes of facts up to which a scalar subquery holds them.
+        dense_limit: bytes up to which deletion vectors stay dense.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        manifests: ManifestStore,
+        *,
+        subquery_limit: int = SUBQUERY_LIMIT,
+        dense_limit: int = DENSE_LIMIT,
+    ) -> None:
+        self._spark = spark
+        self._manifests = manifests
+        self._subquery_limit = subquery_limit
+        self._dense_limit = dense_limit
+
+    def live(
+        self, scan: Scan, columns: Sequence[str], *, deleted: Mapping[str, BitMap64] | None = None
+    ) -> DataFrame:
+        """Return the live rows, with exactly these columns.
+
+        Args:
+            scan: the files.
+            columns: in this order.
+            deleted: row indexes to leave out, by path, in place of the scan's own deletion vectors.
+
+        Raises:
+            CorruptDeletionVector: or a subclass; a deletion vector cannot be read.
+            UnsupportedTable: the session is set up so that rows would be read wrongly.
+        """
+        schema = scan.schema.select(columns)
+        if not len(scan):
+            return self._spark.createDataFrame([], spark_schema(schema))
+        if deleted is None:
+            with_dv = pc.is_valid(scan.files["deletion_vector"])
+        else:
+            with_dv = pc.is_in(scan.files["path"], pa.array(list(deleted), pa.string()))
+        with_dv = with_dv.combine_chunks()
+        without, having = scan.filter(pc.invert(with_dv)), scan.filter(with_dv)
+        branches = []
+        if len(without):
+            branches.append(self._branch(without, schema, None))
+        if len(having):
+            branches.append(
+                self._branch(having, schema, having.deletion_vectors if deleted is None else deleted)
+            )
+        frame = branches[0] if len(branches) == 1 else branches[0].union(branches[1])
+        return frame.select(*(_column(item.name) for item in schema.fields))
+
+    def located(
+        self,
+        scan: Scan,
+        columns: Sequence[str],
+        numbers: list[int],
+        *,
+        deleted: Mapping[str, BitMap64] | None = None,
+    ) -> DataFrame:
+        """Return physical rows with these columns, :data:`FILE` and :data:`ROW`.
+
+        Args:
+            scan: not empty.
+            columns: what a predicate needs.
+            numbers: the numbers that :data:`FILE` shall have, in the order of the scan's files.
+            deleted: row indexes to leave out, for every path; without it rows that are deleted come too.
+        """
+        schema = scan.schema.select(columns)
+        return self._facts(scan, self._files(scan, schema, numbers), numbers, schema, deleted)
+
+    def _branch(self, scan: Scan, schema: StructType, deleted: Mapping[str, BitMap64] | None) -> DataFrame:
+        numbers = file_numbers(len(scan))
+        # Spark generates row indexes even where a later step drops them.
+        located = deleted is not None or any(item.name in _partition_names(scan) for item in schema.fields)
+        frame = self._files(scan, schema, numbers, located=located)
+        frame = self._facts(scan, frame, numbers, schema, deleted)
+        return frame.select(*(_column(item.name) for item in schema.fields))
+
+    def _files(
+        self, scan: Scan, schema: StructType, numbers: list[int], *, located: bool = True
+    ) -> DataFrame:
+        """Return the physical rows of the files: the data columns of ``schema``; if located, FILE and ROW."""
+        self._check_session(scan)
+        mode = scan.configuration.get("delta.columnMapping.mode", "none").lower()
+        stored = [item for item in schema.fields if item.name not in _partition_names(scan)]
+        frame = (
+            self._spark.read.schema(
+                T.StructType.fromJson(
+                    {"type": "struct", "fields": [_physical(item, mode) for item in stored]}
+                )
+            )
+            # Keeps Spark from guessing partition columns from paths.
+            .option("recursiveFileLookup", "true")
+            .option("ignoreMissingFiles", "false")
+            .option("ignoreCorruptFiles", "false")
+            .parquet(self._manifests.write(scan, numbers))
+        )
+        columns = [_as_logical(item, mode) for item in stored]
+        if located:
+            # By way of the method, because a table may have a column called _metadata.
+            metadata = frame.metadataColumn("_metadata")
+            columns.append(F.unix_millis(metadata["file_modification_time"]).cast("int").alias(FILE))
+            columns.append(metadata["row_index"].alias(ROW))
+        return frame.select(*columns)
+
+    def _facts(
+        self,
+        scan: Scan,
+        frame: DataFrame,
+        numbers: list[int],
+        schema: StructType,
+        deleted: Mapping[str, BitMap64] | None,
+    ) -> DataFrame:
+        """Add partition columns, and leave out deleted rows."""
+        partition = [item for item in schema.fields if item.name in _partition_names(scan)]
+        if not partition and deleted is None:
+            return frame
+        facts = [
+            Fact(
+                partition_values.parse_column(_partition_texts(scan, item), item.type),
+                _spark_type(item.type),
+                nullable=True,
+            )
+            for item in partition
+        ]
+        sets = None
+        if deleted is not None:
+            sets = BitSets.of(
+                [deleted[path] for path in scan.files["path"].to_pylist()], dense_limit=self._dense_limit
+            )
+            facts += [
+                Fact(values, T.ArrayType(_spark_number(values)), nullable=False)
+                for values in sets.columns.values()
+            ]
+        data = [_column(name) for name in frame.columns]
+        frame, found = attach(self._spark, frame, numbers, facts, subquery_limit=self._subquery_limit)
+        if sets is not None:
+            columns = dict(zip(sets.columns, found[len(partition) :], strict=True))
+            frame = frame.filter(is_live(columns, F.col(ROW), is_dense=sets.is_dense))
+        named = [column.alias(item.name) for column, item in zip(found, partition, strict=False)]
+        return frame.select(*data, *named)
+
+    def _check_session(self, scan: Scan) -> None:
+        if str(self._spark.conf.get(_IGNORE_METADATA, "false")).lower() == "true":
+            raise UnsupportedTable(
+                f"This Spark session has {_IGNORE_METADATA}=true, with which Spark would not see the list of files "
+                f"to read for table '{scan.name}'; unset it",
+                table=scan.name,
+                setting=_IGNORE_METADATA,
+            )
+        check_field_ids(self._spark, scan)
+
+
+def _partition_names(scan: Scan) -> set[str]:
+    return {scan.schema.field(name).name for name in scan.partition_columns}
+
+
+def _partition_texts(scan: Scan, item: StructField) -> pa.StringArray:
+    mode = scan.configuration.get("delta.columnMapping.mode", "none").lower()
+    name = item.name if mode == "none" else item.physical_name
+    return pc.map_lookup(scan.files["partition_values"].combine_chunks(), pa.scalar(name), "first")
+
+
+def _column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+# --- schemas ------------------------------------------------------------------------------------------------
+
+
+def _spark_type(kind: DataType) -> T.DataType:
+    (item,) = spark_schema(StructType((StructField("x", kind),))).fields
+    return item.dataType
+
+
+def _spark_number(lists: pa.Array) -> T.DataType:
+    return T.IntegerType() if lists.type.value_type == pa.int32() else T.LongType()
+
+
+def _logical(item: StructField) -> dict[str, Any]:
+    return {"name": item.name, "type": _logical_type(item.type), "nullable": True, "metadata": {}}
+
+
+def _logical_type(kind: DataType) -> Any:
+    return _mapped_type(kind, _logical)
+
+
+def _physical(item: StructField, mode: str) -> dict[str, Any]:
+    """Return the field as files have it: physical names where columns are mapped, and ids to find them by."""
+    name = item.name if mode == "none" else item.physical_name
+    by_id = mode == "id" and item.field_id is not None
+    return {
+        "name": name,
+        "type": _mapped_type(item.type, lambda inner: _physical(inner, mode)),
+        "nullable": True,
+        "metadata": {"parquet.field.id": item.field_id} if by_id else {},
+    }
+
+
+def _mapped_type(kind: DataType, field: Any) -> Any:
+    if isinstance(kind, StructType):
+        return {"type": "struct", "fields": [field(item) for item in kind.fields]}
+    if isinstance(kind, ArrayType):
+        return {
+            "type": "array",
+            "elementType": _mapped_type(kind.element, field),
+            "containsNull": kind.contains_null,
+        }
+    if isinstance(kind, MapType):
+        return {
+            "type": "map",
+            "keyType": _mapped_type(kind.key, field),
+            "valueType": _mapped_type(kind.value, field),
+            "valueContainsNull": kind.value_contains_null,
+        }
+    return kind.to_json()
+
+
+def _as_logical(item: StructField, mode: str) -> Column:
+    """Return the stored column under its name; nested names change by a cast, which goes by position."""
+    if mode == "none":
+        return _column(item.name)
+    column = _column(item.physical_name)
+    if _physical(item, mode)["type"] != _logical(item)["type"] and not isinstance(item.type, PrimitiveType):
+        column = column.cast(_spark_type(item.type))
+    return column.alias(item.name)

@@ -1,0 +1,98 @@
+"""Data files written by executors, straight to where the table is.
+
+Each task writes the final files of its rows and returns their actions as JSON rows; nothing is moved, renamed or
+listed afterwards. What a failed task leaves behind carries the transaction's id in its name and is never
+referred to. A task that finds data that does not fit answers with the error, so that it arrives typed.
+"""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from delvec.engines.conform import conform_batch
+from delvec.engines.engine import WriteTarget
+from delvec.engines.parquet_writer import write_data_files
+from delvec.protocol.errors import DelvecError, InvalidSchema, SchemaMismatch, StorageError, from_wire
+from delvec.protocol.types import schema_from
+from delvec.protocol.wire import AddFile
+
+__all__ = ["check_schema", "is_spark_frame", "write_frame"]
+
+_RESULT: Final = "add string, error string"
+_RESULT_SCHEMA: Final = pa.schema([("add", pa.string()), ("error", pa.string())])
+
+
+def is_spark_frame(data: Any) -> bool:
+    """Whether ``data`` is a Spark DataFrame, classic or Connect; told without importing either."""
+    return isinstance(data, DataFrame) or type(data).__module__.startswith("pyspark.sql.connect.")
+
+
+def check_schema(frame: DataFrame, target: WriteTarget) -> None:
+    """Compare names and types before a job starts.
+
+    Raises:
+        SchemaMismatch: the frame has columns that the table lacks, or the other way round.
+    """
+    try:
+        arrow = schema_from(frame.schema).to_arrow()
+    except InvalidSchema as error:
+        raise SchemaMismatch(f"The DataFrame does not fit the table: {error.message}") from error
+    conform_batch(
+        pa.RecordBatch.from_pylist([], schema=arrow),
+        target.schema,
+        target.schema.to_arrow(),
+        check_nulls=True,
+    )
+
+
+def write_frame(frame: DataFrame, target: WriteTarget) -> list[AddFile]:
+    """Run the job that writes the frame's rows; return the new files.
+
+    Raises:
+        SchemaMismatch: a value does not fit the table.
+        StorageError: storage did not answer.
+    """
+    answers = frame.mapInArrow(partial(_write_task, target), _RESULT).toArrow()
+    adds = []
+    for answer in answers.to_pylist():
+        if answer["error"]:
+            raise from_wire(json.loads(answer["error"]))
+        adds.append(AddFile.model_validate_json(answer["add"]))
+    return adds
+
+
+def _write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs on executors."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    task = context.partitionId() if context else 0
+    try:
+        adds = _write(batches, target, task)
+    except DelvecError as error:
+        # Retrying would not help, and a raised error would reach the driver as text.
+        yield _answer([], [json.dumps(error.to_wire())])
+        for _ in batches:
+            pass
+        return
+    yield _answer([add.model_dump_json(by_alias=True) for add in adds], [])
+
+
+def _write(batches: Iterator[pa.RecordBatch], target: WriteTarget, task: int) -> list[AddFile]:
+    try:
+        return write_data_files(batches, target, task=task)
+    except OSError as error:
+        raise StorageError(
+            f"Cannot write the files of a task to {target.location}: {error}; try again, or check storage."
+        ) from error
+
+
+def _answer(adds: list[str], errors: list[str]) -> pa.RecordBatch:
+    columns = [[*adds, *[None] * len(errors)], [*[None] * len(adds), *errors]]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(each, pa.string()) for each in columns], schema=_RESULT_SCHEMA
+    )

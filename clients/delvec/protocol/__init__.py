@@ -1,0 +1,1 @@
+"""The Delta protocol as client and service share it: pure values, no input or output."""

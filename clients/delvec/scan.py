@@ -1,0 +1,95 @@
+"""A planned scan as the client holds it: one version, the files to read, their deletion vectors."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from delvec.protocol.deletion_vector import Descriptor, deserialize_bitmap
+from delvec.protocol.types import StructType
+from delvec.storage import read_deletion_vectors
+
+__all__ = ["Scan", "ScanFile"]
+
+
+@dataclass(frozen=True)
+class ScanFile:
+    """One file of a scan.
+
+    Attributes:
+        path: as in the log: relative to the location or absolute, URL-encoded.
+        partition_values: serialized, by physical column name.
+        size: bytes.
+        num_records: physical rows, deleted ones included, or None without statistics.
+        matches_all: partition values alone show that every row satisfies the plan's predicate.
+        descriptor: the deletion vector's descriptor, if it has one.
+    """
+
+    path: str
+    partition_values: Mapping[str, str | None]
+    size: int
+    modification_time: int
+    num_records: int | None
+    matches_all: bool
+    descriptor: Descriptor | None
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What to read, all of it at one version.
+
+    Attributes:
+        files: a table with the columns of ``wire.PlanFile`` in snake case, one row per file.
+    """
+
+    table_id: str
+    name: str
+    location: str
+    version: int
+    schema: StructType
+    partition_columns: Sequence[str]
+    configuration: Mapping[str, str]
+    files: pa.Table
+    num_files_total: int
+
+    def __iter__(self) -> Iterator[ScanFile]:
+        """Iterate over the files; for the few that a command changes, not for planning."""
+        for row in self.files.drop_columns(["deleted_rows", "stats"]).to_pylist():
+            dv = row.pop("deletion_vector")
+            row["partition_values"] = dict(row["partition_values"] or [])
+            yield ScanFile(**row, descriptor=Descriptor.from_json(dv) if dv else None)
+
+    def __len__(self) -> int:
+        return int(self.files.num_rows)
+
+    def filter(self, mask: pa.Array) -> "Scan":
+        """Return the scan of the files where ``mask`` is true."""
+        return replace(self, files=self.files.filter(mask))
+
+    @property
+    def has_deletion_vectors(self) -> bool:
+        """Whether any file has one."""
+        return bool(self.files["deletion_vector"].null_count < self.files.num_rows)
+
+    @cached_property
+    def deletion_vectors(self) -> Mapping[str, BitMap64]:
+        """The deleted rows by path, for files that have any; those not inlined in the plan are fetched.
+
+        Raises:
+            CorruptDeletionVector: or a subclass, naming the table, the version and the file.
+        """
+        with_dv = self.files.filter(pc.is_valid(self.files["deletion_vector"]))
+        found: dict[str, BitMap64] = {}
+        missing: list[tuple[str, Descriptor]] = []
+        columns = (with_dv[name].to_pylist() for name in ("path", "deletion_vector", "deleted_rows"))
+        for path, dv, inlined in zip(*columns, strict=True):
+            if inlined is None:
+                missing.append((path, Descriptor.from_json(dv)))
+            else:
+                found[path] = deserialize_bitmap(inlined)
+        if missing:
+            found.update(read_deletion_vectors(self.location, missing, table=self.name, version=self.version))
+        return found

@@ -1,0 +1,9 @@
+"""Delvec for programs written against delta-spark: ``from delvec.spark import DeltaTable``.
+
+The names and arguments are those of ``delta.tables``; no JAR and no Spark configuration is needed.
+"""
+
+from delvec.spark.connections import use
+from delvec.spark.delta_table import DeltaTable
+
+__all__ = ["DeltaTable", "use"]

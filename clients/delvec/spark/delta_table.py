@@ -1,0 +1,191 @@
+"""``DeltaTable`` with delta-spark's names and arguments."""
+
+# ruff: noqa: N802, N803 - delta-spark's spelling is the point
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
+
+from delvec.engines.pyspark.manifest import hadoop_path
+from delvec.protocol import locations
+from delvec.protocol.errors import BadRequest, TableNotFound
+from delvec.spark.columns import to_sql, without_alias
+from delvec.spark.connections import current
+from delvec.table import DeltaTable as Table
+
+__all__ = ["DeltaTable"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TEXTS: Final = T.MapType(T.StringType(), T.StringType())
+_JOB: Final = ("jobId", "jobName", "jobRunId", "runId", "jobOwnerId", "triggerType")
+
+
+def _struct(**fields: T.DataType) -> T.StructType:
+    return T.StructType([T.StructField(name, kind) for name, kind in fields.items()])
+
+
+_HISTORY: Final = _struct(
+    version=T.LongType(),
+    timestamp=T.TimestampType(),
+    userId=T.StringType(),
+    userName=T.StringType(),
+    operation=T.StringType(),
+    operationParameters=_TEXTS,
+    job=_struct(**dict.fromkeys(_JOB, T.StringType())),
+    notebook=_struct(notebookId=T.StringType()),
+    clusterId=T.StringType(),
+    readVersion=T.LongType(),
+    isolationLevel=T.StringType(),
+    isBlindAppend=T.BooleanType(),
+    operationMetrics=_TEXTS,
+    userMetadata=T.StringType(),
+    engineInfo=T.StringType(),
+)
+_DETAIL: Final = _struct(
+    format=T.StringType(),
+    id=T.StringType(),
+    name=T.StringType(),
+    description=T.StringType(),
+    location=T.StringType(),
+    createdAt=T.TimestampType(),
+    lastModified=T.TimestampType(),
+    partitionColumns=T.ArrayType(T.StringType()),
+    clusteringColumns=T.ArrayType(T.StringType()),
+    numFiles=T.LongType(),
+    sizeInBytes=T.LongType(),
+    properties=_TEXTS,
+    minReaderVersion=T.IntegerType(),
+    minWriterVersion=T.IntegerType(),
+    tableFeatures=T.ArrayType(T.StringType()),
+)
+
+
+class DeltaTable:
+    """A Delta table on a SparkSession. Get one from :meth:`forPath` or :meth:`forName`."""
+
+    def __init__(self, spark: SparkSession, table: Table, alias: str | None = None) -> None:
+        self._spark = spark
+        self._table = table
+        self._alias = alias
+
+    @classmethod
+    def forPath(
+        cls, sparkSession: SparkSession, path: str, hadoopConf: Mapping[str, str] | None = None
+    ) -> "DeltaTable":
+        """Return the table at ``path``.
+
+        Args:
+            sparkSession: classic or Connect.
+            path: a path or URL.
+            hadoopConf: must be empty: the service and Spark have their own access to storage.
+
+        Raises:
+            NotADeltaTable: there is no Delta table.
+        """
+        if hadoopConf:
+            raise BadRequest(
+                "hadoopConf is not supported: give the service its credentials in its environment, and Spark its "
+                "own in the session",
+                keys=sorted(hadoopConf),
+            )
+        return cls(sparkSession, current().table(locations.absolute(path), engine=sparkSession))
+
+    @classmethod
+    def forName(cls, sparkSession: SparkSession, tableOrViewName: str) -> "DeltaTable":
+        """Return the table that the service knows by this name, or else Spark's catalog.
+
+        Raises:
+            TableNotFound: neither knows it, or the catalog's table is not a Delta table.
+        """
+        if tableOrViewName.lower().startswith("delta.`") and tableOrViewName.endswith("`"):
+            return cls.forPath(sparkSession, tableOrViewName[len("delta.`") : -1])
+        try:
+            return cls(sparkSession, current().table(tableOrViewName, engine=sparkSession))
+        except TableNotFound:
+            location = _catalog_location(sparkSession, tableOrViewName)
+            if location is None:
+                raise
+        return cls.forPath(sparkSession, location)
+
+    @classmethod
+    def isDeltaTable(cls, sparkSession: SparkSession, identifier: str) -> bool:
+        """Whether there is a Delta table at a path; looks for its log, and registers nothing."""
+        if identifier.lower().startswith("delta.`") and identifier.endswith("`"):
+            identifier = identifier[len("delta.`") : -1]
+        log = hadoop_path(locations.canonical(locations.absolute(identifier))) + "/_delta_log"
+        escaped = "".join(f"\\{character}" if character in "{}[]*?\\" else character for character in log)
+        reader = sparkSession.read.format("binaryFile").option("pathGlobFilter", "*.{json,parquet}")
+        try:
+            return bool(reader.load(escaped).select("path").head(1))
+        except AnalysisException:
+            return False
+
+    def toDF(self) -> DataFrame:
+        """Return the live rows of the version that is the latest now."""
+        frame: DataFrame = self._table.to_df()
+        return frame if self._alias is None else frame.alias(self._alias)
+
+    def alias(self, aliasName: str) -> "DeltaTable":
+        """Return the same table under another name, which conditions may put before its columns."""
+        return DeltaTable(self._spark, self._table, aliasName)
+
+    def delete(self, condition: str | Column | None = None) -> None:
+        """Delete the rows that satisfy ``condition``, or all rows.
+
+        Raises:
+            InvalidPredicate: the condition is not a Boolean expression over the table's columns.
+            ConcurrentModification: or a subclass: another writer won.
+        """
+        if condition is None:
+            self._table.delete()
+            return
+        # The names matter for a Column only, and cost a request.
+        names = () if isinstance(condition, str) else self._table.schema().names
+        text = to_sql(condition, names)
+        self._table.delete(text if self._alias is None else without_alias(text, self._alias))
+
+    def history(self, limit: int | None = None) -> DataFrame:
+        """Return the commits, newest first, as delta-spark's history has them."""
+        rows = [_row(entry, _HISTORY) for entry in self._table.history(limit)]
+        return self._spark.createDataFrame(rows, _HISTORY)
+
+    def detail(self) -> DataFrame:
+        """Return one row about the table, as DESCRIBE DETAIL has it."""
+        return self._spark.createDataFrame([_row(self._table.detail(), _DETAIL)], _DETAIL)
+
+
+def _catalog_location(spark: SparkSession, name: str) -> str | None:
+    """Return where the table of Spark's catalog is, if it is a Delta table."""
+    try:
+        rows = spark.sql(f"DESCRIBE TABLE EXTENDED {_identifier(name)}").collect()
+    except AnalysisException:
+        return None
+    facts = {row["col_name"]: row["data_type"] for row in rows}
+    return facts.get("Location") if str(facts.get("Provider", "")).lower() == "delta" else None
+
+
+def _identifier(name: str) -> str:
+    """Return a name of one to three parts, quoted."""
+    parts = [part.strip("`") for part in name.split(".")]
+    return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
+
+
+def _row(values: Mapping[str, Any], schema: T.StructType) -> tuple[Any, ...]:
+    return tuple(_value(values.get(item.name), item.dataType) for item in schema.fields)
+
+
+def _value(value: Any, kind: T.DataType) -> Any:
+    """Return what the service answered as Spark takes it: milliseconds become a timestamp."""
+    if value is None:
+        return None
+    if isinstance(kind, T.TimestampType):
+        return _EPOCH + timedelta(milliseconds=int(value))
+    if isinstance(kind, T.StructType):
+        return _row(value, kind) if isinstance(value, Mapping) else None
+    if isinstance(kind, T.StringType):
+        return str(value)
+    return value

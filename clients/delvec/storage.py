@@ -1,0 +1,336 @@
+"""Reading and writing a table's files, wherever the table is.
+
+Functions take the table's canonical ``location`` and a ``path`` as the log spells it: URL-encoded, relative
+to the location or absolute. Local files are plain files; everything else goes through obstore, configured
+by the environment (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``).
+"""
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, timedelta
+from datetime import datetime as DateTime  # noqa: N812
+from pathlib import Path
+from typing import IO, Final, cast
+
+import obstore
+import pyarrow as pa
+from obstore.exceptions import AlreadyExistsError, NotSupportedError
+from pyroaring import BitMap64
+
+from delvec import _local_files
+from delvec._places import Allowed, Place, locate, storage_errors, store_for
+from delvec._remote_files import RemoteFile, RemoteOutput, read_range
+from delvec.protocol.deletion_vector import Descriptor, Where, decode_inline, unframe
+from delvec.protocol.errors import (
+    AtomicCreateUnsupported,
+    CorruptDeletionVector,
+    DeletionVectorNotFound,
+    InvalidLocation,
+)
+
+__all__ = [
+    "Allowed",
+    "FileInfo",
+    "Place",
+    "create_file",
+    "locate",
+    "milliseconds",
+    "open_input",
+    "open_output",
+    "read",
+    "read_deletion_vectors",
+    "read_ranges",
+    "stat",
+    "storage_errors",
+    "store_for",
+    "write_file",
+]
+
+_MAX_GAP: Final = 1 << 20
+_CONCURRENT_FILES: Final = 32
+_EPOCH: Final = DateTime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """A file in storage.
+
+    Attributes:
+        size: bytes.
+        last_modified_ms: milliseconds since the epoch, by the storage's clock.
+    """
+
+    size: int
+    last_modified_ms: int
+
+
+def stat(location: str, path: str, *, allowed: Allowed | None = None) -> FileInfo | None:
+    """Return size and time of a file, or None if it does not exist.
+
+    Raises:
+        StorageError: storage did not answer.
+    """
+    place = locate(location, path, allowed=allowed)
+    try:
+        with storage_errors("look up", place.url):
+            if place.local is not None:
+                found = place.local.stat()
+                return FileInfo(found.st_size, found.st_mtime_ns // 1_000_000)
+            meta = obstore.head(place.remote, place.key)
+            return FileInfo(meta["size"], milliseconds(meta["last_modified"]))
+    except FileNotFoundError:
+        return None
+
+
+def milliseconds(moment: DateTime) -> int:
+    """Return a moment as milliseconds since the epoch, without the detour over floating point."""
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def read(location: str, path: str, *, allowed: Allowed | None = None) -> bytes:
+    """Return a whole file.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        StorageError: storage did not answer.
+    """
+    place = locate(location, path, allowed=allowed)
+    with storage_errors("read", place.url):
+        if place.local is not None:
+            return place.local.read_bytes()
+        return bytes(obstore.get(place.remote, place.key).bytes())
+
+
+def read_ranges(
+    location: str, path: str, ranges: Sequence[tuple[int, int]], *, allowed: Allowed | None = None
+) -> list[memoryview]:
+    """Return the bytes of each ``(start, end)`` of a file, fewer where the file ends before.
+
+    Ranges less than 1 MiB apart share one request. Memory is bounded by the file's size, whatever is asked.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        StorageError: storage did not answer.
+    """
+    place = locate(location, path, allowed=allowed)
+    spans: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if spans and start <= spans[-1][1] + _MAX_GAP:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], end))
+        else:
+            spans.append((start, end))
+    with storage_errors("read", place.url):
+        if place.local is not None:
+            chunks = _read_local(place.local, spans)
+        else:
+            chunks = {start: read_range(place, start, end) for start, end in spans}
+    starts = [start for start, _ in spans]
+    found = []
+    for start, end in ranges:
+        base = starts[bisect_right(starts, start) - 1]
+        found.append(chunks[base][start - base : end - base])
+    return found
+
+
+def _read_local(path: Path, spans: Sequence[tuple[int, int]]) -> dict[int, memoryview]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        chunks = {}
+        for start, end in spans:
+            data = bytearray(max(0, min(end, size) - start))
+            view, done = memoryview(data), 0
+            while done < len(data) and (count := os.preadv(descriptor, [view[done:]], start + done)):
+                done += count
+            chunks[start] = view[:done]
+        return chunks
+    finally:
+        os.close(descriptor)
+
+
+def open_input(location: str, path: str, *, allowed: Allowed | None = None) -> pa.NativeFile:
+    """Open a file for random access by Arrow.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        StorageError: storage did not answer.
+    """
+    place = locate(location, path, allowed=allowed)
+    with storage_errors("read", place.url):
+        if place.local is not None:
+            return pa.OSFile(os.fsencode(place.local), "rb")
+        size = obstore.head(place.remote, place.key)["size"]
+        return pa.PythonFile(RemoteFile(place, size), mode="r")
+
+
+def write_file(
+    location: str,
+    path: str,
+    data: bytes | memoryview | IO[bytes],
+    *,
+    durable: bool = False,
+) -> None:
+    """Write a whole file, replacing what is there; a file object is streamed.
+
+    Args:
+        location: the table's canonical location.
+        path: URL-encoded, relative to the location.
+        data: the content, or a file object open for reading in binary mode.
+        durable: on local disk, sync file and directories before returning. Object stores always are.
+
+    Raises:
+        StorageError: storage did not answer; a local file is then absent or as it was.
+    """
+    place = locate(location, path)
+    with storage_errors("write", place.url, writing=True):
+        if place.local is not None:
+            _local_files.replace(place.local, data, durable=durable)
+        else:
+            obstore.put(place.remote, place.key, data)
+
+
+def create_file(location: str, path: str, data: bytes) -> bool:
+    """Create a file atomically: exactly one of several writers succeeds. Durable when this returns True.
+
+    ``data`` must differ from what any other writer may put there (a commit carries its transaction id): a
+    file that holds exactly ``data`` is taken for this writer's own, whose answer was lost on the way.
+
+    Returns:
+        False if the file exists already, with other content.
+
+    Raises:
+        AtomicCreateUnsupported: the storage cannot create a file atomically.
+        StorageError: storage did not answer, and the file may exist or not.
+    """
+    place = locate(location, path)
+    with storage_errors("create", place.url, writing=True):
+        if place.local is not None:
+            if _local_files.create(place.local, data):
+                return True
+            if place.local.read_bytes() != data:
+                return False
+            # What failed in the call before this one may have been the syncing of its name.
+            _local_files.sync_directory(place.local.parent)
+            return True
+        try:
+            obstore.put(place.remote, place.key, data, mode="create", use_multipart=False)
+        except (AlreadyExistsError, FileExistsError):
+            return bytes(obstore.get(place.remote, place.key).bytes()) == data
+        except (NotSupportedError, NotImplementedError) as error:
+            raise AtomicCreateUnsupported(
+                f"The object store of {place.url} cannot create a file only where there is none, so commits "
+                "would not be safe; put the table where conditional writes are supported.",
+                file=place.url,
+            ) from error
+        return True
+
+
+@contextmanager
+def open_output(location: str, path: str, *, durable: bool = False) -> Iterator[IO[bytes]]:
+    """Open a new file for streaming; if the block raises, no file is left.
+
+    Raises:
+        FileExistsError: the local file exists already.
+        StorageError: storage did not answer.
+    """
+    place = locate(location, path)
+    if place.local is None:
+        with storage_errors("write", place.url, writing=True):
+            writer = obstore.open_writer(place.remote, place.key)
+        # On an error the writer is left open, which abandons the upload: closing it would complete the file.
+        yield cast("IO[bytes]", RemoteOutput(writer, place.url))
+        with storage_errors("write", place.url, writing=True):
+            writer.close()
+        return
+    with storage_errors("write", place.url, writing=True):
+        new = _local_files.NewFile(place.local, durable=durable)
+    try:
+        yield new.file
+    except BaseException:
+        new.discard()
+        raise
+    with storage_errors("write", place.url, writing=True):
+        new.finish()
+
+
+def read_deletion_vectors(
+    location: str,
+    wanted: Sequence[tuple[str, Descriptor]],
+    *,
+    table: str,
+    version: int | None,
+    allowed: Allowed | None = None,
+) -> dict[str, BitMap64]:
+    """Return the deleted rows by data file path.
+
+    Deletion vectors that share a file are read with one request where they lie close together; several
+    files are read at once.
+
+    Args:
+        location: the table's canonical location.
+        wanted: the data file's path as in the log, and its descriptor.
+        table: for errors.
+        version: for errors.
+        allowed: decides by URL whether a file outside ``location`` may be read; without it, none may.
+
+    Raises:
+        CorruptDeletionVector: or a subclass, naming table, version, data file and deletion vector file.
+        LocationNotAllowed: a descriptor points outside ``location``.
+        StorageError: storage did not answer.
+    """
+    found: dict[str, BitMap64] = {}
+    by_file: dict[str, list[tuple[Where, Descriptor]]] = {}
+    for path, descriptor in wanted:
+        where = Where(table, version, path)
+        if descriptor.is_inline:
+            found[path] = decode_inline(descriptor, where)
+            continue
+        try:
+            name = descriptor.relative_path() or descriptor.path_or_inline_dv
+        except CorruptDeletionVector as error:
+            raise CorruptDeletionVector(
+                f"{where}: {error.message}", table=table, version=version, file=path
+            ) from error
+        by_file.setdefault(name, []).append((where, descriptor))
+
+    def read_file(item: tuple[str, list[tuple[Where, Descriptor]]]) -> list[tuple[str, BitMap64]]:
+        return _read_file(location, *item, allowed)
+
+    if len(by_file) == 1 or location.startswith("file:"):
+        # A local read takes less time than handing it to a thread.
+        for item in by_file.items():
+            found.update(read_file(item))
+    elif by_file:
+        with ThreadPoolExecutor(min(_CONCURRENT_FILES, len(by_file)), "delvec-dv") as pool:
+            for rows in pool.map(read_file, by_file.items()):
+                found.update(rows)
+    return found
+
+
+def _read_file(
+    location: str, name: str, members: Sequence[tuple[Where, Descriptor]], allowed: Allowed | None
+) -> list[tuple[str, BitMap64]]:
+    """Return the deleted rows by data file path, of deletion vectors that are all in the file ``name``."""
+    where = members[0][0]
+    facts = {"table": where.table, "version": where.version, "file": where.file, "deletion_vector": name}
+    try:
+        buffers = read_ranges(location, name, [dv.byte_range for _, dv in members], allowed=allowed)
+    except FileNotFoundError as error:
+        raise DeletionVectorNotFound(
+            f"The deletion vector file '{name}' of {where} does not exist, so its deleted rows are unknown; "
+            "restore that file from a backup, or restore the table to a version before it.",
+            **facts,
+        ) from error
+    except InvalidLocation as error:
+        raise CorruptDeletionVector(
+            f"The deletion vector of {where} is said to be in '{name}', which is no path or URL; "
+            "restore the table to a version before that log entry.",
+            **facts,
+        ) from error
+    return [
+        (where.file, unframe(buffer, dv, where)) for buffer, (where, dv) in zip(buffers, members, strict=True)
+    ]

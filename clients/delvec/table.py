@@ -1,0 +1,379 @@
+"""A Delta table and its commands: one implementation of each, whatever the engine."""
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec._transport import ServiceClient, answer, request, table_path
+from delvec.engines.engine import Engine, WriteTarget
+from delvec.protocol import locations
+from delvec.protocol import predicate as predicates
+from delvec.protocol.errors import BadRequest, EngineUnavailable
+from delvec.protocol.predicate import Predicate
+from delvec.protocol.types import StructType
+from delvec.protocol.wire import (
+    DetailResponse,
+    HealthResponse,
+    HistoryResponse,
+    PlanRequest,
+    SnapshotResponse,
+    TableResource,
+)
+from delvec.scan import Scan
+from delvec.transaction import Metrics, Transaction, begin
+
+__all__ = ["DeltaTable"]
+
+_DELETE_METRICS: Final = (
+    "numAddedFiles",
+    "numAddedBytes",
+    "numRemovedFiles",
+    "numRemovedBytes",
+    "numDeletionVectorsAdded",
+    "numDeletionVectorsRemoved",
+    "numDeletionVectorsUpdated",
+    "numAddedChangeFiles",
+    "numDeletedRows",
+    "numCopiedRows",
+    "executionTimeMs",
+    "scanTimeMs",
+    "rewriteTimeMs",
+)
+_APPEND_METRICS: Final = ("numFiles", "numOutputRows", "numOutputBytes")
+
+
+class DeltaTable:
+    """A table, through its service, on one engine. Get one from a :class:`~delvec.Connection`.
+
+    Every read is of one version: the latest when the method is called, or the one asked for. ``timestamp``
+    takes ISO 8601 text or a datetime; without a time zone it is UTC. A predicate is a Boolean expression in
+    Spark's SQL.
+
+    Attributes:
+        id: the service's own id, stable when the table is renamed.
+        name: what URLs call the table.
+        location: canonical URL, without a trailing slash.
+        engine: what reads and writes the data files.
+    """
+
+    def __init__(self, service: ServiceClient, resource: TableResource, engine: Engine) -> None:
+        self._service = service
+        self._dv_feature: bool | None = None
+        self.id = resource.id
+        self.name = resource.name
+        self.location = resource.location
+        self.engine = engine
+
+    def __repr__(self) -> str:
+        return f"DeltaTable(name={self.name!r}, location={self.location!r}, engine={self.engine.name!r})"
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        predicate: str | None = None,
+        version: int | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> pa.Table:
+        """Return the live rows.
+
+        Args:
+            columns: which ones, and in what order; all of them by default. Names are matched without regard to case.
+            predicate: only rows for which this is true.
+            version: the table as of this version.
+            timestamp: the table as of this moment.
+
+        Raises:
+            InvalidPredicate: the predicate cannot be parsed.
+            UnknownColumn: the table has no such column.
+            VersionNotFound: the log does not reach there.
+            CorruptTable: or a subclass: the log, a data file or a deletion vector is damaged or missing.
+        """
+        scan, condition = self.plan(columns, predicate, version, timestamp)
+        names = _spelled(columns, scan.schema)
+        rows = self.engine.read(scan, names, condition)
+        return rows if names is None else rows.select(names)
+
+    def to_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        predicate: str | None = None,
+        version: int | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> pa.RecordBatchReader:
+        """Return the live rows as a stream, for tables that do not fit in memory; as :meth:`to_arrow`."""
+        scan, condition = self.plan(columns, predicate, version, timestamp)
+        names = _spelled(columns, scan.schema)
+        stream = getattr(self.engine, "read_batches", None)
+        batches = (stream or self.engine.read)(scan, names, condition)
+        if isinstance(batches, pa.Table):
+            batches = batches.to_batches()
+        schema = scan.schema.to_arrow()
+        if names is not None:
+            schema = pa.schema([schema.field(name) for name in names])
+            batches = (batch.select(names) for batch in batches)
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def to_df(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        predicate: str | None = None,
+        version: int | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> Any:
+        """Return the live rows as a lazy Spark DataFrame, pinned to one version.
+
+        Raises:
+            EngineUnavailable: the table's engine is not Spark.
+        """
+        to_df = getattr(self.engine, "to_df", None)
+        if to_df is None:
+            raise EngineUnavailable(
+                f"to_df() makes a Spark DataFrame, and the engine of table '{self.name}' is {self.engine.name}; "
+                "pass engine=spark to .table(), or call .to_arrow()"
+            )
+        scan, condition = self.plan(columns, predicate, version, timestamp)
+        return to_df(scan, _spelled(columns, scan.schema), condition)
+
+    def count(
+        self,
+        predicate: str | None = None,
+        *,
+        version: int | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> int:
+        """Return the number of live rows; from the log alone where its statistics are enough."""
+        scan, condition = self.plan(None, predicate, version, timestamp)
+        known = pc.is_valid(scan.files["num_records"])
+        if condition is not None:
+            known = pc.and_(known, scan.files["matches_all"])
+        exact = _live_rows(scan.filter(known))
+        rest = scan.filter(pc.invert(known))
+        return exact + (self.engine.count(rest, condition) if len(rest) else 0)
+
+    def files(self, *, version: int | None = None, timestamp: str | datetime | None = None) -> list[str]:
+        """Return the URLs of the live data files."""
+        scan, _ = self.plan(None, None, version, timestamp)
+        return [locations.resolve(scan.location, path) for path in scan.files["path"].to_pylist()]
+
+    def version(self) -> int:
+        """Return the latest version."""
+        return self._snapshot().version
+
+    def schema(self, *, version: int | None = None, timestamp: str | datetime | None = None) -> pa.Schema:
+        """Return the schema as Arrow's."""
+        return StructType.from_json(self._snapshot(version, timestamp).table_schema).to_arrow()
+
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """Return one dictionary per commit, newest first, with Delta's history columns."""
+        if limit is not None and limit < 1:
+            raise BadRequest(f"limit must be at least 1 (given: {limit})")
+        body = self._service.get(table_path(self.id, "history"), {"limit": limit})
+        return [entry.model_dump(by_alias=True) for entry in answer(HistoryResponse, body).history]
+
+    def detail(self) -> dict[str, Any]:
+        """Return what DESCRIBE DETAIL shows, under Delta's names."""
+        return answer(DetailResponse, self._service.get(table_path(self.id, "detail"))).detail
+
+    def health(self) -> dict[str, Any]:
+        """Return how much care the table needs, with recommendations; names are as on the wire."""
+        body = self._service.get(table_path(self.id, "health"))
+        return answer(HealthResponse, body).model_dump(by_alias=True)
+
+    def plan(
+        self,
+        columns: Sequence[str] | None = None,
+        predicate: str | None = None,
+        version: int | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> tuple[Scan, Predicate | None]:
+        """Return which files a read has to open, and the parsed predicate: what engines work with."""
+        if isinstance(columns, str):
+            raise BadRequest(f"columns must be a list of names, not the text {columns!r}")
+        body = request(
+            PlanRequest,
+            columns=None if columns is None else list(columns),
+            predicate=predicate,
+            version=version,
+            timestamp=_iso(timestamp),
+        )
+        plan, files = self._service.plan(table_path(self.id, "plan"), body)
+        schema = StructType.from_json(plan.table_schema)
+        scan = Scan(
+            table_id=plan.table_id,
+            name=plan.name,
+            location=plan.location,
+            version=plan.version,
+            schema=schema,
+            partition_columns=plan.partition_columns,
+            configuration=plan.configuration,
+            files=files,
+            num_files_total=plan.num_files_total,
+        )
+        return scan, None if predicate is None else predicates.parse(predicate, schema)
+
+    # --- writing --------------------------------------------------------------------------------------
+
+    def append(self, data: Any) -> Metrics:
+        """Add rows; without any, nothing is committed.
+
+        Args:
+            data: an Arrow table or stream, a pandas or polars DataFrame, a list of dictionaries; on Spark also
+                a Spark DataFrame.
+
+        Returns:
+            Delta's metrics of a write, and the version in ``.version``.
+
+        Raises:
+            SchemaMismatch: the data does not fit the table's schema.
+            UnsupportedWriterFeature: the table needs more of a writer than Delvec does.
+        """
+        begun, schema = begin(self._service, self.id, "WRITE")
+        target = WriteTarget(
+            location=begun.location,
+            schema=schema,
+            partition_columns=begun.partition_columns,
+            configuration=begun.configuration,
+            transaction_id=begun.transaction_id,
+        )
+        transaction = Transaction(
+            self._service,
+            self.id,
+            "WRITE",
+            begun.version,
+            transaction_id=begun.transaction_id,
+            engine_info=self.engine.name,
+        )
+        transaction.add(self.engine.write(data, target))
+        if transaction.is_empty:
+            return Metrics(dict.fromkeys(_APPEND_METRICS, 0), None)
+        done = transaction.commit()
+        return Metrics(done.operation_metrics, done.version)
+
+    def delete(self, predicate: str | None = None) -> Metrics:
+        """Delete the rows for which ``predicate`` is true; all rows without one.
+
+        Files that lose all their rows are removed. Of the others the rows are marked in deletion vectors, or
+        the files are written again where the table does not have deletion vectors enabled.
+
+        Returns:
+            Delta's metrics of a delete, and the version in ``.version``: None where no row matched, as then
+            nothing is committed.
+
+        Raises:
+            InvalidPredicate: the predicate cannot be parsed.
+            ConcurrentModification: or a subclass: another writer won; ``.conflict`` says which, and that
+                running the command again is safe.
+            AppendOnlyTable: the table does not let rows be removed.
+        """
+        clock = _Clock()
+        scan, condition = self.plan(predicate=predicate)
+        whole, rest = scan, scan.filter(pa.repeat(False, len(scan)))
+        if condition is not None:
+            whole = scan.filter(scan.files["matches_all"])
+            rest = scan.filter(pc.invert(scan.files["matches_all"]))
+        transaction = Transaction(
+            self._service, self.id, "DELETE", scan.version, engine_info=self.engine.name
+        )
+        metrics: dict[str, int] = {}
+        if condition is not None and len(rest):
+            if self._deletion_vectors_enabled(scan):
+                transaction.delete_rows(self.engine.find_rows(rest, condition))
+            else:
+                metrics = self._rewrite(transaction, rest, condition, clock)
+        clock.scanned()
+        transaction.remove(whole.files["path"].to_pylist())
+        if "numDeletedRows" in metrics and len(whole):
+            # The service counts what it can; this is for files without statistics, and half a count is none.
+            del metrics["numDeletedRows"]
+        if transaction.is_empty:
+            return Metrics(dict.fromkeys(_DELETE_METRICS, 0) | clock.metrics(), None)
+        done = transaction.commit(metrics=metrics | clock.metrics(), predicate=predicate)
+        return Metrics(dict.fromkeys(_DELETE_METRICS, 0) | done.operation_metrics, done.version)
+
+    def _rewrite(
+        self, transaction: Transaction, scan: Scan, condition: Predicate, clock: "_Clock"
+    ) -> dict[str, int]:
+        """Write files again without the matching rows; return the metrics that only this knows."""
+        begun, _ = begin(self._service, self.id, "DELETE")
+        transaction.transaction_id = begun.transaction_id
+        target = WriteTarget(
+            location=scan.location,
+            schema=scan.schema,
+            partition_columns=scan.partition_columns,
+            configuration=scan.configuration,
+            transaction_id=begun.transaction_id,
+        )
+        clock.scanned()
+        rewritten = self.engine.rewrite(scan, condition, target)
+        clock.rewritten()
+        transaction.add(rewritten.adds)
+        transaction.remove(rewritten.removed)
+        return {"numDeletedRows": rewritten.rows_deleted, "numCopiedRows": rewritten.rows_copied}
+
+    def _deletion_vectors_enabled(self, scan: Scan) -> bool:
+        """Whether rows may be deleted by deletion vector: the property is on and the protocol has the feature.
+
+        The protocol is asked for once: a feature that is dropped later makes the commit fail, not go wrong.
+        """
+        if scan.configuration.get("delta.enableDeletionVectors", "false").lower() != "true":
+            return False
+        if not self._dv_feature:
+            features = self._snapshot(scan.version).protocol.get("writerFeatures") or ()
+            self._dv_feature = "deletionVectors" in features
+        return self._dv_feature
+
+    def _snapshot(
+        self, version: int | None = None, timestamp: str | datetime | None = None
+    ) -> SnapshotResponse:
+        parameters = {"version": version, "timestamp": _iso(timestamp)}
+        return answer(SnapshotResponse, self._service.get(table_path(self.id, "snapshot"), parameters))
+
+
+class _Clock:
+    """Milliseconds since the command began, split as Delta's metrics split them."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self._scan: int | None = None
+        self._rewrite = 0
+
+    def _elapsed(self) -> int:
+        return round((time.perf_counter() - self._start) * 1000)
+
+    def scanned(self) -> None:
+        """Note the end of the search for rows; the first call counts."""
+        if self._scan is None:
+            self._scan = self._elapsed()
+
+    def rewritten(self) -> None:
+        """Note the end of the rewriting that followed."""
+        self._rewrite = self._elapsed() - (self._scan or 0)
+
+    def metrics(self) -> dict[str, int]:
+        """Return the times so far."""
+        elapsed = self._elapsed()
+        scan = elapsed if self._scan is None else self._scan
+        return {"executionTimeMs": elapsed, "scanTimeMs": scan, "rewriteTimeMs": self._rewrite}
+
+
+def _live_rows(scan: Scan) -> int:
+    physical = pc.sum(scan.files["num_records"]).as_py() or 0
+    vectors = scan.files["deletion_vector"].combine_chunks()
+    deleted = pc.sum(pc.struct_field(vectors, "cardinality")).as_py() or 0
+    return int(physical) - int(deleted)
+
+
+def _spelled(columns: Sequence[str] | None, schema: StructType) -> list[str] | None:
+    """Return the columns as the schema spells them, each once."""
+    return None if columns is None else list(dict.fromkeys(schema.field(name).name for name in columns))
+
+
+def _iso(timestamp: str | datetime | None) -> str | None:
+    return timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp

@@ -1,0 +1,1 @@
+"""The Delvec service: log replay, conflict checks, commits and deletion vectors for Delta tables."""

@@ -1,0 +1,143 @@
+"""``…/transactions`` and ``…/commits``: begin, commit, and read back one version's actions."""
+
+import json
+import uuid
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, status
+
+from delvec.protocol.errors import (
+    AppendOnlyTable,
+    AtomicCreateUnsupported,
+    BadRequest,
+    CommitOutcomeUnknown,
+    ConcurrentAppend,
+    ConcurrentDeleteDelete,
+    ConcurrentDeleteRead,
+    ConcurrentTransaction,
+    ConcurrentWrite,
+    CorruptLog,
+    CorruptTable,
+    InvalidCommit,
+    MetadataChanged,
+    MissingDataFile,
+    ProtocolChanged,
+    UnsupportedTable,
+    UnsupportedWriterFeature,
+    VersionNotFound,
+)
+from delvec.protocol.wire import BeginRequest, BeginResponse, CommitRequest, CommitResponse
+from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.plan import DELETION_VECTOR_ERRORS
+from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.api.snapshot import snapshot_fields
+from delvec_service.operations.commit import Committed, NothingToDo, Rebased
+from delvec_service.operations.commit_request import changes_of
+from delvec_service.operations.tables import commit_path
+from delvec_service.operations.transactions import begin
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["commits"])
+
+
+@router.post(
+    "/tables/{table}/transactions",
+    status_code=status.HTTP_201_CREATED,
+    responses=responses(*COMMON, *OPENING, *SNAPSHOT, UnsupportedWriterFeature),
+)
+def begin_transaction(table: Table, body: BeginRequest, service: ServiceState) -> BeginResponse:
+    """Open a transaction before data files are written; the answer is what a writer has to know."""
+    transaction_id, snapshot = begin(table, service.loader, service.ledger, body.operation)
+    return BeginResponse(
+        **snapshot_fields(table.record, snapshot),
+        transaction_id=transaction_id,
+        deletion_vectors_enabled=snapshot.dv_enabled,
+    )
+
+
+@router.post(
+    "/tables/{table}/commits",
+    responses=responses(
+        *COMMON,
+        *OPENING,
+        *SNAPSHOT,
+        InvalidCommit,
+        UnsupportedTable,
+        UnsupportedWriterFeature,
+        AppendOnlyTable,
+        CorruptTable,
+        *DELETION_VECTOR_ERRORS,
+        MissingDataFile,
+        ConcurrentWrite,
+        ConcurrentAppend,
+        ConcurrentDeleteRead,
+        ConcurrentDeleteDelete,
+        ConcurrentTransaction,
+        MetadataChanged,
+        ProtocolChanged,
+        CommitOutcomeUnknown,
+        AtomicCreateUnsupported,
+    ),
+)
+def commit(
+    table: Table,
+    body: CommitRequest,
+    service: ServiceState,
+    idempotency_key: Annotated[
+        str | None,
+        Header(max_length=128, description="The transaction id; asked again, the first answer comes back."),
+    ] = None,
+) -> CommitResponse:
+    """Commit one transaction. A conflict is an answer with status 409 that names the winner."""
+    if idempotency_key and body.transaction_id and idempotency_key != body.transaction_id:
+        raise BadRequest("Idempotency-Key and transaction-id differ; send one of them, or both alike.")
+    transaction_id = body.transaction_id or idempotency_key or str(uuid.uuid4())
+    result = service.commits.commit(table, changes_of(body, transaction_id, table))
+    if isinstance(result, Committed):
+        return CommitResponse(
+            result="rebased" if isinstance(result, Rebased) else "committed",
+            version=result.version,
+            read_version=result.read_version,
+            transaction_id=result.transaction_id,
+            winners_passed=list(result.winners_passed),
+            operation_metrics=dict(result.metrics),
+        )
+    if isinstance(result, NothingToDo):
+        return CommitResponse(
+            result="nothing-to-do",
+            version=None,
+            read_version=result.read_version,
+            transaction_id=result.transaction_id,
+            operation_metrics=dict(result.metrics),
+        )
+    raise result.error(table.name)
+
+
+@router.get(
+    "/tables/{table}/commits/{version}",
+    responses=responses(*COMMON, *OPENING, VersionNotFound, CorruptLog, *SNAPSHOT),
+)
+def get_commit(
+    table: Table, version: Annotated[int, Path(ge=0, lt=10**20, description="The version.")]
+) -> dict[str, Any]:
+    """Return the actions of one version, as they are in the log."""
+    path = commit_path(version)
+    try:
+        data = table.objects.get(path)
+    except FileNotFoundError as error:
+        raise VersionNotFound(
+            f"The log of table '{table.name}' has no entry for version {version}: it is not there yet, or no longer.",
+            table=table.name,
+            version=version,
+        ) from error
+    try:
+        actions = [json.loads(line) for line in data.splitlines() if line.strip()]
+    except ValueError as error:
+        raise CorruptLog(
+            f"The log entry '{path}' of table '{table.name}' is not JSON: {error}; restore it from a backup.",
+            table=table.name,
+            version=version,
+            file=path,
+        ) from error
+    return {"version": version, "actions": actions}

@@ -1,0 +1,42 @@
+"""``…/deletion-vectors``: descriptors for deletion vectors that an engine writes itself."""
+
+from fastapi import APIRouter, status
+
+from delvec.protocol.errors import InvalidCommit, UnsupportedWriterFeature
+from delvec.protocol.wire import AllocatedDeletionVector, AllocateRequest, AllocateResponse
+from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.operations.deletion_vectors import allocate
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["deletion vectors"])
+
+
+@router.post(
+    "/tables/{table}/deletion-vectors",
+    status_code=status.HTTP_201_CREATED,
+    responses=responses(*COMMON, *OPENING, *SNAPSHOT, InvalidCommit, UnsupportedWriterFeature),
+)
+def allocate_deletion_vectors(table: Table, body: AllocateRequest, service: ServiceState) -> AllocateResponse:
+    """Reserve files, offsets and UUIDs; deletion vectors share files of about the configured size."""
+    transaction_id, places = allocate(
+        table,
+        service.loader,
+        service.ledger,
+        body.sizes,
+        transaction_id=body.transaction_id,
+        target_bytes=service.settings.deletion_vector_target_bytes,
+    )
+    return AllocateResponse(
+        transaction_id=transaction_id,
+        deletion_vectors=[
+            AllocatedDeletionVector(
+                path_or_inline_dv=place.path_or_inline_dv,
+                offset=place.offset,
+                size_in_bytes=place.size_in_bytes,
+                file=place.file,
+            )
+            for place in places
+        ],
+    )

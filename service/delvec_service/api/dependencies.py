@@ -1,0 +1,69 @@
+"""What handlers get: the running service, and the table that a URL names."""
+
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+from fastapi import Depends, Path, Query, Request
+
+from delvec.protocol.errors import BadRequest
+from delvec_service.config import Settings
+from delvec_service.operations.commit import Commits
+from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_service.operations.tables import OpenTable, Tables
+from delvec_service.store.database import Database
+from delvec_service.store.ledger import Ledger
+
+__all__ = ["Moment", "PointInTime", "Service", "ServiceState", "Table"]
+
+
+@dataclass(frozen=True)
+class Service:
+    """The parts that live as long as the application."""
+
+    settings: Settings
+    database: Database
+    ledger: Ledger
+    loader: SnapshotLoader
+    tables: Tables
+    commits: Commits
+
+
+def _service(request: Request) -> Service:
+    service = request.app.state.service
+    assert isinstance(service, Service)  # noqa: S101 - set by create_app
+    return service
+
+
+ServiceState: TypeAlias = Annotated[Service, Depends(_service)]
+
+
+def _table(
+    service: ServiceState,
+    table: Annotated[str, Path(description="The table's name or id.", max_length=200)],
+) -> OpenTable:
+    return service.tables.open(table)
+
+
+Table: TypeAlias = Annotated[OpenTable, Depends(_table)]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Which version a request is about: a number, a time, or neither for the newest."""
+
+    version: int | None
+    timestamp: str | None
+
+
+def _moment(
+    version: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
+    timestamp: Annotated[
+        str | None, Query(max_length=64, description="ISO 8601; without a zone it is UTC.")
+    ] = None,
+) -> Moment:
+    if version is not None and timestamp is not None:
+        raise BadRequest("Give a version or a timestamp, not both.")
+    return Moment(version, timestamp)
+
+
+PointInTime: TypeAlias = Annotated[Moment, Depends(_moment)]

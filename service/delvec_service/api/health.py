@@ -1,0 +1,21 @@
+"""``…/health``: how much care a table needs."""
+
+from fastapi import APIRouter
+
+from delvec.protocol.wire import HealthResponse
+from delvec_service.api.dependencies import PointInTime, ServiceState, Table
+from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.operations.health import health
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["reading"])
+
+
+@router.get("/tables/{table}/health", responses=responses(*COMMON, *OPENING, *SNAPSHOT))
+def get_health(table: Table, service: ServiceState, moment: PointInTime) -> HealthResponse:
+    """Return deleted rows, small files, deletion vector files, and what to do about them, from the log alone."""
+    snapshot = service.loader.load(
+        table.objects, table.name, version=moment.version, timestamp=moment.timestamp
+    )
+    return health(snapshot, table.name)

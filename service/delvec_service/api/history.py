@@ -1,0 +1,33 @@
+"""``…/history`` and ``…/detail``: what DESCRIBE HISTORY and DESCRIBE DETAIL show."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from delvec.protocol.wire import DetailResponse, HistoryResponse
+from delvec_service.api.dependencies import PointInTime, ServiceState, Table
+from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.operations.detail import detail
+from delvec_service.operations.history import history
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["reading"])
+
+
+@router.get("/tables/{table}/history", responses=responses(*COMMON, *OPENING, *SNAPSHOT))
+def get_history(
+    table: Table,
+    limit: Annotated[int | None, Query(ge=1, lt=2**31, description="Only the newest so many.")] = None,
+) -> HistoryResponse:
+    """Return the commits that the log still has, newest first, with Delta's columns."""
+    return HistoryResponse(history=history(table.objects, table.name, limit))
+
+
+@router.get("/tables/{table}/detail", responses=responses(*COMMON, *OPENING, *SNAPSHOT))
+def get_detail(table: Table, service: ServiceState, moment: PointInTime) -> DetailResponse:
+    """Return what a table is, with Delta's columns."""
+    snapshot = service.loader.load(
+        table.objects, table.name, version=moment.version, timestamp=moment.timestamp
+    )
+    return DetailResponse(detail=detail(snapshot, table.name))

@@ -1,0 +1,169 @@
+"""``…/plan``: which files a scan has to read, as JSON pages or as one Arrow stream."""
+
+import base64
+import io
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+import pyarrow as pa
+from fastapi import APIRouter, Header
+from fastapi.responses import StreamingResponse
+
+from delvec.protocol.deletion_vector import Descriptor
+from delvec.protocol.errors import (
+    BadRequest,
+    CorruptDeletionVector,
+    DeletionVectorCardinalityMismatch,
+    DeletionVectorChecksumMismatch,
+    DeletionVectorNotFound,
+    DeletionVectorSizeMismatch,
+    DeletionVectorTruncated,
+    InvalidPredicate,
+    UnknownColumn,
+    UnsupportedTable,
+)
+from delvec.protocol.wire import DeletionVectorDescriptor, PlanFile, PlanRequest, PlanResponse
+from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.operations.plan import PlannedScan, plan
+from delvec_service.operations.tables import OpenTable
+
+__all__ = ["ARROW_STREAM", "DELETION_VECTOR_ERRORS", "router"]
+
+ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
+DELETION_VECTOR_ERRORS: Final = (
+    CorruptDeletionVector,
+    DeletionVectorNotFound,
+    DeletionVectorTruncated,
+    DeletionVectorSizeMismatch,
+    DeletionVectorChecksumMismatch,
+    DeletionVectorCardinalityMismatch,
+)
+_BATCH_ROWS: Final = 8192
+
+router = APIRouter(tags=["reading"])
+
+
+@router.post(
+    "/tables/{table}/plan",
+    response_model=PlanResponse,
+    responses={
+        200: {
+            "description": "The scan. Without files in JSON where the stream has them.",
+            "content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **responses(
+            *COMMON,
+            *OPENING,
+            *SNAPSHOT,
+            InvalidPredicate,
+            UnknownColumn,
+            UnsupportedTable,
+            *DELETION_VECTOR_ERRORS,
+        ),
+    },
+)
+def plan_scan(
+    table: Table,
+    body: PlanRequest,
+    service: ServiceState,
+    accept: Annotated[str, Header()] = "application/json",
+) -> Any:
+    """Plan a scan: the files of one version that can hold rows of the predicate.
+
+    As JSON the files come in pages of one version. As an Arrow stream they come whole, one row each; what else
+    there is to say is JSON in the schema's metadata under the key `delvec`.
+    """
+    arrow = ARROW_STREAM in accept
+    version, offset = body.version, 0
+    if body.page_token is not None:
+        if arrow:
+            raise BadRequest("An Arrow stream has no pages; leave out page-token.")
+        version, offset = _position(body.page_token, body.version)
+    snapshot = service.loader.load(
+        table.objects,
+        table.name,
+        version=version,
+        timestamp=body.timestamp if body.page_token is None else None,
+    )
+    planned = plan(
+        snapshot,
+        table.name,
+        predicate=body.predicate,
+        columns=body.columns,
+        stats=body.stats,
+        inline_deletion_vectors=body.inline_deletion_vectors,
+        offset=offset,
+        limit=None if arrow else body.page_size,
+        allowed=table.roots.allows,
+    )
+    if arrow:
+        return StreamingResponse(_stream(_answer(table, planned), planned.files), media_type=ARROW_STREAM)
+    return _answer(table, planned, offset=offset, files=_files(planned.files))
+
+
+def _position(token: str, version: int | None) -> tuple[int, int]:
+    """Return version and offset of a page; all pages are of the version of the first."""
+    of_version, _, offset = token.partition(".")
+    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in (of_version, offset)):  # noqa: PLR2004
+        raise BadRequest("The page-token is not one that this service gave.")
+    if version not in (None, int(of_version)):
+        raise BadRequest(f"The page-token belongs to version {of_version}, not to version {version}.")
+    return int(of_version), int(offset)
+
+
+def _answer(
+    table: OpenTable, planned: PlannedScan, *, offset: int = 0, files: list[PlanFile] | None = None
+) -> PlanResponse:
+    snapshot = planned.snapshot
+    end = offset + len(files or ())
+    more = files is not None and end < planned.num_files
+    return PlanResponse(
+        table_id=table.record.id,
+        name=table.name,
+        location=table.location,
+        version=snapshot.version,
+        table_schema=snapshot.schema.to_json(),
+        partition_columns=list(snapshot.partition_columns),
+        configuration=dict(snapshot.configuration),
+        files=files or [],
+        num_files=planned.num_files,
+        num_files_total=planned.num_files_total,
+        next_page_token=f"{snapshot.version}.{end}" if more else None,
+    )
+
+
+def _files(files: pa.Table) -> list[PlanFile]:
+    """Return the files of one page; a page is small."""
+    return [
+        PlanFile(
+            path=row["path"],
+            partition_values=dict(row["partition_values"] or ()),
+            size=row["size"],
+            modification_time=row["modification_time"],
+            num_records=row["num_records"],
+            matches_all=row["matches_all"],
+            deletion_vector=_descriptor(row["deletion_vector"]),
+            # The field takes what it gives: base64.
+            deleted_rows=None if row["deleted_rows"] is None else base64.b64encode(row["deleted_rows"]),
+            stats=row["stats"],
+        )
+        for row in files.to_pylist()
+    ]
+
+
+def _descriptor(value: dict[str, Any] | None) -> DeletionVectorDescriptor | None:
+    return None if value is None else DeletionVectorDescriptor(**Descriptor.from_json(value).to_json())
+
+
+def _stream(answer: PlanResponse, files: pa.Table) -> Iterator[bytes]:
+    """Yield an Arrow stream, batch by batch."""
+    described = answer.model_dump_json(by_alias=True, exclude={"files"}).encode()
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, files.schema.with_metadata({b"delvec": described})) as writer:
+        for batch in files.to_batches(max_chunksize=_BATCH_ROWS):
+            writer.write_batch(batch)
+            yield sink.getvalue()
+            sink.seek(0)
+            sink.truncate()
+    yield sink.getvalue()

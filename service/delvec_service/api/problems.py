@@ -1,0 +1,133 @@
+"""Errors as HTTP answers: one envelope for all of them, and their description in OpenAPI."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from delvec.protocol.errors import (
+    BadRequest,
+    CorruptLog,
+    DelvecError,
+    InternalError,
+    LocationNotAllowed,
+    MissingLogFile,
+    NotADeltaTable,
+    NotFound,
+    RequestTooLarge,
+    ServiceUnavailable,
+    StorageError,
+    TableNotFound,
+    Unauthorized,
+    UnsupportedReaderFeature,
+    VersionNotFound,
+)
+from delvec.protocol.wire import ErrorEnvelope
+
+__all__ = ["COMMON", "OPENING", "SNAPSHOT", "answer", "install", "responses"]
+
+COMMON: tuple[type[DelvecError], ...] = (
+    BadRequest,
+    Unauthorized,
+    RequestTooLarge,
+    InternalError,
+    ServiceUnavailable,
+)
+"""What every route under /v1 may answer."""
+
+OPENING = (TableNotFound, LocationNotAllowed)
+"""What every route of one table may answer, too."""
+
+SNAPSHOT = (
+    NotADeltaTable,
+    VersionNotFound,
+    CorruptLog,
+    MissingLogFile,
+    UnsupportedReaderFeature,
+    StorageError,
+)
+"""What every route that reads a table's log may answer, too."""
+
+
+def responses(*errors: type[DelvecError]) -> dict[int | str, dict[str, Any]]:
+    """Return the ``responses=`` of a route that may answer these errors."""
+    by_status: dict[int | str, list[type[DelvecError]]] = {}
+    for error in dict.fromkeys(errors):
+        by_status.setdefault(error.status, []).append(error)
+    declared: dict[int | str, dict[str, Any]] = {
+        status: {
+            "model": ErrorEnvelope,
+            "description": " ".join(f"`{cls.type}`: {_summary(cls)}" for cls in classes),
+        }
+        for status, classes in sorted(by_status.items(), key=lambda item: str(item[0]))
+    }
+    declared["default"] = {"model": ErrorEnvelope, "description": "Any other error, in the same envelope."}
+    return declared
+
+
+def _summary(cls: type[DelvecError]) -> str:
+    return (cls.__doc__ or "").partition("\n")[0]
+
+
+def answer(
+    error: DelvecError, *, status: int | None = None, headers: dict[str, str] | None = None
+) -> JSONResponse:
+    """Return an error as an answer."""
+    headers = dict(headers or {})
+    if isinstance(error, Unauthorized):
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, ServiceUnavailable):
+        headers["Retry-After"] = "1"
+    return JSONResponse(error.to_wire(), status_code=status or error.status, headers=headers)
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of the application an envelope."""
+    app.add_exception_handler(DelvecError, _on_delvec_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_request)
+    app.add_exception_handler(HTTPException, _on_http_error)
+
+
+def _on_delvec_error(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, DelvecError)  # noqa: S101 - what it was installed for
+    return answer(error)
+
+
+def _on_invalid_request(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - what it was installed for
+    # The value given is left out: it may be large, or a secret in the wrong field.
+    problems = [
+        {
+            "field": ".".join(str(part) for part in problem["loc"][1:]),
+            "in": str(problem["loc"][0]) if problem["loc"] else "body",
+            "message": problem["msg"].removeprefix("Value error, "),
+        }
+        for problem in error.errors()[:20]
+    ]
+    return answer(BadRequest(f"The request is not valid: {_sentence(problems)}.", problems=problems))
+
+
+def _sentence(problems: Iterable[dict[str, str]]) -> str:
+    first = next(iter(problems), {"field": "", "in": "body", "message": "it cannot be parsed"})
+    where = f"{first['in']} field '{first['field']}'" if first["field"] else first["in"]
+    message = first["message"]
+    starts_with_a_word = message[1:2].islower()  # and not with an abbreviation, as JSON
+    return f"{where}: {message[:1].lower() if starts_with_a_word else message[:1]}{message[1:]}"
+
+
+def _on_http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - what it was installed for
+    if isinstance(error.__cause__, DelvecError):
+        return answer(error.__cause__)  # raised while the body was read: FastAPI wraps it
+    where = f"{request.method} {request.url.path[:200]}"
+    kind: type[DelvecError] = BadRequest
+    if error.status_code == NotFound.status:
+        kind, message = NotFound, f"There is no {where}; see /openapi.json."
+    elif error.status_code == 405:  # noqa: PLR2004
+        message = f"{request.method} is not allowed on {request.url.path[:200]}; see /openapi.json."
+    else:
+        message = f"{where}: {error.detail}."
+    return answer(kind(message), status=error.status_code, headers=dict(error.headers or {}))

@@ -1,0 +1,109 @@
+"""What surrounds every request: its id, its line in the log, the token, the size limit, the last resort."""
+
+import re
+import secrets
+import time
+import uuid
+from typing import Final
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from delvec.protocol.errors import DelvecError, InternalError, RequestTooLarge, Unauthorized
+from delvec_service.api import problems
+from delvec_service.logs import logger
+
+__all__ = ["RequestMiddleware"]
+
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._\-]{1,128}")
+_UNGUARDED: Final = ("/livez", "/readyz", "/openapi.json", "/docs", "/redoc")
+
+
+class RequestMiddleware:
+    """An ASGI middleware around the application.
+
+    The token is checked here and not by a dependency, because FastAPI reads the body before dependencies run,
+    and a stranger should not make the service read one.
+    """
+
+    def __init__(self, app: ASGIApp, *, token: str | None, max_request_bytes: int) -> None:
+        self._app = app
+        self._token = None if token is None else token.encode()
+        self._limit = max_request_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else str(uuid.uuid4())
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+            await send(message)
+
+        start = time.perf_counter()
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            try:
+                self._admit(scope, headers)
+                await self._app(scope, self._limited(receive), send_with_id)
+            except ClientDisconnect:
+                pass  # nobody is left to answer
+            except DelvecError as error:
+                await problems.answer(error)(scope, receive, send_with_id)
+            except Exception:
+                # Not exception(): the standard library would add the traceback a second time, not as JSON.
+                logger.error("request failed", exc_info=True, method=scope["method"], path=scope["path"])
+                if status:
+                    raise  # half an answer is out: only breaking the connection tells the client
+                failure = InternalError(
+                    f"Delvec failed in a way that it does not know; the service's log has the reason "
+                    f"under request {request_id}.",
+                    request_id=request_id,
+                )
+                await problems.answer(failure)(scope, receive, send_with_id)
+            finally:
+                logger.info(
+                    "request",
+                    method=scope["method"],
+                    path=scope["path"],
+                    status=status,
+                    milliseconds=round((time.perf_counter() - start) * 1000, 1),
+                )
+
+    def _admit(self, scope: Scope, headers: Headers) -> None:
+        if self._token is not None and not scope["path"].startswith(_UNGUARDED):
+            scheme, _, given = headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not secrets.compare_digest(given.strip().encode(), self._token):
+                raise Unauthorized("The request needs the service's token: Authorization: Bearer <token>.")
+        length = headers.get("content-length", "")
+        if length.isascii() and length.isdigit() and int(length) > self._limit:
+            raise self._too_large()
+
+    def _limited(self, receive: Receive) -> Receive:
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._limit:
+                raise self._too_large()
+            return message
+
+        return counted
+
+    def _too_large(self) -> RequestTooLarge:
+        return RequestTooLarge(
+            f"The request body is larger than {self._limit} bytes; commit in several parts, "
+            "or raise DELVEC_MAX_REQUEST_BYTES.",
+            limit=self._limit,
+        )

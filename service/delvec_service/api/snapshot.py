@@ -1,0 +1,46 @@
+"""``…/snapshot``: what a table is at one version."""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from delvec.protocol.wire import SnapshotResponse
+from delvec_service.api.dependencies import PointInTime, ServiceState, Table
+from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.delta.snapshot import Snapshot
+from delvec_service.store.registry import TableRecord
+
+__all__ = ["router", "snapshot_fields"]
+
+router = APIRouter(tags=["reading"])
+
+
+@router.get("/tables/{table}/snapshot", responses=responses(*COMMON, *OPENING, *SNAPSHOT))
+def get_snapshot(table: Table, service: ServiceState, moment: PointInTime) -> SnapshotResponse:
+    """Return a table's protocol, metadata and totals; of the newest version unless asked otherwise."""
+    snapshot = service.loader.load(
+        table.objects, table.name, version=moment.version, timestamp=moment.timestamp
+    )
+    return SnapshotResponse(**snapshot_fields(table.record, snapshot))
+
+
+def snapshot_fields(record: TableRecord, snapshot: Snapshot) -> dict[str, Any]:
+    """Return the fields of :class:`~delvec.protocol.wire.SnapshotResponse`."""
+    return {
+        "table_id": record.id,
+        "name": record.name,
+        "location": record.location,
+        "version": snapshot.version,
+        "timestamp": snapshot.timestamp,
+        "table_schema": snapshot.schema.to_json(),
+        "partition_columns": list(snapshot.partition_columns),
+        "configuration": dict(snapshot.configuration),
+        "protocol": snapshot.protocol.to_json(),
+        "metadata_id": snapshot.metadata.id,
+        "num_files": snapshot.num_files,
+        "size_in_bytes": snapshot.size_in_bytes,
+        "num_deletion_vectors": snapshot.num_deletion_vectors,
+        "num_deleted_rows": snapshot.num_deleted_rows,
+        "app_transactions": {name: txn.version for name, txn in snapshot.txns.items()},
+        "domain_metadata": {name: entry.configuration for name, entry in snapshot.domain_metadata.items()},
+    }

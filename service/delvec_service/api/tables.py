@@ -1,0 +1,99 @@
+"""``/v1/tables``: register, create, list, resolve, forget."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response, status
+
+from delvec.protocol.errors import (
+    AtomicCreateUnsupported,
+    InvalidLocation,
+    InvalidSchema,
+    LocationNotAllowed,
+    TableAlreadyExists,
+)
+from delvec.protocol.wire import TableRequest, TableResource, TablesResponse
+from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.operations.tables import NewTable
+from delvec_service.store.registry import TableRecord
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["tables"])
+
+
+@router.post(
+    "/tables",
+    status_code=status.HTTP_201_CREATED,
+    responses={
+        200: {"model": TableResource, "description": "The table was registered already."},
+        **responses(
+            *COMMON,
+            *SNAPSHOT,
+            InvalidLocation,
+            InvalidSchema,
+            LocationNotAllowed,
+            TableAlreadyExists,
+            AtomicCreateUnsupported,
+        ),
+    },
+)
+def register_table(body: TableRequest, service: ServiceState, response: Response) -> TableResource:
+    """Register the Delta table at a location, as often as you like; with a schema, create it there first."""
+    if body.table_schema is None:
+        record, created = service.tables.register(body.location, body.name)
+        if not created:
+            response.status_code = status.HTTP_200_OK
+        return _resource(record)
+    new = NewTable(
+        schema=body.table_schema,
+        partition_columns=tuple(body.partition_columns),
+        properties=body.properties,
+        description=body.description,
+    )
+    record, version = service.tables.create(body.location, body.name, new)
+    return _resource(record, version)
+
+
+@router.get("/tables", responses=responses(*COMMON, InvalidLocation, LocationNotAllowed))
+def list_tables(
+    service: ServiceState,
+    location: Annotated[
+        str | None, Query(description="Only the table there: one or none, never registered by asking.")
+    ] = None,
+    page_size: Annotated[int, Query(alias="page-size", ge=1, le=1000)] = 100,
+    page_token: Annotated[str, Query(alias="page-token", max_length=200)] = "",
+) -> TablesResponse:
+    """List the registered tables in the order of their names."""
+    if location is not None:
+        found = service.tables.at(location)
+        return TablesResponse(tables=[] if found is None else [_resource(found)])
+    page = service.tables.page(page_token, page_size)
+    more = len(page) == page_size
+    return TablesResponse(
+        tables=[_resource(record) for record in page], next_page_token=page[-1].name if more else None
+    )
+
+
+@router.get("/tables/{table}", responses=responses(*COMMON, *OPENING))
+def get_table(table: Table) -> TableResource:
+    """Return one table by name or id."""
+    return _resource(table.record)
+
+
+@router.delete(
+    "/tables/{table}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(*COMMON, *OPENING)
+)
+def forget_table(service: ServiceState, table: str) -> None:
+    """Forget a table. Its files stay, and registering its location brings it back under the same id."""
+    service.tables.forget(table)
+
+
+def _resource(record: TableRecord, version: int | None = None) -> TableResource:
+    return TableResource(
+        id=record.id,
+        name=record.name,
+        location=record.location,
+        created_at=record.created_at.isoformat(),
+        version=version,
+    )

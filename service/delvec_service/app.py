@@ -1,0 +1,106 @@
+"""The application: its parts, put together once, and its lifespan."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import APIRouter, FastAPI, Security
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+
+from delvec_service.api import (
+    commits,
+    deletion_vectors,
+    health,
+    history,
+    plan,
+    probes,
+    problems,
+    snapshot,
+    tables,
+)
+from delvec_service.api.dependencies import Service
+from delvec_service.api.requests import RequestMiddleware
+from delvec_service.config import Settings
+from delvec_service.operations.commit import Commits
+from delvec_service.operations.roots import Roots
+from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_service.operations.tables import Tables
+from delvec_service.store.database import Database
+from delvec_service.store.ledger import Ledger
+from delvec_service.store.registry import Registry
+
+__all__ = ["create_app"]
+
+_DESCRIPTION = """Metadata and transactions for Delta Lake tables with deletion vectors.
+
+Envelope fields are kebab-case; Delta's actions, descriptors and metrics keep Delta's spelling. Every error is
+one envelope, `{"error": {message, type, code, retryable, details}}`."""
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Return the ASGI application; its lifespan migrates the database at the start and closes it at the end.
+
+    Raises:
+        BadRequest: the database URL is neither of SQLite nor of PostgreSQL.
+        InvalidLocation: a root, or the warehouse, is not a location.
+    """
+    service = _service(settings)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        # Nothing else runs on this loop yet, so that it may block.
+        service.database.migrate()
+        try:
+            yield
+        finally:
+            service.database.close()
+
+    app = FastAPI(
+        title="Delvec",
+        version=version("delvec"),
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        generate_unique_id_function=_operation_id,
+        redirect_slashes=False,  # a redirect would not be an answer in the envelope
+    )
+    app.state.service = service
+    app.include_router(probes.router)
+    # Declares the scheme; the middleware enforces it, before a body is read.
+    v1 = APIRouter(prefix="/v1", dependencies=[Security(HTTPBearer(auto_error=False))])
+    for module in (tables, snapshot, plan, commits, deletion_vectors, history, health):
+        v1.include_router(module.router)
+    v1.include_router(probes.config_router)
+    app.include_router(v1)
+    problems.install(app)
+    app.add_middleware(
+        RequestMiddleware,
+        token=settings.token.get_secret_value() if settings.token else None,
+        max_request_bytes=settings.max_request_bytes,
+    )
+    return app
+
+
+def _service(settings: Settings) -> Service:
+    database = Database(settings.database_url.get_secret_value())
+    ledger = Ledger(database)
+    roots = Roots(settings.roots)
+    warehouse = roots.first if settings.warehouse is None else Roots([settings.warehouse]).first
+    loader = SnapshotLoader(max_bytes=settings.snapshot_cache_bytes)
+    return Service(
+        settings=settings,
+        database=database,
+        ledger=ledger,
+        loader=loader,
+        tables=Tables(Registry(database), roots, warehouse, loader),
+        commits=Commits(
+            loader,
+            ledger,
+            attempts=settings.commit_attempts,
+            deletion_vector_target_bytes=settings.deletion_vector_target_bytes,
+        ),
+    )
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name

@@ -1,0 +1,115 @@
+"""Settings of the service, from arguments and the environment (``DELVEC_*``)."""
+
+import ipaddress
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from delvec.protocol.errors import BadRequest
+
+__all__ = ["Settings", "check_servable"]
+
+MIB = 1024 * 1024
+
+
+def _default_database_url() -> SecretStr:
+    base = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if not base.is_absolute():
+        base = Path.home() / ".local" / "state"
+    return SecretStr(f"sqlite:///{base / 'delvec' / 'service.db'}")
+
+
+class Settings(BaseSettings):
+    """Everything that can be set; each field is also ``DELVEC_<FIELD>`` in the environment."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="DELVEC_",
+        env_ignore_empty=True,  # deployments set a variable to nothing to leave it out
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,  # a mistyped token or password must not end up in a log
+    )
+
+    roots: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Where tables may lie: paths or URLs, separated by commas, or a JSON list. "
+        "Empty means everywhere, which `delvec serve` refuses.",
+    )
+    warehouse: str | None = Field(
+        default=None, description="Where tables that are created by name alone go; by default the first root."
+    )
+    database_url: SecretStr = Field(
+        default_factory=_default_database_url,
+        description="SQLite or PostgreSQL, as an SQLAlchemy URL; by default an SQLite file in the state directory.",
+    )
+    host: str = Field(default="127.0.0.1", description="Other than loopback only with a token.")
+    port: int = Field(default=8710, ge=0, le=65535)
+    token: SecretStr | None = Field(
+        default=None, min_length=1, description="The bearer token that every request under /v1 must carry."
+    )
+    max_request_bytes: int = Field(default=256 * MIB, ge=1024)
+    deletion_vector_target_bytes: int = Field(
+        default=2 * MIB,
+        ge=1024,
+        lt=1536 * MIB,
+        description="Deletion vectors of one commit share files of about this size.",
+    )
+    snapshot_cache_bytes: int = Field(
+        default=1024 * MIB, ge=0, description="Memory for snapshots of tables in use."
+    )
+    commit_attempts: int = Field(
+        default=1000, ge=1, description="How many winners one commit may pass before it gives up."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("roots", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value.lstrip().startswith("["):
+            return json.loads(value)
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _lower(cls, value: Any) -> Any:
+        return value.lower() if isinstance(value, str) else value
+
+    @classmethod
+    def embedded(cls, database_url: str) -> Self:
+        """Return the settings of a service inside its only client's process.
+
+        ``DELVEC_ROOTS`` and ``DELVEC_TOKEN`` are about a service that others reach, so they do not apply.
+        """
+        return cls(database_url=SecretStr(database_url), roots=(), token=None)
+
+
+def check_servable(settings: Settings) -> None:
+    """Refuse settings that would open more than their owner asked for.
+
+    Raises:
+        BadRequest: there are no roots, or strangers could reach the service without a token.
+    """
+    if not settings.roots:
+        raise BadRequest(
+            "A service that others can reach needs the directories that it may work in: "
+            "set DELVEC_ROOTS or pass --roots, for example --roots /data,s3://bucket/tables."
+        )
+    if settings.token is None and not _is_loopback(settings.host):
+        raise BadRequest(
+            f"Without a token the service listens on loopback only, not on '{settings.host}': set DELVEC_TOKEN."
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

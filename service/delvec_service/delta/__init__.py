@@ -1,0 +1,1 @@
+"""The Delta protocol: pure values and functions, no input or output."""

@@ -1,0 +1,221 @@
+"""Reading checkpoints (PROTOCOL.md, "Checkpoints"): Parquet straight into columns, a V2 manifest in JSON too."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from delvec_service.delta.actions import (
+    Action,
+    AddFile,
+    CheckpointMetadata,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Sidecar,
+    Txn,
+)
+from delvec_service.delta.commit_file import parse_commit
+from delvec_service.delta.files import (
+    DELETION_VECTOR,
+    FILES_SCHEMA,
+    TEXT_MAP,
+    batch_from_adds,
+    num_records_from_stats,
+)
+from delvec_service.delta.log_json import LogFile, MalformedActionError
+from delvec_service.delta.parsed_columns import partition_values, stats_json
+
+__all__ = ["CheckpointPart", "read_checkpoint"]
+
+_BATCH_ROWS: Final = 32 * 1024
+_ADD_FIELDS: Final = {
+    "path": "path",
+    "partition_values": "partitionValues",
+    "size": "size",
+    "modification_time": "modificationTime",
+    "stats": "stats",
+    "deletion_vector": "deletionVector",
+    "tags": "tags",
+    "base_row_id": "baseRowId",
+    "default_row_commit_version": "defaultRowCommitVersion",
+    "clustering_provider": "clusteringProvider",
+}
+_OTHERS: Final[
+    tuple[type[Protocol | Metadata | Txn | DomainMetadata | CheckpointMetadata | Sidecar], ...]
+] = (
+    Protocol,
+    Metadata,
+    Txn,
+    DomainMetadata,
+    Sidecar,
+)
+_FIRST_FIELD: Final = {
+    "protocol": "minReaderVersion",
+    "metaData": "id",
+    "txn": "appId",
+    "domainMetadata": "domain",
+    "sidecar": "path",
+}
+
+
+@dataclass(frozen=True)
+class CheckpointPart:
+    """What one file of a checkpoint holds; tombstones are not read.
+
+    Attributes:
+        batches: its live files, FILES_SCHEMA.
+        actions: protocol, metadata, transactions, domains.
+        sidecars: files that hold the rest of a V2 checkpoint.
+    """
+
+    batches: Sequence[pa.RecordBatch]
+    actions: Sequence[Action]
+    sidecars: Sequence[Sidecar]
+
+
+def read_checkpoint(data: bytes, where: LogFile) -> CheckpointPart:
+    """Read a checkpoint, a part of one, a V2 manifest or a sidecar.
+
+    Args:
+        data: the file.
+        where: for errors; a name that ends in ``.json`` is a manifest in JSON.
+
+    Raises:
+        CorruptLog: the file is truncated or lacks what the protocol demands.
+    """
+    if where.name.endswith(".json"):
+        actions = parse_commit(data, where)
+        adds = [action for action in actions if isinstance(action, AddFile)]
+        sidecars = [action for action in actions if isinstance(action, Sidecar)]
+        rest = [action for action in actions if not isinstance(action, AddFile | RemoveFile | Sidecar)]
+        return CheckpointPart([batch_from_adds(adds)] if adds else [], rest, sidecars)
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        others = _others(file)
+        return CheckpointPart(
+            list(_add_batches(file, where)),
+            [action for action in others if not isinstance(action, Sidecar)],
+            [action for action in others if isinstance(action, Sidecar)],
+        )
+    except MalformedActionError as error:
+        raise where.corrupt(f"has an action that {error}") from error
+    # Damaged Parquet makes Arrow raise almost anything, OSError among it; nothing here touches storage.
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
+        reason = (str(error) or type(error).__name__).partition("\n")[0][:200]
+        raise where.corrupt(f"is no readable Parquet checkpoint ({reason})") from error
+
+
+def _others(file: pq.ParquetFile) -> list[Any]:
+    present = {field.name: field for field in file.schema_arrow if pa.types.is_struct(field.type)}
+    wanted = [kind for kind in _OTHERS if kind.key in present]
+    if not wanted:
+        return []
+    table = file.read(columns=[kind.key for kind in wanted])
+    found = []
+    for kind in wanted:
+        column = table[kind.key]
+        rows = column.filter(pc.is_valid(pc.struct_field(column, _FIRST_FIELD[kind.key])))
+        found += [kind.from_json(_plain(value, column.type)) for value in rows.to_pylist()]
+    return found
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """Return a value of ``to_pylist`` as JSON would have it: maps come as lists of pairs."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: _plain(value[field.name], field.type) for field in kind}
+    return dict(value) if pa.types.is_map(kind) else value
+
+
+def _add_batches(file: pq.ParquetFile, where: LogFile) -> Iterator[pa.RecordBatch]:
+    schema = file.schema_arrow
+    position = schema.get_field_index("add")
+    if position < 0 or not pa.types.is_struct(schema.field(position).type):
+        return
+    present = {field.name for field in schema.field(position).type}
+    wanted = [name for name in _ADD_FIELDS.values() if name in present]
+    if "partitionValues" not in present:
+        wanted += ["partitionValues_parsed"] if "partitionValues_parsed" in present else []
+    parsed = "stats_parsed" in present
+    if parsed and "stats" not in present:
+        wanted.append("stats_parsed")
+        parsed = False
+    batches = list(_read_adds(file, wanted, where))
+    if parsed and any(batch.column("stats").null_count for batch in batches):
+        batches = list(_read_adds(file, [*wanted, "stats_parsed"], where))
+    yield from batches
+
+
+def _read_adds(file: pq.ParquetFile, fields: Sequence[str], where: LogFile) -> Iterator[pa.RecordBatch]:
+    columns = [f"add.{name}" for name in fields]
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
+        adds = batch.column(0)
+        adds = adds.filter(pc.is_valid(pc.struct_field(adds, "path")))
+        if len(adds):
+            yield _files(adds, where)
+
+
+def _files(adds: pa.StructArray, where: LogFile) -> pa.RecordBatch:
+    found = {field.name: adds.field(index) for index, field in enumerate(adds.type)}
+    count = len(adds)
+    columns: dict[str, pa.Array] = {}
+    for name, spelling in _ADD_FIELDS.items():
+        kind = FILES_SCHEMA.field(name).type
+        if name == "deletion_vector":
+            columns[name] = _deletion_vectors(found.get(spelling), count, where)
+        elif spelling in found:
+            columns[name] = found[spelling].cast(kind)
+        elif name == "partition_values" and "partitionValues_parsed" in found:
+            columns[name] = partition_values(found["partitionValues_parsed"])
+        else:
+            columns[name] = pa.nulls(count, kind)
+    if "stats_parsed" in found and columns["stats"].null_count:
+        columns["stats"] = pc.coalesce(columns["stats"], stats_json(found["stats_parsed"]))
+    columns["num_records"] = num_records_from_stats(columns["stats"])
+    if columns["partition_values"].null_count:
+        columns["partition_values"] = _without_null_maps(columns["partition_values"])
+    for name in ("size", "modification_time"):
+        if columns[name].null_count:
+            raise where.corrupt(f"has an 'add' action without '{_ADD_FIELDS[name]}'")
+    batch = pa.RecordBatch.from_arrays([columns[name] for name in FILES_SCHEMA.names], schema=FILES_SCHEMA)
+    batch.validate(full=True)  # Arrow reads text without looking whether it is UTF-8
+    return batch
+
+
+def _without_null_maps(maps: pa.MapArray) -> pa.Array:
+    return pa.array([pairs or [] for pairs in maps.to_pylist()], TEXT_MAP)
+
+
+def _deletion_vectors(found: pa.StructArray | None, count: int, where: LogFile) -> pa.Array:
+    if found is None:
+        return pa.nulls(count, DELETION_VECTOR)
+    names: Mapping[str, int] = {field.name: index for index, field in enumerate(found.type)}
+    parts = found.flatten()
+    columns = []
+    for field in DELETION_VECTOR:
+        part = parts[names[field.name]] if field.name in names else pa.nulls(count, field.type)
+        columns.append(part.cast(field.type))
+    kind, text, offset, size, cardinality = columns
+    # Some writers leave a struct of empty text where there is no deletion vector.
+    absent = pc.fill_null(pc.equal(kind, ""), fill_value=True)
+    good = pc.and_(
+        pc.and_(pc.is_in(kind, value_set=pa.array(["u", "p", "i"])), pc.is_valid(text)),
+        pc.and_(
+            pc.and_(
+                pc.fill_null(pc.greater_equal(size, 0), fill_value=False),
+                pc.fill_null(pc.greater_equal(cardinality, 0), fill_value=False),
+            ),
+            pc.fill_null(pc.greater_equal(offset, 0), fill_value=True),
+        ),
+    )
+    bad = pc.and_(pc.invert(absent), pc.invert(good))
+    if pc.any(bad).as_py():
+        row = found.filter(bad)[0].as_py()
+        raise where.corrupt(f"has an 'add' action whose deletion vector cannot be used: {str(row)[:200]}")
+    return pa.StructArray.from_arrays(columns, fields=list(DELETION_VECTOR), mask=absent)

@@ -1,0 +1,45 @@
+"""Files of actions: a commit, or a V2 checkpoint in JSON, as bytes (PROTOCOL.md, "Delta Log Entries")."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Final, get_args
+
+from delvec_service.delta.actions import Action
+from delvec_service.delta.log_json import LogFile, MalformedActionError, documents, read_object, shown
+
+__all__ = ["parse_commit", "serialize_commit"]
+
+_KINDS: Final[Mapping[str, type[Action]]] = {kind.key: kind for kind in get_args(Action)}
+
+
+def parse_commit(data: bytes, where: LogFile) -> list[Action]:
+    """Return the actions of a commit, or of a V2 checkpoint in JSON, in the order of the file.
+
+    Args:
+        data: one JSON object per line; objects that span lines are understood too.
+        where: for errors.
+
+    Raises:
+        CorruptLog: the file is empty or truncated, or an action is malformed; names the line.
+    """
+    actions: list[Action] = []
+    for line, document in documents(data, where):
+        if not isinstance(document, dict):
+            raise where.corrupt(f"holds {shown(document)} where an action must be", line=line)
+        for key in _KINDS.keys() & document.keys():
+            try:
+                value = read_object(document, key)
+                if value is not None:
+                    actions.append(_KINDS[key].from_json(value))
+            except MalformedActionError as error:
+                raise where.corrupt(f"has a '{key}' action that {error}", line=line) from error
+    if not actions:
+        raise where.corrupt("holds no action")
+    return actions
+
+
+def serialize_commit(actions: Iterable[Action]) -> bytes:
+    """Return actions as a commit: one JSON object per line, in this order."""
+    # ASCII only, so that text that is not valid Unicode (a lone surrogate in a comment) can be written too.
+    lines = (json.dumps({action.key: action.to_json()}, separators=(",", ":")) for action in actions)
+    return "".join(f"{line}\n" for line in lines).encode()

@@ -1,0 +1,240 @@
+"""The first version of a table: its protocol, metadata and commitInfo (PROTOCOL.md, "Change Metadata").
+
+Only table features that Delvec implements are turned on. Whatever a property or a column's metadata would
+need beyond those is refused by name, because a table that Delvec creates and then cannot write helps nobody.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from delvec.protocol.errors import BadRequest, InvalidSchema
+from delvec.protocol.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from delvec_service.delta.actions import Action, CommitInfo, Metadata, Protocol
+
+__all__ = ["first_version"]
+
+_FORBIDDEN: Final = " ,;{}()\n\t="
+_RESERVED: Final = frozenset(
+    {"__delvec_row_index", "_metadata", "_change_type", "_commit_version", "_commit_timestamp"}
+)
+_DV: Final = "delta.enableDeletionVectors"
+_ICT: Final = "delta.enableInCommitTimestamps"
+_CDF: Final = "delta.enableChangeDataFeed"
+# What delta-spark lists for a table of writer version 2 once it has to spell features out.
+_LEGACY_FEATURES: Final = ("appendOnly", "invariants")
+
+
+def _boolean(text: str) -> str | None:
+    return text.lower() if text.lower() in ("true", "false") else None
+
+
+def _count(least: int) -> Callable[[str], str | None]:
+    def parse(text: str) -> str | None:
+        try:
+            return str(int(text)) if int(text) >= least else None
+        except ValueError:
+            return None
+
+    return parse
+
+
+def _one_of(*values: str) -> Callable[[str], str | None]:
+    return lambda text: next((value for value in values if value.lower() == text.lower()), None)
+
+
+def _text(text: str) -> str | None:
+    return text.strip() or None
+
+
+_PROPERTIES: Final[Mapping[str, Callable[[str], str | None]]] = {
+    _DV: _boolean,
+    _ICT: _boolean,
+    _CDF: _boolean,
+    "delta.appendOnly": _boolean,
+    "delta.autoOptimize.autoCompact": _boolean,
+    "delta.autoOptimize.optimizeWrite": _boolean,
+    "delta.checkpoint.writeStatsAsJson": _boolean,
+    "delta.checkpoint.writeStatsAsStruct": _boolean,
+    "delta.checkpointInterval": _count(1),
+    "delta.checkpointPolicy": _one_of("classic"),
+    "delta.columnMapping.mode": _one_of("none"),
+    "delta.dataSkippingNumIndexedCols": _count(-1),
+    "delta.dataSkippingStatsColumns": _text,
+    "delta.deletedFileRetentionDuration": _text,
+    "delta.enableExpiredLogCleanup": _boolean,
+    "delta.isolationLevel": _one_of("Serializable"),
+    "delta.logRetentionDuration": _text,
+    "delta.parquet.compression.codec": _text,
+    "delta.randomPrefixLength": _count(1),
+    "delta.randomizeFilePrefixes": _boolean,
+    "delta.setTransactionRetentionDuration": _text,
+    "delta.targetFileSize": _text,
+    "delta.tuneFileSizesForRewrites": _boolean,
+}
+
+
+def first_version(
+    schema: StructType,
+    *,
+    partition_columns: Sequence[str],
+    properties: Mapping[str, str],
+    description: str | None,
+    metadata_id: str,
+    transaction_id: str,
+    engine_info: str,
+    now: int,
+) -> list[Action]:
+    """Return the actions of version 0.
+
+    Deletion vectors are enabled unless the properties say otherwise.
+
+    Args:
+        schema: partition columns included.
+        partition_columns: in order; case does not matter.
+        properties: user's own and ``delta.*``.
+        description: free text.
+        metadata_id: a new UUID.
+        transaction_id: recorded as txnId.
+        engine_info: recorded as engineInfo.
+        now: milliseconds since the epoch.
+
+    Raises:
+        InvalidSchema: a name, a type or a partition column cannot be.
+        BadRequest: a property is unknown, or its value is not one.
+    """
+    _check_columns(schema)
+    partitions = _partition_columns(schema, partition_columns)
+    configuration = {_DV: "true"} | _configuration(properties)
+    described = {
+        "partitionBy": json.dumps(partitions),
+        "clusterBy": "[]",
+        "description": description,
+        "isManaged": "false",
+        "properties": json.dumps(configuration, separators=(",", ":")),
+    }
+    timestamped = configuration.get(_ICT) == "true"
+    return [
+        CommitInfo(
+            timestamp=now,
+            in_commit_timestamp=now if timestamped else None,
+            operation="CREATE TABLE",
+            operation_parameters=described,
+            isolation_level="Serializable",
+            is_blind_append=True,
+            operation_metrics={},
+            engine_info=engine_info,
+            txn_id=transaction_id,
+        ),
+        _protocol(schema, configuration),
+        Metadata(
+            id=metadata_id,
+            description=description,
+            schema_string=json.dumps(schema.to_json(), separators=(",", ":")),
+            partition_columns=tuple(partitions),
+            configuration=configuration,
+            created_time=now,
+        ),
+    ]
+
+
+def _configuration(properties: Mapping[str, str]) -> dict[str, str]:
+    known = {name.lower(): name for name in _PROPERTIES}
+    configuration: dict[str, str] = {}
+    for given, value in properties.items():
+        if not given.lower().startswith("delta."):
+            configuration[given] = value
+            continue
+        name = known.get(given.lower())
+        if name is None:
+            raise BadRequest(
+                f"Delvec does not know the table property '{given}', or does not implement what it turns on; "
+                "leave it out.",
+                property=given,
+            )
+        parsed = _PROPERTIES[name](value.strip())
+        if parsed is None:
+            raise BadRequest(f"'{value}' is not a value of the table property '{name}' here.", property=name)
+        configuration[name] = parsed
+    return configuration
+
+
+def _protocol(schema: StructType, configuration: Mapping[str, str]) -> Protocol:
+    both = []
+    writer = list(_LEGACY_FEATURES)
+    if configuration.get(_DV) == "true":
+        both.append("deletionVectors")
+    if any(kind == PrimitiveType("timestamp_ntz") for kind in _types(schema)):
+        both.append("timestampNtz")
+    if configuration.get(_CDF) == "true":
+        writer.append("changeDataFeed")
+    if configuration.get(_ICT) == "true":
+        writer.append("inCommitTimestamp")
+    if not both and len(writer) == len(_LEGACY_FEATURES):
+        return Protocol(1, 2, None, None)
+    if not both:
+        return Protocol(1, 7, None, tuple(writer))
+    return Protocol(3, 7, tuple(both), tuple(writer + both))
+
+
+def _check_columns(schema: StructType) -> None:
+    if not schema.fields:
+        raise InvalidSchema("A table needs at least one column.")
+    for field in _fields(schema):
+        if not field.name or any(character in _FORBIDDEN for character in field.name):
+            raise InvalidSchema(
+                f"The column name '{field.name}' is empty or has one of the characters ' ,;{{}}()' or =, tab or "
+                "newline in it, which needs column mapping; rename the column.",
+                column=field.name,
+            )
+        if field.name.lower() in _RESERVED:
+            raise InvalidSchema(f"The column name '{field.name}' is reserved; rename it.", column=field.name)
+        for key in field.metadata:
+            if key.startswith("delta.") or key in ("CURRENT_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING"):
+                raise InvalidSchema(
+                    f"The column '{field.name}' has '{key}', which Delvec does not enforce yet; leave it out.",
+                    column=field.name,
+                )
+    if any(kind == PrimitiveType("void") for kind in _types(schema)):
+        raise InvalidSchema("A column of type void holds nothing; give it a type.")
+
+
+def _partition_columns(schema: StructType, wanted: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for name in wanted:
+        if name not in schema:
+            raise InvalidSchema(f"The partition column '{name}' is not in the schema.", column=name)
+        field = schema.field(name)
+        if field.name in found:
+            raise InvalidSchema(f"The partition column '{name}' is named twice.", column=name)
+        if isinstance(field.type, StructType | ArrayType | MapType):
+            raise InvalidSchema(
+                f"The column '{name}' of type {json.dumps(field.type.to_json())[:80]} cannot partition a table.",
+                column=name,
+            )
+        found.append(field.name)
+    if len(found) == len(schema.fields):
+        raise InvalidSchema("At least one column must not be a partition column.")
+    return found
+
+
+def _fields(kind: DataType) -> list[StructField]:
+    """Return the fields of a type and of everything nested in it."""
+    if isinstance(kind, StructType):
+        return [inner for field in kind.fields for inner in (field, *_fields(field.type))]
+    if isinstance(kind, ArrayType):
+        return _fields(kind.element)
+    if isinstance(kind, MapType):
+        return _fields(kind.key) + _fields(kind.value)
+    return []
+
+
+def _types(kind: DataType) -> list[Any]:
+    """Return a type and everything nested in it."""
+    if isinstance(kind, StructType):
+        return [kind, *(inner for field in kind.fields for inner in _types(field.type))]
+    if isinstance(kind, ArrayType):
+        return [kind, *_types(kind.element)]
+    if isinstance(kind, MapType):
+        return [kind, *_types(kind.key), *_types(kind.value)]
+    return [kind]

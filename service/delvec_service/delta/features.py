@@ -1,0 +1,227 @@
+"""Table features: what Delvec may read and what it may write (PROTOCOL.md, "Valid Feature Names in Table Features").
+
+A protocol of an old version lists no features but implies some (PROTOCOL.md, "Table Features"); of a feature that
+a table supports, only one that is in use binds a writer. Whatever is not known here is refused by name.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from delvec.protocol.errors import UnsupportedReaderFeature, UnsupportedWriterFeature
+from delvec_service.delta.actions import Metadata, Protocol
+
+__all__ = [
+    "CATALOG_MANAGED",
+    "READABLE",
+    "WRITABLE",
+    "check_readable",
+    "check_writable",
+    "reader_features",
+    "writer_features",
+]
+
+READABLE: Final = frozenset(
+    {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+)
+_MAX_READER: Final = 3
+_MAX_WRITER: Final = 7
+_TABLE_FEATURES_READER: Final = 3
+_TABLE_FEATURES_WRITER: Final = 7
+_COLUMN_MAPPING_READER: Final = 2
+_LEGACY_WRITER: Final[Mapping[str, int]] = {
+    "appendOnly": 2,
+    "invariants": 2,
+    "checkConstraints": 3,
+    "changeDataFeed": 4,
+    "generatedColumns": 4,
+    "columnMapping": 5,
+    "identityColumns": 6,
+}
+CATALOG_MANAGED: Final = frozenset({"catalogManaged", "catalogOwned", "catalogOwned-preview"})
+
+
+def reader_features(protocol: Protocol) -> frozenset[str]:
+    """Return what a reader must know, features implied by the version among it."""
+    if protocol.min_reader_version >= _TABLE_FEATURES_READER:
+        return frozenset(protocol.reader_features or ())
+    return frozenset({"columnMapping"} if protocol.min_reader_version == _COLUMN_MAPPING_READER else ())
+
+
+def writer_features(protocol: Protocol) -> frozenset[str]:
+    """Return what a writer must know, features implied by the version among it."""
+    if protocol.min_writer_version >= _TABLE_FEATURES_WRITER:
+        return frozenset(protocol.writer_features or ())
+    return frozenset(name for name, since in _LEGACY_WRITER.items() if protocol.min_writer_version >= since)
+
+
+def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
+    """Refuse a table that Delvec could read wrong.
+
+    Raises:
+        UnsupportedReaderFeature: names the features, or the reader version.
+    """
+    if protocol.min_reader_version > _MAX_READER:
+        raise UnsupportedReaderFeature(
+            f"Table '{table}' needs reader version {protocol.min_reader_version}, and Delvec reads up to "
+            f"version {_MAX_READER}; use a reader that knows it.",
+            table=table,
+            reader_version=protocol.min_reader_version,
+        )
+    unknown = sorted(reader_features(protocol) - READABLE)
+    if not unknown:
+        mode = metadata.configuration.get("delta.columnMapping.mode", "none").lower()
+        if mode not in ("none", "name", "id"):
+            raise UnsupportedReaderFeature(
+                f"Table '{table}' maps columns by '{mode}', which Delvec does not know.", table=table
+            )
+        return
+    catalog = sorted(CATALOG_MANAGED.intersection(unknown))
+    if catalog:
+        reason = (
+            f"Table '{table}' is managed by a catalog ({', '.join(catalog)}): its newest commits may be known to "
+            "that catalog only, so reading its log could miss them; read it through the catalog."
+        )
+    else:
+        reason = (
+            f"Table '{table}' uses what Delvec cannot read yet: {', '.join(unknown)}; "
+            "use a reader that knows it, or drop the feature from the table."
+        )
+    raise UnsupportedReaderFeature(reason, table=table, features=unknown)
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What tells whether a feature is in use."""
+
+    configuration: Mapping[str, str]
+    columns: tuple[Mapping[str, Any], ...]
+    keeps_change_data: bool
+
+    def on(self, name: str) -> bool:
+        return self.configuration.get(name, "").strip().lower() == "true"
+
+    def with_metadata(self, key: str) -> list[str]:
+        return [str(column.get("name")) for column in self.columns if key in (column.get("metadata") or {})]
+
+    def with_prefix(self, prefix: str) -> list[str]:
+        return sorted(name for name in self.configuration if name.lower().startswith(prefix))
+
+
+_Problem = Callable[[_Facts], str | None]
+
+
+def _never(_: _Facts) -> str | None:
+    """Return None: Delvec does what the feature asks, or the feature asks nothing of these commands."""
+    return None
+
+
+def _property(name: str) -> _Problem:
+    return lambda facts: f"{name} is true" if facts.on(name) else None
+
+
+def _columns_with(key: str) -> _Problem:
+    def problem(facts: _Facts) -> str | None:
+        columns = facts.with_metadata(key)
+        return f"{key} on {', '.join(columns)}" if columns else None
+
+    return problem
+
+
+def _constraints(facts: _Facts) -> str | None:
+    return ", ".join(facts.with_prefix("delta.constraints.")) or None
+
+
+def _change_data_feed(facts: _Facts) -> str | None:
+    on = facts.on("delta.enableChangeDataFeed") and not facts.keeps_change_data
+    return "delta.enableChangeDataFeed is true and this change rewrites rows" if on else None
+
+
+def _column_mapping(facts: _Facts) -> str | None:
+    mode = facts.configuration.get("delta.columnMapping.mode", "none").strip().lower()
+    return None if mode == "none" else f"delta.columnMapping.mode is {mode}"
+
+
+WRITABLE: Final[Mapping[str, _Problem]] = {
+    "appendOnly": _never,  # the commands that remove rows look at delta.appendOnly themselves
+    "invariants": _columns_with("delta.invariants"),
+    "checkConstraints": _constraints,
+    "changeDataFeed": _change_data_feed,
+    "generatedColumns": _columns_with("delta.generationExpression"),
+    "columnMapping": _column_mapping,
+    "identityColumns": _columns_with("delta.identity.start"),
+    "deletionVectors": _never,
+    "timestampNtz": _never,
+    "vacuumProtocolCheck": _never,
+    "v2Checkpoint": _never,
+    "domainMetadata": _never,
+    "inCommitTimestamp": _never,
+    "allowColumnDefaults": _columns_with("CURRENT_DEFAULT"),
+    "checkpointProtection": _never,  # no log is cleaned up
+    "icebergCompatV1": _property("delta.enableIcebergCompatV1"),
+    "icebergCompatV2": _property("delta.enableIcebergCompatV2"),
+    "icebergCompatV3": _property("delta.enableIcebergCompatV3"),
+}
+"""Per feature that may be supported by a table that Delvec writes: what of its use to refuse, in words."""
+
+
+def check_writable(
+    protocol: Protocol, metadata: Metadata, table: str, *, keeps_change_data: bool = True
+) -> None:
+    """Refuse to commit to a table with a feature in use that Delvec does not fully implement.
+
+    Whether ``delta.appendOnly`` allows the command is not decided here.
+
+    Args:
+        protocol: of the version to commit onto.
+        metadata: of the same version.
+        table: for errors.
+        keeps_change_data: whether the change feed can be told from the commit itself: it only appends, removes whole
+            files and sets deletion vectors.
+
+    Raises:
+        UnsupportedReaderFeature: it cannot be read, let alone written.
+        UnsupportedWriterFeature: names the features, or the writer version.
+    """
+    check_readable(protocol, metadata, table)
+    if protocol.min_writer_version > _MAX_WRITER:
+        raise UnsupportedWriterFeature(
+            f"Table '{table}' needs writer version {protocol.min_writer_version}, and Delvec writes up to "
+            f"version {_MAX_WRITER}; use a writer that knows it.",
+            table=table,
+            writer_version=protocol.min_writer_version,
+        )
+    facts = _Facts(metadata.configuration, tuple(_columns(metadata.schema_string)), keeps_change_data)
+    refused: dict[str, str] = {}
+    for name in sorted(writer_features(protocol)):
+        if name not in WRITABLE:
+            refused[name] = name
+            continue
+        problem = WRITABLE[name](facts)
+        if problem is not None:
+            refused[name] = f"{name} ({problem})"
+    if refused:
+        raise UnsupportedWriterFeature(
+            f"Delvec does not write to table '{table}', because it does not fully implement yet: "
+            f"{', '.join(refused.values())}. Use another writer, or turn that off; reading works.",
+            table=table,
+            features=list(refused),
+        )
+
+
+def _columns(schema: str) -> Iterator[Mapping[str, Any]]:
+    """Yield every field of a schema, nested ones too, whatever their types."""
+    try:
+        waiting: list[Any] = [json.loads(schema)]
+    except (ValueError, RecursionError):
+        return
+    while waiting:
+        item = waiting.pop()
+        if not isinstance(item, dict):
+            continue
+        for field in item.get("fields") or ():
+            if isinstance(field, dict):
+                yield field
+                waiting.append(field.get("type"))
+        waiting += [item.get(name) for name in ("elementType", "keyType", "valueType")]

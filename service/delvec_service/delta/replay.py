@@ -1,0 +1,135 @@
+"""Replay: from actions to the state of a version (PROTOCOL.md, "Action Reconciliation")."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from delvec.protocol.errors import DelvecError
+from delvec.protocol.locations import canonical_log_path
+from delvec_service.delta.actions import (
+    Action,
+    AddFile,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Txn,
+)
+from delvec_service.delta.live_files import FileChange, LiveFiles
+from delvec_service.delta.log_json import LogFile
+
+__all__ = ["Commit", "ReplayState", "replay"]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The actions of one version, in the order of its file."""
+
+    where: LogFile
+    actions: Sequence[Action]
+
+
+@dataclass(frozen=True)
+class ReplayState:
+    """What the log says up to a version.
+
+    Attributes:
+        live: the files.
+        txns: by application id.
+        domain_metadata: by domain, without those that were removed.
+        in_commit_timestamp: of the last commit, milliseconds since the epoch, where it has one.
+    """
+
+    live: LiveFiles
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    txns: Mapping[str, Txn] = field(default_factory=dict)
+    domain_metadata: Mapping[str, DomainMetadata] = field(default_factory=dict)
+    in_commit_timestamp: int | None = None
+
+    @classmethod
+    def from_checkpoint(
+        cls, batches: Iterable[pa.RecordBatch], actions: Sequence[Action], where: LogFile, location: str
+    ) -> "ReplayState":
+        """Return the state that a checkpoint holds.
+
+        Args:
+            batches: its files, FILES_SCHEMA.
+            actions: all else in it; tombstones mean nothing here.
+            where: the checkpoint, for errors.
+            location: the table's canonical location.
+
+        Raises:
+            CorruptLog: a file occurs twice.
+        """
+        try:
+            live = LiveFiles.from_batches(batches, location)
+            twice = live.duplicate()
+        except DelvecError as error:
+            raise where.corrupt(f"names a file that cannot be: {error.message}") from error
+        if twice is not None:
+            raise where.corrupt(f"holds the file '{twice}' twice")
+        kept = [action for action in actions if not isinstance(action, RemoveFile)]
+        return replay(cls(live), [Commit(where, kept)])
+
+    def stamped(self, info: CommitInfo | None) -> "ReplayState":
+        """Return the same state with the in-commit timestamp of its last commit, which checkpoints lack."""
+        return replace(self, in_commit_timestamp=None if info is None else info.in_commit_timestamp)
+
+
+def replay(state: ReplayState, commits: Sequence[Commit]) -> ReplayState:
+    """Return the state after ``commits``, which follow ``state`` in ascending order without a gap.
+
+    Costs what the commits hold, not what the table holds. The order of the actions within a commit does not matter.
+
+    Raises:
+        CorruptLog: a commit adds or removes one path twice, or adds and removes the same file.
+    """
+    protocol, metadata, timestamp = state.protocol, state.metadata, state.in_commit_timestamp
+    txns, domains = dict(state.txns), dict(state.domain_metadata)
+    changes: dict[str, FileChange] = {}
+    for commit in commits:
+        timestamp = None
+        _follow_files(commit, state.live.location, changes)
+        for action in commit.actions:
+            match action:
+                case Protocol():
+                    protocol = action
+                case Metadata():
+                    metadata = action
+                case Txn():
+                    txns[action.app_id] = action
+                case DomainMetadata(removed=True):
+                    domains.pop(action.domain, None)
+                case DomainMetadata():
+                    domains[action.domain] = action
+                case CommitInfo():
+                    timestamp = action.in_commit_timestamp
+                case _:
+                    pass
+    live = state.live.apply(changes) if changes else state.live
+    return ReplayState(live, protocol, metadata, txns, domains, timestamp)
+
+
+def _follow_files(commit: Commit, location: str, changes: dict[str, FileChange]) -> None:
+    adds: dict[str, AddFile] = {}
+    removes: dict[str, RemoveFile] = {}
+    for action in commit.actions:
+        if not isinstance(action, AddFile | RemoveFile):
+            continue
+        try:
+            key = canonical_log_path(action.path, location)
+        except DelvecError as error:
+            raise commit.where.corrupt(f"names a file that cannot be: {error.message}") from error
+        seen: dict[str, AddFile] | dict[str, RemoveFile] = adds if isinstance(action, AddFile) else removes
+        if key in seen:
+            raise commit.where.corrupt(f"has two '{action.key}' actions for the file '{action.path}'")
+        seen[key] = action  # type: ignore[assignment]
+    for key in adds.keys() | removes.keys():
+        add, remove = adds.get(key), removes.get(key)
+        if add is not None and remove is not None and add.deletion_vector == remove.deletion_vector:
+            raise commit.where.corrupt(f"adds and removes the file '{add.path}', the same version of it")
+        removed = None if remove is None else remove.deletion_vector
+        changes.setdefault(key, FileChange()).follow(add, removed, is_removed=remove is not None)

@@ -1,0 +1,48 @@
+"""The service's log: one JSON object per line, through the standard library's logging.
+
+Nothing is configured by importing this: in a process that embeds the service, its own logging decides.
+"""
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+__all__ = ["configure", "logger"]
+
+logger: Any = structlog.wrap_logger(
+    logging.getLogger("delvec_service"),
+    processors=[
+        structlog.stdlib.filter_by_level,
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(),
+    ],
+    wrapper_class=structlog.stdlib.BoundLogger,
+    cache_logger_on_first_use=True,
+)
+
+
+def configure(level: str) -> None:
+    """Write the log of a service process, the web server's included, to standard error."""
+    foreign = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[
+            structlog.stdlib.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+        ],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+    )
+    for name, formatter in (("delvec_service", logging.Formatter("%(message)s")), ("uvicorn", foreign)):
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(formatter)
+        log = logging.getLogger(name)
+        log.handlers = [handler]
+        log.propagate = False
+        log.setLevel(level.upper())

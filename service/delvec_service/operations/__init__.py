@@ -1,0 +1,1 @@
+"""The loops, retries and transaction boundaries behind each resource."""

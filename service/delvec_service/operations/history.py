@@ -1,0 +1,79 @@
+"""A table's history: who committed what, as Delta's DESCRIBE HISTORY tells it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from delvec.protocol.wire import HistoryEntry
+from delvec_service.delta.actions import CommitInfo
+from delvec_service.delta.replay import Commit
+from delvec_service.operations.log_reader import LogReader
+from delvec_service.store.objects import ObjectStore
+
+__all__ = ["history"]
+
+_FREE_FORM: Final = ("userId", "userName", "job", "notebook", "clusterId")
+
+
+def history(objects: ObjectStore, table: str, limit: int | None = None) -> list[HistoryEntry]:
+    """Return the commits that the log holds, newest first.
+
+    Also of tables that Delvec cannot read: nothing but commitInfo is looked at.
+
+    Args:
+        objects: the table's files.
+        table: the name that errors give.
+        limit: the newest so many.
+
+    Returns:
+        Delta's columns. Parameters and metrics are text, whatever the writer made of them; a commit without
+        commitInfo has a version and a timestamp, the time of its file.
+
+    Raises:
+        NotADeltaTable: there is no log.
+        MissingLogFile: a commit vanished meanwhile.
+        CorruptLog: a commit cannot be read.
+    """
+    reader = LogReader(objects, table)
+    listing = reader.list_all()
+    times = listing.times
+    versions = sorted(listing.commits, reverse=True)[:limit]
+    commits = reader.each(versions)
+    return [
+        _entry(version, commit, times[version]) for version, commit in zip(versions, commits, strict=True)
+    ]
+
+
+def _entry(version: int, commit: Commit, file_time: int) -> HistoryEntry:
+    infos = (action for action in commit.actions if isinstance(action, CommitInfo))
+    info = next(infos, CommitInfo())
+    free = {name: info.extra.get(name) for name in _FREE_FORM}
+    return HistoryEntry.model_validate(
+        {
+            "version": version,
+            "timestamp": file_time if info.in_commit_timestamp is None else info.in_commit_timestamp,
+            "userId": free["userId"],
+            "userName": free["userName"],
+            "operation": info.operation,
+            "operationParameters": _texts(info.operation_parameters),
+            "job": free["job"],
+            "notebook": free["notebook"],
+            "clusterId": free["clusterId"],
+            "readVersion": info.read_version,
+            "isolationLevel": info.isolation_level,
+            "isBlindAppend": info.is_blind_append,
+            "operationMetrics": _texts(info.operation_metrics),
+            "userMetadata": info.user_metadata,
+            "engineInfo": info.engine_info,
+        }
+    )
+
+
+def _texts(values: Mapping[str, Any] | None) -> dict[str, str | None] | None:
+    """Return values as text, as delta-spark reads them: what is no text stands as JSON."""
+    if values is None:
+        return None
+    return {
+        name: value if value is None or isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+        for name, value in values.items()
+    }

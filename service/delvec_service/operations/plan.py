@@ -1,0 +1,157 @@
+"""Planning a scan: which files of a version have to be read."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec.protocol import locations
+from delvec.protocol import predicate as predicates
+from delvec.protocol.deletion_vector import Descriptor, serialize_bitmap
+from delvec.protocol.errors import BadRequest, LocationNotAllowed
+from delvec.storage import Allowed, read_deletion_vectors
+from delvec_service.delta.files import DELETION_VECTOR, TEXT_MAP
+from delvec_service.delta.skipping import prune
+from delvec_service.delta.snapshot import Snapshot
+
+__all__ = ["PLAN_SCHEMA", "PlannedScan", "plan"]
+
+PLAN_SCHEMA: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("partition_values", TEXT_MAP),
+        ("size", pa.int64()),
+        ("modification_time", pa.int64()),
+        ("num_records", pa.int64()),
+        ("matches_all", pa.bool_()),
+        ("deletion_vector", DELETION_VECTOR),
+        ("deleted_rows", pa.binary()),
+        ("stats", pa.string()),
+    ]
+)
+"""The fields of :class:`~delvec.protocol.wire.PlanFile` in snake case."""
+
+_MAX_INLINED: Final = 64 * 1024
+_MAX_INLINED_TOTAL: Final = 16 * 1024 * 1024
+_ABSOLUTE: Final = r"^(?:/|[A-Za-z][A-Za-z0-9+.\-]*:/)"
+
+
+@dataclass(frozen=True)
+class PlannedScan:
+    """The files of one version that can hold rows of a predicate.
+
+    Attributes:
+        files: PLAN_SCHEMA; all of them, or the page asked for.
+        num_files: files to read, over all pages.
+    """
+
+    snapshot: Snapshot
+    files: pa.Table
+    num_files: int
+
+    @property
+    def num_files_total(self) -> int:
+        """Live files of the version."""
+        return self.snapshot.num_files
+
+
+def plan(
+    snapshot: Snapshot,
+    table: str,
+    *,
+    predicate: str | None = None,
+    columns: Sequence[str] | None = None,
+    stats: bool = False,
+    inline_deletion_vectors: bool = True,
+    offset: int = 0,
+    limit: int | None = None,
+    allowed: Allowed | None = None,
+) -> PlannedScan:
+    """Plan a scan of a version.
+
+    Args:
+        snapshot: the version.
+        table: the name that errors give.
+        predicate: SQL text; a file is left out if none of its rows can satisfy it. None means every row.
+        columns: to be read; only checked.
+        stats: whether to return the files' statistics.
+        inline_deletion_vectors: whether to read small deletion vectors now: those of at most 64 KiB each, 16 MiB together.
+        offset: files to pass over; the order is the same in every plan of a version.
+        limit: files to return at most.
+        allowed: decides by URL whether a file outside the table's location may be read; without it, none may.
+
+    Raises:
+        InvalidPredicate: the predicate is no Boolean expression that Delvec can parse.
+        UnknownColumn: predicate or columns name a column that the table does not have.
+        CorruptLog: a partition value is not one of its column's type.
+        CorruptDeletionVector: a small deletion vector cannot be read.
+        LocationNotAllowed: a file to be read lies outside the table and is not allowed.
+    """
+    schema = snapshot.schema
+    with _naming(table, snapshot.version):
+        for name in columns or ():
+            schema.field(name)
+        parsed = None if predicate is None else predicates.parse(predicate, schema)
+    files = snapshot.files
+    pruned = prune(files, parsed, schema, snapshot.partition_columns)
+    files = files.append_column("matches_all", pruned.matches_all)
+    if parsed is not None:
+        files = files.filter(pruned.may_match)
+    num_files = files.num_rows
+    if offset or (limit is not None and limit < num_files):
+        # Two replays of one version may hold its files in different orders.
+        files = files.sort_by("path").slice(offset, limit)
+    _check_places(files["path"], snapshot.location, table, allowed)
+    found = {name: files[name] for name in files.column_names}
+    if not stats:
+        found["stats"] = pa.chunked_array([pa.nulls(files.num_rows, pa.string())])
+    found["deleted_rows"] = pa.chunked_array([pa.nulls(files.num_rows, pa.binary())])
+    if inline_deletion_vectors and found["deletion_vector"].null_count < files.num_rows:
+        found["deleted_rows"] = _deleted_rows(files, snapshot, table, allowed)
+    wanted = pa.table([found[name] for name in PLAN_SCHEMA.names], schema=PLAN_SCHEMA)
+    return PlannedScan(snapshot, wanted, num_files)
+
+
+@contextmanager
+def _naming(table: str, version: int) -> Iterator[None]:
+    """Say which table and version a request does not fit; the protocol's functions know only the schema."""
+    try:
+        yield
+    except BadRequest as error:
+        facts = error.details | {"table": table, "version": version}
+        message = f"{error.message.rstrip('.')} (table '{table}', version {version})."
+        raise type(error)(message, **facts) from error
+
+
+def _check_places(paths: pa.ChunkedArray, location: str, table: str, allowed: Allowed | None) -> None:
+    """Refuse files outside the table that may not be read: the log may come from anyone."""
+    for path in paths.filter(pc.match_substring_regex(paths, _ABSOLUTE)).to_pylist():
+        url = locations.resolve(location, path)
+        if not locations.within(url, location) and not (allowed is not None and allowed(url)):
+            raise LocationNotAllowed(
+                f"The log of table '{table}' names the file {url}, which lies outside the table's location; allow its "
+                "directory (DELVEC_ROOTS) if the table may use it.",
+                table=table,
+                file=url,
+            )
+
+
+def _deleted_rows(
+    files: pa.Table, snapshot: Snapshot, table: str, allowed: Allowed | None
+) -> pa.ChunkedArray:
+    """Return the small deletion vectors as bitmaps, null for the rest."""
+    sizes = pc.struct_field(files["deletion_vector"], "sizeInBytes").to_numpy()
+    small = sizes <= _MAX_INLINED  # not a number, for files without one, is not
+    small &= np.cumsum(np.where(small, sizes, 0)) <= _MAX_INLINED_TOTAL
+    chosen = files.select(["path", "deletion_vector"]).filter(pa.array(small)).to_pylist()
+    wanted = [(row["path"], Descriptor.from_json(row["deletion_vector"])) for row in chosen]
+    bitmaps = read_deletion_vectors(
+        snapshot.location, wanted, table=table, version=snapshot.version, allowed=allowed
+    )
+    values = pa.array([serialize_bitmap(bitmaps[path]) for path, _ in wanted], pa.binary())
+    empty = pa.nulls(files.num_rows, pa.binary())
+    return pa.chunked_array([pc.replace_with_mask(empty, pa.array(small), values)])

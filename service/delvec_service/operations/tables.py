@@ -1,0 +1,204 @@
+"""Tables as the service knows them: register, create, open, forget."""
+
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import version as distribution_version
+from typing import Any, Final
+from urllib.parse import unquote
+
+from delvec.protocol.errors import BadRequest, DelvecError, InvalidLocation, TableAlreadyExists
+from delvec.protocol.types import StructType
+from delvec_service.delta.commit_file import serialize_commit
+from delvec_service.delta.creation import first_version
+from delvec_service.delta.log_segment import commit_name
+from delvec_service.operations.roots import Roots
+from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_service.store.objects import ObjectStore
+from delvec_service.store.registry import Registry, TableRecord
+
+__all__ = ["ENGINE_INFO", "NewTable", "OpenTable", "Tables", "commit_path"]
+
+ENGINE_INFO: Final = f"Delvec/{distribution_version('delvec')}"
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}")
+
+
+@dataclass(frozen=True)
+class NewTable:
+    """What a table to be created is like; ``schema`` is Delta's schema JSON."""
+
+    schema: Mapping[str, Any]
+    partition_columns: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    description: str | None = None
+
+
+@dataclass(frozen=True)
+class OpenTable:
+    """A registered table that may be worked on."""
+
+    record: TableRecord
+    roots: Roots
+
+    @property
+    def name(self) -> str:
+        """What errors call the table."""
+        return self.record.name
+
+    @property
+    def location(self) -> str:
+        """Canonical, without a trailing slash."""
+        return self.record.location
+
+    @cached_property
+    def objects(self) -> ObjectStore:
+        """The table's files."""
+        return ObjectStore(self.record.location, allowed=self.roots.allows)
+
+
+def commit_path(version: int) -> str:
+    """Return the path of a version's entry in the log."""
+    return f"_delta_log/{commit_name(version)}"
+
+
+class Tables:
+    """Registered tables.
+
+    Args:
+        registry: names and locations.
+        roots: where tables may lie.
+        warehouse: canonical; where tables that are created by name alone go.
+        loader: reads snapshots.
+    """
+
+    def __init__(
+        self, registry: Registry, roots: Roots, warehouse: str | None, loader: SnapshotLoader
+    ) -> None:
+        self._registry = registry
+        self._roots = roots
+        self._warehouse = warehouse
+        self._loader = loader
+
+    def open(self, name_or_id: str) -> OpenTable:
+        """Return a registered table.
+
+        Raises:
+            TableNotFound: there is none of that name or id.
+            LocationNotAllowed: the roots were changed, or a link now leads out of them.
+        """
+        record = self._registry.get(name_or_id)
+        self._roots.check(record.location)
+        return OpenTable(record, self._roots)
+
+    def at(self, location: str) -> TableRecord | None:
+        """Return the table at a location, if it is registered.
+
+        Raises:
+            InvalidLocation: it is not a location.
+            LocationNotAllowed: it lies outside the roots.
+        """
+        return self._registry.at(self._roots.canonical(location))
+
+    def page(self, after: str, limit: int) -> Sequence[TableRecord]:
+        """Return tables in the order of their names, from the one after ``after``."""
+        return self._registry.page(after, limit)
+
+    def forget(self, name_or_id: str) -> None:
+        """Forget a table; its files stay.
+
+        Raises:
+            TableNotFound: there is none of that name or id.
+        """
+        self._registry.remove(self._registry.get(name_or_id).id)
+
+    def register(self, location: str | None, name: str | None) -> tuple[TableRecord, bool]:
+        """Register the Delta table at a location; return its row, and whether it is new.
+
+        Raises:
+            NotADeltaTable: there is no Delta log.
+            UnsupportedReaderFeature: the table cannot be read.
+            TableAlreadyExists: the name belongs to another table.
+            LocationNotAllowed: the location lies outside the roots.
+        """
+        if location is None:
+            raise BadRequest(f"To register '{name}' give its location; to create it give a schema.")
+        canonical = self._roots.canonical(location)
+        name = _checked_name(name)
+        default = _default_name(canonical)
+        objects = ObjectStore(canonical, allowed=self._roots.allows)
+        self._loader.load(objects, name or default)  # raises where it is not a table that can be read
+        return self._registry.add(canonical, name, default)
+
+    def create(self, location: str | None, name: str | None, new: NewTable) -> tuple[TableRecord, int]:
+        """Create a table, register it, and return its row and version.
+
+        Raises:
+            TableAlreadyExists: there is a Delta log already, or the name belongs to another table.
+            InvalidSchema: the schema cannot be a table's.
+            BadRequest: a property is unknown, or there is no warehouse for a table without location.
+            LocationNotAllowed: the location lies outside the roots.
+        """
+        name = _checked_name(name)
+        canonical = self._roots.canonical(location or self._in_warehouse(name))
+        transaction_id = str(uuid.uuid4())
+        actions = first_version(
+            StructType.from_json(new.schema),
+            partition_columns=new.partition_columns,
+            properties=new.properties,
+            description=new.description,
+            metadata_id=str(uuid.uuid4()),
+            transaction_id=transaction_id,
+            engine_info=ENGINE_INFO,
+            now=time.time_ns() // 1_000_000,
+        )
+        objects = ObjectStore(canonical, allowed=self._roots.allows)
+        exists = TableAlreadyExists(
+            f"There is a Delta table at {canonical} already; open it, or create yours elsewhere.",
+            location=canonical,
+        )
+        if objects.list_from("_delta_log"):
+            raise exists
+        # The name first: it can be given back, a table that was created cannot.
+        record, added = self._registry.add(canonical, name, _default_name(canonical))
+        try:
+            created = objects.put_if_absent(commit_path(0), serialize_commit(actions))
+        except DelvecError:
+            if added:
+                self._registry.remove(record.id)
+            raise
+        if not created:
+            raise exists
+        return record, 0
+
+    def _in_warehouse(self, name: str | None) -> str:
+        if self._warehouse is None:
+            raise BadRequest(
+                f"There is no place for tables that are created by name alone: give '{name}' a location, "
+                "or set DELVEC_WAREHOUSE."
+            )
+        return f"{self._warehouse}/{name}"
+
+
+def _checked_name(name: str | None) -> str | None:
+    """Refuse names that could be ids: URLs take either."""
+    if name is not None:
+        try:
+            uuid.UUID(name)
+        except ValueError:
+            return name
+        raise BadRequest(f"'{name}' looks like a table's id; choose another name.")
+    return None
+
+
+def _default_name(location: str) -> str:
+    """Return the last part of a location as a name; what is not allowed in names becomes ``_``."""
+    last = unquote(location.rpartition("/")[2])
+    if not last:
+        raise InvalidLocation(
+            f"The location {location} has no last part; tables need a directory of their own."
+        )
+    name = re.sub(r"[^A-Za-z0-9_.\-]", "_", last)[:128]
+    return name if _NAME.fullmatch(name) else f"t_{name[:126]}"

@@ -1,0 +1,1 @@
+"""Object storage and SQL; every SQL statement lives here."""

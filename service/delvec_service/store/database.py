@@ -1,0 +1,221 @@
+"""The SQL database: connecting, migrating, and transactions that are as short as they can be."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    DisconnectionError,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
+
+from delvec.protocol.errors import BadRequest, ServiceUnavailable
+from delvec_service.store.models import REVISION
+
+__all__ = ["Database", "migrations_directory"]
+
+_MIGRATION_LOCK: Final = 0x44454C564543  # any number, the same in every replica
+_BUSY_SECONDS: Final = 30
+_WRITES: Final = {"delvec_writes": True}
+
+
+class Database:
+    """A SQLite or PostgreSQL database; safe to share between threads.
+
+    Args:
+        url: an SQLAlchemy URL. ``sqlite://`` is a database in memory, gone when this is closed.
+
+    Raises:
+        BadRequest: the URL is neither of SQLite nor of PostgreSQL.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine = _engine(_parse(url))
+
+    def migrate(self, revision: str = "head") -> None:
+        """Bring the schema to ``revision``; several processes may do so at once.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        with _failures():
+            if revision == "head" and self._revision() == REVISION:
+                return  # spares every start the import of Alembic
+            with self._engine.connect().execution_options(**_WRITES) as connection, connection.begin():
+                if self._engine.dialect.name == "postgresql":
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+                _run_alembic(connection, revision)
+
+    def check(self) -> None:
+        """Ask the database for a sign of life.
+
+        Raises:
+            ServiceUnavailable: it does not answer, or its schema is not the service's.
+        """
+        with _failures():
+            revision = self._revision()
+        if revision != REVISION:
+            raise ServiceUnavailable(
+                f"The service's database has schema revision {revision}, not {REVISION}: restart the service."
+            )
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """Open a session that changes nothing.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        with self._answering(), Session(self._engine, expire_on_commit=False) as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """Open a session that is committed at the end of the block.
+
+        Raises:
+            ServiceUnavailable: the database does not answer; nothing was written.
+        """
+        with self._answering(), Session(self._engine, expire_on_commit=False) as session, session.begin():
+            session.connection(execution_options=_WRITES)
+            yield session
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        with _failures():
+            try:
+                yield
+            except DBAPIError as error:
+                if not _lacks_tables(error):
+                    raise
+                # Somebody deleted the database, which loses no row of data: make it again for the next request.
+                self.migrate()
+                raise ServiceUnavailable(
+                    "The service's database was empty and has been made again; register tables again."
+                ) from error
+
+    def _revision(self) -> str | None:
+        try:
+            with self._engine.connect() as connection:
+                return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        except DBAPIError as error:
+            if _lacks_tables(error):
+                return None
+            raise
+
+
+def migrations_directory() -> Path:
+    """Return where the Alembic scripts are: beside the modules in a wheel, at the root of a checkout."""
+    packaged = Path(__file__).parents[1] / "migrations"
+    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "migrations"
+
+
+def _run_alembic(connection: Connection, revision: str) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations_directory()).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    # Relative downgrades ("-1") and "base" go down; everything else goes up.
+    run = command.downgrade if revision == "base" or revision.startswith("-") else command.upgrade
+    run(config, revision)
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        parsed = None  # the message of the original would repeat the URL, and its password
+    if parsed is not None and parsed.drivername in ("postgresql", "postgres"):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed is None or parsed.get_backend_name() not in ("sqlite", "postgresql"):
+        raise BadRequest(
+            "The database URL must be of SQLite (sqlite:////path/file.db) or PostgreSQL "
+            "(postgresql://user@host/database)."
+        )
+    return parsed
+
+
+def _engine(url: URL) -> Engine:
+    if url.get_backend_name() == "postgresql":
+        return create_engine(url, pool_pre_ping=True, pool_size=10, max_overflow=30)
+    options: dict[str, Any] = {}
+    if url.database in (None, "", ":memory:"):
+        # One connection for all threads, used by one at a time: any other would be another database.
+        options = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": 0}
+    else:
+        Path(str(url.database)).absolute().parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(
+        url, connect_args={"check_same_thread": False, "timeout": _BUSY_SECONDS}, **options
+    )
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    if "poolclass" not in options:
+        _follow_file(engine, str(url.database))
+    return engine
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None  # transactions begin where _begin_sqlite says, not at the first write
+    connection.execute("PRAGMA journal_mode = WAL")
+    # Survives a killed process. A power cut may lose the last rows: of a ledger, which only speeds up a search.
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def _follow_file(engine: Engine, path: str) -> None:
+    """Drop connections to a file that was deleted: they would go on to work, on a database of their own."""
+
+    def note(_connection: object, record: ConnectionPoolEntry) -> None:
+        record.info["inode"] = _inode(path)
+
+    def compare(_connection: object, record: ConnectionPoolEntry, _proxy: object) -> None:
+        if record.info["inode"] != _inode(path):
+            raise DisconnectionError("the database file was replaced")
+
+    event.listen(engine, "connect", note)
+    event.listen(engine, "checkout", compare)
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_ino  # noqa: PTH116 - on every use of a connection, so no detour
+    except FileNotFoundError:
+        return None
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # Taking the write lock at once waits for it; taking it in mid-transaction would fail instead.
+    writes = connection.get_execution_options().get("delvec_writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _lacks_tables(error: DBAPIError) -> bool:
+    """Whether the database has no tables, which each driver reports under another class."""
+    return isinstance(error, ProgrammingError) or "no such table" in str(error.orig)
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    try:
+        yield
+    except (OperationalError, InterfaceError, PoolTimeoutError) as error:
+        reason = str(getattr(error, "orig", None) or error).partition("\n")[0][:300]
+        raise ServiceUnavailable(f"The service's database does not answer: {reason}; try again.") from error

@@ -1,0 +1,142 @@
+"""The files of one table as the service touches them: the log and deletion vector files."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+import obstore
+
+from delvec import storage
+from delvec.storage import Allowed, Place, milliseconds, storage_errors
+
+__all__ = ["ObjectMeta", "ObjectStore"]
+
+_LIST_CHUNK: Final = 1000
+_HIDDEN: Final = (".", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectMeta:
+    """One file of a listing.
+
+    Attributes:
+        name: the last segment of its path, not URL-encoded.
+        size: bytes.
+        last_modified_ms: milliseconds since the epoch, by the storage's clock.
+    """
+
+    name: str
+    size: int
+    last_modified_ms: int
+
+
+class ObjectStore:
+    """Listing, reading and durable writing below a table's location.
+
+    Paths are spelled as in the log: URL-encoded, relative to the location or absolute.
+    """
+
+    def __init__(self, location: str, *, allowed: Allowed | None = None) -> None:
+        """Bind to a table.
+
+        Args:
+            location: canonical, without a trailing slash.
+            allowed: decides by URL whether a file outside ``location`` may be read; without it, none may.
+        """
+        self.location = location
+        self._allowed = allowed
+
+    def list_from(self, prefix: str, start_after: str = "") -> list[ObjectMeta]:
+        """Return the files directly in the directory ``prefix`` whose names sort after ``start_after``.
+
+        In the order of their names' UTF-8 bytes. Names that start with ``_`` or ``.`` are left out: none is
+        a commit or a checkpoint, and on an object store a listing that starts near the end of a long log is
+        over before it reaches ``_sidecars``.
+
+        Raises:
+            StorageError: storage did not answer. A missing directory is an empty one, also below a file.
+        """
+        place = storage.locate(self.location, prefix.rstrip("/"))
+        with storage_errors("list", place.url):
+            found = _list_local(place.local, start_after) if place.local else _list_remote(place, start_after)
+            try:
+                return sorted(found, key=lambda meta: meta.name.encode())
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def get(self, path: str) -> bytes:
+        """Return a whole file.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+            StorageError: storage did not answer.
+        """
+        return storage.read(self.location, path, allowed=self._allowed)
+
+    def head(self, path: str) -> ObjectMeta | None:
+        """Return what is known of a file without reading it, or None if it does not exist.
+
+        Raises:
+            StorageError: storage did not answer.
+        """
+        info = storage.stat(self.location, path, allowed=self._allowed)
+        if info is None:
+            return None
+        return ObjectMeta(unquote(path).rpartition("/")[2], info.size, info.last_modified_ms)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Create a file atomically; the commit point. Durable when this returns True.
+
+        ``data`` must differ from what any other writer may put there (a commit carries its transaction id):
+        a file that holds exactly ``data`` is taken for this writer's own, whose answer was lost on the way.
+
+        Returns:
+            False if the file exists already, with other content.
+
+        Raises:
+            AtomicCreateUnsupported: the storage cannot create a file atomically.
+            StorageError: storage did not answer, and the file may exist or not.
+        """
+        return storage.create_file(self.location, path, data)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a whole file, replacing what is there; durable when this returns.
+
+        Raises:
+            StorageError: storage did not answer.
+        """
+        storage.write_file(self.location, path, data, durable=True)
+
+
+def _list_local(directory: Path, start_after: str) -> Iterator[ObjectMeta]:
+    after = os.fsencode(start_after)
+    with os.scandir(directory) as entries:
+        # Comparing names first keeps a long log cheap: only what is new is looked at.
+        wanted = [
+            entry
+            for entry in entries
+            if not entry.name.startswith(_HIDDEN) and os.fsencode(entry.name) > after
+        ]
+    for entry in wanted:
+        try:
+            found = entry.stat()
+        except FileNotFoundError:  # removed since: log cleanup runs beside readers
+            continue
+        if not entry.is_dir():
+            yield ObjectMeta(entry.name, found.st_size, found.st_mtime_ns // 1_000_000)
+
+
+def _list_remote(place: Place, start_after: str) -> Iterator[ObjectMeta]:
+    prefix = f"{place.key}/"
+    offset = prefix + start_after if start_after else None
+    for chunk in obstore.list(place.remote, prefix, offset=offset, chunk_size=_LIST_CHUNK):
+        for meta in chunk:
+            name = meta["path"][len(prefix) :]
+            if name.startswith("_"):
+                # Digits sort before the underscore, and these stores list in order.
+                return
+            if name > start_after and "/" not in name and not name.startswith(_HIDDEN):
+                yield ObjectMeta(name, meta["size"], milliseconds(meta["last_modified"]))

@@ -1,0 +1,45 @@
+"""The documentation names what exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from delvec.protocol.errors import error_classes
+from delvec_service.config import Settings
+from delvec_service.delta import features
+from delvec_service.delta.actions import Protocol
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+
+
+@pytest.mark.parametrize("cls", list(error_classes()), ids=lambda cls: cls.__name__)
+def test_every_error_is_described_as_it_is(cls):
+    row = f"| `{cls.__name__}` | `{cls.type}` | `{cls.code}` | {cls.status} | {'yes' if cls.retryable else 'no'} |"
+
+    assert row in (ROOT / "docs" / "errors.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_every_table_feature_that_the_code_knows_is_on_its_page():
+    page = (ROOT / "docs" / "table-features.md").read_text()
+    implied = features.writer_features(Protocol(2, 6)) | features.reader_features(Protocol(2, 6))
+    known = features.READABLE | features.WRITABLE.keys() | features.CATALOG_MANAGED | implied
+
+    assert not [name for name in sorted(known) if f"`{name}`" not in page]
+
+
+def test_every_setting_is_on_the_page_of_the_service_and_no_page_names_another():
+    settings = {f"DELVEC_{name.upper()}" for name in Settings.model_fields}
+    elsewhere = {"DELVEC_URL", "DELVEC_DEBUG", "DELVEC_CORPUS"}  # of the client, the shell and the tests
+    named = {page.name: set(re.findall(r"`(DELVEC_[A-Z_]+)", page.read_text())) for page in PAGES}
+
+    assert settings <= named["service.md"]
+    assert set().union(*named.values()) - settings - elsewhere <= {cls.code for cls in error_classes()}

@@ -1,0 +1,295 @@
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import delvec
+from delvec.cli import main
+
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", None]})
+DELVEC = [sys.executable, "-W", "error", "-c", "from delvec.cli import main; main()"]
+
+
+class Result:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def delvec_command(capsys):
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return Result(ended.value.code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def people(delvec_command, tmp_path):
+    """Makes a table with three rows by the shell alone; returns its location."""
+    location = tmp_path / "people"
+    pq.write_table(ROWS, tmp_path / "rows.parquet")
+    assert delvec_command("create", location, "--schema", "id long, name string").code == 0
+    assert delvec_command("append", location, tmp_path / "rows.parquet").code == 0
+    return location
+
+
+def test_session_for_people(delvec_command, people):
+    done = delvec_command("read", "people", "--where", "id < 3", "--columns", "name,id")
+    assert [line.split() for line in done.out.splitlines()] == [["name", "id"], ["a", "1"], ["b", "2"]]
+    done = delvec_command("delete", "people", "--where", "id = 2")
+    assert re.search(r"numDeletedRows +1\n", done.out)
+    assert "deleted 1 row in version 2" in done.err
+    done = delvec_command("history", "people", "--limit", "2")
+    assert [line.split()[0] for line in done.out.splitlines()] == ["version", "2", "1"]
+    assert "DELETE" in done.out
+    assert re.search(r"createdAt +20\d\d-[-0-9: ]+ UTC\n", delvec_command("detail", people).out)
+    assert re.search(r"num deleted rows +1\n", delvec_command("health", people).out)
+    assert "people" in delvec_command("tables").out
+
+
+def test_session_for_programs(delvec_command, people, tmp_path):
+    assert delvec_command("read", people, "--json").json == ROWS.to_pylist()
+    done = delvec_command("--json", "delete", people, "--where", "id = 2").json
+    assert done["version"] == 2
+    assert done["metrics"]["numDeletedRows"] == 1
+    assert delvec_command("delete", people, "--where", "id = 2", "--json").json["version"] is None
+    assert [entry["version"] for entry in delvec_command("history", people, "--json").json] == [2, 1, 0]
+    assert delvec_command("detail", people, "--json").json["numFiles"] == 1
+    assert delvec_command("health", people, "--json").json["num-deleted-rows"] == 1
+    (table,) = delvec_command("tables", "--json").json
+    assert table["name"] == "people"
+    made = delvec_command("create", tmp_path / "other", "--like", tmp_path / "rows.parquet", "--json").json
+    assert (made["name"], made["version"]) == ("other", 0)
+
+
+@pytest.mark.parametrize("name", ["o.json", "o.jsonl", "o.csv", "o.arrow", "o.parquet"])
+def test_what_read_writes_append_takes(delvec_command, people, tmp_path, name):
+    assert delvec_command("read", people, "--out", tmp_path / name).code == 0
+    done = delvec_command("append", people, tmp_path / name)
+    assert done.code == 0, done.err
+    assert delvec_command("read", people, "--json").json == ROWS.to_pylist() * 2
+
+
+@pytest.mark.parametrize("content", ["[", '[{"id": 1}, 2]', "[]", "[" * 100_000])
+def test_json_that_holds_no_rows_is_refused(delvec_command, people, tmp_path, content):
+    (tmp_path / "bad.json").write_text(content)
+    done = delvec_command("append", people, tmp_path / "bad.json")
+    assert done.code == 1
+    assert "bad.json cannot be read as json" in done.err
+
+
+def test_json_is_all_that_standard_output_holds(delvec_command, people):
+    done = delvec_command("delete", people, "--all", "--json")
+    assert done.json["metrics"]["numDeletedRows"] == 3
+    assert done.err == ""
+    assert delvec_command("read", people, "--json").json == []
+
+
+@pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.arrow", "out.json", "out.jsonl"])
+def test_rows_go_to_a_file_and_come_back(delvec_command, people, tmp_path, name):
+    done = delvec_command("read", people, "--limit", "2", "--out", tmp_path / name)
+    assert (done.code, done.out, done.err) == (0, "", f"wrote 2 rows to {tmp_path / name}\n")
+    if name != "out.json":
+        assert (
+            delvec_command("append", people, tmp_path / name, "--json").json["metrics"]["numOutputRows"] == 2
+        )
+        assert len(delvec_command("read", people, "--json").json) == 5
+
+
+def test_versions_and_moments(delvec_command, people):
+    delvec_command("delete", people, "--all")
+    assert len(delvec_command("read", people, "--version", "1", "--json").json) == 3
+    assert delvec_command("read", people, "--json").json == []
+    done = delvec_command("read", people, "--timestamp", "2001-01-01")
+    assert done.code == 1
+    assert done.err.startswith("delvec: ")
+
+
+def test_partitions_and_properties(delvec_command, tmp_path):
+    done = delvec_command(
+        "create", tmp_path / "t", "--schema", "id long, day date", "--partition-by", "day",
+        "--property", "owner=me=you", "--property", "delta.enableDeletionVectors=false", "--name", "days",
+    )  # fmt: skip
+    assert done.code == 0
+    detail = delvec_command("detail", "days", "--json").json
+    assert detail["partitionColumns"] == ["day"]
+    assert detail["properties"]["owner"] == "me=you"
+    assert detail["properties"]["delta.enableDeletionVectors"] == "false"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["read", "nobody"],
+        ["read", "./nothing-here"],
+        ["read", "people", "--where", "id ="],
+        ["read", "people", "--where", "nope = 1"],
+        ["read", "people", "--columns", "nope"],
+        ["read", "people", "--version", "99"],
+        ["append", "people", "missing.parquet"],
+        ["delete", "people", "--where", "(((("],
+        ["create", "./x", "--schema", "id foo"],
+        ["tables", "--url", "http://127.0.0.1:9"],
+        ["tables", "--url", "nonsense"],
+    ],
+)
+def test_failures_are_one_line_and_exit_code_1(delvec_command, people, arguments):
+    done = delvec_command(*arguments)
+    assert (done.code, done.out) == (1, "")
+    assert re.fullmatch(r"delvec: [^\n]+\n", done.err)
+    done = delvec_command(*arguments, "--json")
+    assert (done.code, done.out) == (1, "")
+    assert set(json.loads(done.err)["error"]) == {"message", "type", "code", "retryable", "details"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["delete", "people"],
+        ["delete", "people", "--all", "--where", "id = 1"],
+        ["read"],
+        ["read", "people", "--version", "1", "--timestamp", "2024-01-01"],
+        ["read", "people", "--version", "-1"],
+        ["read", "people", "--out", "people.xlsx"],
+        ["read", "people", "--out", "/no/such/directory/a.csv"],
+        ["create", "./x"],
+        ["create", "./x", "--schema", "id long", "--property", "novalue"],
+        ["fly"],
+        ["serve"],
+        ["serve", "--roots", "/data", "--host", "0.0.0.0"],
+        ["serve", "--roots", "/data", "--port", "70000"],
+    ],
+)
+def test_misuse_is_exit_code_2(delvec_command, arguments):
+    done = delvec_command(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert "Traceback" not in done.err
+    assert "Error: " in done.err
+    done = delvec_command("--json", *arguments)
+    assert json.loads(done.err)["error"]["type"] == "UsageError"
+
+
+def test_wrong_setting_in_the_environment_is_misuse(delvec_command, monkeypatch):
+    monkeypatch.setenv("DELVEC_MAX_REQUEST_BYTES", "lots")
+    done = delvec_command("serve", "--roots", "/data")
+    assert done.code == 2
+    assert "DELVEC_MAX_REQUEST_BYTES" in done.err
+
+
+def test_defect_is_one_line_and_its_traceback_on_request(delvec_command, monkeypatch):
+    def broken(*_arguments, **_options):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(delvec, "connect", broken)
+    done = delvec_command("tables")
+    assert done.code == 1
+    assert re.fullmatch(r"delvec: ZeroDivisionError: oops; this is a defect[^\n]+\n", done.err)
+    monkeypatch.setenv("DELVEC_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        main(["tables"])
+
+
+@pytest.mark.parametrize(
+    "command", ["", "serve", "create", "tables", "append", "read", "delete", "history", "detail", "health"]
+)
+def test_help_shows_an_example(delvec_command, command):
+    done = delvec_command(*command.split(), "--help")
+    assert done.code == 0
+    assert "Usage: delvec" in done.out
+    if command:
+        assert re.search(rf"(?m)^ (DELVEC_TOKEN=\.\.\. )?delvec {command}\b", done.out)
+
+
+def test_version_is_told(delvec_command):
+    assert delvec_command("--version").out == f"delvec {delvec.__version__}\n"
+
+
+def test_no_colours_where_they_are_not_wanted(people, tmp_path):
+    environment = {**os.environ, "NO_COLOR": "1", "FORCE_COLOR": "", "TERM": "dumb"}
+    done = subprocess.run(
+        [*DELVEC, "read", str(people)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+        timeout=60,
+    )
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_reader_that_leaves_early_causes_no_complaint(people, delvec_command, tmp_path):
+    pq.write_table(pa.table({"id": range(200_000)}), tmp_path / "many.parquet")
+    delvec_command("append", people, tmp_path / "many.parquet")
+    command = subprocess.Popen(
+        [*DELVEC, "read", str(people), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    command.stdout.readline()
+    command.stdout.close()
+    assert command.stderr.read() == ""
+    command.stderr.close()
+    assert command.wait(30) == 1
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def test_service_serves_the_shell_and_the_client(delvec_command, tmp_path, monkeypatch):
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    service = subprocess.Popen(
+        [*DELVEC, "serve", "--port", str(port), "--roots", str(tmp_path), "--token", "s3cret",
+         "--database-url", f"sqlite:///{tmp_path}/service.db"],
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                if httpx.get(f"{url}/readyz").status_code == 200:
+                    break
+            except httpx.TransportError:
+                assert service.poll() is None, service.stderr.read()
+                assert time.monotonic() < deadline
+            time.sleep(0.1)
+        monkeypatch.setenv("DELVEC_TOKEN", "s3cret")
+        with delvec.connect(url) as lake:
+            table = lake.create_table(tmp_path / "people", ROWS.schema)
+            table.append(ROWS)
+            assert table.delete("id = 1")["numDeletedRows"] == 1
+            with pytest.raises(delvec.LocationNotAllowed):
+                lake.table("/etc/passwd")
+        done = delvec_command("read", "people", "--url", url, "--json")
+        assert [row["id"] for row in done.json] == [2, 3]
+        done = delvec_command("read", "people", "--url", url, "--token", "wrong")
+        assert done.code == 1
+        assert "token" in done.err
+    finally:
+        service.send_signal(signal.SIGINT)
+        out, log = service.communicate(timeout=30)
+    assert service.returncode in (0, -signal.SIGINT, 130)
+    assert out == ""
+    events = [json.loads(line) for line in log.splitlines()]
+    assert all(event["timestamp"] and event["level"] == "info" for event in events)
+    assert any(f"running on {url}" in event["event"] for event in events)
+    assert {"event": "request", "method": "GET", "path": "/readyz", "status": 200}.items() <= next(
+        event for event in events if event.get("status") == 200
+    ).items()

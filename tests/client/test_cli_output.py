@@ -1,0 +1,111 @@
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from delvec.cli import files, output
+from delvec.protocol.errors import SchemaMismatch
+
+NESTED = pa.table(
+    {
+        "id": pa.array([1, None], pa.int64()),
+        "price": pa.array([Decimal("1.10"), None], pa.decimal128(9, 2)),
+        "ratio": pa.array([float("nan"), float("-inf")]),
+        "at": pa.array([datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC), None], pa.timestamp("us", "UTC")),
+        "on": pa.array([date(2024, 1, 2), None]),
+        "raw": pa.array([b"\x00\xff", None]),
+        "tags": pa.array([["a", None], []], pa.list_(pa.string())),
+        "map": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int32())),
+        "keyed": pa.array([[(7, "x")], None], pa.map_(pa.int32(), pa.string())),
+        "point": pa.array([{"x": 1}, None], pa.struct([("x", pa.int32())])),
+    }
+)
+AS_JSON = [
+    {
+        "id": 1,
+        "price": "1.10",
+        "ratio": "NaN",
+        "at": "2024-01-02T03:04:05+00:00",
+        "on": "2024-01-02",
+        "raw": "AP8=",
+        "tags": ["a", None],
+        "map": {"k": 1},
+        "keyed": {"7": "x"},
+        "point": {"x": 1},
+    },
+    dict.fromkeys(NESTED.column_names) | {"ratio": "-Infinity", "tags": []},
+]
+
+
+def strict(text):
+    def refuse(constant):
+        raise ValueError(constant)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_every_type_is_valid_json(capsys):
+    files.print_rows(NESTED.to_reader())
+    assert strict(capsys.readouterr().out) == AS_JSON
+
+
+def test_no_rows_are_an_empty_array(capsys):
+    files.print_rows(NESTED.slice(0, 0).to_reader())
+    assert strict(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.parquet", "a.arrow", "A.CSV"])
+def test_files_hold_the_rows(tmp_path, name):
+    path = tmp_path / name
+    table = NESTED if not name.endswith("CSV") else NESTED.select(["id", "on"])
+    assert files.writer(path)(table.to_reader(1)) == 2
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+    if name == "a.json":
+        assert strict(path.read_text()) == AS_JSON
+    elif name == "a.jsonl":
+        assert [strict(line) for line in path.read_text().splitlines()] == AS_JSON
+    else:
+        assert pa.table(files.open_rows(path, table.schema)).to_pylist()[1]["id"] is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "ids", "read"), [(None, [0, 1, 2, 3], 4), (3, [0, 1, 2], 3), (0, [], 0), (9, [0, 1, 2, 3], 4)]
+)
+def test_only_what_is_shown_is_read(limit, ids, read):
+    made = []
+
+    def batches():
+        for number in range(4):
+            made.append(number)
+            yield pa.record_batch({"id": [number]})
+
+    rows = pa.RecordBatchReader.from_batches(pa.schema([("id", pa.int64())]), batches())
+    assert files.head(rows, limit).read_all()["id"].to_pylist() == ids
+    assert len(made) == read
+
+
+def test_failed_write_leaves_what_was_there(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("before")
+    with pytest.raises(SchemaMismatch, match="cannot be written as csv"):
+        files.writer(path)(NESTED.to_reader())
+    assert path.read_text() == "before"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_table_for_people_is_aligned_and_escapes_control_characters(capsys):
+    output.print_table(["id", "name"], [(1, "a\x1b[31m\n"), (20, None), (3, "[bold]x[/bold]")], right=["id"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.rstrip() for line in lines] == ["id  name", " 1  a\\x1b[31m\\n", "20", " 3  [bold]x[/bold]"]
+
+
+def test_wide_rows_are_not_folded_in_a_pipe(capsys):
+    output.print_table(["text"], [("x" * 500,)])
+    assert "x" * 500 in capsys.readouterr().out
+
+
+def test_instants_are_utc():
+    assert output.instant(1_700_000_000_000) == "2023-11-14 22:13:20"
+    assert output.instant(-1) == "1969-12-31 23:59:59"

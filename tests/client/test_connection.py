@@ -1,0 +1,207 @@
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import delvec
+from delvec.protocol.errors import (
+    BadRequest,
+    EngineUnavailable,
+    InvalidSchema,
+    NotADeltaTable,
+    ServiceUnavailable,
+    TableAlreadyExists,
+    TableNotFound,
+)
+
+SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
+
+
+def test_table_is_found_by_name_location_and_relative_path(lake, tmp_path, monkeypatch):
+    made = lake.create_table(tmp_path / "people", SCHEMA)
+    monkeypatch.chdir(tmp_path)
+    for place in (
+        "people",
+        tmp_path / "people",
+        str(tmp_path / "people"),
+        "./people",
+        made.location,
+        Path("people"),
+    ):
+        found = lake.table(place)
+        assert (found.id, found.name, found.location) == (made.id, "people", made.location)
+    assert lake.table(made.id).name == "people"
+
+
+def test_reading_by_location_registers_a_table_that_the_service_does_not_know(lake, people):
+    lake.drop_table("people")
+    assert lake.tables() == []
+    assert lake.table(people.location).count() == 10
+    assert [table.name for table in lake.tables()] == ["people"]
+
+
+def test_dropping_forgets_the_table_and_keeps_its_files(lake, people, tmp_path):
+    lake.drop_table(people.location)
+    assert list((tmp_path / "people").glob("*.parquet"))
+    with pytest.raises(TableNotFound):
+        lake.table("people")
+    with pytest.raises(TableNotFound):
+        lake.drop_table("people")
+    with pytest.raises(TableNotFound, match="no table is registered at"):
+        lake.drop_table(people.location)
+
+
+def test_what_is_not_there_is_named(lake, tmp_path):
+    with pytest.raises(TableNotFound, match="nobody"):
+        lake.table("nobody")
+    with pytest.raises(NotADeltaTable, match="nothing_here"):
+        lake.table(tmp_path / "nothing_here")
+    assert lake.tables() == []
+
+
+def test_names_that_are_not_names_are_refused(lake):
+    with pytest.raises(BadRequest, match="name"):
+        lake.create_table("bad name", SCHEMA)
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_is_no_table(lake, name):
+    for call in (lake.table, lake.drop_table, lambda given: lake.create_table(given, SCHEMA)):
+        with pytest.raises(BadRequest, match="empty"):
+            call(name)
+
+
+def test_creating_twice_is_refused(lake, tmp_path):
+    lake.create_table(tmp_path / "t", SCHEMA)
+    with pytest.raises(TableAlreadyExists):
+        lake.create_table(tmp_path / "t", SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        SCHEMA,
+        "id long, name string",
+        {"type": "struct", "fields": [
+            {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+            {"name": "name", "type": "string", "nullable": True, "metadata": {}},
+        ]},
+    ],
+    ids=["arrow", "text", "json"],
+)  # fmt: skip
+def test_schema_may_come_in_several_forms(lake, tmp_path, schema):
+    assert lake.create_table(tmp_path / "t", schema).schema() == SCHEMA
+
+
+def test_schema_without_an_equivalent_is_refused(lake, tmp_path):
+    with pytest.raises(InvalidSchema):
+        lake.create_table(tmp_path / "t", pa.schema([("x", pa.month_day_nano_interval())]))
+    assert not (tmp_path / "t").exists()
+
+
+def test_created_table_has_what_was_asked_for(lake, tmp_path):
+    table = lake.create_table(
+        tmp_path / "t",
+        SCHEMA,
+        partition_by="name",
+        properties={"delta.appendOnly": True, "owner": "me"},
+        description="about people",
+        name="folks",
+    )
+    detail = table.detail()
+    assert table.name == "folks"
+    assert detail["partitionColumns"] == ["name"]
+    assert detail["description"] == "about people"
+    assert detail["properties"]["delta.appendOnly"] == "true"
+    assert detail["properties"]["owner"] == "me"
+    assert detail["properties"]["delta.enableDeletionVectors"] == "true"
+    assert table.version() == 0
+
+
+def test_tables_follows_every_page(lake, tmp_path):
+    for number in range(3):
+        lake.create_table(tmp_path / f"t{number}", SCHEMA)
+    assert sorted(table.name for table in lake.tables()) == ["t0", "t1", "t2"]
+
+
+def test_names_outlive_the_connection(people, lake):
+    lake.close()
+    with delvec.connect() as again:
+        assert again.table("people").count() == 10
+
+
+def test_closed_connection_says_so(people, lake):
+    lake.close()
+    lake.close()
+    with pytest.raises(ServiceUnavailable, match="closed"):
+        people.count()
+
+
+@pytest.mark.parametrize("engine", ["spark", "polars", 7])
+def test_unknown_engine_is_refused(lake, people, engine):
+    with pytest.raises(EngineUnavailable, match="'duckdb', a SparkSession or an Engine"):
+        lake.table("people", engine=engine)
+
+
+def test_url_comes_from_the_environment(monkeypatch):
+    monkeypatch.setenv("DELVEC_URL", "http://127.0.0.1:9")
+    with delvec.connect() as lake:
+        assert lake.url == "http://127.0.0.1:9"
+        assert repr(lake) == "Connection('http://127.0.0.1:9')"
+
+
+def test_contradicting_arguments_are_refused():
+    with pytest.raises(BadRequest, match="elsewhere"):
+        delvec.connect(token="x")
+    with pytest.raises(BadRequest, match="leave out url"):
+        delvec.connect("http://h", database_url="sqlite://")
+
+
+def test_connection_is_shared_by_threads(people):
+    counts = []
+    threads = [threading.Thread(target=lambda: counts.append(people.count("id < 5"))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts == [5] * 8
+
+
+@pytest.mark.parametrize("missing", ["fastapi", "sqlalchemy", "delvec_service"])
+def test_missing_service_is_explained(missing, tmp_path):
+    program = f"""
+import sys
+sys.modules[{missing!r}] = None
+import delvec
+try:
+    delvec.connect()
+except delvec.EngineUnavailable as error:
+    print(error)
+"""
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+    )
+    assert "pip install 'delvec[local]'" in done.stdout
+
+
+def test_missing_duckdb_is_explained(tmp_path):
+    program = """
+import sys
+sys.modules["duckdb"] = None
+import delvec
+try:
+    with delvec.connect() as lake:
+        lake.table("anything")
+except delvec.EngineUnavailable as error:
+    print(error)
+"""
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
+    )
+    assert "the engine DuckDB needs duckdb: pip install 'delvec[local]'" in done.stdout

@@ -1,0 +1,775 @@
+"""What the DuckDB engine reads, finds and rewrites, on files that other writers made."""
+
+import datetime as dt
+import json
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+from urllib.parse import quote
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+from delvec import storage
+from delvec.engines.duckdb import DuckDBEngine
+from delvec.engines.duckdb import scan as scan_module
+from delvec.engines.engine import Engine, WriteTarget
+from delvec.protocol.deletion_vector import inline, serialize_bitmap
+from delvec.protocol.errors import (
+    CorruptTable,
+    EngineUnavailable,
+    InternalError,
+    InvalidPredicate,
+    MissingDataFile,
+    UnknownColumn,
+    UnsupportedTable,
+)
+from delvec.protocol.predicate import parse
+from delvec.protocol.types import ArrayType, MapType, PrimitiveType, StructField, StructType
+from delvec.scan import Scan
+from delvec_service.operations.plan import PLAN_SCHEMA
+
+ODD_NAMES = [
+    "sp ace",
+    "100%",
+    "a+b",
+    "k=v",
+    "[1]",
+    "x*y?z",
+    "#frag",
+    "é漢",
+    "it's",
+    'qu"ote',
+    "%41",
+    "a{b,c}",
+    "semi;colon",
+]
+
+
+class Table:
+    """A table in the making: files are written with Arrow, the scan is put together by hand."""
+
+    def __init__(self, location, schema, partition_by=(), configuration=None):
+        self.location = location
+        self.schema = schema if isinstance(schema, StructType) else StructType.from_arrow(schema)
+        self.partition_by = list(partition_by)
+        self.configuration = configuration or {}
+        self.rows = []
+
+    def add(self, name, data, deleted=None, values=None, num_records=True):
+        path = quote(name)
+        sink = pa.BufferOutputStream()
+        pq.write_table(data, sink, row_group_size=1000)
+        body = sink.getvalue().to_pybytes()
+        storage.write_file(self.location, path, body)
+        vector = None if deleted is None else BitMap64(deleted)
+        self.rows.append(
+            {
+                "path": path,
+                "partition_values": list((values or {}).items()),
+                "size": len(body),
+                "modification_time": storage.stat(self.location, path).last_modified_ms,
+                "num_records": data.num_rows if num_records else None,
+                "matches_all": False,
+                "deletion_vector": None if vector is None else inline(vector).to_json(),
+                "deleted_rows": None if vector is None else serialize_bitmap(vector),
+            }
+        )
+        return path
+
+    def scan(self):
+        return Scan(
+            table_id="1",
+            name="people",
+            location=self.location,
+            version=7,
+            schema=self.schema,
+            partition_columns=self.partition_by,
+            configuration=self.configuration,
+            files=pa.Table.from_pylist(self.rows, PLAN_SCHEMA),
+            num_files_total=len(self.rows),
+        )
+
+    def where(self, text):
+        return parse(text, self.schema)
+
+    def target(self):
+        return WriteTarget(self.location, self.schema, self.partition_by, self.configuration, "tx-1")
+
+
+def mapped(name, kind, number):
+    metadata = {"delta.columnMapping.physicalName": f"col-{number}", "delta.columnMapping.id": number}
+    return StructField(name, kind, metadata=metadata)
+
+
+@pytest.fixture
+def engine():
+    made = DuckDBEngine()
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["file", "memory"])
+def location(request, tmp_path):
+    if request.param == "file":
+        return (tmp_path / "a table%[1]é").as_uri()
+    return f"memory:///{quote(str(tmp_path).strip('/'))}"
+
+
+@pytest.fixture
+def local(tmp_path):
+    return (tmp_path / "table").as_uri()
+
+
+def ids(table):
+    return sorted(table["id"].to_pylist())
+
+
+PEOPLE = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+def people(start, stop):
+    return pa.table(
+        {"id": range(start, stop), "name": [f"n{number}" for number in range(start, stop)]}, PEOPLE
+    )
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+
+def test_it_is_an_engine(engine):
+    assert isinstance(engine, Engine)
+    assert engine.name.startswith("delvec-duckdb/")
+
+
+def test_deleted_rows_are_gone_and_others_stay(engine, location):
+    table = Table(location, PEOPLE)
+    table.add("plain.parquet", people(0, 10))
+    table.add("some gone.parquet", people(10, 20), deleted=[0, 3, 9])
+    table.add("none gone.parquet", people(20, 30), deleted=[])
+    table.add("all gone.parquet", people(30, 40), deleted=range(10))
+    live = sorted({*range(30)} - {10, 13, 19})
+    found = engine.read(table.scan(), None, None)
+    assert found.schema == PEOPLE
+    assert ids(found) == live
+    assert engine.count(table.scan(), None) == len(live)
+    assert ids(engine.read(table.scan(), None, table.where("id >= 9 AND id <= 13"))) == [9, 11, 12]
+    assert engine.count(table.scan(), table.where("name IN ('n10', 'n11')")) == 1
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+@pytest.mark.parametrize("deleted", [None, [1]])
+def test_odd_file_names(engine, location, name, deleted):
+    table = Table(location, PEOPLE, partition_by=[])
+    path = table.add(f"{name}/{name}.parquet", people(0, 3), deleted=deleted)
+    table.add("1/1.parquet", people(3, 6))
+    assert ids(engine.read(table.scan(), None, None)) == ([0, 2, 3, 4, 5] if deleted else [0, 1, 2, 3, 4, 5])
+    assert engine.find_rows(table.scan(), table.where("id = 2")) == {path: BitMap64([2])}
+
+
+def test_a_path_that_is_a_pattern_means_only_itself(engine, local):
+    table = Table(local, PEOPLE)
+    table.add("x1.parquet", people(0, 1))
+    other = Table(local, PEOPLE)
+    other.add("x[0-9].parquet", people(1, 2))
+    other.add("x?.parquet", people(2, 3))
+    assert ids(engine.read(other.scan(), None, None)) == [1, 2]
+
+
+def test_files_outside_the_location_and_absolute_paths(engine, tmp_path, local):
+    table = Table(local, PEOPLE)
+    table.add("inside.parquet", people(0, 2), deleted=[0])
+    outside = tmp_path / "source of a clone.parquet"
+    pq.write_table(people(2, 4), outside)
+    table.rows.append({**table.rows[0], "path": outside.as_uri()})
+    assert ids(engine.read(table.scan(), None, None)) == [1, 3]
+
+
+def test_a_deletion_vector_beyond_the_statistics_and_without_them(engine, local):
+    table = Table(local, PEOPLE)
+    table.add("a.parquet", people(0, 2500), deleted=[1200, 1000], num_records=False)
+    table.add("b.parquet", people(2500, 2600), deleted=[0])
+    found = engine.read(table.scan(), None, None)
+    assert set(range(2600)) - set(ids(found)) == {1200, 1000, 2500}
+
+
+def test_a_file_with_more_rows_than_its_statistics_say_is_an_error(engine, local):
+    table = Table(local, PEOPLE)
+    table.add("a.parquet", people(0, 2500), deleted=[10])
+    table.rows[0]["num_records"] = 2000
+    with pytest.raises(CorruptTable, match="more rows than its statistics say"):
+        engine.read(table.scan(), None, None)
+    table.rows[0]["num_records"] = 2**31
+    with pytest.raises(UnsupportedTable, match="Spark"):
+        engine.read(table.scan(), None, None)
+
+
+def test_partition_values_come_from_the_plan_whatever_the_path_says(engine, location):
+    schema = pa.schema(
+        [
+            ("day", pa.date32()),
+            ("id", pa.int64()),
+            ("country", pa.string()),
+            ("level", pa.int32()),
+            ("at", pa.timestamp("us", "UTC")),
+            ("price", pa.decimal128(5, 2)),
+        ]
+    )
+    table = Table(location, schema, partition_by=["country", "day", "level", "at", "price"])
+    first = {"country": "NZ", "day": "2024-02-29", "level": "1", "at": "2024-01-01 00:00:00", "price": "1.50"}
+    only = pa.schema([("id", pa.int64())])
+    table.add("country=DE/day=1999-01-01/a.parquet", pa.table({"id": [1, 2]}, only), values=first)
+    nothing = dict.fromkeys(first)
+    table.add("country=NZ/b.parquet", pa.table({"id": [3, 4]}, only), values=nothing, deleted=[0])
+    found = engine.read(table.scan(), None, None).sort_by("id")
+    assert found.schema == schema
+    row = {
+        "day": dt.date(2024, 2, 29),
+        "country": "NZ",
+        "level": 1,
+        "at": dt.datetime(2024, 1, 1, tzinfo=dt.UTC),
+        "price": Decimal("1.50"),
+    }
+    assert found.to_pylist() == [{**row, "id": 1}, {**row, "id": 2}, {**dict.fromkeys(row), "id": 4}]
+    assert ids(engine.read(table.scan(), ["id"], table.where("country = 'NZ' AND level = 1"))) == [1, 2]
+    assert engine.count(table.scan(), table.where("country IS NULL")) == 1
+    assert engine.read(table.scan(), ["level"], None).to_pydict() == {"level": [1, 1, None]}
+
+
+def test_columns_by_any_case_in_the_tables_order(engine, local):
+    table = Table(local, pa.schema([("Id", pa.int64()), ("Name", pa.string()), ("Age", pa.int32())]))
+    table.add("a.parquet", pa.table({"ID": [1], "name": ["x"], "aGe": pa.array([3], pa.int32())}), deleted=[])
+    found = engine.read(table.scan(), ["AGE", "id"], table.where("NAME = 'x'"))
+    assert found.to_pylist() == [{"Id": 1, "Age": 3}]
+    with pytest.raises(UnknownColumn):
+        engine.read(table.scan(), ["nope"], None)
+
+
+def test_columns_added_later_are_null_and_narrow_ones_are_widened(engine, local):
+    inner = pa.struct([("x", pa.int64()), ("late", pa.string())])
+    schema = pa.schema([("id", pa.int64()), ("late", pa.string()), ("s", inner), ("l", pa.list_(inner))])
+    table = Table(local, schema)
+    old = pa.struct([("x", pa.int32())])
+    data = pa.table(
+        {
+            "id": pa.array([1], pa.int32()),
+            "s": pa.array([{"x": 5}], old),
+            "l": pa.array([[{"x": 6}]], pa.list_(old)),
+        }
+    )
+    table.add("old.parquet", data, deleted=[])
+    found = engine.read(table.scan(), None, None)
+    assert found.to_pylist() == [
+        {"id": 1, "late": None, "s": {"x": 5, "late": None}, "l": [{"x": 6, "late": None}]}
+    ]
+    assert engine.count(table.scan(), table.where("late IS NULL AND s.late IS NULL")) == 1
+
+
+@pytest.mark.parametrize("mode", ["none", "name"])
+def test_predicates_on_struct_fields_when_files_have_other_fields_or_another_order(engine, local, mode):
+    long = PrimitiveType("long")
+    if mode == "none":
+        fields = tuple(StructField(name, long) for name in ("new", "z", "x"))
+        table = Table(local, StructType((StructField("id", long), StructField("s", StructType(fields)))))
+        physical = {"id": "id", "s": "s", "x": "x", "z": "z"}
+    else:
+        inner = StructType((mapped("new", long, 5), mapped("z", long, 4), mapped("x", long, 3)))
+        table = Table(
+            local,
+            StructType((mapped("id", long, 1), mapped("s", inner, 2))),
+            configuration={"delta.columnMapping.mode": "name"},
+        )
+        physical = {"id": "col-1", "s": "col-2", "x": "col-3", "z": "col-4"}
+    rows = [{physical["x"]: 5, "y": 6, physical["z"]: 7}, {physical["x"]: 7, "y": 5, physical["z"]: 5}, None]
+    path = table.add("a.parquet", pa.table({physical["id"]: [1, 2, 3], physical["s"]: rows}))
+    for text, expected in [
+        ("s.x = 5", [1]),
+        ("s.z = 5", [2]),
+        ("s.x = 6 OR s.new = 5", []),
+        ("s.new IS NULL", [1, 2, 3]),
+        ("s.x + s.z = 12", [1, 2]),
+        ("s IS NULL", [3]),
+        ("s.z IN (7) AND id < 3", [1]),
+    ]:
+        where = table.where(text)
+        assert ids(engine.read(table.scan(), ["id"], where)) == expected, text
+        assert ids(engine.read(table.scan(), None, where)) == expected, text
+        assert engine.count(table.scan(), where) == len(expected), text
+        rows_found = BitMap64([number - 1 for number in expected])
+        assert engine.find_rows(table.scan(), where) == ({path: rows_found} if expected else {}), text
+
+
+def test_every_type_comes_back_as_it_was_written(engine, location):
+    inner = pa.struct(
+        [pa.field("a b", pa.int32()), pa.field("n", pa.list_(pa.field("element", pa.string())))]
+    )
+    map_type = pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("value", inner))
+    schema = pa.schema(
+        [
+            pa.field("i8", pa.int8()),
+            pa.field("i16", pa.int16()),
+            pa.field("i32", pa.int32(), nullable=False),
+            pa.field("i64", pa.int64()),
+            pa.field("f", pa.float32()),
+            pa.field("d", pa.float64()),
+            pa.field("b", pa.bool_()),
+            pa.field("s", pa.string()),
+            pa.field("bin", pa.binary()),
+            pa.field("day", pa.date32()),
+            pa.field("at", pa.timestamp("us", "UTC")),
+            pa.field("wall", pa.timestamp("us")),
+            pa.field("dec", pa.decimal128(38, 18)),
+            pa.field("small", pa.decimal128(4, 1)),
+            pa.field("st", inner),
+            pa.field("li", pa.list_(pa.field("element", inner))),
+            pa.field("ma", map_type),
+            pa.field("nothing", pa.null()),
+        ]
+    )
+    rows = [
+        {
+            "i8": -128,
+            "i16": 32767,
+            "i32": 1,
+            "i64": -(2**63),
+            "f": 1.5,
+            "d": float("inf"),
+            "b": True,
+            "s": "ü\0'",
+            "bin": b"\xff\x00",
+            "day": dt.date(1, 1, 1),
+            "at": dt.datetime(1900, 1, 1, 0, 0, 0, 1, tzinfo=dt.UTC),
+            "wall": dt.datetime(9999, 12, 31, 23, 59, 59, 999999),  # noqa: DTZ001 - a wall clock
+            "dec": Decimal("12345678901234567890.123456789012345678"),
+            "small": Decimal("-1.5"),
+            "st": {"a b": 1, "n": ["x", None]},
+            "li": [{"a b": None, "n": []}, None],
+            "ma": [("k", {"a b": 2, "n": None}), ("l", None)],
+            "nothing": None,
+        },
+        {name: 2 if name == "i32" else None for name in schema.names},
+    ]
+    table = Table(location, schema)
+    data = pa.Table.from_pylist(rows, schema)
+    adds = engine.write(data, table.target())
+    for add in adds:
+        table.rows.append(
+            {
+                "path": add.path,
+                "partition_values": [],
+                "size": add.size,
+                "modification_time": add.modification_time,
+                "num_records": 2,
+                "matches_all": False,
+            }
+        )
+    found = engine.read(table.scan(), None, None)
+    assert found.schema == table.schema.to_arrow()
+    assert found.to_pylist() == rows
+    assert pa.Table.from_batches(engine.read_batches(table.scan())).equals(found)
+    assert engine.count(table.scan(), table.where("nothing IS NULL AND st.`a b` = 1")) == 1
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_column_mapping(engine, local, mode):
+    long = PrimitiveType("long")
+    inner = StructType(
+        (
+            mapped("x y", long, 3),
+            mapped("z", MapType(PrimitiveType("string"), StructType((mapped("w", long, 5),))), 4),
+        )
+    )
+    fields = (
+        mapped("id", long, 1),
+        mapped("s", ArrayType(inner), 2),
+        mapped("p", long, 6),
+        mapped("t", inner, 7),
+    )
+    table = Table(
+        local, StructType(fields), partition_by=["p"], configuration={"delta.columnMapping.mode": mode}
+    )
+    value = {"x y": 8, "z": [("k", {"w": 9})]}
+    rows = [{"id": 1, "s": [value, None], "p": 4, "t": value}, {"id": 2, "s": None, "p": 4, "t": None}]
+    (add,) = engine.write(pa.Table.from_pylist(rows, table.schema.to_arrow()), table.target())
+    table.rows.append(
+        {
+            "path": add.path,
+            "partition_values": list(add.partition_values.items()),
+            "size": add.size,
+            "modification_time": add.modification_time,
+            "matches_all": False,
+            "num_records": 2,
+        }
+    )
+    found = engine.read(table.scan(), None, None)
+    assert found.schema == table.schema.to_arrow()
+    assert found.to_pylist() == rows
+    assert ids(engine.read(table.scan(), ["id"], table.where("t.`x y` = 8 AND p = 4"))) == [1]
+    assert engine.find_rows(table.scan(), table.where("t IS NULL")) == {add.path: BitMap64([1])}
+
+
+def test_mapping_mode_id_ignores_the_names_in_files(engine, local):
+    table = Table(
+        local,
+        StructType((mapped("id", PrimitiveType("long"), 1),)),
+        configuration={"delta.columnMapping.mode": "id"},
+    )
+    renamed = pa.schema(
+        [pa.field("other", pa.int64(), metadata={"PARQUET:field_id": "1"}), ("col-1", pa.int64())]
+    )
+    table.add("a.parquet", pa.table([[5], [6]], schema=renamed), deleted=[])
+    assert ids(engine.read(table.scan(), None, None)) == [5]
+
+
+def test_column_names_that_duckdb_uses_itself(engine, local):
+    names = [
+        "filename",
+        "file_row_number",
+        "file_index",
+        "f",
+        "l",
+        "c0",
+        "i",
+        "name",
+        "__delvec_scan",
+        'a"b',
+        "select",
+    ]
+    table = Table(local, pa.schema([(name, pa.int64()) for name in names]), partition_by=["l"])
+    data = pa.table({name: [number, 100] for number, name in enumerate(names) if name != "l"})
+    path = table.add("a.parquet", data, deleted=[1], values={"l": "4"})
+    assert engine.read(table.scan(), None, None).to_pylist() == [
+        {name: number for number, name in enumerate(names)}
+    ]
+    assert engine.find_rows(table.scan(), table.where('file_row_number = 1 AND `a"b` = 9 AND l = 4')) == {
+        path: BitMap64([0])
+    }
+
+
+def test_no_files_and_no_columns(engine, local):
+    table = Table(local, PEOPLE)
+    assert engine.read(table.scan(), None, None).equals(PEOPLE.empty_table())
+    assert engine.count(table.scan(), None) == 0
+    assert engine.find_rows(table.scan(), table.where("id = 1")) == {}
+    assert list(engine.read_batches(table.scan())) == []
+    table.add("a.parquet", people(0, 5), deleted=[1])
+    assert engine.read(table.scan(), [], None).num_rows == 4
+
+
+def test_many_files_are_read_in_several_statements(engine, local, monkeypatch):
+    monkeypatch.setattr(scan_module, "_MAX_BITS", 2500)
+    table = Table(local, PEOPLE)
+    for number in range(7):
+        start = number * 1000
+        table.add(f"{number}.parquet", people(start, start + 1000), deleted=[number, 999])
+    monkeypatch.setattr(scan_module, "_MAX_FILES", 2)
+    assert len(list(scan_module.sources(table.scan(), ["id"]))) == 4
+    live = (
+        set(range(7000))
+        - {number * 1001 for number in range(7)}
+        - {number * 1000 + 999 for number in range(7)}
+    )
+    assert len(list(scan_module.sources(table.scan(), ["id"]))) > 1
+    assert set(ids(engine.read(table.scan(), None, None))) == live
+    assert engine.count(table.scan(), None) == len(live)
+
+
+def test_rows_keep_the_order_of_the_files(engine, local):
+    table = Table(local, PEOPLE)
+    for number in range(4):
+        table.add(f"{number}.parquet", people(number * 5000, number * 5000 + 5000), deleted=[0])
+    assert engine.read(table.scan(), None, None)["id"].to_pylist() == [
+        each for each in range(20000) if each % 5000
+    ]
+
+
+def test_read_batches_gives_the_same_rows_as_they_come(engine, location):
+    table = Table(location, PEOPLE)
+    table.add("a.parquet", people(0, 300_000), deleted=[5])
+    table.add("b.parquet", people(300_000, 300_010))
+    batches = list(engine.read_batches(table.scan(), ["id"], table.where("id <> 7")))
+    assert len(batches) > 2
+    assert sorted(each for batch in batches for each in batch["id"].to_pylist()) == [
+        each for each in range(300_010) if each not in (5, 7)
+    ]
+
+
+def test_a_stream_that_is_dropped_frees_its_connection(engine, local):
+    table = Table(local, PEOPLE)
+    table.add("a.parquet", people(0, 300_000))
+    for _ in range(3):
+        batches = engine.read_batches(table.scan())
+        next(batches)
+        batches.close()
+    assert engine.count(table.scan(), None) == 300_000
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 200), st.none() | st.sets(st.integers(0, 199))), min_size=1, max_size=5
+    ),
+    st.integers(0, 1000),
+)
+def test_live_rows_are_those_outside_the_vectors(engine, tmp_path_factory, files, bound):
+    table = Table(tmp_path_factory.mktemp("table").as_uri(), PEOPLE)
+    live, physical, start = set(), {}, 0
+    for number, (count, deleted) in enumerate(files):
+        gone = None if deleted is None else {row for row in deleted if row < count}
+        path = table.add(f"{number}.parquet", people(start, start + count), deleted=gone)
+        live |= {start + row for row in range(count) if row not in (gone or ())}
+        matching = [row for row in range(count) if start + row < bound]
+        if matching:
+            physical[path] = (set(matching), gone or set())
+        start += count
+    assert set(ids(engine.read(table.scan(), None, None))) == live
+    assert engine.count(table.scan(), table.where(f"id < {bound}")) == len(
+        [each for each in live if each < bound]
+    )
+    found = engine.find_rows(table.scan(), table.where(f"id < {bound}"))
+    assert {path: set(rows) for path, rows in found.items()} == {
+        path: rows for path, (rows, _) in physical.items()
+    }
+
+
+# --- finding and rewriting ----------------------------------------------------------------------------------
+
+
+def test_find_rows_gives_physical_indexes_of_rows_for_which_the_predicate_is_true(engine, location):
+    schema = pa.schema([("id", pa.int64()), ("age", pa.int64())])
+    table = Table(location, schema)
+    ages = pa.array([None, 17, 18, None, 5] * 1000)
+    a = table.add("a.parquet", pa.table({"id": range(5000), "age": ages}))
+    table.add("b.parquet", pa.table({"id": range(5000, 5001), "age": [30]}))
+    found = engine.find_rows(table.scan(), table.where("age < 18"))
+    assert found == {a: BitMap64([row for row in range(5000) if row % 5 in (1, 4)])}
+    kept = engine.find_rows(table.scan(), table.where("NOT (age < 18)"))
+    assert len(kept[a]) == 1000
+
+
+def test_find_rows_over_many_files(engine, local):
+    table = Table(local, PEOPLE, partition_by=[])
+    paths = [
+        table.add(f"{number}.parquet", people(number * 100, number * 100 + 100)) for number in range(300)
+    ]
+    found = engine.find_rows(table.scan(), table.where("id % 1000 = 999"))
+    assert found == {paths[number]: BitMap64([99]) for number in range(9, 300, 10)}
+
+
+def test_rewrite_leaves_files_without_matches_alone(engine, location):
+    table = Table(
+        location,
+        pa.schema([("id", pa.int64()), ("name", pa.string()), ("p", pa.string())]),
+        partition_by=["p"],
+    )
+    a = table.add("a.parquet", people(0, 10), deleted=[1, 2], values={"p": "x"})
+    table.add("b.parquet", people(10, 20), values={"p": "x"})
+    c = table.add("c.parquet", people(20, 22), values={"p": "y"})
+    done = engine.rewrite(table.scan(), table.where("id IN (1, 3, 4, 20, 21)"), table.target())
+    assert sorted(done.removed) == sorted([a, c])
+    assert (done.rows_deleted, done.rows_copied) == (4, 6)
+    (add,) = done.adds
+    assert add.partition_values == {"p": "x"}
+    with storage.open_input(location, add.path) as file:
+        assert ids(pq.ParquetFile(file).read()) == [0, 5, 6, 7, 8, 9]
+    assert json.loads(add.stats)["numRecords"] == 6
+
+
+def test_rewrite_keeps_rows_whose_predicate_is_null(engine, local):
+    table = Table(local, pa.schema([("id", pa.int64()), ("age", pa.int64())]))
+    table.add("a.parquet", pa.table({"id": [1, 2, 3], "age": [None, 5, 50]}))
+    done = engine.rewrite(table.scan(), table.where("age < 18"), table.target())
+    with storage.open_input(local, done.adds[0].path) as file:
+        assert ids(pq.ParquetFile(file).read()) == [1, 3]
+
+
+def test_rewrite_without_matches_does_nothing(engine, local):
+    table = Table(local, PEOPLE)
+    table.add("a.parquet", people(0, 10))
+    done = engine.rewrite(table.scan(), table.where("id = 77"), table.target())
+    assert (done.adds, done.removed, done.rows_deleted, done.rows_copied) == ([], [], 0, 0)
+
+
+def test_rewrite_refuses_files_that_lack_rows(engine, local, tmp_path):
+    table = Table(local, PEOPLE)
+    table.add("a.parquet", people(0, 10))
+    table.rows[0]["num_records"] = 11
+    with pytest.raises(CorruptTable, match=r"10 live rows, but their statistics say 11"):
+        engine.rewrite(table.scan(), table.where("id = 1"), table.target())
+    assert [path.name for path in (tmp_path / "table").iterdir()] == ["a.parquet"]
+
+
+def test_write_takes_what_users_hold(engine, local):
+    table = Table(local, PEOPLE)
+    data = people(0, 5)
+    for each in (data, data.to_reader(), data.to_pandas(), data.to_pylist()):
+        (add,) = engine.write(each, table.target())
+        assert json.loads(add.stats)["numRecords"] == 5
+
+
+# --- safety -------------------------------------------------------------------------------------------------
+
+
+def test_a_file_read_at_another_position_than_planned_is_an_error(engine, local, monkeypatch):
+    table = Table(local, PEOPLE)
+    for number in range(2):
+        table.add(f"{number}.parquet", people(number * 10, number * 10 + 10), deleted=[number])
+    original = scan_module._source
+
+    def shuffled(*arguments, **options):
+        source = original(*arguments, **options)
+        first, second = (scan_module.string_literal(name) for name in source.names)
+        swapped = source.sql.replace(f"{first}, {second}", f"{second}, {first}")
+        assert swapped != source.sql
+        return scan_module.ScanSource(source.files, source.names, source.lookup, swapped, source.live)
+
+    monkeypatch.setattr(scan_module, "_source", shuffled)
+    with pytest.raises(InternalError, match="stopped before it gave wrong rows"):
+        engine.read(table.scan(), None, None)
+    with pytest.raises(InternalError):
+        engine.count(table.scan(), None)
+    with pytest.raises(InternalError, match="another order"):
+        engine.find_rows(table.scan(), table.where("id > 5"))
+    with pytest.raises(InternalError):
+        engine.rewrite(table.scan(), table.where("id > 5"), table.target())
+
+
+@pytest.mark.parametrize("deleted", [None, [0]])
+def test_a_missing_file_is_named(engine, location, deleted):
+    table = Table(location, PEOPLE)
+    table.add("there.parquet", people(0, 3))
+    path = table.add("go ne[1].parquet", people(3, 6), deleted=deleted)
+    place = storage.locate(location, path)
+    if place.local is not None:
+        place.local.unlink()
+    else:
+        place.remote.delete(place.key)
+    for action in (
+        lambda: engine.read(table.scan(), None, None),
+        lambda: engine.find_rows(table.scan(), table.where("id = 4")),
+        lambda: engine.rewrite(table.scan(), table.where("id = 4"), table.target()),
+        lambda: list(engine.read_batches(table.scan())),
+    ):
+        with pytest.raises(MissingDataFile) as caught:
+            action()
+        assert caught.value.details == {"table": "people", "version": 7, "file": path}
+        assert "people" in caught.value.message
+        assert path in caught.value.message
+
+
+def test_a_file_that_is_not_parquet_is_named(engine, location):
+    table = Table(location, PEOPLE)
+    path = table.add("broken.parquet", people(0, 3))
+    storage.write_file(location, path, b"x" * table.rows[0]["size"])
+    with pytest.raises(CorruptTable) as caught:
+        engine.read(table.scan(), None, table.where("id = 1"))
+    assert caught.value.details["file"] == path
+
+
+def test_a_column_of_another_type_is_not_blamed_on_the_predicate(engine, local):
+    table = Table(local, PEOPLE)
+    path = table.add("a.parquet", pa.table({"id": [{"x": 1}], "name": ["a"]}))
+    with pytest.raises(CorruptTable) as caught:
+        engine.read(table.scan(), None, table.where("name = 'a'"))
+    assert caught.value.details["file"] == path
+
+
+def test_a_predicate_that_fails_on_rows_says_so(engine, local):
+    table = Table(local, PEOPLE)
+    table.add("a.parquet", people(0, 3))
+    for action in (engine.count, engine.find_rows, lambda scan, where: engine.read(scan, None, where)):
+        with pytest.raises(
+            InvalidPredicate, match=r"'CAST\(name AS INT\) = 1' fails on rows of table 'people'"
+        ):
+            action(table.scan(), table.where("CAST(name AS INT) = 1"))
+
+
+def test_a_predicate_that_would_fail_only_on_deleted_rows_works(engine, local):
+    table = Table(local, PEOPLE)
+    data = pa.table({"id": range(4), "name": ["1", "x", "1", "2"]}, PEOPLE)
+    path = table.add("a.parquet", data, deleted=[1])
+    where = table.where("CAST(name AS INT) = 1")
+    assert ids(engine.read(table.scan(), None, where)) == [0, 2]
+    assert engine.count(table.scan(), where) == 2
+    assert engine.find_rows(table.scan(), where) == {path: BitMap64([0, 2])}
+    assert [batch["id"].to_pylist() for batch in engine.read_batches(table.scan(), None, where)] == [[0, 2]]
+    assert engine.rewrite(table.scan(), where, table.target()).rows_copied == 1
+
+
+def test_variables_of_the_caller_are_not_tables(local):
+    engine = DuckDBEngine()
+    __delvec_lookup = people(0, 1)
+    assert __delvec_lookup.num_rows == 1
+    with pytest.raises(duckdb.CatalogException):
+        engine._session._connection.sql("SELECT * FROM __delvec_lookup")
+    engine.close()
+
+
+def test_a_connection_that_was_passed_in_keeps_its_settings_and_stays_open(local):
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'Pacific/Auckland'").fetchall()
+    schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
+    table = Table(local, schema)
+    table.add("a.parquet", pa.table({"at": [0]}, schema), deleted=[])
+    engine = DuckDBEngine(connection)
+    assert engine.read(table.scan(), None, None).schema == schema
+    assert engine.count(table.scan(), table.where("at = TIMESTAMP '1970-01-01 00:00:00'")) == 1
+    engine.close()
+    assert connection.sql("SELECT current_setting('TimeZone')").fetchall() == [("Pacific/Auckland",)]
+    connection.close()
+
+
+def test_object_stores_need_fsspec_and_local_files_do_not(engine, local, monkeypatch):
+    monkeypatch.delitem(sys.modules, "delvec.engines.duckdb.remote", raising=False)
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    table, remote = Table(local, PEOPLE), Table("memory:///duckdb-no-fsspec", PEOPLE)
+    for each in (table, remote):
+        each.add("a.parquet", people(0, 2), deleted=[0])
+    assert ids(engine.read(table.scan(), None, None)) == [1]
+    with pytest.raises(EngineUnavailable, match="fsspec"):
+        engine.read(remote.scan(), None, None)
+
+
+def test_threads_share_an_engine(engine, location):
+    tables = []
+    for number in range(4):
+        table = Table(f"{location}{number}", PEOPLE)
+        table.add("a.parquet", people(0, 20_000), deleted=range(number, 20_000, 4))
+        tables.append(table)
+    barrier = threading.Barrier(4)
+
+    def work(number):
+        barrier.wait()
+        table = tables[number]
+        for _ in range(5):
+            found = engine.read(table.scan(), ["id"], None)["id"]
+            assert found.length() == 15_000
+            assert not pc.any(pc.equal(pc.bit_wise_and(found, 3), number)).as_py()
+        return engine.find_rows(table.scan(), table.where("id < 10"))
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(work, range(4)))
+    assert all(list(found.values()) == [BitMap64(range(10))] for found in results)
+
+
+def test_large_remote_files_are_read_by_several_threads_at_once(engine):
+    location = "memory:///duckdb-large"
+    table = Table(location, PEOPLE)
+    table.add("a.parquet", people(0, 400_000), deleted=[0])
+    for _ in range(5):
+        assert engine.read(table.scan(), None, table.where("name <> 'n3'")).num_rows == 399_998
+
+
+def test_files_are_where_the_location_says(engine, local, tmp_path):
+    table = Table(local, PEOPLE)
+    table.add("a.parquet", people(0, 1))
+    assert Path(tmp_path / "table" / "a.parquet").exists()
+    assert ids(engine.read(table.scan(), None, None)) == [0]

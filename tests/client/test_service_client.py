@@ -1,0 +1,320 @@
+import email.utils
+import itertools
+import socket
+import time
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from delvec._transport import ARROW_STREAM, ServiceClient, table_path
+from delvec.protocol.errors import (
+    BadRequest,
+    CommitOutcomeUnknown,
+    ConcurrentDeleteDelete,
+    DelvecError,
+    InternalError,
+    NotFound,
+    ServiceUnavailable,
+    StorageError,
+    TableNotFound,
+    Unauthorized,
+)
+from delvec.protocol.wire import CommitRequest, PlanRequest, PlanResponse, TableRequest
+
+
+class Script(httpx.BaseTransport):
+    """Answers requests with the given responses or failures, in order, the last one again and again."""
+
+    def __init__(self, *answers):
+        self.requests = []
+        self._answers = itertools.chain(answers, itertools.repeat(answers[-1]))
+
+    def handle_request(self, request):
+        self.requests.append(request)
+        answer = next(self._answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer(request) if callable(answer) else answer
+
+
+def service(*answers, **options):
+    script = Script(*answers)
+    waits = []
+    client = ServiceClient("http://delvec.test/base", transport=script, sleep=waits.append, **options)
+    return client, script, waits
+
+
+def envelope(error, **headers):
+    return lambda _request: httpx.Response(error.status, json=error.to_wire(), headers=headers)
+
+
+def ok(body):
+    return lambda _request: httpx.Response(200, json=body)
+
+
+REGISTER = TableRequest(location="file:///data/people")
+COMMIT = CommitRequest(read_version=1, operation="DELETE")
+
+
+def test_requests_carry_token_request_id_and_base_path():
+    client, script, _ = service(ok({}), token="s3cret")
+    client.get("/v1/tables", {"location": "file:///a b", "page-token": None})
+    (request,) = script.requests
+    assert request.headers["Authorization"] == "Bearer s3cret"
+    assert len(request.headers["X-Request-Id"]) == 36
+    assert request.headers["User-Agent"].startswith("delvec-python/")
+    assert request.url.path == "/base/v1/tables"
+    assert dict(request.url.params) == {"location": "file:///a b"}
+
+
+def test_a_token_may_end_in_a_newline_and_must_fit_a_header():
+    client, script, _ = service(ok({}), token="s3cret\n")
+    client.get("/v1/tables")
+    assert script.requests[0].headers["Authorization"] == "Bearer s3cret"
+    for token in ("…", "a\nb"):
+        with pytest.raises(BadRequest, match="printable ASCII"):
+            service(ok({}), token=token)
+
+
+def test_table_names_cannot_reach_another_resource():
+    assert table_path("a/../b", "plan") == "/v1/tables/a%2F..%2Fb/plan"
+
+
+def test_envelope_becomes_the_error_that_the_service_raised():
+    conflict = {"winning-version": 7, "winning-operation": "DELETE"}
+    client, _, _ = service(
+        envelope(ConcurrentDeleteDelete("lost the race", table="people", conflict=conflict))
+    )
+    with pytest.raises(ConcurrentDeleteDelete, match="lost the race") as caught:
+        client.post("/v1/tables/people/commits", COMMIT)
+    assert caught.value.conflict == conflict
+    assert caught.value.details["table"] == "people"
+    assert caught.value.details["request_id"]
+
+
+def test_service_unavailable_keeps_its_own_class():
+    client, _, _ = service(envelope(ServiceUnavailable("starting")))
+    with pytest.raises(ServiceUnavailable) as caught:
+        client.get("/readyz")
+    assert type(caught.value) is ServiceUnavailable
+
+
+def test_reads_are_repeated_and_writes_are_not():
+    busy = envelope(ServiceUnavailable("starting"))
+    client, script, waits = service(busy, busy, ok({"version": 3}))
+    assert client.get("/v1/tables/t/snapshot") == {"version": 3}
+    assert len(script.requests) == 3
+    assert waits[0] <= 0.2
+    assert waits[1] <= 0.4
+
+    client, script, waits = service(busy, ok({}))
+    with pytest.raises(ServiceUnavailable):
+        client.post("/v1/tables", REGISTER)
+    assert (len(script.requests), waits) == (1, [])
+
+    client, script, _ = service(busy, ok({"name": "people"}))
+    assert client.post("/v1/tables", REGISTER, repeatable=True) == {"name": "people"}
+
+
+def test_repeating_ends():
+    client, script, waits = service(httpx.ConnectError("refused"))
+    with pytest.raises(ServiceUnavailable, match=r"http://delvec\.test/base cannot be reached: refused"):
+        client.get("/v1/config")
+    assert len(script.requests) == 4
+    assert len(waits) == 3
+
+
+def test_failed_storage_is_tried_again_for_reads():
+    client, script, _ = service(envelope(StorageError("S3 answered 500")), ok({}))
+    assert client.get("/v1/tables/t/snapshot") == {}
+    assert len(script.requests) == 2
+
+
+def test_definite_errors_are_not_tried_again():
+    client, script, _ = service(envelope(TableNotFound("no table people")))
+    with pytest.raises(TableNotFound):
+        client.get("/v1/tables/people")
+    assert len(script.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "low", "high"),
+    [
+        ("2", 2, 2),
+        ("86400", 30, 30),
+        ("-5", 0, 0),
+        ("in 10 s", 7, 10),
+        ("soon", 0, 0.2),
+    ],
+)
+def test_retry_after_is_honoured_within_reason(retry_after, low, high):
+    if retry_after == "in 10 s":
+        retry_after = email.utils.formatdate(time.time() + 10, usegmt=True)
+    client, _, waits = service(envelope(ServiceUnavailable("busy"), **{"Retry-After": retry_after}), ok({}))
+    client.get("/v1/config")
+    assert low <= waits[0] <= high
+
+
+LOST = [
+    httpx.ReadError("reset"),
+    httpx.ReadTimeout("slow"),
+    lambda _: httpx.Response(504, text="upstream timed out"),
+]
+
+
+@pytest.mark.parametrize("failure", LOST)
+def test_lost_answer_to_a_commit_is_asked_for_under_the_same_key(failure):
+    client, script, _ = service(failure, ok({"version": 7}))
+    assert client.commit("/v1/tables/t/commits", COMMIT, "5f1c") == {"version": 7}
+    assert [request.headers["Idempotency-Key"] for request in script.requests] == ["5f1c", "5f1c"]
+
+
+@pytest.mark.parametrize("failure", LOST)
+def test_answer_that_stays_lost_is_an_unknown_outcome(failure):
+    client, script, _ = service(failure)
+    with pytest.raises(CommitOutcomeUnknown, match="transaction 5f1c") as caught:
+        client.commit("/v1/tables/t/commits", COMMIT, "5f1c")
+    assert caught.value.details["transaction_id"] == "5f1c"
+    assert len(script.requests) == 4
+
+
+@pytest.mark.parametrize("refusal", [httpx.ConnectError("refused"), envelope(StorageError("S3 is down"))])
+def test_refusal_after_a_lost_answer_does_not_tell_the_outcome(refusal):
+    client, _, _ = service(httpx.ReadError("reset"), refusal)
+    with pytest.raises(CommitOutcomeUnknown):
+        client.commit("/v1/tables/t/commits", COMMIT, "5f1c")
+
+
+def test_conflict_after_a_lost_answer_is_a_conflict():
+    client, _, _ = service(httpx.ReadError("reset"), envelope(ConcurrentDeleteDelete("lost the race")))
+    with pytest.raises(ConcurrentDeleteDelete):
+        client.commit("/v1/tables/t/commits", COMMIT, "5f1c")
+
+
+@pytest.mark.parametrize(
+    "refusal", [envelope(ServiceUnavailable("busy")), envelope(StorageError("S3 is down"))]
+)
+def test_refused_commit_is_not_sent_again(refusal):
+    client, script, _ = service(refusal)
+    with pytest.raises((ServiceUnavailable, StorageError)):
+        client.commit("/v1/tables/t/commits", COMMIT, "5f1c")
+    assert len(script.requests) == 1
+
+
+def test_commit_that_was_never_sent_has_a_known_outcome():
+    client, _, _ = service(httpx.ConnectError("refused"))
+    with pytest.raises(ServiceUnavailable):
+        client.commit("/v1/tables/t/commits", COMMIT, "5f1c")
+
+
+@pytest.mark.parametrize(
+    ("response", "error"),
+    [
+        (httpx.Response(401, text="no"), Unauthorized),
+        (httpx.Response(404, json={"detail": "Not Found"}), NotFound),
+        (httpx.Response(500, text="<html>oops</html>"), InternalError),
+        (httpx.Response(200, text="<html>welcome</html>"), InternalError),
+        (httpx.Response(302, headers={"Location": "/login"}), InternalError),
+    ],
+)
+def test_answers_of_something_else_say_so(response, error):
+    client, _, _ = service(response)
+    with pytest.raises(error, match="not as a Delvec service would"):
+        client.get("/v1/config")
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8710", "ftp://host", "http://", "http://[::1"])
+def test_service_url_must_be_one(url):
+    with pytest.raises(BadRequest, match="URL"):
+        ServiceClient(url)
+
+
+def test_nobody_listens_on_the_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    client = ServiceClient(f"http://127.0.0.1:{port}", sleep=lambda _: None)
+    with pytest.raises(ServiceUnavailable, match=f"127.0.0.1:{port} cannot be reached"):
+        client.get("/v1/config")
+    client.close()
+
+
+def test_closed_connection_says_so():
+    client, _, _ = service(ok({}))
+    client.close()
+    with pytest.raises(ServiceUnavailable, match="closed"):
+        client.get("/v1/config")
+
+
+FILES = pa.table({"path": ["a.parquet", "b%20c.parquet"], "size": pa.array([10, 20], pa.int64())})
+PLAN = PlanResponse(
+    table_id="1",
+    name="people",
+    location="file:///data/people",
+    version=4,
+    table_schema={"type": "struct", "fields": []},
+    partition_columns=[],
+    configuration={},
+    num_files=2,
+    num_files_total=9,
+)
+
+
+def stream(files=FILES, plan=PLAN, batches=None, cut=0):
+    metadata = {b"delvec": plan.model_dump_json(by_alias=True, exclude={"files"}).encode()} if plan else None
+    sink = pa.BufferOutputStream()
+    table = files.replace_schema_metadata(metadata)
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        for batch in table.to_batches(max_chunksize=1)[:batches]:
+            writer.write_batch(batch)
+    content = sink.getvalue().to_pybytes()
+    content = content[: len(content) - cut]
+    return lambda _request: httpx.Response(
+        200,
+        headers={"Content-Type": ARROW_STREAM},
+        content=(content[i : i + 7] for i in range(0, len(content), 7)),
+    )
+
+
+def test_plan_arrives_as_an_arrow_table():
+    client, script, _ = service(stream())
+    plan, files = client.plan("/v1/tables/people/plan", PlanRequest(predicate="id = 1", version=4))
+    assert plan == PLAN
+    assert files.to_pylist() == FILES.to_pylist()
+    assert script.requests[0].headers["Accept"] == ARROW_STREAM
+    assert b'"predicate":"id = 1"' in script.requests[0].content
+
+
+def test_plan_without_files_is_a_plan():
+    client, _, _ = service(stream(FILES.slice(0, 0), PLAN.model_copy(update={"num_files": 0})))
+    assert client.plan("/p", PlanRequest())[1].num_rows == 0
+
+
+@pytest.mark.parametrize("broken", [{"batches": 1}, {"batches": 1, "cut": 8}, {"cut": 30}])
+def test_plan_that_breaks_off_is_asked_for_again_and_never_taken_for_whole(broken):
+    client, script, _ = service(stream(**broken), stream())
+    assert client.plan("/p", PlanRequest())[1].num_rows == 2
+    assert len(script.requests) == 2
+    client, script, _ = service(stream(**broken))
+    with pytest.raises(ServiceUnavailable, match="broke off"):
+        client.plan("/p", PlanRequest())
+    assert len(script.requests) == 4
+
+
+def test_plan_without_its_description_is_refused():
+    client, _, _ = service(stream(plan=None))
+    with pytest.raises(InternalError, match="lacks its description"):
+        client.plan("/p", PlanRequest())
+
+
+def test_plan_in_another_format_is_refused():
+    client, _, _ = service(ok({}))
+    with pytest.raises(DelvecError, match="not as a Delvec service would"):
+        client.plan("/p", PlanRequest())
+
+
+def test_error_while_planning_keeps_its_class():
+    client, _, _ = service(envelope(TableNotFound("no table people")))
+    with pytest.raises(TableNotFound):
+        client.plan("/p", PlanRequest())

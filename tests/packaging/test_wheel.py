@@ -1,0 +1,84 @@
+"""The built wheel, alone in an empty environment, runs the README's session."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def empty_environment(wheel, tmp_path_factory):
+    """An environment with the wheel and what ``[local]`` asks for, at the locked versions."""
+    folder = tmp_path_factory.mktemp("venv")
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    constraints = folder / "constraints.txt"
+    locked = re.findall(r"^[\w.\-]+==\S+", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)
+    constraints.write_text("\n".join(locked))
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(constraints)]
+    subprocess.run([*pip, f"{wheel}[local]"], check=True, capture_output=True, text=True)
+    return python
+
+
+def test_the_wheel_holds_the_migrations_and_the_type_markers(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+
+    assert {"delvec/py.typed", "delvec_service/py.typed", "delvec_service/migrations/env.py"} <= names
+    assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "dev/"))]
+
+
+@pytest.mark.timeout(600)
+def test_the_readme_session(empty_environment, tmp_path):
+    session = re.search(r"```python\n(.*?)```", README, flags=re.DOTALL).group(1)
+    told = re.search(r"It prints `(.*)` and `(.*)`\.", README).groups()
+    shutil.rmtree("/tmp/delvec-readme", ignore_errors=True)  # the README's own place
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+    }
+
+    done = subprocess.run(
+        [str(empty_environment), "-W", "error", "-c", session],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == list(told)
+    shutil.rmtree("/tmp/delvec-readme", ignore_errors=True)
+
+
+def test_the_shell_starts_without_the_service_and_the_engines(empty_environment):
+    done = subprocess.run(
+        [str(empty_environment.with_name("delvec")), "--help"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], "PYTHONPROFILEIMPORTTIME": "1"},
+    )
+
+    assert "delete" in done.stdout
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    assert not imported & {"fastapi", "sqlalchemy", "duckdb", "pyspark"}

@@ -1,0 +1,225 @@
+"""Plans: every file that can hold a matching row, with what an engine needs to read it."""
+
+import json
+import time
+
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap64
+
+from delvec.protocol import locations
+from delvec.protocol.deletion_vector import Descriptor, deserialize_bitmap, inline
+from delvec.protocol.errors import (
+    DeletionVectorNotFound,
+    InvalidPredicate,
+    LocationNotAllowed,
+    UnknownColumn,
+)
+from delvec.protocol.wire import PlanFile
+from delvec_service.delta.actions import AddFile, Metadata, Protocol
+from delvec_service.delta.commit_file import serialize_commit
+from delvec_service.delta.dv_packing import pack
+from delvec_service.operations.plan import PLAN_SCHEMA, plan
+from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_service.store.objects import ObjectStore
+
+SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+        {"name": "Country", "type": "string", "nullable": True, "metadata": {}},
+    ],
+}
+
+
+def stats(low, high):
+    return json.dumps(
+        {"numRecords": 100, "minValues": {"id": low}, "maxValues": {"id": high}, "nullCount": {"id": 0}}
+    )
+
+
+def add(path, country, low=0, high=99, dv=None):
+    return AddFile(path, {"Country": country}, 10, 20, stats=stats(low, high), deletion_vector=dv)
+
+
+class Table:
+    def __init__(self, folder):
+        self.location = locations.canonical(str(folder))
+        self.store = ObjectStore(self.location)
+
+    def write(self, *adds):
+        head = [
+            Protocol(3, 7, ("deletionVectors",), ("deletionVectors",)),
+            Metadata("m", json.dumps(SCHEMA), ("Country",), {"delta.enableDeletionVectors": "true"}),
+        ]
+        assert self.store.put_if_absent(f"_delta_log/{0:020d}.json", serialize_commit([*head, *adds]))
+        return SnapshotLoader().load(self.store, "people")
+
+    def pack(self, bitmaps, **options):
+        entries = {}
+        for file in pack(list(bitmaps.items()), **options):
+            self.store.put(file.path, file.content)
+            entries.update(file.entries)
+        return entries
+
+
+@pytest.fixture
+def table(tmp_path):
+    return Table(tmp_path)
+
+
+@pytest.fixture
+def snapshot(table):
+    return table.write(
+        add("nz-1", "NZ", 0, 99),
+        add("nz-2", "NZ", 100, 199),
+        add("fr", "FR", 0, 99),
+        add("null", None, 500, 599),
+    )
+
+
+def paths(planned):
+    return sorted(planned.files["path"].to_pylist())
+
+
+def test_all_files_without_a_predicate(snapshot):
+    planned = plan(snapshot, "people")
+    assert planned.files.schema.equals(PLAN_SCHEMA)
+    assert (planned.num_files, planned.num_files_total) == (4, 4)
+    assert planned.files["matches_all"].to_pylist() == [True] * 4
+    assert planned.files["num_records"].to_pylist() == [100] * 4
+    assert planned.files["stats"].null_count == planned.files["deleted_rows"].null_count == 4
+
+
+@pytest.mark.parametrize(
+    ("predicate", "expected", "matching"),
+    [
+        ("country = 'NZ'", ["nz-1", "nz-2"], ["nz-1", "nz-2"]),
+        ("id < 100", ["fr", "nz-1"], []),
+        ("id < 100 AND country = 'NZ'", ["nz-1"], []),
+        ("id = 550 OR country = 'FR'", ["fr", "null"], ["fr"]),
+        ("country IS NULL", ["null"], ["null"]),
+        ("id > 5000", [], []),
+        ("false", [], []),
+    ],
+)
+def test_files_are_skipped(snapshot, predicate, expected, matching):
+    planned = plan(snapshot, "people", predicate=predicate)
+    assert paths(planned) == expected
+    assert (planned.num_files, planned.num_files_total) == (len(expected), 4)
+    assert sorted(planned.files.filter(planned.files["matches_all"])["path"].to_pylist()) == matching
+
+
+def test_statistics_on_demand(snapshot):
+    planned = plan(snapshot, "people", predicate="country = 'FR'", stats=True)
+    assert planned.files["stats"].to_pylist() == [stats(0, 99)]
+
+
+def test_a_page_is_a_part_of_the_same_order(snapshot):
+    pages = [plan(snapshot, "people", offset=offset, limit=3) for offset in (0, 3, 6)]
+    assert [page.files["path"].to_pylist() for page in pages] == [["fr", "null", "nz-1"], ["nz-2"], []]
+    assert {page.num_files for page in pages} == {4}
+
+
+def test_columns_are_checked_whatever_their_case(snapshot):
+    plan(snapshot, "people", columns=["ID", "country"])
+    with pytest.raises(UnknownColumn, match="nope"):
+        plan(snapshot, "people", columns=["id", "nope"])
+    with pytest.raises(UnknownColumn, match="nope"):
+        plan(snapshot, "people", predicate="nope = 1")
+    with pytest.raises(InvalidPredicate):
+        plan(snapshot, "people", predicate="id = ")
+
+
+def test_small_deletion_vectors_come_with_the_plan(table):
+    bitmaps = {f"f{i}": BitMap64([i, i + 50]) for i in range(20)}
+    packed = table.pack(bitmaps)
+    inlined = inline(BitMap64([7]))
+    snapshot = table.write(
+        *(add(path, "NZ", dv=dv) for path, dv in packed.items()),
+        add("i", "NZ", dv=inlined),
+        add("none", "NZ"),
+    )
+    planned = plan(snapshot, "people")
+    found = dict(zip(*(planned.files[name].to_pylist() for name in ("path", "deleted_rows")), strict=True))
+    assert found.pop("none") is None
+    assert {path: deserialize_bitmap(data) for path, data in found.items()} == {**bitmaps, "i": BitMap64([7])}
+    assert plan(snapshot, "people", inline_deletion_vectors=False).files["deleted_rows"].null_count == 22
+    rows = planned.files.to_pylist()
+    assert {
+        row["path"]: row["deletion_vector"] and Descriptor.from_json(row["deletion_vector"]) for row in rows
+    } == {
+        **packed,
+        "i": inlined,
+        "none": None,
+    }
+
+
+def test_large_deletion_vectors_are_left_to_the_engine(table):
+    scattered = BitMap64(range(0, 3_000_000, 5))
+    packed = table.pack({"large": scattered, "small": BitMap64([1])})
+    assert packed["large"].size_in_bytes > 64 * 1024
+    planned = plan(table.write(*(add(path, "NZ", dv=dv) for path, dv in packed.items())), "people")
+    rows = {row["path"]: row["deleted_rows"] for row in planned.files.to_pylist()}
+    assert rows["large"] is None
+    assert deserialize_bitmap(rows["small"]) == BitMap64([1])
+
+
+def test_no_more_than_16_mib_of_deletion_vectors_are_inlined(table):
+    bitmap = BitMap64(range(0, 400_000, 3))
+    packed = table.pack({f"f{i}": bitmap for i in range(400)})
+    size = packed["f0"].size_in_bytes
+    planned = plan(table.write(*(add(path, "NZ", dv=dv) for path, dv in packed.items())), "people")
+    inlined = 400 - planned.files["deleted_rows"].null_count
+    assert inlined == 16 * 1024 * 1024 // size < 400
+
+
+def test_a_deletion_vector_that_is_missing_is_named(table):
+    packed = table.pack({"a": BitMap64([1])})
+    snapshot = table.write(add("a", "NZ", dv=packed["a"]))
+    for file in (locations.local_path(table.location)).rglob("*.bin"):
+        file.unlink()
+    with pytest.raises(DeletionVectorNotFound) as caught:
+        plan(snapshot, "people")
+    assert caught.value.details["table"] == "people"
+    assert caught.value.details["version"] == 0
+    assert caught.value.details["file"] == "a"
+
+
+@pytest.mark.parametrize("outside", ["file:///etc/x.parquet", "/etc/x.parquet", "s3://other/x.parquet"])
+def test_files_outside_the_table_need_to_be_allowed(table, outside):
+    snapshot = table.write(add("a", "NZ"), add(outside, "NZ"), add(f"{table.location}/b", "NZ"))
+    with pytest.raises(LocationNotAllowed, match=r"x\.parquet"):
+        plan(snapshot, "people")
+    assert plan(snapshot, "people", allowed=lambda url: url.endswith("/x.parquet")).num_files == 3
+    assert plan(snapshot, "people", predicate="country = 'FR'").num_files == 0
+
+
+def test_a_plan_is_what_the_wire_carries(table):
+    packed = table.pack({"a": BitMap64([1, 2])})
+    planned = plan(table.write(add("a", "NZ", dv=packed["a"]), add("b", None)), "people", stats=True)
+    fields = list(PlanFile.model_fields)
+    assert fields == PLAN_SCHEMA.names
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, planned.files.schema) as writer:
+        writer.write_table(planned.files)
+    assert pa.ipc.open_stream(sink.getvalue()).read_all().equals(planned.files)
+
+
+def test_ten_thousand_files_are_planned_fast(table):
+    count = 10_000
+    bitmaps = {
+        f"Country={i % 30}/part-{i:05d}.parquet": BitMap64(range(i % 7, 1000, 7)) for i in range(0, count, 3)
+    }
+    packed = table.pack(bitmaps)
+    names = [f"Country={i % 30}/part-{i:05d}.parquet" for i in range(count)]
+    snapshot = table.write(
+        *(add(name, str(i % 30), i, i + 1, dv=packed.get(name)) for i, name in enumerate(names))
+    )
+    plan(snapshot, "people")
+    start = time.process_time()
+    planned = plan(snapshot, "people", predicate="id >= 0")
+    spent = time.process_time() - start
+    assert planned.files["deleted_rows"].null_count == count - len(bitmaps)
+    assert spent < 0.5
+    assert plan(snapshot, "people", predicate="id = 77").num_files == 2

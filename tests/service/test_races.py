@@ -1,0 +1,496 @@
+"""Races, lost answers, failing storage and killed processes: no update is lost, none happens twice."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from delvec.protocol.deletion_vector import Descriptor
+from delvec.protocol.errors import ServiceUnavailable, StorageError
+from delvec_service.operations.commit import Commits
+from delvec_service.store.objects import ObjectStore
+
+
+def at_once(count, function):
+    start = threading.Barrier(count)
+
+    def run(number):
+        start.wait()
+        return function(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count)))
+
+
+def versions(table):
+    return sorted(int(path.stem) for path in table.log.glob("*.json"))
+
+
+# --- races --------------------------------------------------------------------------------------------
+
+
+def test_sixteen_appends_at_once_all_succeed(table):
+    adds = [table.write_file(f"{number}.parquet", [number]) for number in range(16)]
+
+    answers = at_once(16, lambda number: table.append(adds[number], read_version=0))
+
+    bodies = [answer.json() for answer in answers]
+    assert [answer.status_code for answer in answers] == [200] * 16, bodies
+    assert sorted(body["version"] for body in bodies) == list(range(1, 17))
+    assert versions(table) == list(range(17))
+    for body in bodies:
+        assert body["winners-passed"] == list(range(1, body["version"]))
+        assert body["result"] == ("rebased" if body["version"] > 1 else "committed")
+        assert table.action(body["version"], "commitInfo")["txnId"] == body["transaction-id"]
+        assert table.action(body["version"], "commitInfo")["readVersion"] == 0
+    paths = {table.action(version, "add")["path"] for version in range(1, 17)}
+    assert paths == {add["path"] for add in adds}
+
+
+def test_appends_of_two_services_at_once_all_succeed(running, create, tmp_path):
+    with running() as one, running() as two:
+        first = create(one, tmp_path / "people")
+        two.post("/v1/tables", json={"location": str(first.folder)})
+        adds = [first.write_file(f"{number}.parquet", [number]) for number in range(12)]
+
+        def append(number):
+            body = {"read-version": 0, "operation": "WRITE", "adds": [adds[number]]}
+            return (one, two)[number % 2].post("/v1/tables/people/commits", json=body).json()["version"]
+
+        assert sorted(at_once(12, append)) == list(range(1, 13))
+
+
+def test_of_many_deletes_of_one_file_one_wins_and_the_others_say_who(filled, error):
+    answers = at_once(8, lambda number: filled.delete({"a.parquet": [number]}, read_version=1))
+
+    assert sorted(answer.status_code for answer in answers) == [200] + [409] * 7
+    assert versions(filled) == [0, 1, 2]
+    for answer in answers:
+        if answer.status_code == 409:
+            found = error(answer)
+            assert found["type"] == "ConcurrentDeleteDeleteException"
+            assert found["retryable"] is True
+            assert found["details"]["conflict"] == {
+                "winning-version": 2,
+                "winning-operation": "DELETE",
+                "read-version": 1,
+                "advice": "run the DELETE again: it will read the new version.",
+                "files": ["a.parquet"],
+            }
+
+
+@pytest.mark.parametrize(
+    ("winner", "kind", "operation"),
+    [
+        ("append", "ConcurrentAppendException", "WRITE"),
+        ("delete elsewhere", "ConcurrentDeleteReadException", "DELETE"),
+        ("delete here", "ConcurrentDeleteDeleteException", "DELETE"),
+        ("metadata", "MetadataChangedException", "SET TBLPROPERTIES"),
+        ("protocol", "ProtocolChangedException", "UPGRADE PROTOCOL"),
+    ],
+)
+def test_a_delete_that_lost_names_the_winner_and_writes_nothing(filled, error, winner, kind, operation):
+    if winner == "append":
+        filled.append(filled.write_file("c.parquet", [1]))
+    elif winner.startswith("delete"):
+        filled.delete({"a.parquet" if winner == "delete here" else "b.parquet": [1]})
+    else:
+        key = "protocol" if winner == "protocol" else "metaData"
+        actions = [{"commitInfo": {"operation": operation}}, {key: filled.action(0, key)}]
+        (filled.log / f"{2:020}.json").write_text("\n".join(map(json.dumps, actions)))
+    files = sorted(filled.folder.rglob("*.bin"))
+
+    answer = filled.delete({"a.parquet": [2]}, read_version=1)
+
+    assert answer.status_code == 409
+    found = error(answer)
+    assert found["type"] == kind
+    assert found["details"]["conflict"]["winning-version"] == 2
+    assert found["details"]["conflict"]["winning-operation"] == operation
+    assert f"Version 2 of table 'people' ({operation})" in found["message"]
+    assert filled.version() == 2
+    assert sorted(filled.folder.rglob("*.bin")) == files
+
+
+def test_a_blind_append_does_not_pass_a_delete_yet(filled, error):
+    filled.delete({"a.parquet": [1]})
+
+    answer = filled.append(filled.write_file("c.parquet", [1]), read_version=1)
+
+    assert error(answer)["type"] == "ConcurrentWriteException"
+
+
+def test_an_overwrite_is_no_blind_append(filled):
+    filled.append(filled.write_file("c.parquet", [1]))
+    add = filled.write_file("d.parquet", [1])
+
+    answer = filled.append(add, read_version=1, operation_parameters={"mode": "Overwrite"})
+
+    assert answer.status_code == 409
+
+
+def test_foreign_appends_are_passed_and_seen(filled):
+    deltalake_schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    add = filled.write_file("c.parquet", [20])
+    deltalake.write_deltalake(
+        str(filled.folder), pa.table({"id": [30], "name": ["x"]}, deltalake_schema), mode="append"
+    )
+
+    answer = filled.append(add, read_version=1)
+
+    assert answer.json()["result"] == "rebased"
+    assert answer.json()["winners-passed"] == [2]
+    assert filled.client.get(f"{filled.url}/snapshot").json()["num-files"] == 4
+
+
+def test_a_file_that_a_winner_added_too_is_refused(filled, error):
+    add = filled.write_file("c.parquet", [1])
+    filled.append(add, read_version=1)
+
+    answer = filled.append(add, read_version=1)
+
+    assert error(answer)["type"] == "InvalidCommit"
+    assert "live file of the table already" in error(answer)["message"]
+
+
+# --- asked again --------------------------------------------------------------------------------------
+
+
+def test_a_commit_that_is_sent_again_gets_the_first_answer(filled):
+    key = str(uuid.uuid4())
+    first = filled.delete({"a.parquet": [1]}, headers={"Idempotency-Key": key})
+    filled.append(filled.write_file("c.parquet", [1]))
+
+    again = filled.delete({"a.parquet": [1]}, headers={"Idempotency-Key": key}, read_version=1)
+
+    assert again.json() == first.json()
+    assert first.json()["transaction-id"] == key
+    assert versions(filled) == [0, 1, 2, 3]
+
+
+def test_the_log_alone_recognises_a_commit_that_is_sent_again(filled, running):
+    request = {"read_version": 1, "transaction_id": "the-transaction"}
+    first = filled.delete({"a.parquet": [1]}, **request)
+    filled.append(filled.write_file("c.parquet", [1]))
+
+    with running() as other:  # another service, with an empty database
+        other.post("/v1/tables", json={"location": str(filled.folder)})
+        filled.client = other
+        again = filled.delete({"a.parquet": [1]}, **request)
+
+    assert again.json() == first.json()
+    assert versions(filled) == [0, 1, 2, 3]
+
+
+def test_a_commit_that_is_sent_many_times_at_once_happens_once(table):
+    add = table.write_file("a.parquet", [1])
+
+    answers = at_once(8, lambda _: table.append(add, read_version=0, transaction_id="the-transaction"))
+
+    assert {json.dumps(answer.json()) for answer in answers} == {json.dumps(answers[0].json())}
+    assert answers[0].json()["version"] == 1
+    assert versions(table) == [0, 1]
+
+
+def test_files_of_a_request_that_was_repeated_at_once_are_not_called_committed(filled, monkeypatch):
+    """Both requests write deletion vectors; the ones that the log does not name stay candidates for removal."""
+    both = threading.Barrier(2)
+    real = Commits._put
+
+    def together(self, *arguments):
+        both.wait(30)
+        return real(self, *arguments)
+
+    monkeypatch.setattr(Commits, "_put", together)
+
+    answers = at_once(
+        2, lambda _: filled.delete({"a.parquet": [1]}, transaction_id="x", read_version=1).json()
+    )
+
+    assert answers[0] == answers[1]
+    assert versions(filled) == [0, 1, 2]
+    (live,) = [action["add"]["deletionVector"] for action in filled.actions(2) if "add" in action]
+    ledger = filled.client.service.ledger
+    files = ledger.files(filled.client.get(filled.url).json()["id"], "x")
+    named = Descriptor.from_json(live).relative_path()
+    assert {file.path: file.state for file in files} == {
+        file.path: "committed" if file.path == named else "open" for file in files
+    }
+    assert len(files) == 2
+
+
+def test_insert_only_merges_at_once_do_not_both_insert(filled, error):
+    """What a MERGE inserts depends on the rows that it did not find."""
+    adds = [filled.write_file(f"{number}.parquet", [100]) for number in range(2)]
+
+    first, second = [filled.commit(operation="MERGE", adds=[add], read_version=1) for add in adds]
+
+    assert first.status_code == 200
+    assert error(second)["type"] == "ConcurrentAppendException"
+    assert filled.action(2, "commitInfo")["isBlindAppend"] is False
+
+
+def test_keys_that_differ_are_refused(filled, error):
+    answer = filled.delete({"a.parquet": [1]}, transaction_id="a", headers={"Idempotency-Key": "b"})
+
+    assert error(answer)["type"] == "BadRequest"
+
+
+def test_a_cleaned_up_log_leaves_the_outcome_unknown(filled, error):
+    for number in range(3):
+        filled.append(filled.write_file(f"{number}.parquet", [number]))
+    deltalake.DeltaTable(str(filled.folder)).create_checkpoint()
+    (filled.log / f"{2:020}.json").unlink()
+
+    answer = filled.append(filled.write_file("d.parquet", [1]), read_version=1, transaction_id="lost")
+
+    assert answer.status_code == 500
+    found = error(answer)
+    assert found["type"] == "CommitOutcomeUnknown"
+    assert found["details"]["transaction_id"] == "lost"
+    assert filled.version() == 4
+
+
+# --- failing storage ----------------------------------------------------------------------------------
+
+
+class Faults:
+    """Makes creating log entries fail, before or after the entry is there."""
+
+    def __init__(self, monkeypatch, *script):
+        self.script = list(script)
+        self.real = ObjectStore.put_if_absent
+        faults = self
+
+        def put_if_absent(store, path, data):
+            fault = faults.script.pop(0) if faults.script else "ok"
+            if fault == "before":
+                raise StorageError("storage is away")
+            done = faults.real(store, path, data)
+            if fault == "after":
+                raise StorageError("the answer was lost")
+            return False if fault == "exists" else done
+
+        monkeypatch.setattr(ObjectStore, "put_if_absent", put_if_absent)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr("delvec_service.operations.commit._PUT_PAUSE_SECONDS", 0.001)
+
+
+@pytest.mark.parametrize(
+    "script", [["before"], ["after"], ["before", "after"], ["after", "before", "before"]]
+)
+def test_storage_that_hiccups_is_asked_again(filled, monkeypatch, script):
+    Faults(monkeypatch, *script)
+
+    answer = filled.delete({"a.parquet": [1]}, transaction_id="x")
+
+    assert answer.json()["version"] == 2
+    assert versions(filled) == [0, 1, 2]
+    assert filled.action(2, "commitInfo")["txnId"] == "x"
+
+
+def test_an_entry_that_exists_but_is_ours_is_a_success(filled, monkeypatch):
+    Faults(monkeypatch, "exists")
+
+    answer = filled.delete({"a.parquet": [1]}, transaction_id="x")
+
+    assert answer.json()["result"] == "committed"
+    assert answer.json()["version"] == 2
+    assert versions(filled) == [0, 1, 2]
+
+
+def test_storage_that_stays_away_fails_and_leaves_ledgered_files(filled, monkeypatch, error):
+    Faults(monkeypatch, *["before"] * 10)
+
+    answer = filled.delete({"a.parquet": [1]}, transaction_id="x")
+
+    assert answer.status_code == 502
+    assert error(answer)["type"] == "StorageError"
+    assert versions(filled) == [0, 1]
+    check_ledgered(filled, filled.client.service.ledger, "x", "failed")
+    monkeypatch.undo()
+    assert filled.delete({"a.parquet": [1]}, transaction_id="x").json()["version"] == 2
+
+
+def test_a_failure_that_cannot_be_looked_into_is_an_unknown_outcome(filled, monkeypatch, error):
+    real = ObjectStore.put_if_absent
+
+    def put_if_absent(store, path, data):
+        real(store, path, data)
+        raise StorageError("the answer was lost")
+
+    def head(store, path):
+        raise StorageError("storage is away")
+
+    monkeypatch.setattr(ObjectStore, "put_if_absent", put_if_absent)
+    monkeypatch.setattr(ObjectStore, "head", head)
+
+    answer = filled.delete({"a.parquet": [1]}, transaction_id="x")
+
+    assert error(answer)["type"] == "CommitOutcomeUnknown"
+    monkeypatch.undo()
+    assert filled.delete({"a.parquet": [1]}, transaction_id="x", read_version=1).json()["version"] == 2
+
+
+def test_an_answer_that_stays_lost_is_an_unknown_outcome_that_asking_again_settles(
+    filled, monkeypatch, error
+):
+    def lost(store, path, data):
+        Faults.put(store, path, data)
+        raise StorageError("the answer was lost")
+
+    Faults.put = ObjectStore.put_if_absent
+    monkeypatch.setattr(ObjectStore, "put_if_absent", lost)
+
+    answer = filled.delete({"a.parquet": [1]}, transaction_id="x")
+
+    assert answer.status_code == 500
+    assert error(answer)["type"] == "CommitOutcomeUnknown"
+    assert error(answer)["details"]["transaction_id"] == "x"
+    monkeypatch.undo()
+    again = filled.delete({"a.parquet": [1]}, transaction_id="x", read_version=1)
+    assert again.json()["version"] == 2
+    assert versions(filled) == [0, 1, 2]
+
+
+def check_ledgered(table, ledger, transaction, state):
+    table_id = table.client.get(table.url).json()["id"]
+    files = ledger.files(table_id, transaction)
+    on_disk = {str(path.relative_to(table.folder)) for path in table.folder.rglob("*.bin")}
+    assert {file.path for file in files} == on_disk != set()
+    assert {file.state for file in files} == {state}
+
+
+def test_a_commit_that_always_comes_second_gives_up(filled, monkeypatch, error):
+    number = 2
+
+    def overtaken(store, path, data):
+        nonlocal number
+        add = {
+            "path": f"w{number}",
+            "size": 1,
+            "modificationTime": 1,
+            "partitionValues": {},
+            "dataChange": True,
+        }
+        store.put(path, json.dumps({"add": add}).encode())
+        number += 1
+        return False
+
+    commits = filled.client.service.commits
+    monkeypatch.setattr(commits, "_attempts", 5)
+    monkeypatch.setattr(ObjectStore, "put_if_absent", overtaken)
+
+    answer = filled.append(filled.write_file("c.parquet", [1]))
+
+    assert error(answer)["type"] == "ConcurrentWriteException"
+    assert filled.version() == 6
+
+
+def away(*_arguments, **_options):
+    raise ServiceUnavailable("the database is away")
+
+
+def test_without_a_ledger_nothing_is_written(filled, error, monkeypatch):
+    monkeypatch.setattr(filled.client.service.ledger, "announce", away)
+
+    answer = filled.delete({"a.parquet": [1]})
+
+    assert answer.status_code == 503
+    assert error(answer)["type"] == "ServiceUnavailable"
+    assert list(filled.folder.rglob("*.bin")) == []
+    assert versions(filled) == [0, 1]
+
+
+def test_a_service_whose_database_is_deleted_goes_on(filled, tmp_path):
+    first = filled.delete({"a.parquet": [1]}, transaction_id="x")
+    for leftover in tmp_path.glob("store.db*"):
+        leftover.unlink()
+
+    answers = [
+        filled.client.post("/v1/tables", json={"location": str(filled.folder)}).status_code for _ in range(2)
+    ]
+
+    assert 201 in answers
+    assert filled.delete({"a.parquet": [1]}, transaction_id="x", read_version=1).json() == first.json()
+    assert filled.delete({"a.parquet": [2]}).json()["version"] == 3
+
+
+def test_a_ledger_that_fails_afterwards_does_not_fail_the_commit(filled, monkeypatch):
+    monkeypatch.setattr(filled.client.service.ledger, "close", away)
+
+    assert filled.delete({"a.parquet": [1]}).json()["version"] == 2
+
+
+# --- killed -------------------------------------------------------------------------------------------
+
+
+KILLED = """
+    import os, sys
+    from pyroaring import BitMap64
+    from delvec_service.app import create_app
+    from delvec_service.config import Settings
+    from delvec_service.delta.commit_builder import Changes
+    from delvec_service.store.objects import ObjectStore
+
+    method = sys.argv[3]
+    real = getattr(ObjectStore, method)
+
+    def killed(store, path, data):
+        if sys.argv[4] == "after":
+            real(store, path, data)
+        os._exit(9)
+
+    setattr(ObjectStore, method, killed)
+    service = create_app(Settings(database_url=sys.argv[1])).state.service
+    table = service.tables.open(sys.argv[2])
+    service.commits.commit(
+        table,
+        Changes("DELETE", 1, "killed", "test", row_deletes={"a.parquet": BitMap64([1])}),
+    )
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "moment", "version", "files"),
+    [
+        ("put", "before", 1, 0),
+        ("put", "after", 1, 1),
+        ("put_if_absent", "before", 1, 1),
+        ("put_if_absent", "after", 2, 1),
+    ],
+)
+def test_a_killed_service_leaves_a_table_and_ledgered_files(filled, tmp_path, method, moment, version, files):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    script = textwrap.dedent(KILLED)
+    arguments = [sys.executable, "-W", "error", "-c", script, url, "people", method, moment]
+
+    assert subprocess.run(arguments, check=False, env=dict(os.environ)).returncode == 9
+
+    assert filled.client.get(f"{filled.url}/snapshot").json()["version"] == version
+    on_disk = {str(path.relative_to(filled.folder)) for path in filled.folder.rglob("*.bin")}
+    assert len(on_disk) == files
+    table_id = filled.client.get(filled.url).json()["id"]
+    ledgered = filled.client.service.ledger.files(table_id, "killed")
+    assert on_disk <= {file.path for file in ledgered}
+    again = filled.delete({"a.parquet": [1]}, transaction_id="killed", read_version=1)
+    assert again.json()["version"] == 2
+    assert filled.client.service.ledger.transaction(table_id, "killed").state == "committed"
+    assert deltalake.DeltaTable(str(filled.folder)).version() == 2
+
+
+def test_attempts_are_a_setting(running):
+    with running(commit_attempts=3) as client:
+        assert isinstance(client.service.commits, Commits)
+        assert client.service.commits._attempts == 3

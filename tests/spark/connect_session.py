@@ -1,0 +1,63 @@
+"""What test_spark_connect runs in a process of its own, because one process has one kind of session."""
+
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import delvec
+from delvec.engines.pyspark import SparkEngine
+from delvec.spark import DeltaTable, use
+
+
+def main(folder):
+    spark = (
+        SparkSession.builder.remote("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .getOrCreate()
+    )
+    assert "connect" in type(spark).__module__
+    location = folder / "people [1] 100%"
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("country", pa.string())])
+    with delvec.connect(database_url=f"sqlite:///{folder}/delvec.db") as lake:
+        use(lake)
+        table = lake.create_table(str(location), schema, partition_by=["country"], engine=spark)
+        table.append(
+            spark.range(1000).selectExpr("id", "concat('n', id) name", "if(id < 500, 'é=', null) country")
+        )
+        table.append(pa.table({"id": [2000], "name": ["x"], "country": ["NZ"]}))
+        table.delete("id % 10 = 3")
+        few = SparkEngine(spark, max_rows_for_words=0)
+        lake.table(str(location), engine=few).delete("id % 10 = 4")
+
+        shell = DeltaTable.forPath(spark, str(location))
+        frame = shell.toDF()
+        shell.delete((F.col("id") >= 900) & (F.col("name") != "n'\\x") | F.col("country").isNull())
+        assert frame.count() == 801
+        left = sorted(row.id for row in shell.toDF().collect())
+        assert left == [i for i in range(500) if i % 10 not in (3, 4)], left
+        assert table.to_arrow(predicate="country = 'é='").schema == schema
+        assert shell.history().first().operation == "DELETE"
+        assert shell.detail().first().numFiles >= 1
+        assert DeltaTable.isDeltaTable(spark, str(location))
+        assert not DeltaTable.isDeltaTable(spark, str(folder))
+        assert list((location / "_delvec" / "scans").iterdir())
+        with pytest.raises(delvec.InvalidPredicate, match="no_such_function"):
+            table.delete("no_such_function(id) = 1")
+        with pytest.raises(delvec.SchemaMismatch):
+            table.append(spark.range(3).selectExpr("'text' as id"))
+        for file in location.glob("country=*/*.parquet"):
+            file.unlink()
+        with pytest.raises(delvec.MissingDataFile):
+            table.to_arrow()
+    spark.stop()
+    print("all is well")  # noqa: T201 - the answer
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,29 @@
+"""The same engine with Spark Connect, where nothing of the driver is in reach."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+
+def test_commands_with_spark_connect(spark, tmp_path):
+    pytest.importorskip(
+        "grpc", reason="Spark Connect's client is not installed: pip install 'pyspark[connect]'"
+    )
+    script = Path(__file__).with_name("connect_session.py")
+    environment = {key: value for key, value in os.environ.items() if key != "SPARK_REMOTE"}
+
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env=environment | {"PYSPARK_PYTHON": sys.executable},
+        check=False,
+    )
+
+    assert "all is well" in done.stdout, done.stderr[-3000:]

@@ -1,0 +1,201 @@
+"""Programs written against delta-spark's DeltaTable, on Delvec; and the client's commands on Spark, end to end."""
+
+import datetime as dt
+import decimal
+import inspect
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F  # noqa: N812
+
+import delvec
+from delvec.spark import DeltaTable, use
+from delvec.spark.columns import to_sql, without_alias
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("country", pa.string())])
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    database = tmp_path_factory.mktemp("state") / "delvec.db"
+    with delvec.connect(database_url=f"sqlite:///{database}") as connection:
+        use(connection)
+        yield connection
+        use(None)
+
+
+@pytest.fixture
+def people(lake, spark, tmp_path):
+    table = lake.create_table(str(tmp_path / "people"), SCHEMA, partition_by=["country"], engine=spark)
+    frame = spark.range(100).selectExpr("id", "concat('n', id) name", "if(id % 2 = 0, 'NZ', null) country")
+    table.append(frame)
+    return DeltaTable.forPath(spark, str(tmp_path / "people"))
+
+
+def ids(table):
+    return sorted(row.id for row in table.toDF().select("id").collect())
+
+
+def test_delete_by_text_by_column_and_all(people):
+    people.delete("id < 10")
+    people.delete((F.col("id") >= 90) & F.col("name").startswith("n9") | F.col("country").isNull())
+
+    assert ids(people) == list(range(10, 90, 2))
+    people.delete("id < 12")
+    people.delete()
+    assert ids(people) == []
+
+
+def test_a_frame_stays_at_its_version(people):
+    before = people.toDF()
+
+    people.delete("id >= 50")
+
+    assert before.count() == 100
+    assert people.toDF().count() == 50
+
+
+def test_alias(people):
+    aliased = people.alias("t")
+
+    aliased.delete("t.id > 3 and T.name != 't.x'")
+
+    assert aliased.toDF().selectExpr("max(t.id)").first()[0] == 3
+
+
+def test_history(people):
+    people.delete("id = 1")
+
+    rows = people.history().collect()
+
+    assert [row.version for row in rows] == [2, 1, 0]
+    assert rows[0].operation == "DELETE"
+    assert rows[0].operationMetrics["numDeletedRows"] == "1"
+    assert "id = 1" in rows[0].operationParameters["predicate"]
+    assert rows[0].engineInfo.startswith("delvec-spark/")
+    assert rows[0].timestamp >= rows[1].timestamp
+    assert [row.version for row in people.history(1).collect()] == [2]
+
+
+def test_detail(people, tmp_path):
+    row = people.detail().first()
+
+    assert row.format == "delta"
+    assert row.location == f"file://{tmp_path}/people"
+    assert row.partitionColumns == ["country"]
+    assert row.numFiles >= 2
+    assert row.properties["delta.enableDeletionVectors"] == "true"
+    assert "deletionVectors" in row.tableFeatures
+    assert row.createdAt <= row.lastModified
+
+
+def test_for_name(people, spark):
+    by_name = DeltaTable.forName(spark, people._table.name)
+
+    assert by_name.toDF().columns == ["id", "name", "country"]
+    with pytest.raises(delvec.TableNotFound):
+        DeltaTable.forName(spark, "nobody_knows_this")
+
+
+def test_for_name_in_sparks_catalog(people, spark, tmp_path):
+    spark.range(3).createOrReplaceTempView("not_delta")
+    with pytest.raises(delvec.TableNotFound):
+        DeltaTable.forName(spark, "not_delta")
+
+    assert DeltaTable.forName(spark, f"delta.`{tmp_path}/people`").toDF().count() == 100
+
+
+def test_is_delta_table(people, lake, spark, tmp_path):
+    known = len(lake.tables())
+    (tmp_path / "no table").mkdir()
+
+    assert DeltaTable.isDeltaTable(spark, str(tmp_path / "people"))
+    assert DeltaTable.isDeltaTable(spark, f"delta.`{tmp_path}/people`")
+    assert not DeltaTable.isDeltaTable(spark, str(tmp_path / "no table"))
+    assert not DeltaTable.isDeltaTable(spark, str(tmp_path / "nowhere"))
+    (tmp_path / "people").rename(tmp_path / "a [1]{2} %41")
+    assert DeltaTable.isDeltaTable(spark, str(tmp_path / "a [1]{2} %41"))
+    assert len(lake.tables()) == known
+
+
+def test_for_path_of_no_table(spark, lake, tmp_path):
+    with pytest.raises(delvec.NotADeltaTable):
+        DeltaTable.forPath(spark, str(tmp_path))
+    with pytest.raises(delvec.BadRequest, match="hadoopConf"):
+        DeltaTable.forPath(spark, str(tmp_path), {"fs.s3a.access.key": "x"})
+
+
+def test_arguments_are_named_as_in_delta_spark():
+    names = {
+        "forPath": ["sparkSession", "path", "hadoopConf"],
+        "forName": ["sparkSession", "tableOrViewName"],
+        "isDeltaTable": ["sparkSession", "identifier"],
+        "alias": ["self", "aliasName"],
+        "delete": ["self", "condition"],
+        "history": ["self", "limit"],
+    }
+    for method, expected in names.items():
+        parameters = list(inspect.signature(getattr(DeltaTable, method)).parameters)
+        assert parameters == expected, method
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id < 18 and name = 'x\\\\y\\'z\"'",
+        "not(id = 1) or name in ('a', 'b')",
+        "country is null and id is not null",
+        "id % 2 = 0 and -id < 3 and id + 1 > 2",
+        "lower(name) like 'a%'",
+        "name <=> null",
+        "id between -5 and 5000000000",
+    ],
+)
+def test_columns_become_the_text_that_selects_the_same_rows(spark, text):
+    columns = {
+        "id < 18 and name = 'x\\\\y\\'z\"'": (F.col("id") < 18) & (F.col("name") == "x\\y'z\""),
+        "not(id = 1) or name in ('a', 'b')": ~(F.col("id") == 1) | F.col("name").isin("a", "b"),
+        "country is null and id is not null": F.col("country").isNull() & F.col("id").isNotNull(),
+        "id % 2 = 0 and -id < 3 and id + 1 > 2": (F.col("id") % 2 == 0)
+        & (-F.col("id") < 3)
+        & (F.col("id") + 1 > 2),
+        "lower(name) like 'a%'": F.lower("name").like("a%"),
+        "name <=> null": F.col("name").eqNullSafe(None),
+        "id between -5 and 5000000000": F.col("id").between(-5, 5_000_000_000),
+    }
+    frame = spark.createDataFrame(
+        [(i, name, None) for i in (-6, -1, 0, 1, 2, 17, 18) for name in ("A", "a", "x\\y'z\"", None)],
+        "id long, name string, country string",
+    )
+
+    turned = frame.filter(to_sql(columns[text], frame.columns))
+
+    assert sorted(turned.collect(), key=repr) == sorted(frame.filter(text).collect(), key=repr)
+
+
+def test_columns_that_could_be_mistaken_are_refused(spark):
+    a = F.col("a")
+    for column in (
+        a == dt.date(2020, 1, 1),
+        a == 1.5,
+        a == decimal.Decimal("1.5"),
+        F.expr("a > 1"),
+        F.col("`a b`") == 1,
+        a.cast("int") == 1,
+        F.when(a == 1, F.lit(True)),
+        a[0] == 1,
+        a.alias("b, c"),
+    ):
+        with pytest.raises(delvec.InvalidPredicate, match="as text"):
+            to_sql(column, ["a"])
+    for name in ("1", "lower(a)", "null", "a b", "'x'", "a.b"):
+        with pytest.raises(delvec.InvalidPredicate, match="as text"):
+            to_sql(a == 1, ["a", name])
+    with pytest.raises(delvec.InvalidPredicate, match="not int"):
+        to_sql(5, [])
+
+
+def test_alias_is_taken_off_outside_of_quotes():
+    assert without_alias("t.a = 't.b' and `T`.`c` > x.t.d", "t") == "a = 't.b' and `c` > x.t.d"

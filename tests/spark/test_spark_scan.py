@@ -1,0 +1,476 @@
+"""What Spark reads of a scan: every live row, from exactly the listed files, or an error."""
+
+import datetime as dt
+import decimal
+
+import pyarrow as pa
+import pytest
+
+from delvec.engines.pyspark import SparkEngine, dv_filter, manifest
+from delvec.engines.pyspark.manifest import GUARD, ManifestStore
+from delvec.engines.pyspark.scan import ScanFrames
+from delvec.protocol.errors import (
+    CorruptTable,
+    EngineUnavailable,
+    InternalError,
+    InvalidPredicate,
+    MissingDataFile,
+    UnsupportedTable,
+)
+from delvec.protocol.types import StructType
+
+pytestmark = pytest.mark.spark
+
+ODD_NAMES = [
+    "plain.parquet",
+    "with space.parquet",
+    "100%.parquet",
+    "%41.parquet",
+    "a+b=c.parquet",
+    "brackets[1].parquet",
+    "hash#1?.parquet",
+    "café ünï 日本.parquet",
+    "braces{a,b}*.parquet",
+    "quote'\"back\\slash.parquet",
+    "semi;at@and&.parquet",  # no colon: Hadoop's local file system refuses it
+    "folder=x y/deep%2Fer/file.parquet",
+]
+
+
+def rows_of(table):
+    return sorted(table.to_pylist(), key=repr)
+
+
+@pytest.fixture
+def engine(spark):
+    return SparkEngine(spark)
+
+
+@pytest.fixture(params=["subquery, dense", "join, sparse"])
+def each_way(request, spark, engine):
+    """The engine with each way to carry deletion vectors and partition values to the rows."""
+    carried, layout = request.param.split(", ")
+    engine._frames = ScanFrames(
+        spark,
+        ManifestStore(in_table=False),
+        subquery_limit=8 << 20 if carried == "subquery" else -1,
+        dense_limit=8 << 20 if layout == "dense" else -1,
+    )
+    return engine
+
+
+@pytest.mark.parametrize("each_way", ["subquery, sparse", "join, dense"], indirect=True)
+def test_live_rows_the_other_ways(each_way, numbers_scan):
+    assert each_way.count(numbers_scan.scan, None) == len(numbers_scan.live)
+
+
+def test_live_rows(each_way, numbers_scan):
+    found = each_way.read(numbers_scan.scan, ["id"], None)
+
+    assert sorted(found["id"].to_pylist()) == numbers_scan.live
+
+
+def test_columns_come_in_the_schemas_order(engine, numbers_scan):
+    found = engine.read(numbers_scan.scan, ["text", "id"], None)
+
+    assert found.schema == numbers_scan.scan.schema.to_arrow()
+    assert engine.to_df(numbers_scan.scan, ["text", "id"]).columns == ["text", "id"]
+
+
+def test_predicate_on_a_column_that_is_not_asked_for(each_way, numbers_scan, where):
+    scan = numbers_scan.scan
+
+    found = each_way.read(scan, ["text"], where(scan, "id between 0 and 3"))
+
+    assert sorted(found["text"].to_pylist()) == ["t1", "t2"]
+
+
+def test_count(each_way, numbers_scan, where):
+    scan = numbers_scan.scan
+
+    assert each_way.count(scan, None) == len(numbers_scan.live)
+    assert each_way.count(scan, where(scan, "id >= 99998")) == 1001
+
+
+@pytest.mark.parametrize("deleted", [None, [1, 3]], ids=["without vectors", "with vectors"])
+def test_odd_file_names(each_way, make_scan, deleted, tmp_path):
+    rows = pa.table({"x": [0, 1, 2, 3]})
+    files = [{"name": name, "rows": rows, "deleted": deleted, "values": {"p": name}} for name in ODD_NAMES]
+    scan = make_scan(files, pa.schema([("x", pa.int64()), ("p", pa.string())]), partition_by=["p"])
+
+    found = each_way.read(scan, None, None)
+
+    kept = [0, 1, 2, 3] if deleted is None else [0, 2]
+    assert rows_of(found) == sorted(({"x": x, "p": name} for name in ODD_NAMES for x in kept), key=repr)
+
+
+NTZ = dt.datetime(2024, 3, 10, 2, 30, 0, 500000, dt.UTC).replace(tzinfo=None)
+PARTITION_VALUES = [
+    ("string", "a/b %=é", "a/b %=é"),
+    ("byte", "-128", -128),
+    ("short", "32767", 32767),
+    ("integer", "-5", -5),
+    ("long", "9223372036854775807", 2**63 - 1),
+    ("float", "1.5", 1.5),
+    ("double", "-2.25", -2.25),
+    ("boolean", "true", True),
+    ("date", "1582-10-04", dt.date(1582, 10, 4)),
+    ("decimal(10,2)", "12.30", decimal.Decimal("12.30")),
+    ("binary", "\u0001\u0002", b"\x01\x02"),
+    ("timestamp", "2024-03-10 02:30:00.123456", dt.datetime(2024, 3, 10, 2, 30, 0, 123456, dt.UTC)),
+    ("timestamp_ntz", "2024-03-10 02:30:00.5", NTZ),
+]
+
+
+def test_partition_columns_of_every_type_and_null(each_way, make_scan):
+    names = [f"p_{kind.partition('(')[0]}" for kind, _, _ in PARTITION_VALUES]
+    fields = [("x", "long"), *zip(names, (kind for kind, _, _ in PARTITION_VALUES), strict=True)]
+    schema = StructType.from_json(
+        {
+            "type": "struct",
+            "fields": [{"name": n, "type": k, "nullable": True, "metadata": {}} for n, k in fields],
+        }
+    )
+    values = {name: text for name, (_, text, _) in zip(names, PARTITION_VALUES, strict=True)}
+    rows = pa.table({"x": [1, 2]})
+    scan = make_scan(
+        [
+            {"name": "a.parquet", "rows": rows, "values": values},
+            {"name": "b.parquet", "rows": rows, "values": dict.fromkeys(names), "deleted": [0]},
+            {"name": "c.parquet", "rows": rows, "values": values, "deleted": [1]},
+        ],
+        schema,
+        partition_by=names,
+    )
+
+    found = each_way.read(scan, None, None)
+
+    typed = {name: value for name, (_, _, value) in zip(names, PARTITION_VALUES, strict=True)}
+    nulls = dict.fromkeys(names)
+    expected = [{"x": 1} | typed, {"x": 2} | typed, {"x": 2} | nulls, {"x": 1} | typed]
+    assert found.schema == schema.to_arrow()
+    assert rows_of(found) == sorted(expected, key=repr)
+
+
+def test_predicate_on_a_partition_column(each_way, make_scan, where):
+    rows = pa.table({"x": [1, 2]})
+    scan = make_scan(
+        [
+            {"name": "a", "rows": rows, "values": {"P": "a"}, "deleted": [0]},
+            {"name": "b", "rows": rows, "values": {"P": None}, "deleted": [0]},
+            {"name": "c", "rows": rows, "values": {"P": "c"}},
+        ],
+        pa.schema([("x", pa.int64()), ("P", pa.string())]),
+        partition_by=["P"],
+    )
+
+    assert each_way.read(scan, ["x"], where(scan, "p = 'a'"))["x"].to_pylist() == [2]
+    assert each_way.read(scan, ["x"], where(scan, "p is null"))["x"].to_pylist() == [2]
+    found = each_way.read(scan, ["P"], where(scan, "x = 2"))["P"].to_pylist()
+    assert sorted(found, key=str) == [None, "a", "c"]
+    assert each_way.count(scan, where(scan, "p in ('a', 'c')")) == 3
+
+
+def test_a_row_of_an_unknown_file_fails_the_query(each_way, make_scan, where, monkeypatch):
+    rows = pa.table({"x": [1, 2]})
+    files = [{"name": f"{i}.parquet", "rows": rows, "values": {"p": "a"}, "deleted": [0]} for i in range(3)]
+    scan = make_scan(files, pa.schema([("x", pa.int64()), ("p", pa.string())]), partition_by=["p"])
+    genuine = manifest._lines
+    monkeypatch.setattr(manifest, "_lines", lambda scan, numbers: genuine(scan, [n + 7 for n in numbers]))
+
+    for columns, predicate in [(["x"], None), (["p"], "p = 'a'"), (["p"], "p is null"), (["x"], "x = 2")]:
+        with pytest.raises(InternalError, match="not in the plan"):
+            each_way.read(scan, columns, predicate and where(scan, predicate))
+    with pytest.raises(InternalError):
+        each_way.count(scan, where(scan, "p = 'a'"))
+
+
+def test_pruning_and_pushdown_reach_the_parquet_scan(spark, each_way, numbers_scan, where, capsys):
+    scan = numbers_scan.scan
+
+    each_way.to_df(scan).filter("id = 42").select("id").explain()
+
+    plan = capsys.readouterr().out
+    scans = [line for line in plan.splitlines() if "FileScan parquet" in line]
+    assert len(scans) == 2
+    for line in scans:
+        assert "EqualTo(id,42)" in line
+        assert "text" not in line
+        assert "MetadataLogFileIndex" in line
+    joins = plan.count("BroadcastHashJoin")
+    assert joins == (1 if each_way._frames._subquery_limit < 0 else 0)
+
+
+def test_files_without_vectors_do_not_pay(each_way, make_scan, capsys):
+    scan = make_scan([{"name": "a", "rows": pa.table({"x": [1]})}], pa.schema([("x", pa.int64())]))
+
+    each_way.to_df(scan).explain()
+
+    plan = capsys.readouterr().out
+    assert "Join" not in plan
+    assert "Subquery" not in plan
+    assert "row_index" not in plan
+
+
+def test_empty_scan(engine, make_scan, where):
+    schema = pa.schema([("x", pa.int64()), ("p", pa.date32())])
+    scan = make_scan([], schema, partition_by=["p"])
+
+    assert engine.read(scan, ["p"], where(scan, "x = 1")).schema == pa.schema([("p", pa.date32())])
+    assert engine.to_df(scan, None, where(scan, "x = 1")).collect() == []
+    assert engine.count(scan, None) == 0
+    assert engine.find_rows(scan, where(scan, "x = 1")) == {}
+
+
+def test_only_partition_columns(each_way, make_scan):
+    rows = pa.table({"x": [1, 2, 3]})
+    scan = make_scan(
+        [{"name": "a", "rows": rows, "values": {"p": "1"}, "deleted": [2]}],
+        pa.schema([("x", pa.int64()), ("p", pa.int64())]),
+        partition_by=["p"],
+    )
+
+    assert each_way.read(scan, ["p"], None)["p"].to_pylist() == [1, 1]
+    assert each_way.to_df(scan, ["p"]).distinct().collect() == [(1,)]
+
+
+def test_odd_column_names(each_way, make_scan, where):
+    names = ["_metadata", "a.b", "with `tick`", "words", "facts", "p0", "é %"]
+    rows = pa.table({name: [i, i + 1] for i, name in enumerate(names[:-1])})
+    scan = make_scan(
+        [{"name": "a", "rows": rows, "values": {"é %": "7"}, "deleted": [0]}],
+        pa.schema([(name, pa.int64()) for name in names]),
+        partition_by=["é %"],
+    )
+
+    found = each_way.read(scan, None, where(scan, "`a.b` = 2 and `_metadata` = 1 and `é %` = 7"))
+
+    assert found.to_pylist() == [dict(zip(names, [1, 2, 3, 4, 5, 6, 7], strict=True))]
+
+
+def test_nested_columns_and_their_pruning(engine, make_scan, capsys):
+    kind = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.struct([("c", pa.string())])))])
+    rows = pa.table({"s": pa.array([{"a": 1, "b": [{"c": "x"}]}, None], kind)})
+    scan = make_scan([{"name": "a", "rows": rows}], rows.schema)
+
+    assert engine.read(scan, None, None)["s"].to_pylist() == rows["s"].to_pylist()
+    engine.to_df(scan).select("s.a").explain()
+    assert "struct<s:struct<a:bigint>>" in capsys.readouterr().out
+
+
+def mapped_schema(mode_ids=True):
+    def item(name, kind, number):
+        return {
+            "name": name,
+            "type": kind,
+            "nullable": True,
+            "metadata": {
+                "delta.columnMapping.id": number,
+                "delta.columnMapping.physicalName": f"col-{number}",
+            },
+        }
+
+    inner = {"type": "struct", "fields": [item("city", "string", 4)]}
+    return StructType.from_json(
+        {
+            "type": "struct",
+            "fields": [item("id", "long", 1), item("part", "string", 2), item("home", inner, 3)],
+        }
+    )
+
+
+def test_columns_mapped_by_name(each_way, make_scan, where):
+    home = pa.struct([("col-4", pa.string())])
+    rows = pa.table({"col-1": [1, 2], "col-3": pa.array([{"col-4": "A"}, {"col-4": "B"}], home)})
+    scan = make_scan(
+        [{"name": "a", "rows": rows, "values": {"col-2": "x"}, "deleted": [0]}],
+        mapped_schema(),
+        partition_by=["part"],
+        configuration={"delta.columnMapping.mode": "name"},
+    )
+
+    assert each_way.read(scan, None, None).to_pylist() == [{"id": 2, "part": "x", "home": {"city": "B"}}]
+    assert each_way.count(scan, where(scan, "home.city = 'B' and part = 'x'")) == 1
+
+
+def test_columns_mapped_by_id(spark, engine, make_scan):
+    def field(name, kind, number):
+        return pa.field(name, kind, metadata={b"PARQUET:field_id": str(number).encode()})
+
+    home = field("lives", pa.struct([field("town", pa.string(), 4)]), 3)
+    rows = pa.table(
+        [pa.array([1, 2]), pa.array([{"town": "A"}, {"town": "B"}], home.type)],
+        schema=pa.schema([field("number", pa.int64(), 1), home]),
+    )
+    scan = make_scan(
+        [{"name": "a", "rows": rows, "values": {"col-2": "x"}}],
+        mapped_schema(),
+        partition_by=["part"],
+        configuration={"delta.columnMapping.mode": "id"},
+    )
+
+    expected = [{"id": n, "part": "x", "home": {"city": c}} for n, c in [(1, "A"), (2, "B")]]
+    assert engine.read(scan, None, None).to_pylist() == expected
+    setting = "spark.sql.parquet.fieldId.read.enabled"
+    assert spark.conf.get(setting) == "false"
+    with pytest.raises(UnsupportedTable, match="fieldId"):
+        engine.to_df(scan)
+    spark.conf.set(setting, "true")
+    try:
+        frame = engine.to_df(scan)
+        assert engine.count(scan, None) == 2
+        assert spark.conf.get(setting) == "true"
+        assert frame.toArrow().to_pylist() == expected
+    finally:
+        spark.conf.unset(setting)
+
+
+# --- what must not pass silently ----------------------------------------------------------------------------
+
+
+def test_a_session_that_ignores_manifests_is_refused(spark, engine, numbers_scan):
+    setting = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
+    frame = engine.to_df(numbers_scan.scan)
+    spark.conf.set(setting, "true")
+    try:
+        with pytest.raises(UnsupportedTable, match="ignoreMetadata"):
+            engine.to_df(numbers_scan.scan)
+        assert frame.count() == len(numbers_scan.live)
+    finally:
+        spark.conf.unset(setting)
+
+
+def test_a_manifest_that_spark_does_not_follow_fails_the_query(spark, engine, numbers_scan, monkeypatch):
+    monkeypatch.setattr(ScanFrames, "_check_session", lambda *_: None)
+    setting = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
+    spark.conf.set(setting, "true")
+    try:
+        for use in (
+            lambda: engine.count(numbers_scan.scan, None),
+            lambda: engine.read(numbers_scan.scan, ["id"], None),
+        ):
+            with pytest.raises(UnsupportedTable, match="did not see the list"):
+                use()
+    finally:
+        spark.conf.unset(setting)
+
+
+def test_the_guard_fails_even_where_corrupt_files_are_ignored(spark, numbers_scan, tmp_path):
+    (tmp_path / GUARD).write_bytes(manifest._GUARD_TEXT)
+    spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+    try:
+        frame = spark.read.schema("id long").option("ignoreCorruptFiles", "false").parquet(tmp_path.as_uri())
+        with pytest.raises(Exception, match=GUARD):
+            frame.count()
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
+
+
+@pytest.mark.parametrize("setting", ["ignoreMissingFiles", "ignoreCorruptFiles"])
+def test_a_missing_file_is_named_whatever_the_session_ignores(spark, engine, make_scan, where, setting):
+    rows = pa.table({"x": [1, 2]})
+    scan = make_scan(
+        [{"name": "a b.parquet", "rows": rows}, {"name": "c.parquet", "rows": rows}], rows.schema
+    )
+    (make_scan.folder / "a b.parquet").unlink()
+    spark.conf.set(f"spark.sql.files.{setting}", "true")
+    try:
+        for use in (
+            lambda: engine.read(scan, None, None),
+            lambda: engine.count(scan, where(scan, "x = 1")),
+            lambda: engine.find_rows(scan, where(scan, "x = 1")),
+        ):
+            with pytest.raises(MissingDataFile, match=r"a%20b\.parquet.*people.*version 3") as caught:
+                use()
+            assert caught.value.details["file"].endswith("a%20b.parquet")
+    finally:
+        spark.conf.unset(f"spark.sql.files.{setting}")
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_file_without_a_size_is_refused(engine, make_scan, size):
+    rows = pa.table({"x": [1]})
+    scan = make_scan([{"name": "a.parquet", "rows": rows, "size": size}], rows.schema)
+
+    with pytest.raises(CorruptTable, match=r"a\.parquet"):
+        engine.to_df(scan)
+
+
+def test_a_table_in_memory_is_refused(engine, make_scan):
+    rows = pa.table({"x": [1]})
+    scan = make_scan([{"name": "a.parquet", "rows": rows}], rows.schema)
+    object.__setattr__(scan, "location", "memory:///people")
+
+    with pytest.raises(EngineUnavailable, match="DuckDB"):
+        engine.to_df(scan)
+
+
+def test_what_spark_cannot_analyse_is_an_invalid_predicate(engine, numbers_scan, where):
+    scan = numbers_scan.scan
+
+    for use in (engine.find_rows, engine.count):
+        with pytest.raises(InvalidPredicate, match="no_such_function"):
+            use(scan, where(scan, "no_such_function(id) = 1"))
+
+
+def test_many_files_are_planned_quickly(spark, engine, make_scan):
+    import time
+
+    rows = pa.table({"x": [1]})
+    scan = make_scan([{"name": "a.parquet", "rows": rows}], rows.schema)
+    many = scan.files.take(pa.array([0] * 10_000))
+    object.__setattr__(scan, "files", many)
+    engine.to_df(scan.filter(pa.array([True] * 10 + [False] * 9_990)))
+
+    start = time.perf_counter()
+    engine.to_df(scan)
+
+    assert time.perf_counter() - start < 2
+
+
+# --- where manifests go -------------------------------------------------------------------------------------
+
+
+def test_manifests_in_the_table_and_their_sweeping(spark, make_scan):
+    rows = pa.table({"x": [1, 2]})
+    scan = make_scan([{"name": "a.parquet", "rows": rows, "deleted": [0]}], rows.schema)
+    scans = make_scan.folder / "_delvec" / "scans"
+    old, recent, foreign = scans / "1000-old", scans / "99999999999-new", scans / "notes"
+    for folder in (old, recent, foreign):
+        (folder / "_spark_metadata").mkdir(parents=True)
+
+    engine = SparkEngine(spark, manifests_in_table=True)
+
+    assert engine.read(scan, None, None)["x"].to_pylist() == [2]
+    assert engine.read(scan, None, None)["x"].to_pylist() == [2]
+    names = {path.name for path in scans.iterdir()}
+    assert old.name not in names
+    assert {recent.name, foreign.name} < names
+    assert len(names) == 4
+
+
+@pytest.mark.parametrize("name", ["my table", "a[1]{b}*", "100%", "%41é"])
+def test_a_table_of_an_odd_name_with_its_manifests_inside(spark, scan_maker, tmp_path, name):
+    make_scan = scan_maker(tmp_path / name)
+    rows = pa.table({"x": [1, 2]})
+    scan = make_scan([{"name": "a.parquet", "rows": rows, "deleted": [0]}], rows.schema)
+
+    assert SparkEngine(spark, manifests_in_table=True).read(scan, None, None)["x"].to_pylist() == [2]
+
+
+def test_numbers_skip_what_rounding_to_seconds_would_give():
+    numbers = manifest.file_numbers(3000)
+
+    assert len(numbers) == len(set(numbers)) == 3000
+    assert not [n for n in numbers if n % 1000 == 0]
+
+
+def test_the_sparse_layout_is_chosen_beyond_the_limit():
+    from pyroaring import BitMap64
+
+    scattered = BitMap64(range(0, 1_000_000_000, 1_000_000))
+
+    sets = dv_filter.BitSets.of([scattered])
+
+    assert not sets.is_dense
+    assert sets.nbytes < 3 << 20

@@ -1,0 +1,205 @@
+"""What Spark's executors write, and what of it the driver learns."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from delvec.engines.engine import WriteTarget
+from delvec.engines.pyspark import SparkEngine
+from delvec.engines.pyspark import engine as engine_module
+from delvec.protocol.errors import CorruptTable, SchemaMismatch, StorageError
+from delvec.protocol.types import StructType, schema_from
+from delvec.storage import open_input
+
+pytestmark = pytest.mark.spark
+
+TRANSACTION = "0198c0de-0000-7000-8000-000000000001"
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string()), ("born", pa.date32())])
+
+
+@pytest.fixture
+def engine(spark):
+    return SparkEngine(spark)
+
+
+@pytest.fixture
+def target(tmp_path):
+    def make(schema=SCHEMA, partition_by=(), **configuration):
+        return WriteTarget(
+            location=f"file://{tmp_path}/table",
+            schema=schema if isinstance(schema, StructType) else schema_from(schema),
+            partition_columns=list(partition_by),
+            configuration=configuration,
+            transaction_id=TRANSACTION,
+        )
+
+    return make
+
+
+def written(adds, target):
+    tables = []
+    for add in adds:
+        with open_input(target.location, add.path) as file:
+            tables.append(pq.read_table(file))
+    return sorted((row for table in tables for row in table.to_pylist()), key=repr)
+
+
+def files_in(tmp_path):
+    return sorted(path for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_a_spark_frame_is_written_by_its_tasks(spark, engine, target, tmp_path):
+    frame = spark.range(1000).repartition(3).selectExpr("id", "concat('n', id) name", "date'2024-01-01' born")
+
+    adds = engine.write(frame, target())
+
+    assert len(adds) == len({add.path for add in adds}) == 3
+    rows = written(adds, target())
+    assert sorted(row["id"] for row in rows) == list(range(1000))
+    assert sum(json.loads(add.stats)["numRecords"] for add in adds) == 1000
+    assert min(json.loads(add.stats)["minValues"]["id"] for add in adds) == 0
+    for add in adds:
+        path = tmp_path / "table" / add.path
+        assert path.stat().st_size == add.size
+        assert TRANSACTION in add.path
+    assert len(files_in(tmp_path)) == 3
+
+
+def test_what_is_in_this_process_is_written_from_here(engine, target):
+    rows = [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
+    table = pa.Table.from_pylist(rows, schema=pa.schema([("id", pa.int32()), ("name", pa.string())]))
+
+    for data in (table, table.to_pandas(), rows, table.to_reader()):
+        adds = engine.write(data, target())
+        assert written(adds, target()) == [row | {"born": None} for row in rows]
+
+
+def test_partitions(spark, engine, target):
+    frame = spark.createDataFrame([(1, "a/b é"), (2, None), (3, "a/b é")], "id long, name string")
+    to = target(partition_by=["name"])
+
+    adds = engine.write(frame.coalesce(1), to)
+
+    values = {add.partition_values["name"]: json.loads(add.stats)["numRecords"] for add in adds}
+    assert values == {"a/b é": 2, None: 1}
+    assert {row["id"] for row in written(adds, to)} == {1, 2, 3}
+
+
+def test_no_rows_make_no_files(spark, engine, target, tmp_path):
+    assert engine.write(spark.range(0).selectExpr("id"), target()) == []
+    assert files_in(tmp_path) == []
+
+
+def test_types_survive(spark, engine, target):
+    schema = StructType.from_json(
+        spark.sql(
+            """select cast(1 as byte) b, 1S s, 1 i, 1L l, 1.5F f, 2.5D d, true t, 1.25BD dec, 'x' str, x'01' bin,
+            date'2020-02-29' dt, timestamp'2024-03-10 12:00:00.123456 UTC' ts,
+            timestamp_ntz'2024-03-10 02:30:00' ntz, array(1, null) a, map('k', named_struct('x', 1)) m"""
+        ).schema.jsonValue()
+    )
+    frame = spark.sql(
+        """select cast(1 as byte) b, 1S s, 1 i, 1L l, 1.5F f, 2.5D d, true t, 1.25BD dec, 'x' str, x'01' bin,
+        date'2020-02-29' dt, timestamp'2024-03-10 12:00:00.123456 UTC' ts,
+        timestamp_ntz'2024-03-10 02:30:00' ntz, array(1, null) a, map('k', named_struct('x', 1)) m"""
+    )
+    to = target(schema)
+
+    (add,) = engine.write(frame, to)
+
+    with open_input(to.location, add.path) as file:
+        assert frame.collect() == spark.createDataFrame(pq.read_table(file), frame.schema).collect()
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["id", "'x' as other"], "other"),
+        (["'x' as name"], "id"),
+        (["cast(null as long) as id"], "id"),
+        (["'text' as id"], "id"),
+        (["id", "id as ID"], "id"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_leaves_nothing(spark, engine, target, tmp_path, columns, message):
+    frame = spark.range(10).selectExpr(*columns)
+
+    with pytest.raises(SchemaMismatch, match=f"(?i)'{message}'"):
+        engine.write(frame, target())
+
+    assert files_in(tmp_path) == []
+
+
+def test_nulls_found_by_a_task_are_refused(spark, engine, target, tmp_path):
+    frame = spark.range(100).selectExpr("if(id = 77, null, id) as id")
+
+    with pytest.raises(SchemaMismatch, match="'id'"):
+        engine.write(frame, target())
+
+    assert not [path for path in files_in(tmp_path) if TRANSACTION not in path.name]
+
+
+def test_storage_that_refuses_is_a_storage_error(spark, engine, target, tmp_path):
+    (tmp_path / "table").write_text("a file where the table should be")
+
+    with pytest.raises(StorageError):
+        engine.write(spark.range(3), target())
+
+
+# --- copy-on-write ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scan(make_scan):
+    rows = pa.table({"id": range(10), "name": ["x"] * 10})
+    files = [
+        {"name": "keeps some.parquet", "rows": rows, "values": {"p": "1"}, "deleted": [0, 3]},
+        {"name": "untouched.parquet", "rows": rows.slice(0, 3), "values": {"p": "1"}},
+        {"name": "all gone.parquet", "rows": rows.slice(5), "values": {"p": None}},
+        {
+            "name": "only the deleted.parquet",
+            "rows": rows,
+            "values": {"p": "2"},
+            "deleted": list(range(3, 10)),
+        },
+    ]
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("p", pa.int32())])
+    return make_scan(files, schema, partition_by=["p"])
+
+
+def test_rewrite(engine, scan, target, where):
+    to = target(scan.schema, partition_by=["p"])
+
+    done = engine.rewrite(scan, where(scan, "id > 2"), to)
+
+    assert set(done.removed) == {"keeps%20some.parquet", "all%20gone.parquet"}
+    assert done.rows_deleted == 6 + 5
+    assert done.rows_copied == 2
+    assert [row["id"] for row in written(done.adds, to)] == [1, 2]
+    assert [add.partition_values for add in done.adds] == [{"p": "1"}]
+
+
+def test_rewrite_keeps_rows_where_the_predicate_is_null(engine, make_scan, target, where):
+    rows = pa.table({"id": [1, None, 3], "name": ["a", "b", "c"]})
+    scan = make_scan([{"name": "a", "rows": rows}], rows.schema)
+    to = target(scan.schema)
+
+    done = engine.rewrite(scan, where(scan, "id = 1"), to)
+
+    assert {row["name"] for row in written(done.adds, to)} == {"b", "c"}
+
+
+def test_rewrite_without_a_match(engine, scan, target, where):
+    done = engine.rewrite(scan, where(scan, "id > 100"), target(scan.schema, partition_by=["p"]))
+
+    assert (list(done.adds), list(done.removed), done.rows_deleted, done.rows_copied) == ([], [], 0, 0)
+
+
+def test_rewrite_that_loses_a_row_is_not_committed(engine, scan, target, where, monkeypatch):
+    genuine = engine_module.write_frame
+    monkeypatch.setattr(engine_module, "write_frame", lambda frame, to: genuine(frame.limit(1), to))
+
+    with pytest.raises(CorruptTable, match=r"copied 1 rows.*promise 2"):
+        engine.rewrite(scan, where(scan, "id > 2"), target(scan.schema, partition_by=["p"]))

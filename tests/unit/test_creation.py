@@ -1,0 +1,183 @@
+import json
+
+import pytest
+
+from delvec.protocol.errors import BadRequest, InvalidSchema
+from delvec.protocol.types import StructType
+from delvec_service.delta.actions import CommitInfo, Metadata, Protocol
+from delvec_service.delta.commit_file import serialize_commit
+from delvec_service.delta.creation import first_version
+
+
+def schema(**columns):
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()
+    ]
+    return StructType.from_json({"type": "struct", "fields": fields})
+
+
+def create(schema, *, partition_columns=(), properties=None, description=None):
+    return first_version(
+        schema,
+        partition_columns=partition_columns,
+        properties=properties or {},
+        description=description,
+        metadata_id="the-id",
+        transaction_id="the-transaction",
+        engine_info="Delvec/0",
+        now=1_700_000_000_000,
+    )
+
+
+def test_a_new_table_has_deletion_vectors_and_the_features_that_delta_spark_lists():
+    info, protocol, metadata = create(schema(id="long", country="string"), partition_columns=["Country"])
+
+    assert protocol == Protocol(3, 7, ("deletionVectors",), ("appendOnly", "invariants", "deletionVectors"))
+    assert isinstance(metadata, Metadata)
+    assert metadata.configuration == {"delta.enableDeletionVectors": "true"}
+    assert metadata.partition_columns == ("country",)
+    assert metadata.created_time == 1_700_000_000_000
+    assert isinstance(info, CommitInfo)
+    assert info.operation == "CREATE TABLE"
+    assert info.operation_parameters == {
+        "partitionBy": '["country"]',
+        "clusterBy": "[]",
+        "description": None,
+        "isManaged": "false",
+        "properties": '{"delta.enableDeletionVectors":"true"}',
+    }
+    assert (info.txn_id, info.engine_info, info.is_blind_append) == ("the-transaction", "Delvec/0", True)
+
+
+def test_the_log_entry_starts_with_commit_info():
+    lines = serialize_commit(create(schema(id="long"), description="people")).splitlines()
+
+    assert [next(iter(json.loads(line))) for line in lines] == ["commitInfo", "protocol", "metaData"]
+    assert json.loads(lines[2])["metaData"]["description"] == "people"
+
+
+@pytest.mark.parametrize(
+    ("columns", "properties", "expected"),
+    [
+        ({"id": "long"}, {"delta.enableDeletionVectors": "FALSE"}, Protocol(1, 2)),
+        (
+            {"at": "timestamp_ntz"},
+            {"delta.enableDeletionVectors": "false"},
+            Protocol(3, 7, ("timestampNtz",), ("appendOnly", "invariants", "timestampNtz")),
+        ),
+        (
+            {"at": {"type": "array", "elementType": "timestamp_ntz", "containsNull": True}},
+            {},
+            Protocol(
+                3,
+                7,
+                ("deletionVectors", "timestampNtz"),
+                ("appendOnly", "invariants", "deletionVectors", "timestampNtz"),
+            ),
+        ),
+        (
+            {"id": "long"},
+            {"delta.enableChangeDataFeed": "true", "delta.enableInCommitTimestamps": "true"},
+            Protocol(
+                3,
+                7,
+                ("deletionVectors",),
+                ("appendOnly", "invariants", "changeDataFeed", "inCommitTimestamp", "deletionVectors"),
+            ),
+        ),
+        (
+            {"id": "long"},
+            {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "false"},
+            Protocol(1, 7, None, ("appendOnly", "invariants", "changeDataFeed")),
+        ),
+    ],
+)
+def test_the_protocol_is_what_schema_and_properties_need(columns, properties, expected):
+    assert create(schema(**columns), properties=properties)[1] == expected
+
+
+def test_with_in_commit_timestamps_the_first_version_has_one():
+    info = create(schema(id="long"), properties={"delta.enableInCommitTimestamps": "true"})[0]
+
+    assert next(iter(info.to_json())) == "inCommitTimestamp"
+    assert info.in_commit_timestamp == info.timestamp
+
+
+def test_properties_of_users_are_kept_and_deltas_are_spelled_as_delta_does():
+    metadata = create(
+        schema(id="long"),
+        properties={"owner": "Ann", "DELTA.APPENDONLY": "True", "delta.checkpointInterval": " 20 "},
+    )[2]
+
+    assert metadata.configuration == {
+        "delta.enableDeletionVectors": "true",
+        "owner": "Ann",
+        "delta.appendOnly": "true",
+        "delta.checkpointInterval": "20",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("delta.enableDeletionVector", "true"),
+        ("delta.columnMapping.mode", "name"),
+        ("delta.enableRowTracking", "true"),
+        ("delta.constraints.positive", "id > 0"),
+        ("delta.feature.v2Checkpoint", "supported"),
+        ("delta.minWriterVersion", "7"),
+        ("delta.enableDeletionVectors", "yes"),
+        ("delta.checkpointInterval", "0"),
+        ("delta.checkpointInterval", "often"),
+        ("delta.checkpointPolicy", "v2"),
+        ("delta.isolationLevel", "WriteSerializable"),
+    ],
+)
+def test_what_delvec_would_not_honour_is_refused_by_name(name, value):
+    with pytest.raises(BadRequest, match=name.replace(".", r"\.")):
+        create(schema(id="long"), properties={name: value})
+
+
+@pytest.mark.parametrize(
+    ("columns", "partition_columns", "message"),
+    [
+        ({}, [], "at least one column"),
+        ({"a b": "long"}, [], "column name 'a b'"),
+        ({"a": {"type": "struct", "fields": [{"name": "x=", "type": "long"}]}}, [], "column name 'x='"),
+        ({"_metadata": "long"}, [], "reserved"),
+        ({"a": "void", "b": "long"}, [], "void"),
+        ({"a": "long"}, ["b"], "'b' is not in the schema"),
+        ({"a": "long"}, ["a"], "At least one column must not be"),
+        ({"a": "long", "b": "long"}, ["a", "A"], "named twice"),
+        (
+            {"a": {"type": "array", "elementType": "long", "containsNull": True}, "b": "long"},
+            ["a"],
+            "cannot partition",
+        ),
+    ],
+)
+def test_schemas_that_cannot_be_are_refused(columns, partition_columns, message):
+    for name, kind in columns.items():
+        if isinstance(kind, dict) and kind["type"] == "struct":
+            columns = {name: {**kind, "fields": [{"nullable": True, "metadata": {}, **kind["fields"][0]}]}}
+    with pytest.raises(InvalidSchema, match=message):
+        create(schema(**columns), partition_columns=partition_columns)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{"delta.generationExpression": "id + 1"}, {"delta.identity.start": 1}, {"CURRENT_DEFAULT": "1"}],
+)
+def test_column_metadata_that_would_need_enforcing_is_refused(metadata):
+    field = {"name": "id", "type": "long", "nullable": True, "metadata": metadata}
+
+    with pytest.raises(InvalidSchema, match="does not enforce"):
+        create(StructType.from_json({"type": "struct", "fields": [field]}))
+
+
+def test_a_comment_on_a_column_is_kept():
+    field = {"name": "id", "type": "long", "nullable": False, "metadata": {"comment": "who"}}
+
+    metadata = create(StructType.from_json({"type": "struct", "fields": [field]}))[2]
+
+    assert json.loads(metadata.schema_string)["fields"] == [field]

@@ -1,0 +1,145 @@
+"""Which tables are read and written, and how a refusal names what stands in the way."""
+
+import json
+
+import pytest
+
+from delvec.protocol.errors import UnsupportedReaderFeature, UnsupportedWriterFeature
+from delvec_service.delta.actions import Metadata, Protocol
+from delvec_service.delta.features import READABLE, check_readable, check_writable
+
+
+def metadata(configuration=None, **column):
+    inner = {"name": "inner", "type": "long", "nullable": True, "metadata": column}
+    nested = {"type": "array", "elementType": {"type": "struct", "fields": [inner]}, "containsNull": True}
+    fields = [
+        {"name": "id", "type": "long", "nullable": False, "metadata": {}},
+        {"name": "deep", "type": nested, "nullable": True, "metadata": {}},
+    ]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    return Metadata("m", schema, (), configuration or {})
+
+
+def table(*features):
+    return Protocol(3, 7, tuple(name for name in features if name in READABLE), features)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_legacy_readers_are_read(version):
+    check_readable(Protocol(version, 6), metadata(), "t")
+
+
+@pytest.mark.parametrize("feature", sorted(READABLE))
+def test_known_reader_features_are_read(feature):
+    check_readable(Protocol(3, 7, (feature,), (feature,)), metadata(), "t")
+
+
+@pytest.mark.parametrize("mode", ["name", "id", "none"])
+def test_column_mapping_is_read(mode):
+    check_readable(Protocol(2, 5), metadata({"delta.columnMapping.mode": mode}), "t")
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        "typeWidening",
+        "typeWidening-preview",
+        "variantType",
+        "variantShredding-preview",
+        "adaptiveMetadata-preview",
+        "x",
+    ],
+)
+def test_unknown_reader_features_are_refused_by_name(feature):
+    with pytest.raises(UnsupportedReaderFeature, match=feature) as caught:
+        check_readable(Protocol(3, 7, ("deletionVectors", feature), (feature,)), metadata(), "people")
+    assert caught.value.details == {"table": "people", "features": [feature]}
+
+
+@pytest.mark.parametrize("feature", ["catalogManaged", "catalogOwned", "catalogOwned-preview"])
+def test_tables_of_a_catalog_are_refused_with_the_reason(feature):
+    with pytest.raises(UnsupportedReaderFeature, match="managed by a catalog"):
+        check_readable(Protocol(3, 7, (feature,), (feature,)), metadata(), "t")
+
+
+def test_newer_versions_are_refused():
+    with pytest.raises(UnsupportedReaderFeature, match="reader version 4"):
+        check_readable(Protocol(4, 7), metadata(), "t")
+    with pytest.raises(UnsupportedWriterFeature, match="writer version 8"):
+        check_writable(Protocol(1, 8), metadata(), "t")
+    with pytest.raises(UnsupportedReaderFeature, match="maps columns by 'hash'"):
+        check_readable(Protocol(2, 5), metadata({"delta.columnMapping.mode": "hash"}), "t")
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_legacy_writers_are_written_while_nothing_of_theirs_is_in_use(version):
+    check_writable(Protocol(1, version), metadata(), "t")
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        "appendOnly",
+        "deletionVectors",
+        "timestampNtz",
+        "vacuumProtocolCheck",
+        "v2Checkpoint",
+        "domainMetadata",
+        "inCommitTimestamp",
+    ],
+)
+def test_features_that_delvec_implements_are_written(feature):
+    check_writable(table(feature), metadata({"delta.enableDeletionVectors": "true"}), "t")
+
+
+IN_USE = {
+    "invariants": (metadata(**{"delta.invariants": "x > 1"}), 2),
+    "checkConstraints": (metadata({"delta.constraints.positive": "id > 0"}), 3),
+    "generatedColumns": (metadata(**{"delta.generationExpression": "1"}), 4),
+    "columnMapping": (metadata({"delta.columnMapping.mode": "name"}), 5),
+    "identityColumns": (metadata(**{"delta.identity.start": 1}), 6),
+    "allowColumnDefaults": (metadata(CURRENT_DEFAULT="1"), None),
+    "icebergCompatV2": (metadata({"delta.enableIcebergCompatV2": "true"}), None),
+}
+
+
+@pytest.mark.parametrize("feature", IN_USE)
+def test_a_feature_is_refused_when_it_is_in_use(feature):
+    used, legacy = IN_USE[feature]
+    check_writable(table(feature), metadata(), "t")
+    with pytest.raises(UnsupportedWriterFeature, match=feature) as caught:
+        check_writable(table(feature), used, "people")
+    assert caught.value.details == {"table": "people", "features": [feature]}
+    if legacy is not None:
+        check_writable(Protocol(1, legacy - 1), used, "t")
+        with pytest.raises(UnsupportedWriterFeature, match=feature):
+            check_writable(Protocol(2, legacy), used, "t")
+
+
+@pytest.mark.parametrize(
+    "feature", ["rowTracking", "clustering", "coordinatedCommits-preview", "collations", "x"]
+)
+def test_features_that_bind_whoever_writes_are_refused(feature):
+    with pytest.raises(UnsupportedWriterFeature, match=feature):
+        check_writable(table(feature), metadata(), "t")
+
+
+def test_change_data_feed_allows_what_the_feed_can_be_told_from():
+    on = metadata({"delta.enableChangeDataFeed": "true"})
+    check_writable(table("changeDataFeed"), on, "t", keeps_change_data=True)
+    check_writable(table("changeDataFeed"), metadata(), "t", keeps_change_data=False)
+    with pytest.raises(UnsupportedWriterFeature, match="changeDataFeed"):
+        check_writable(Protocol(1, 4), on, "t", keeps_change_data=False)
+
+
+def test_all_reasons_are_given_at_once():
+    used = metadata({"delta.constraints.c": "x", "delta.columnMapping.mode": "id"})
+    with pytest.raises(UnsupportedWriterFeature) as caught:
+        check_writable(Protocol(2, 6), used, "t")
+    assert caught.value.details["features"] == ["checkConstraints", "columnMapping"]
+    assert "delta.constraints.c" in caught.value.message
+
+
+def test_what_cannot_be_read_cannot_be_written():
+    with pytest.raises(UnsupportedReaderFeature):
+        check_writable(Protocol(3, 7, ("variantType",), ("variantType",)), metadata(), "t")
