@@ -23,12 +23,15 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was():
-    """`delvec serve` sets up the logging of its process; a test that runs it must not set up that of the next."""
+    """A test that sets up the logging of its process must not set up that of the next.
+
+    `delvec serve` does, and so does import-linter, which turns off every logger that it does not know.
+    """
     loggers = [logging.getLogger(name) for name in ("delvec_service", "uvicorn")]
-    before = [(log.handlers, log.propagate, log.level) for log in loggers]
+    before = [(log.handlers, log.propagate, log.level, log.disabled) for log in loggers]
     yield
-    for log, (handlers, propagate, level) in zip(loggers, before, strict=True):
-        log.handlers, log.propagate = handlers, propagate
+    for log, (handlers, propagate, level, disabled) in zip(loggers, before, strict=True):
+        log.handlers, log.propagate, log.disabled = handlers, propagate, disabled
         log.setLevel(level)
 
 
