@@ -21,6 +21,7 @@ from delvec_service.delta.bounds import Bounds, Path, partition_bounds, statisti
 from delvec_service.delta.comparisons import FEW, Truth, compared, matched, one_of
 from delvec_service.delta.like_pattern import LikePattern
 from delvec_service.delta.literal_bounds import is_one_type, literal_bounds
+from delvec_service.delta.monotone import monotone_bounds
 
 __all__ = ["Pruned", "prune"]
 
@@ -158,7 +159,11 @@ class _Evaluation:
     # --- operands -------------------------------------------------------------------------------------------
 
     def _column(self, node: exp.Expr) -> tuple[Bounds, DataType] | None:
-        path = column_path(_bare(node))
+        """Return bounds and type of a column, or of an expression that rises with one."""
+        return monotone_bounds(node, self._stored)
+
+    def _stored(self, node: exp.Expr) -> tuple[Bounds, DataType] | None:
+        path = column_path(node)
         data_type = column_type(path, self._schema) if path else None
         bounds = self._known.get(path) if path else None
         return (bounds, data_type) if bounds is not None and data_type is not None else None
