@@ -28,9 +28,11 @@ from delvec.protocol.deletion_vector import Descriptor, Where, decode_inline, un
 from delvec.protocol.errors import (
     AtomicCreateUnsupported,
     CorruptDeletionVector,
+    CorruptLog,
     DeletionVectorNotFound,
     InvalidLocation,
 )
+from delvec.protocol.locations import canonical_log_path
 
 __all__ = [
     "Allowed",
@@ -289,12 +291,7 @@ def read_deletion_vectors(
         if descriptor.is_inline:
             found[path] = decode_inline(descriptor, where)
             continue
-        try:
-            name = descriptor.relative_path() or descriptor.path_or_inline_dv
-        except CorruptDeletionVector as error:
-            raise CorruptDeletionVector(
-                f"{where}: {error.message}", table=table, version=version, file=path
-            ) from error
+        name = _file_of(descriptor, location, where)
         by_file.setdefault(name, []).append((where, descriptor))
 
     def read_file(item: tuple[str, list[tuple[Where, Descriptor]]]) -> list[tuple[str, BitMap64]]:
@@ -311,6 +308,23 @@ def read_deletion_vectors(
     return found
 
 
+def _file_of(descriptor: Descriptor, location: str, where: Where) -> str:
+    """Return one name for all spellings of the file that a descriptor points to."""
+    facts = {"table": where.table, "version": where.version, "file": where.file}
+    try:
+        return descriptor.relative_path() or canonical_log_path(descriptor.path_or_inline_dv, location)
+    except CorruptDeletionVector as error:
+        raise CorruptDeletionVector(f"{where}: {error.message}", **facts) from error
+    except (InvalidLocation, CorruptLog) as error:
+        name = descriptor.path_or_inline_dv[:300]
+        raise CorruptDeletionVector(
+            f"The deletion vector of {where} is said to be in {name!r}, which is no path or URL; "
+            "restore the table to a version before that log entry.",
+            **facts,
+            deletion_vector=name,
+        ) from error
+
+
 def _read_file(
     location: str, name: str, members: Sequence[tuple[Where, Descriptor]], allowed: Allowed | None
 ) -> list[tuple[str, BitMap64]]:
@@ -323,12 +337,6 @@ def _read_file(
         raise DeletionVectorNotFound(
             f"The deletion vector file '{name}' of {where} does not exist, so its deleted rows are unknown; "
             "restore that file from a backup, or restore the table to a version before it.",
-            **facts,
-        ) from error
-    except InvalidLocation as error:
-        raise CorruptDeletionVector(
-            f"The deletion vector of {where} is said to be in '{name}', which is no path or URL; "
-            "restore the table to a version before that log entry.",
             **facts,
         ) from error
     return [

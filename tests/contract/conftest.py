@@ -1,35 +1,82 @@
 """Where tables can be: local disk, this process's memory, and S3 as moto serves it."""
 
 import logging
+import threading
 import uuid
+from dataclasses import dataclass
+from urllib.parse import parse_qs, unquote
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
 
 from delvec.protocol import locations
 
 BUCKET = "lake"
 
 
+@dataclass(frozen=True)
+class S3Request:
+    """A request as the S3 server got it.
+
+    Attributes:
+        kind: GET, HEAD, PUT, LIST and so on.
+        key: of the object, or the prefix that is listed; URL-decoded.
+        range: the Range header, or an empty string.
+    """
+
+    kind: str
+    key: str
+    range: str
+
+
+class S3Server:
+    """moto's S3 over HTTP, with every request written down."""
+
+    def __init__(self):
+        self.requests = []
+        self._app = DomainDispatcherApplication(create_backend_app)
+        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+
+    def _answer(self, environ, start_response):
+        query = parse_qs(environ.get("QUERY_STRING", ""))
+        listing = "list-type" in query
+        kind = "LIST" if listing else environ["REQUEST_METHOD"]
+        path = unquote(environ["PATH_INFO"].encode("latin-1").decode()).removeprefix(f"/{BUCKET}").lstrip("/")
+        key = query.get("prefix", [""])[0] if listing else path
+        self.requests.append(S3Request(kind, key, environ.get("HTTP_RANGE", "")))
+        return self._app(environ, start_response)
+
+    def stop(self):
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
 @pytest.fixture(scope="session")
-def s3_endpoint():
+def s3_server():
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
+    server = S3Server()
     client = boto3.client(
         "s3",
-        endpoint_url=endpoint,
+        endpoint_url=server.endpoint,
         aws_access_key_id="test",
         aws_secret_access_key="test",
         region_name="us-east-1",
     )
     client.create_bucket(Bucket=BUCKET)
     client.close()
-    yield endpoint
+    yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint(s3_server):
+    return s3_server.endpoint
 
 
 @pytest.fixture
