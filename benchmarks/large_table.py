@@ -1,0 +1,403 @@
+"""A table of a million files that exists as a log only: ``python -m benchmarks.large_table [--files N] [DIR]``.
+
+The log has a classic checkpoint in one Parquet file, 20 commits after it that add and remove files, and
+``_last_checkpoint``. The checkpoint is laid out as delta-spark 4.4 writes it by default: statistics both as JSON
+(``stats``) and as columns (``stats_parsed``, with ``partitionValues_parsed``), Snappy, row groups of about 128 MiB, and the
+files in no order, because delta-spark distributes them by the hash of their path. ``--stats json`` and
+``--stats parsed`` write one form only (``delta.checkpoint.writeStatsAsStruct`` and ``writeStatsAsJson`` turned off).
+Same arguments, same bytes.
+
+File ``i`` holds the ids from ``i * ROWS`` up, later files have later times, and the partitions are days; the
+other columns spread over all files.
+"""
+
+import argparse
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+__all__ = ["DAYS", "ROWS", "LargeTable", "large_table"]
+
+ROWS = 10_000
+DAYS = 29
+CHECKPOINT = 10
+COMMITS = 20
+REVISION = 1
+_ROW_GROUP = 131_072
+_FIRST_DAY = np.datetime64("2026-01-01")
+_EPOCH = int(_FIRST_DAY.astype("datetime64[ms]").astype(int))
+_DAY_MS = 86_400_000
+_TYPES: dict[str, tuple[str, pa.DataType]] = {
+    "id": ("long", pa.int64()),
+    "user": ("long", pa.int64()),
+    "unit": ("integer", pa.int32()),
+    "count": ("integer", pa.int32()),
+    "price": ("double", pa.float64()),
+    "rate": ("double", pa.float64()),
+    "sum": ("decimal(12,2)", pa.decimal128(12, 2)),
+    "land": ("string", pa.string()),
+    "page": ("string", pa.string()),
+    "at": ("timestamp", pa.timestamp("us", "UTC")),
+    "due": ("date", pa.date32()),
+}
+_BOUNDS = pa.struct([(name, kind) for name, (_, kind) in _TYPES.items()])
+_STATS = pa.struct(
+    [
+        ("numRecords", pa.int64()),
+        ("minValues", _BOUNDS),
+        ("maxValues", _BOUNDS),
+        ("nullCount", pa.struct([(name, pa.int64()) for name in _TYPES])),
+    ]
+)
+_TEXTS = pa.map_(pa.string(), pa.string())
+_VECTOR = pa.struct(
+    [
+        ("storageType", pa.string()),
+        ("pathOrInlineDv", pa.string()),
+        ("offset", pa.int32()),
+        ("sizeInBytes", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
+)
+_METADATA = pa.struct(
+    [
+        ("id", pa.string()),
+        ("name", pa.string()),
+        ("description", pa.string()),
+        ("format", pa.struct([("provider", pa.string()), ("options", _TEXTS)])),
+        ("schemaString", pa.string()),
+        ("partitionColumns", pa.list_(pa.string())),
+        ("configuration", _TEXTS),
+        ("createdTime", pa.int64()),
+    ]
+)
+_PROTOCOL = pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])
+
+
+@dataclass(frozen=True)
+class LargeTable:
+    """A generated table.
+
+    Attributes:
+        files: live files in the newest version.
+        version: the newest version.
+        gaps: numbers of the files that the commits after the checkpoint removed.
+    """
+
+    location: Path
+    files: int
+    version: int
+    gaps: tuple[int, ...]
+
+    def selective(self, number: int) -> str:
+        """Return a predicate that exactly three files can satisfy, another one for each ``number``."""
+        gaps = set(self.gaps)
+        first = number * 7919 % (self.files - 3)
+        while gaps & {first, first + 1, first + 2}:
+            first += 1
+        return f"id BETWEEN {first * ROWS + 5} AND {(first + 2) * ROWS + 5}"
+
+    def day(self, number: int) -> str:
+        """Return one of the values of the partition column, as a date."""
+        return str(_FIRST_DAY + np.timedelta64(number % DAYS, "D"))
+
+    def append(self, version: int, adds: int = 10) -> None:
+        """Commit ``adds`` new files as any other writer would: by a new file in the log."""
+        first = self.files + 10_000 + version * adds
+        _write_commit(self.location, version, _adds(np.arange(first, first + adds), self.files), ())
+
+
+def large_table(location: Path, files: int, stats: str = "both") -> LargeTable:
+    """Make the table at ``location``, or find it there.
+
+    Args:
+        location: its folder; what is there of another shape is replaced.
+        files: live files, at least 1,000.
+        stats: the checkpoint's statistics: ``json``, ``parsed`` or ``both``.
+    """
+    facts = {"revision": REVISION, "files": files, "stats": stats}
+    per_commit = min(100, files // 200)
+    added = COMMITS * per_commit
+    # The commits add as many files as they remove; what they remove is spread over the table.
+    gaps = np.arange(added) * ((files - added) // added) + 5
+    table = LargeTable(location, files, CHECKPOINT + COMMITS, tuple(gaps.tolist()))
+    kept = location / "_generated.json"
+    log = location / "_delta_log"
+    if kept.exists() and json.loads(kept.read_text()) == facts:
+        for commit in log.glob("*.json"):  # of earlier measurements
+            if int(commit.stem) > table.version:
+                commit.unlink()
+        return table
+    shutil.rmtree(location, ignore_errors=True)
+    log.mkdir(parents=True)
+    checkpoint = log / f"{CHECKPOINT:020d}.checkpoint.parquet"
+    _write_checkpoint(checkpoint, files, stats)
+    _write_commit(location, CHECKPOINT, (), ())  # what came before has expired
+    for number in range(COMMITS):
+        part = slice(number * per_commit, (number + 1) * per_commit)
+        numbers = np.arange(files, files + added)[part]
+        removed = _paths(gaps[part], files).to_pylist()
+        _write_commit(location, CHECKPOINT + 1 + number, _adds(numbers, files), removed)
+    (log / "_last_checkpoint").write_text(
+        json.dumps({"version": CHECKPOINT, "size": files + 2, "sizeInBytes": checkpoint.stat().st_size})
+    )
+    kept.write_text(json.dumps(facts))
+    return table
+
+
+def _metadata() -> dict[str, Any]:
+    kinds = {name: kind for name, (kind, _) in _TYPES.items()} | {"day": "date"}
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    return {
+        "id": "6a1c8c6e-06ab-4a5c-8fb6-6f2d0d2f4a11",
+        "format": {"provider": "parquet", "options": []},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": ["day"],
+        "configuration": [],
+        "createdTime": _EPOCH,
+    }
+
+
+def _noise(numbers: np.ndarray, salt: int) -> np.ndarray:
+    """Return a random number of 64 bits per file that depends on nothing but its number."""
+    mixed = (numbers.astype(np.uint64) + np.uint64(salt << 40)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _day_numbers(numbers: np.ndarray, files: int) -> np.ndarray:
+    return np.minimum(numbers * DAYS // files, DAYS - 1)
+
+
+def _paths(numbers: np.ndarray, files: int) -> pa.Array:
+    """Return ``day=2026-01-05/part-00042-<uuid>.c000.snappy.parquet`` for each file."""
+    days = np.datetime_as_string(_FIRST_DAY + _day_numbers(numbers, files)).astype("S10")
+    words = np.stack([_noise(numbers, 1), _noise(numbers, 2)], axis=1).astype(">u8")
+    digits = np.frombuffer(words.tobytes().hex().encode(), np.uint8).reshape(-1, 32)
+    parts = numbers % 200
+    pieces = [b"day=", days, b"/part-", np.char.zfill(parts.astype("S5"), 5), b"-"]
+    ends = [0, 8, 12, 16, 20, 32]
+    columns = [_characters(piece, len(numbers)) for piece in pieces]
+    for start, end in itertools.pairwise(ends):
+        columns += [
+            digits[:, start:end],
+            _characters(b"-" if end < 32 else b".c000.snappy.parquet", len(numbers)),
+        ]
+    wide = np.concatenate(columns, axis=1)
+    offsets = np.arange(len(numbers) + 1, dtype=np.int32) * wide.shape[1]
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(wide.tobytes())]
+    return pa.Array.from_buffers(pa.string(), len(numbers), buffers)
+
+
+def _characters(piece: bytes | np.ndarray, count: int) -> np.ndarray:
+    """Return ``count`` rows of characters."""
+    if isinstance(piece, bytes):
+        return np.tile(np.frombuffer(piece, np.uint8), (count, 1))
+    return np.ascontiguousarray(piece).view(np.uint8).reshape(count, -1)
+
+
+def _bounds(numbers: np.ndarray, files: int) -> dict[str, tuple[pa.Array, pa.Array, pa.Array]]:
+    """Return low, high and null count of each column."""
+
+    def low(salt: int, below: int) -> np.ndarray:
+        return (_noise(numbers, salt) % np.uint64(below)).astype(np.int64)
+
+    cents = low(7, 900_000)
+    times = _EPOCH + numbers * (DAYS * _DAY_MS // files)
+    countries = np.array([f"{a}{b}" for a in "ABCDEFGHIJKLM" for b in "NOPQRSTUVWXYZ"])
+    country = low(9, len(countries) // 2)
+    pages = pa.array([f"p{number:04d}" for number in range(10_000)])
+    page = low(10, 9_000)
+    spans: dict[str, tuple[Any, Any]] = {
+        "id": (numbers * ROWS, numbers * ROWS + ROWS - 1),
+        "user": (low(3, 10**6), 10**8 + low(4, 10**6)),
+        "unit": (low(5, 1000), 60_000 + low(6, 1000)),
+        "count": (1 + low(11, 3), 90 + low(12, 9)),
+        "price": (low(13, 10_000) / 100, 500 + low(14, 50_000) / 100),
+        "rate": (low(15, 1000) / 10_000, 0.5 + low(16, 5000) / 10_000),
+        "sum": (_decimals(cents), _decimals(cents + 99_999)),
+        "land": (countries[country], countries[country + len(countries) // 2]),
+        "page": (pages.take(pa.array(page)), pages.take(pa.array(page + 1000))),
+        "at": (pa.array(times * 1000), pa.array((times + 3_600_000) * 1000)),
+        "due": (_dates(times), _dates(times + 30 * _DAY_MS)),
+    }
+    found = {}
+    for position, (name, (_, kind)) in enumerate(_TYPES.items()):
+        nulls = np.zeros(len(numbers), np.int64) if position < 3 else low(20 + position, 100)
+        least, most = (pa.array(side).cast(kind) for side in spans[name])
+        found[name] = least, most, pa.array(nulls)
+    return found
+
+
+def _decimals(cents: np.ndarray) -> pa.Array:
+    whole = pa.array(cents).cast(pa.decimal128(19, 0))
+    return pc.multiply(whole, pa.scalar("0.01").cast(pa.decimal128(3, 2))).cast(pa.decimal128(12, 2))
+
+
+def _dates(milliseconds: np.ndarray) -> pa.Array:
+    return pa.array((milliseconds // _DAY_MS).astype(np.int32)).cast(pa.date32())
+
+
+def _json_text(values: pa.Array) -> pa.Array:
+    """Return each value as delta-spark spells it in statistics."""
+    if pa.types.is_timestamp(values.type):
+        text = values.cast(pa.timestamp("ms")).cast(pa.string())
+        text = pc.binary_join_element_wise(pc.replace_substring(text, " ", "T"), "Z", "")
+    else:
+        text = values.cast(pa.string())
+    quoted = pa.types.is_timestamp(values.type) or pa.types.is_date(values.type) or values.type == pa.string()
+    return pc.binary_join_element_wise('"', text, '"', "") if quoted else text
+
+
+def _stats(bounds: dict[str, tuple[pa.Array, pa.Array, pa.Array]]) -> pa.Array:
+    """Return the statistics as JSON."""
+    pieces: list[Any] = [f'{{"numRecords":{ROWS}']
+    for position, group in enumerate(("minValues", "maxValues", "nullCount")):
+        mark = f',"{group}":{{'
+        for name, columns in bounds.items():
+            pieces += [f'{mark}"{name}":', _json_text(columns[position])]
+            mark = ","
+        pieces.append("}")
+    return pc.binary_join_element_wise(*pieces, "}", "")
+
+
+def _adds(numbers: np.ndarray, files: int) -> list[dict[str, Any]]:
+    """Return add actions as the commits hold them."""
+    paths = _paths(numbers, files).to_pylist()
+    days = [str(_FIRST_DAY + np.timedelta64(int(day), "D")) for day in _day_numbers(numbers, files)]
+    stats = _stats(_bounds(numbers, files)).to_pylist()
+    sizes = _sizes(numbers).tolist()
+    return [
+        {
+            "path": path,
+            "partitionValues": {"day": day},
+            "size": size,
+            "modificationTime": _EPOCH + int(number),
+            "dataChange": True,
+            "stats": text,
+        }
+        for number, path, day, size, text in zip(numbers, paths, days, sizes, stats, strict=True)
+    ]
+
+
+def _sizes(numbers: np.ndarray) -> np.ndarray:
+    return 400_000 + (_noise(numbers, 17) % np.uint64(200_000)).astype(np.int64)
+
+
+def _write_commit(
+    location: Path, version: int, adds: Sequence[dict[str, Any]], removes: Sequence[str]
+) -> None:
+    now = _EPOCH + version * 60_000
+    info = {"timestamp": now, "operation": "WRITE", "operationParameters": {"mode": "Append"}}
+    lines: list[dict[str, Any]] = [{"commitInfo": info}, *({"add": add} for add in adds)]
+    lines += ({"remove": {"path": path, "deletionTimestamp": now, "dataChange": True}} for path in removes)
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    (location / "_delta_log" / f"{version:020d}.json").write_text(text)
+
+
+def _write_checkpoint(path: Path, files: int, stats: str) -> None:
+    order = np.random.default_rng(11).permutation(files)
+    rest = {
+        "tags": _TEXTS,
+        "deletionVector": _VECTOR,
+        "baseRowId": pa.int64(),
+        "defaultRowCommitVersion": pa.int64(),
+        "clusteringProvider": pa.string(),
+    }
+
+    def add(numbers: np.ndarray) -> pa.StructArray:
+        days = pa.array(_day_numbers(numbers, files) + int(_FIRST_DAY.astype(int)))
+        dates = days.cast(pa.int32()).cast(pa.date32())
+        ends = pa.array(np.arange(len(numbers) + 1, dtype=np.int32))
+        keys = pa.repeat(pa.scalar("day"), len(numbers))
+        columns: dict[str, pa.Array] = {
+            "path": _paths(numbers, files),
+            "partitionValues": pa.MapArray.from_arrays(ends, keys, dates.cast(pa.string())),
+            "size": pa.array(_sizes(numbers)),
+            "modificationTime": pa.array(_EPOCH + numbers),
+            "dataChange": pa.repeat(pa.scalar(False), len(numbers)),
+        }
+        columns |= {name: pa.nulls(len(numbers), kind) for name, kind in rest.items()}
+        bounds = _bounds(numbers, files)
+        if stats in ("json", "both"):
+            columns["stats"] = _stats(bounds)
+        if stats in ("parsed", "both"):
+            sides = [
+                pa.StructArray.from_arrays([found[side] for found in bounds.values()], list(bounds))
+                for side in range(3)
+            ]
+            counts = pa.repeat(pa.scalar(ROWS), len(numbers))
+            columns["stats_parsed"] = pa.StructArray.from_arrays(
+                [counts, *sides], fields=[_STATS.field(n) for n in range(_STATS.num_fields)]
+            )
+            columns["partitionValues_parsed"] = pa.StructArray.from_arrays([dates], ["day"])
+        return pa.StructArray.from_arrays(list(columns.values()), list(columns))
+
+    heads = {
+        "metaData": pa.array([None, _metadata()], _METADATA),
+        "protocol": pa.array([{"minReaderVersion": 1, "minWriterVersion": 2}, None], _PROTOCOL),
+    }
+    kind = add(order[:1]).type
+    schema = pa.schema(
+        [
+            (
+                "txn",
+                pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]),
+            ),
+            ("add", kind),
+            (
+                "remove",
+                pa.struct(
+                    [("path", pa.string()), ("deletionTimestamp", pa.int64()), ("dataChange", pa.bool_())]
+                ),
+            ),
+            ("metaData", _METADATA),
+            ("protocol", _PROTOCOL),
+        ]
+    )
+    _write_rows(path, schema, order, add, heads)
+
+
+def _write_rows(
+    path: Path,
+    schema: pa.Schema,
+    order: np.ndarray,
+    add: Callable[[np.ndarray], pa.StructArray],
+    heads: dict[str, pa.Array],
+) -> None:
+    with pq.ParquetWriter(path, schema, compression="snappy", version="1.0") as writer:
+        for start in range(0, len(order), _ROW_GROUP):
+            adds = add(order[start : start + _ROW_GROUP])
+            empty = {field.name: pa.nulls(len(adds), field.type) for field in schema}
+            writer.write_table(pa.table({**empty, "add": adds}, schema=schema), row_group_size=_ROW_GROUP)
+        empty = {field.name: pa.nulls(2, field.type) for field in schema}
+        writer.write_table(pa.table({**empty, **heads}, schema=schema))
+
+
+def main() -> None:
+    """Make the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--files", type=int, default=1_000_000)
+    parser.add_argument("--stats", choices=("json", "parsed", "both"), default="both")
+    parser.add_argument("location", type=Path, nargs="?", metavar="DIR")
+    arguments = parser.parse_args()
+    location = arguments.location or Path(".build/benchmarks") / f"large-{arguments.files}-{arguments.stats}"
+    table = large_table(location, arguments.files, arguments.stats)
+    print(f"{table.location}: {table.files:,} files, version {table.version}")
+    print(f"three files: {table.selective(1)}; one partition: day = '{table.day(7)}'")
+
+
+if __name__ == "__main__":
+    main()
