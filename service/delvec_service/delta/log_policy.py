@@ -1,0 +1,97 @@
+"""What a table's properties say about its log: when to checkpoint, what to keep, for how long."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from delvec.protocol.errors import CorruptTable
+from delvec_service.delta.actions import Protocol
+from delvec_service.delta.durations import parse_duration
+from delvec_service.delta.features import reader_features, writer_features
+
+__all__ = ["LogPolicy"]
+
+_INTERVAL: Final = 10
+_WEEK: Final = timedelta(days=7)
+_MONTH: Final = timedelta(days=30)
+
+
+@dataclass(frozen=True)
+class LogPolicy:
+    """How a table's log is to be kept; defaults are delta-spark's.
+
+    Attributes:
+        checkpoint_interval: versions from one checkpoint to the next.
+        v2: whether checkpoints are V2, with sidecars; else one classic file.
+        stats_as_json: whether checkpoints hold statistics as text.
+        stats_as_struct: whether checkpoints hold statistics and partition values as typed columns.
+        deleted_file_retention: how long a checkpoint remembers a removed file.
+        transaction_retention: how long it remembers how far an application got; None is for ever.
+        log_retention: how long a version can be read after a newer one came.
+        clean_up: whether what is older may be deleted.
+        protected_before: metadata of versions before this one goes all at once or not at all; 0 without.
+    """
+
+    checkpoint_interval: int = _INTERVAL
+    v2: bool = False
+    stats_as_json: bool = True
+    stats_as_struct: bool = True
+    deleted_file_retention: timedelta = _WEEK
+    transaction_retention: timedelta | None = None
+    log_retention: timedelta = _MONTH
+    clean_up: bool = True
+    protected_before: int = 0
+
+    @classmethod
+    def of(cls, configuration: Mapping[str, str], protocol: Protocol) -> "LogPolicy":
+        """Read the properties of a version.
+
+        Raises:
+            CorruptTable: a property has a value that means nothing: then nothing may be dropped.
+        """
+        features = reader_features(protocol) | writer_features(protocol)
+        policy = configuration.get("delta.checkpointPolicy", "classic").strip().lower()
+        protected = "checkpointProtection" in features
+        return cls(
+            checkpoint_interval=max(1, _whole(configuration, "delta.checkpointInterval", _INTERVAL)),
+            # Anything else that starts with v2 is a later form, which this feature does not promise.
+            v2=policy == "v2" and "v2Checkpoint" in features,
+            stats_as_json=_boolean(configuration, "delta.checkpoint.writeStatsAsJson"),
+            stats_as_struct=_boolean(configuration, "delta.checkpoint.writeStatsAsStruct"),
+            deleted_file_retention=_duration(configuration, "delta.deletedFileRetentionDuration", _WEEK),
+            transaction_retention=(
+                _duration(configuration, "delta.setTransactionRetentionDuration", _WEEK)
+                if "delta.setTransactionRetentionDuration" in configuration
+                else None
+            ),
+            log_retention=_duration(configuration, "delta.logRetentionDuration", _MONTH),
+            clean_up=_boolean(configuration, "delta.enableExpiredLogCleanup"),
+            protected_before=(
+                _whole(configuration, "delta.requireCheckpointProtectionBeforeVersion", 0) if protected else 0
+            ),
+        )
+
+
+def _duration(configuration: Mapping[str, str], name: str, default: timedelta) -> timedelta:
+    text = configuration.get(name)
+    return default if text is None else parse_duration(text, name)
+
+
+def _boolean(configuration: Mapping[str, str], name: str) -> bool:
+    """Return a property whose default is true."""
+    text = configuration.get(name, "true").strip().lower()
+    if text not in ("true", "false"):
+        raise CorruptTable(
+            f"The table property {name} is '{text[:80]}'; it must be true or false.", property=name
+        )
+    return text == "true"
+
+
+def _whole(configuration: Mapping[str, str], name: str, default: int) -> int:
+    text = configuration.get(name, str(default)).strip()
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):  # noqa: PLR2004 - fits 64 bits
+        raise CorruptTable(
+            f"The table property {name} is '{text[:80]}'; it must be a whole number.", property=name
+        )
+    return int(text)
