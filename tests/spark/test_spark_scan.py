@@ -293,36 +293,90 @@ def test_columns_mapped_by_name(each_way, make_scan, where):
     assert each_way.count(scan, where(scan, "home.city = 'B' and part = 'x'")) == 1
 
 
-def test_columns_mapped_by_id(spark, engine, make_scan):
-    def field(name, kind, number):
-        return pa.field(name, kind, metadata={b"PARQUET:field_id": str(number).encode()})
+def with_id(name, kind, number):
+    return pa.field(name, kind, metadata={b"PARQUET:field_id": str(number).encode()})
 
-    home = field("lives", pa.struct([field("town", pa.string(), 4)]), 3)
-    rows = pa.table(
-        [pa.array([1, 2]), pa.array([{"town": "A"}, {"town": "B"}], home.type)],
-        schema=pa.schema([field("number", pa.int64(), 1), home]),
-    )
-    scan = make_scan(
-        [{"name": "a", "rows": rows, "values": {"col-2": "x"}}],
+
+def by_id(make_scan, files):
+    return make_scan(
+        [{"values": {"col-2": "x"}} | file for file in files],
         mapped_schema(),
         partition_by=["part"],
         configuration={"delta.columnMapping.mode": "id"},
     )
 
-    expected = [{"id": n, "part": "x", "home": {"city": c}} for n, c in [(1, "A"), (2, "B")]]
-    assert engine.read(scan, None, None).to_pylist() == expected
-    setting = "spark.sql.parquet.fieldId.read.enabled"
-    assert spark.conf.get(setting) == "false"
-    with pytest.raises(UnsupportedTable, match="fieldId"):
-        engine.to_df(scan)
-    spark.conf.set(setting, "true")
+
+HOME = with_id("lives", pa.struct([with_id("town", pa.string(), 4)]), 3)
+FIELD_ID_SETTING = "spark.sql.parquet.fieldId.read.enabled"
+
+
+@pytest.mark.parametrize("switched", ["false", "true", "on, then off", "off, then on"])
+def test_columns_mapped_by_id_whatever_the_session_says_and_when(spark, each_way, make_scan, where, switched):
+    rows = pa.table(
+        [pa.array([1, 2]), pa.array([{"town": "A"}, {"town": "B"}], HOME.type)],
+        schema=pa.schema([with_id("number", pa.int64(), 1), HOME]),
+    )
+    scan = by_id(make_scan, [{"name": "a", "rows": rows}, {"name": "b", "rows": rows, "deleted": [0]}])
+    before, _, after = switched.partition(", then ")
+    spark.conf.set(FIELD_ID_SETTING, {"on": "true", "off": "false"}.get(before, before))
     try:
-        frame = engine.to_df(scan)
-        assert engine.count(scan, None) == 2
-        assert spark.conf.get(setting) == "true"
-        assert frame.toArrow().to_pylist() == expected
+        frame = each_way.to_df(scan)
+        spark.conf.set(FIELD_ID_SETTING, {"on": "true", "off": "false"}.get(after, before))
+
+        expected = [{"id": n, "part": "x", "home": {"city": c}} for n, c in [(1, "A"), (2, "B"), (2, "B")]]
+        assert sorted(frame.toArrow().to_pylist(), key=repr) == expected
+        assert frame.filter("home.city = 'B'").count() == 2
+        assert each_way.count(scan, where(scan, "id = 2 and part = 'x'")) == 2
+        found = each_way.find_rows(scan, where(scan, "id = 2"))
+        assert {path: list(rows) for path, rows in found.items()} == {"a": [1], "b": [1]}
     finally:
-        spark.conf.unset(setting)
+        spark.conf.unset(FIELD_ID_SETTING)
+
+
+def test_a_name_that_another_column_has_in_an_older_file(engine, make_scan, where):
+    """What is mapped by id may be called anything: Spark pushes filters by name, and must not be misled."""
+
+    def rows(names, values):
+        fields = [with_id(name, pa.int64(), number) for name, number in zip(names, [1, 9], strict=True)]
+        return pa.table([pa.array(each) for each in values], schema=pa.schema(fields))
+
+    scan = by_id(
+        make_scan,
+        [
+            {"name": "new", "rows": rows(["col-1", "old"], [[1, 2], [10, 20]])},
+            {"name": "swapped", "rows": rows(["old", "col-1"], [[3, 4], [30, 40]])},
+            {
+                "name": "lacking",
+                "rows": rows(["col-1", "col-1x"], [[5], [50]]).rename_columns(["x", "col-1"]),
+            },
+            {"name": "without", "rows": rows(["a", "b"], [[0], [7]]).select(["b"]).rename_columns(["col-1"])},
+        ],
+    )
+
+    frame = engine.to_df(scan)
+    assert sorted(frame.select("id").collect(), key=str) == [(1,), (2,), (3,), (4,), (5,), (None,)]
+    assert frame.filter("id = 3").count() == 1
+    assert frame.filter("id > 4").select("id").collect() == [(5,)]
+    assert frame.filter("id is null").count() == 1
+    assert frame.filter("id = 30").count() == 0
+    found = engine.find_rows(scan, where(scan, "id in (2, 4) or id is null"))
+    assert {path: list(rows) for path, rows in found.items()} == {"new": [1], "swapped": [1], "without": [0]}
+
+
+def test_a_file_without_field_ids_is_refused(engine, make_scan):
+    scan = by_id(make_scan, [{"name": "a.parquet", "rows": pa.table({"col-1": [1]})}])
+
+    with pytest.raises(CorruptTable, match=r"a\.parquet.*people.*version 3.*no field ids"):
+        engine.to_df(scan)
+
+
+def test_a_missing_file_of_a_table_mapped_by_id(engine, make_scan):
+    rows = pa.table([pa.array([1])], schema=pa.schema([with_id("x", pa.int64(), 1)]))
+    scan = by_id(make_scan, [{"name": "a.parquet", "rows": rows}])
+    (make_scan.folder / "a.parquet").unlink()
+
+    with pytest.raises(MissingDataFile, match=r"a\.parquet.*people.*version 3"):
+        engine.to_df(scan)
 
 
 # --- what must not pass silently ----------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from delvec.engines import tabular
 from delvec.engines.engine import RewrittenFiles, WriteTarget
 from delvec.engines.parquet_writer import write_data_files
 from delvec.engines.pyspark import failures
-from delvec.engines.pyspark.field_ids import read_by_field_id
 from delvec.engines.pyspark.find_rows import (
     MAX_ROWS_FOR_WORDS,
     fold_on_executors,
@@ -39,8 +38,7 @@ class SparkEngine:
     """Reads and writes on a cluster. Needs PySpark 4.0 or later; executors need Delvec only to write.
 
     Args:
-        spark: the session. Its settings stay as they are, except that commands on tables which map columns by
-            field id turn on ``spark.sql.parquet.fieldId.read.enabled`` while they run.
+        spark: the session. Its settings stay as they are.
         manifests_in_table: put lists of files under the table, in ``_delvec/scans``, and not into a temporary
             directory; always so with Spark Connect, whose driver does not see this machine.
         max_rows_for_words: see :data:`~delvec.engines.pyspark.find_rows.MAX_ROWS_FOR_WORDS`.
@@ -189,7 +187,7 @@ class SparkEngine:
 
     @contextmanager
     def _reading(self, scan: Scan, predicate: Predicate | None = None) -> Iterator[None]:
-        with failures.of_scan(scan, predicate), read_by_field_id(self.spark, scan):
+        with failures.of_scan(scan, predicate):
             yield
 
     def _filter(self, frame: DataFrame, predicate: Predicate) -> DataFrame:

@@ -5,6 +5,7 @@ Deletion vectors and partition values come to the rows as :mod:`~delvec.engines.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from delvec.engines.pyspark.dv_filter import DENSE_LIMIT, BitSets, is_live
 from delvec.engines.pyspark.facts import FILE, SUBQUERY_LIMIT, Fact, attach
-from delvec.engines.pyspark.field_ids import check_field_ids
+from delvec.engines.pyspark.field_ids import named_as_in_files
 from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
 from delvec.protocol import partition_values
 from delvec.protocol.errors import UnsupportedTable
@@ -124,8 +125,27 @@ class ScanFrames:
     ) -> DataFrame:
         """Return the physical rows of the files: the data columns of ``schema``; if located, FILE and ROW."""
         self._check_session(scan)
-        mode = scan.configuration.get("delta.columnMapping.mode", "none").lower()
-        stored = [item for item in schema.fields if item.name not in _partition_names(scan)]
+        partition = _partition_names(scan)
+        stored = StructType(tuple(item for item in schema.fields if item.name not in partition))
+        parts = named_as_in_files(scan, stored)
+        if len(parts) == 1:
+            return self._by_name(scan, parts[0][1].fields, numbers, located=located)
+        by_path = dict(zip(scan.files["path"].to_pylist(), numbers, strict=True))
+        frames = [
+            self._by_name(
+                part,
+                named.fields,
+                [by_path[path] for path in part.files["path"].to_pylist()],
+                located=located,
+            )
+            for part, named in parts
+        ]
+        return reduce(lambda left, right: left.union(right), frames)
+
+    def _by_name(
+        self, scan: Scan, stored: Sequence[StructField], numbers: list[int], *, located: bool
+    ) -> DataFrame:
+        mode = "none" if _mapping(scan) == "none" else "name"
         frame = (
             self._spark.read.schema(
                 T.StructType.fromJson(
@@ -191,7 +211,10 @@ class ScanFrames:
                 table=scan.name,
                 setting=_IGNORE_METADATA,
             )
-        check_field_ids(self._spark, scan)
+
+
+def _mapping(scan: Scan) -> str:
+    return scan.configuration.get("delta.columnMapping.mode", "none").lower()
 
 
 def _partition_names(scan: Scan) -> set[str]:
@@ -199,8 +222,7 @@ def _partition_names(scan: Scan) -> set[str]:
 
 
 def _partition_texts(scan: Scan, item: StructField) -> pa.StringArray:
-    mode = scan.configuration.get("delta.columnMapping.mode", "none").lower()
-    name = item.name if mode == "none" else item.physical_name
+    name = item.name if _mapping(scan) == "none" else item.physical_name
     return pc.map_lookup(scan.files["partition_values"].combine_chunks(), pa.scalar(name), "first")
 
 
