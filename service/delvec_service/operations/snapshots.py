@@ -3,16 +3,15 @@
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from delvec.protocol.errors import BadRequest, MissingLogFile
 from delvec_service.delta.features import check_readable
-from delvec_service.delta.log_segment import ListedFile, LogListing, LogSegment
-from delvec_service.delta.replay import replay
+from delvec_service.delta.log_segment import ListedFile, LogListing
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations.log_reader import LogReader
+from delvec_service.operations.log_replay import file_of, replayed
 from delvec_service.operations.time_travel import version_at
 from delvec_service.store.objects import ObjectStore
 
@@ -140,17 +139,17 @@ class SnapshotLoader:
                 return after
         try:
             listing = reader.list_recent()
-            return _read(reader, listing, listing.segment(reader.table))
+            return _held(reader, listing)
         except MissingLogFile:
             # The log may have been cleaned up, or written, between listing and reading.
             listing = reader.list_all()
-            return _read(reader, listing, listing.segment(reader.table))
+            return _held(reader, listing)
 
     def _advanced(self, reader: LogReader, before: _Held) -> _Held | None:
         """Return the newest version by way of an older one, None where that is not possible or not shorter."""
         snapshot = before.snapshot
         listing = reader.list_after(snapshot.version)
-        if not listing or not before.still(_file_of(listing, snapshot.version)):
+        if not listing or not before.still(file_of(listing, snapshot.version)):
             return None  # cleaned up, or deleted and created again
         new = [version for version, _ in listing.after(snapshot.version)]
         checkpoint = max(listing.checkpoints, default=None)
@@ -181,7 +180,7 @@ class SnapshotLoader:
                 if item.snapshot.version == version and item.still(reader.head(version)):
                     return item.snapshot
             listing = reader.list_all()
-            found = _read(reader, listing, listing.segment(reader.table, version))
+            found = _held(reader, listing, version)
             held.keep(found)
             held.measure()
         self._evict(reader.objects.location)
@@ -202,30 +201,6 @@ class SnapshotLoader:
                 total -= self._tables.pop(name).nbytes
 
 
-def _read(reader: LogReader, listing: LogListing, segment: LogSegment) -> _Held:
-    """Replay a log segment."""
-    state = reader.nothing() if segment.checkpoint is None else reader.checkpoint(segment.checkpoint)
-    state = replay(state, reader.commits([version for version, _ in segment.commits]))
-    file = _file_of(listing, segment.version)
-    assert file is not None  # noqa: S101 - what the segment ends with
-    where = reader.where(segment.version, file.name)
-    if not segment.commits and segment.version in listing.commits:
-        # A checkpoint does not say when its version was committed.
-        state = state.stamped(reader.commit_info(segment.version))
-    snapshot = Snapshot.of(
-        state,
-        where,
-        version=segment.version,
-        file_time=segment.file_time,
-        checkpoint_version=None if segment.checkpoint is None else segment.checkpoint.version,
-    )
-    check_readable(snapshot.protocol, snapshot.metadata, reader.table)
-    return _Held(snapshot, file)
-
-
-def _file_of(listing: LogListing, version: int) -> ListedFile | None:
-    """Return the file by which a version is recognised: its commit, or its checkpoint where that is gone."""
-    if version in listing.commits:
-        return listing.commits[version]
-    files: Sequence[ListedFile] = listing.checkpoints[version].files if version in listing.checkpoints else ()
-    return files[0] if files else None
+def _held(reader: LogReader, listing: LogListing, version: int | None = None) -> _Held:
+    found = replayed(reader, listing, version)
+    return _Held(found.snapshot, found.file)
