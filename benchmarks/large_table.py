@@ -3,7 +3,7 @@
 The log has a classic checkpoint in one Parquet file, 20 commits after it that add and remove files, and
 ``_last_checkpoint``. The checkpoint is laid out as delta-spark 4.4 writes it by default: statistics both as JSON
 (``stats``) and as columns (``stats_parsed``, with ``partitionValues_parsed``), Snappy, row groups of about 128 MiB, and the
-files in no order, because delta-spark distributes them by the hash of their path. ``--stats json`` and
+files in no order, because delta-spark distributes them by the hash of their path; timestamps are INT96. ``--stats json`` and
 ``--stats parsed`` write one form only (``delta.checkpoint.writeStatsAsStruct`` and ``writeStatsAsJson`` turned off).
 Same arguments, same bytes.
 
@@ -31,7 +31,7 @@ ROWS = 10_000
 DAYS = 29
 CHECKPOINT = 10
 COMMITS = 20
-REVISION = 1
+REVISION = 2
 _ROW_GROUP = 131_072
 _FIRST_DAY = np.datetime64("2026-01-01")
 _EPOCH = int(_FIRST_DAY.astype("datetime64[ms]").astype(int))
@@ -66,6 +66,7 @@ _VECTOR = pa.struct(
         ("offset", pa.int32()),
         ("sizeInBytes", pa.int32()),
         ("cardinality", pa.int64()),
+        ("maxRowIndex", pa.int64()),
     ]
 )
 _METADATA = pa.struct(
@@ -80,7 +81,29 @@ _METADATA = pa.struct(
         ("createdTime", pa.int64()),
     ]
 )
-_PROTOCOL = pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])
+_PROTOCOL = pa.struct(
+    [
+        ("minReaderVersion", pa.int32()),
+        ("minWriterVersion", pa.int32()),
+        ("readerFeatures", pa.list_(pa.string())),
+        ("writerFeatures", pa.list_(pa.string())),
+    ]
+)
+_REMOVE = pa.struct(
+    [
+        ("path", pa.string()),
+        ("deletionTimestamp", pa.int64()),
+        ("dataChange", pa.bool_()),
+        ("extendedFileMetadata", pa.bool_()),
+        ("partitionValues", _TEXTS),
+        ("size", pa.int64()),
+        ("deletionVector", _VECTOR),
+        ("baseRowId", pa.int64()),
+        ("defaultRowCommitVersion", pa.int64()),
+    ]
+)
+_TXN = pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])
+_DOMAIN = pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())])
 
 
 @dataclass(frozen=True)
@@ -332,6 +355,7 @@ def _write_checkpoint(path: Path, files: int, stats: str) -> None:
         if stats in ("json", "both"):
             columns["stats"] = _stats(bounds)
         if stats in ("parsed", "both"):
+            columns["partitionValues_parsed"] = pa.StructArray.from_arrays([dates], ["day"])
             sides = [
                 pa.StructArray.from_arrays([found[side] for found in bounds.values()], list(bounds))
                 for side in range(3)
@@ -340,29 +364,20 @@ def _write_checkpoint(path: Path, files: int, stats: str) -> None:
             columns["stats_parsed"] = pa.StructArray.from_arrays(
                 [counts, *sides], fields=[_STATS.field(n) for n in range(_STATS.num_fields)]
             )
-            columns["partitionValues_parsed"] = pa.StructArray.from_arrays([dates], ["day"])
         return pa.StructArray.from_arrays(list(columns.values()), list(columns))
 
     heads = {
         "metaData": pa.array([None, _metadata()], _METADATA),
         "protocol": pa.array([{"minReaderVersion": 1, "minWriterVersion": 2}, None], _PROTOCOL),
     }
-    kind = add(order[:1]).type
     schema = pa.schema(
         [
-            (
-                "txn",
-                pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]),
-            ),
-            ("add", kind),
-            (
-                "remove",
-                pa.struct(
-                    [("path", pa.string()), ("deletionTimestamp", pa.int64()), ("dataChange", pa.bool_())]
-                ),
-            ),
+            ("txn", _TXN),
+            ("add", add(order[:1]).type),
+            ("remove", _REMOVE),
             ("metaData", _METADATA),
             ("protocol", _PROTOCOL),
+            ("domainMetadata", _DOMAIN),
         ]
     )
     _write_rows(path, schema, order, add, heads)
@@ -375,7 +390,8 @@ def _write_rows(
     add: Callable[[np.ndarray], pa.StructArray],
     heads: dict[str, pa.Array],
 ) -> None:
-    with pq.ParquetWriter(path, schema, compression="snappy", version="1.0") as writer:
+    like_spark: dict[str, Any] = {"use_deprecated_int96_timestamps": True, "store_decimal_as_integer": True}
+    with pq.ParquetWriter(path, schema, compression="snappy", version="1.0", **like_spark) as writer:
         for start in range(0, len(order), _ROW_GROUP):
             adds = add(order[start : start + _ROW_GROUP])
             empty = {field.name: pa.nulls(len(adds), field.type) for field in schema}
