@@ -14,7 +14,17 @@ from typing import IO, Final
 
 from delvec.protocol.errors import AtomicCreateUnsupported
 
-__all__ = ["NewFile", "create", "create_directory", "replace", "sync_directory"]
+__all__ = [
+    "NewFile",
+    "create",
+    "create_directory",
+    "forget_checksum",
+    "hidden_beside",
+    "publish",
+    "replace",
+    "sync_directory",
+    "sync_file",
+]
 
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _CHUNK: Final = 1 << 20
@@ -31,7 +41,23 @@ def create(path: Path, data: bytes) -> bool:
         OSError: anything else; the file may exist only if the last step, syncing the directory, failed.
     """
     create_directory(path.parent, durable=True)
-    temporary = _write_beside(path, data, durable=True)
+    return publish(_write_beside(path, data, durable=True), path)
+
+
+def publish(temporary: Path, path: Path) -> bool:
+    """Give a complete and synced file its name unless that exists; durable when this returns.
+
+    Args:
+        temporary: next to ``path``; it is gone afterwards, whatever happens.
+        path: the name to give.
+
+    Returns:
+        False if the file exists already; it is then left as it was.
+
+    Raises:
+        AtomicCreateUnsupported: the file system has no hard links.
+        OSError: anything else; the file may exist only if the last step, syncing the directory, failed.
+    """
     try:
         try:
             # A rename would replace a commit that another process made in between.
@@ -60,6 +86,7 @@ def replace(path: Path, data: bytes | memoryview | IO[bytes], *, durable: bool) 
     create_directory(path.parent, durable=durable)
     temporary = _write_beside(path, data, durable=durable)
     try:
+        forget_checksum(path)
         temporary.replace(path)
     except OSError:
         with suppress(OSError):
@@ -67,6 +94,12 @@ def replace(path: Path, data: bytes | memoryview | IO[bytes], *, durable: bool) 
         raise
     if durable:
         sync_directory(path.parent)
+
+
+def forget_checksum(path: Path) -> None:
+    """Remove the checksum that Hadoop keeps beside a file: it would refuse any other content as damaged."""
+    with suppress(OSError):
+        path.with_name(f".{path.name}.crc").unlink()
 
 
 class NewFile:
@@ -93,7 +126,7 @@ class NewFile:
         try:
             self.file.close()
             if self._durable:
-                _sync_file(self._path)
+                sync_file(self._path)
         except BaseException:
             self.discard()
             raise
@@ -139,7 +172,8 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def _sync_file(path: Path) -> None:
+def sync_file(path: Path) -> None:
+    """Make a file's content durable."""
     # Its writer may have closed the file already; syncing is by inode, so a second descriptor does.
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -148,11 +182,16 @@ def _sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def _write_beside(path: Path, data: bytes | memoryview | IO[bytes], *, durable: bool) -> Path:
-    """Write a hidden file next to ``path``; no reader of the log takes such a name for a commit."""
+def hidden_beside(path: Path) -> Path:
+    """Return a new name next to ``path`` that no reader of a log takes for a file of it."""
     # A name may have 255 bytes: long ones keep only their start.
     stem = os.fsencode(path.name)[:180].decode("utf-8", "ignore")
-    temporary = path.with_name(f".{stem}.{uuid.uuid4().hex}.tmp")
+    return path.with_name(f".{stem}.{uuid.uuid4().hex}.tmp")
+
+
+def _write_beside(path: Path, data: bytes | memoryview | IO[bytes], *, durable: bool) -> Path:
+    """Write a hidden file next to ``path``; no reader of the log takes such a name for a commit."""
+    temporary = hidden_beside(path)
     try:
         with temporary.open("xb", buffering=0 if isinstance(data, (bytes, memoryview)) else _CHUNK) as file:
             if isinstance(data, (bytes, memoryview)):

@@ -9,7 +9,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, timedelta
 from datetime import datetime as DateTime  # noqa: N812
@@ -22,6 +22,7 @@ from obstore.exceptions import AlreadyExistsError, NotSupportedError
 from pyroaring import BitMap64
 
 from delvec import _local_files
+from delvec._drafts import Draft, draft
 from delvec._places import Allowed, Place, locate, storage_errors, store_for
 from delvec._remote_files import RemoteFile, RemoteOutput, read_range
 from delvec.protocol.deletion_vector import Descriptor, Where, decode_inline, unframe
@@ -36,9 +37,12 @@ from delvec.protocol.locations import canonical_log_path
 
 __all__ = [
     "Allowed",
+    "Draft",
     "FileInfo",
     "Place",
     "create_file",
+    "delete_file",
+    "draft",
     "locate",
     "milliseconds",
     "open_input",
@@ -229,6 +233,21 @@ def create_file(location: str, path: str, data: bytes) -> bool:
                 file=place.url,
             ) from error
         return True
+
+
+def delete_file(location: str, path: str) -> None:
+    """Delete a file; one that does not exist is deleted already.
+
+    Raises:
+        StorageError: storage did not answer, and the file may be there or not.
+    """
+    place = locate(location, path)
+    with storage_errors("delete", place.url, writing=True), suppress(FileNotFoundError):
+        if place.local is not None:
+            _local_files.forget_checksum(place.local)
+            place.local.unlink()
+        else:
+            obstore.delete(place.remote, place.key)
 
 
 @contextmanager

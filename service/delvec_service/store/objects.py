@@ -2,15 +2,17 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
 import obstore
+import pyarrow as pa
 
 from delvec import storage
-from delvec.storage import Allowed, Place, milliseconds, storage_errors
+from delvec.storage import Allowed, Draft, Place, milliseconds, storage_errors
 
 __all__ = ["ObjectMeta", "ObjectStore"]
 
@@ -109,6 +111,27 @@ class ObjectStore:
             StorageError: storage did not answer.
         """
         storage.write_file(self.location, path, data, durable=True)
+
+    def draft(self, path: str) -> AbstractContextManager[Draft]:
+        """Begin a large file, to be published whole or not at all; see :class:`~delvec.storage.Draft`."""
+        return storage.draft(self.location, path)
+
+    def open(self, path: str) -> pa.NativeFile:
+        """Open a file for random access by Arrow.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+            StorageError: storage did not answer.
+        """
+        return storage.open_input(self.location, path, allowed=self._allowed)
+
+    def delete(self, path: str) -> None:
+        """Delete a file; one that does not exist is deleted already.
+
+        Raises:
+            StorageError: storage did not answer, and the file may be there or not.
+        """
+        storage.delete_file(self.location, path)
 
 
 def _list_local(directory: Path, start_after: str) -> Iterator[ObjectMeta]:

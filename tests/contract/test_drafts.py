@@ -1,0 +1,74 @@
+import pytest
+
+from delvec import _drafts
+from delvec.protocol import locations
+from delvec_service.store.objects import ObjectStore
+
+PATH = "_delta_log/00000000000000000010.checkpoint.parquet"
+
+
+@pytest.fixture
+def objects(location):
+    return ObjectStore(location)
+
+
+def write(objects, content, path=PATH):
+    with objects.draft(path) as draft:
+        draft.path.write_bytes(content)
+        return draft.publish()
+
+
+def test_a_draft_appears_whole_when_it_is_published(objects):
+    with objects.draft(PATH) as draft:
+        draft.path.write_bytes(b"part of a checkpoint")
+        assert objects.head(PATH) is None
+        assert objects.list_from("_delta_log") == []
+        assert draft.publish()
+    assert objects.get(PATH) == b"part of a checkpoint"
+    assert [meta.name for meta in objects.list_from("_delta_log")] == [PATH.partition("/")[2]]
+
+
+def test_the_first_draft_of_a_name_stays(objects):
+    assert write(objects, b"one")
+    assert not write(objects, b"two")
+    assert objects.get(PATH) == b"one"
+
+
+def test_a_draft_that_is_not_published_leaves_nothing(objects, location):
+    with objects.draft(PATH) as draft:
+        draft.path.write_bytes(b"one")
+    assert not draft.path.exists()
+    assert objects.head(PATH) is None
+    directory = locations.local_path(location)
+    assert directory is None or list((directory / "_delta_log").iterdir()) == []
+
+
+def test_a_large_draft_is_published_in_parts(objects, monkeypatch):
+    monkeypatch.setattr(_drafts, "_ONE_REQUEST", 1000)
+    content = bytes(range(256)) * 40_000
+    assert write(objects, content)
+    assert not write(objects, b"x" * 2000)
+    assert objects.get(PATH) == content
+
+
+def test_a_file_is_deleted_once_or_twice(objects):
+    objects.put("_delta_log/_sidecars/a.parquet", b"x")
+    objects.delete("_delta_log/_sidecars/a.parquet")
+    objects.delete("_delta_log/_sidecars/a.parquet")
+    assert objects.head("_delta_log/_sidecars/a.parquet") is None
+
+
+def test_a_file_can_be_read_in_places(objects):
+    objects.put("a.bin", b"0123456789")
+    with objects.open("a.bin") as file:
+        file.seek(4)
+        assert file.read(3) == b"456"
+
+
+def test_the_checksum_that_hadoop_keeps_beside_a_file_goes_with_it(tmp_path):
+    objects = ObjectStore(locations.canonical(str(tmp_path)))
+    for number, change in enumerate((objects.delete, lambda path: objects.put(path, b"new"))):
+        (tmp_path / f"{number}").write_bytes(b"old")
+        (tmp_path / f".{number}.crc").write_bytes(b"of old")
+        change(f"{number}")
+        assert not (tmp_path / f".{number}.crc").exists()
