@@ -367,7 +367,7 @@ def test_memory_is_bounded_by_dropping_tables(tmp_path):
         logs.append(Log(tmp_path / str(number)))
         logs[-1].commit(1, *(AddFile(f"f{i}", {}, 1, 1) for i in range(500)))
     one = SnapshotLoader()
-    size = sum(segment.nbytes for segment in logs[0].load(one).live.segments)
+    size = logs[0].load(one).live.nbytes
     loader = SnapshotLoader(max_bytes=2 * size + size // 2)
     for log in logs:
         log.load(loader)

@@ -159,7 +159,7 @@ def test_small_commits_do_not_make_many_segments():
     state = run(commit(0, add("a")))
     for version in range(1, 30):
         state = run(commit(version, add(f"f{version}")), state=state)
-    assert len(state.live.segments) == 1
+    assert len(state.live.members) <= 5
     assert state.live.table.num_rows == 30
 
 

@@ -65,7 +65,7 @@ class HealthReport:
 
 def examine(snapshot: Snapshot) -> HealthReport:
     """Return the health of a version."""
-    files = snapshot.files
+    files = snapshot.live.columns(["size", "num_records", "deletion_vector"])
     sizes = files["size"].to_numpy()
     ratios = _deleted_ratios(files)
     stored = files["deletion_vector"].combine_chunks() if files.num_rows else None
@@ -131,7 +131,7 @@ def _compaction(snapshot: Snapshot, sizes: npt.NDArray[np.int64]) -> Advice | No
 
 def _compacted_files(snapshot: Snapshot, small: npt.NDArray[np.bool_]) -> int:
     """Return how many files the small ones would become: files of different partitions stay apart."""
-    files = snapshot.files.select(["partition_values", "size"]).filter(pa.array(small))
+    files = snapshot.live.columns(["partition_values", "size"]).filter(pa.array(small))
     values = files["partition_values"].combine_chunks()
     keys = {
         f"partition_{place}": pc.map_lookup(values, snapshot.schema.field(name).physical_name, "first")

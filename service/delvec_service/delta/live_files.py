@@ -1,124 +1,124 @@
 """The live files of a version, so that the next version costs what its commit changes and not what the table holds."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import reduce
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import xxhash
 
 from delvec.protocol.deletion_vector import Descriptor
-from delvec.protocol.locations import canonical_log_path, canonical_log_paths
+from delvec.protocol.locations import canonical_log_path
 from delvec_service.delta.actions import AddFile
-from delvec_service.delta.files import FILES_SCHEMA, add_at, batch_from_adds
+from delvec_service.delta.file_change import FileChange
+from delvec_service.delta.file_counts import COUNTED, FileCounts
+from delvec_service.delta.files import FILES_SCHEMA, add_from_row, batch_from_adds
+from delvec_service.delta.segment import SEGMENT_ROWS, Segment, load_parts
+from delvec_service.delta.segment_parts import KEYS, Rows
+from delvec_service.delta.segment_rows import Chosen, rows_of
 
-__all__ = ["FileChange", "LiveFiles"]
+__all__ = ["LiveFiles", "Member", "dead_rows"]
 
-_SEGMENT_ROWS: Final = 8192
-"""Rows that are copied when one of them goes; a million files are about 120 segments."""
+_HOLLOW: Final = 4
+"""A segment of which one row in so many is dead is written anew."""
+_THREADS: Final = 2
+_AHEAD: Final = 4
+_NONE: Final = np.empty(0, np.dtype("<u2"))
 
-_Hashes = npt.NDArray[np.int64]
-_Rows = npt.NDArray[np.int64]
-
-
-@dataclass(slots=True)
-class FileChange:
-    """What a run of commits does to one file.
-
-    Attributes:
-        add: what the file is from now on; None where nothing was added.
-        removed: ids of the deletion vectors that it must not have any more to stay; None is "no deletion vector".
-    """
-
-    add: AddFile | None = None
-    removed: set[str | None] = field(default_factory=set)
-
-    def follow(self, add: AddFile | None, removed: Descriptor | None, *, is_removed: bool) -> None:
-        """Add what the next version does; its add wins over its remove, whatever their order in the file."""
-        if add is not None:
-            self.add = add
-        elif is_removed:
-            dv_id = _id(removed)
-            if self.add is None:
-                self.removed.add(dv_id)
-            elif _id(self.add.deletion_vector) == dv_id:
-                # From here on the file is gone, whatever it was before the add.
-                self.add = None
-                self.removed = _Everything()
+_Hashes = npt.NDArray[np.uint64]
 
 
-class _Everything(set[str | None]):
-    """The ids of all deletion vectors."""
-
-    def __contains__(self, item: object) -> bool:
-        return True
+def dead_rows(blob: bytes) -> Rows:
+    """Return the ``dead`` of a member from its ``tobytes()``."""
+    return np.frombuffer(blob, np.dtype("<u2"))
 
 
-@dataclass(frozen=True)
-class _Segment:
-    """Some live files, and an index over the hashes of their keys.
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A segment, as far as its files are still live.
 
     Attributes:
-        hashes: ascending.
-        rows: the row of each hash.
+        dead: rows that are not, ascending, little-endian 16-bit numbers.
     """
 
-    batch: pa.RecordBatch
-    hashes: _Hashes
-    rows: _Rows
+    segment: Segment
+    dead: Rows = field(default_factory=lambda: _NONE)
 
-    @classmethod
-    def of(cls, batch: pa.RecordBatch, location: str) -> "_Segment":
-        keys = canonical_log_paths(batch.column("path"), location).to_pylist()
-        hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
-        rows = np.argsort(hashes, kind="stable")
-        return cls(batch, hashes[rows], rows)
+    @property
+    def num_rows(self) -> int:
+        """Live files."""
+        return self.segment.num_rows - len(self.dead)
 
-    @cached_property
-    def nbytes(self) -> int:
-        return int(self.batch.nbytes) + int(self.hashes.nbytes) + int(self.rows.nbytes)
+    @property
+    def live(self) -> Rows | None:
+        """The live rows, ascending; None is all."""
+        if not len(self.dead):
+            return None
+        alive = np.ones(self.segment.num_rows, np.bool_)
+        alive[self.dead] = False
+        return np.flatnonzero(alive).astype(np.uint16)
 
-    def find(self, hashes: _Hashes) -> _Rows:
-        """Return the rows whose key has one of these hashes, which are ascending."""
-        if len(hashes) < len(self.hashes):
-            first = np.searchsorted(self.hashes, hashes, "left")
-            last = np.searchsorted(self.hashes, hashes, "right")
-            found = [self.rows[first[i] : last[i]] for i in np.flatnonzero(last > first)]
-            return np.concatenate(found) if found else self.rows[:0]
-        place = np.minimum(np.searchsorted(hashes, self.hashes), len(hashes) - 1)
-        hits: _Rows = self.rows[hashes[place] == self.hashes]
-        return hits
-
-    def without(self, gone: Sequence[int]) -> "_Segment":
-        keep = np.ones(self.batch.num_rows, dtype=np.bool_)
-        keep[list(gone)] = False
-        kept = keep[self.rows]
-        moved = np.cumsum(keep) - 1
-        return _Segment(self.batch.filter(pa.array(keep)), self.hashes[kept], moved[self.rows[kept]])
+    @property
+    def chosen(self) -> Chosen:
+        """The live rows, as :func:`~delvec_service.delta.segment_rows.rows_of` takes them."""
+        return self.segment, self.live
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LiveFiles:
     """The live files of one version; immutable, and shares what did not change with other versions.
 
     Attributes:
         location: the table's canonical location, which relative paths start from.
+        members: in no order that means anything.
+        counts: of all files.
     """
 
     location: str
-    segments: tuple[_Segment, ...] = ()
+    members: tuple[Member, ...] = ()
+    counts: FileCounts = field(default_factory=FileCounts)
 
     @classmethod
     def from_batches(cls, batches: Iterable[pa.RecordBatch], location: str) -> "LiveFiles":
-        """Take rows of FILES_SCHEMA, each a different file."""
-        return cls(location, tuple(_segments(batches, location)))
+        """Take rows of FILES_SCHEMA, each a different file; batches are let go of one after the other.
 
-    @cached_property
+        Raises:
+            LocationNotAllowed: a path leads out of the table.
+            CorruptLog: one is no path.
+        """
+        counts: list[FileCounts] = []
+        members = tuple(map(Member, _segments(_counted(batches, counts), location)))
+        return cls(location, members, reduce(FileCounts.plus, counts, FileCounts()))
+
+    @classmethod
+    def restored(cls, location: str, members: Iterable[Member], counts: FileCounts) -> "LiveFiles":
+        """Bring back what a store has kept."""
+        return cls(location, tuple(members), counts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that its segments hold now."""
+        return sum(member.segment.nbytes + member.dead.nbytes for member in self.members)
+
+    @property
     def table(self) -> pa.Table:
-        """All live files, FILES_SCHEMA; its order means nothing."""
-        return pa.Table.from_batches([segment.batch for segment in self.segments], FILES_SCHEMA)
+        """All live files, FILES_SCHEMA, made anew each time; its order means nothing."""
+        return self.columns(FILES_SCHEMA.names)
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Return some columns of all live files; the order of the files means nothing."""
+        schema = pa.schema([FILES_SCHEMA.field(name) for name in names])
+        return pa.Table.from_batches(self.batches(names), schema)
+
+    def batches(self, names: Sequence[str] = tuple(FILES_SCHEMA.names)) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of all live files; the order of the files means nothing."""
+        return rows_of([member.chosen for member in self.members], names, keep=False)
 
     def find(self, path: str) -> AddFile | None:
         """Return the live file of that path in any spelling, or None.
@@ -127,79 +127,169 @@ class LiveFiles:
             LocationNotAllowed: the path leads out of the table.
             CorruptLog: it is no path.
         """
-        key = canonical_log_path(path, self.location)
-        for segment, row, found in self._matches([key]):
-            if found == key:
-                return add_at(segment.batch, row)
-        return None
+        return self.find_all([path]).get(path)
+
+    def find_all(self, paths: Iterable[str]) -> dict[str, AddFile]:
+        """Return the live files of these paths, by path as given; what is not live is missing.
+
+        Raises:
+            LocationNotAllowed: a path leads out of the table.
+            CorruptLog: one is no path.
+        """
+        keys = {path: canonical_log_path(path, self.location) for path in paths}
+        wanted = set(keys.values())
+        chosen = []
+        for place, rows, found in self._with_hashes(_hashes(wanted)):
+            right = [row for row, key in zip(rows.tolist(), found, strict=True) if key in wanted]
+            chosen.append((self.members[place].segment, np.array(right, np.uint16)))
+        found_rows = chain.from_iterable(batch.to_pylist() for batch in rows_of(chosen))
+        adds = {canonical_log_path(row["path"], self.location): add_from_row(row) for row in found_rows}
+        return {path: adds[key] for path, key in keys.items() if key in adds}
 
     def duplicate(self) -> str | None:
         """Return the key of a file that occurs twice, or None: a checkpoint must not hold one."""
-        if not self.segments:
+        if not self.members:
             return None
-        hashes = np.sort(np.concatenate([segment.hashes for segment in self.segments]))
+        indexes = load_parts([member.segment for member in self.members], KEYS)
+        hashes = np.sort(np.concatenate([keys.hashes for keys in indexes]))
         suspects = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
         seen: set[str] = set()
-        for _, _, key in self._with_hashes(suspects) if len(suspects) else ():
-            if key in seen:
-                return key
-            seen.add(key)
+        for _, _, keys in self._with_hashes(suspects):
+            for key in keys:
+                if key in seen:
+                    return key
+                seen.add(key)
         return None
 
     def apply(self, changes: Mapping[str, FileChange]) -> "LiveFiles":
         """Return the live files after ``changes``, which are keyed by canonical path; costs O(changes)."""
-        gone: dict[int, list[int]] = {}
-        places = {id(segment): place for place, segment in enumerate(self.segments)}
-        for segment, row, key in self._matches(changes):
-            change = changes.get(key)
-            if change is not None and (
-                change.add is not None or _row_id(segment.batch, row) in change.removed
-            ):
-                gone.setdefault(places[id(segment)], []).append(row)
-        segments = list(self.segments)
+        gone = self._gone(changes)
+        counts = self.counts
+        leaving = [(self.members[place].segment, rows) for place, rows in gone.items()]
+        for batch in rows_of(leaving, COUNTED):
+            counts = counts.minus(FileCounts.of(batch))
+        members = list(self.members)
         for place, rows in gone.items():
-            segments[place] = segments[place].without(rows)
-        segments = [segment for segment in segments if segment.batch.num_rows]
+            dead = np.union1d(members[place].dead, rows).astype(_NONE.dtype)
+            members[place] = Member(members[place].segment, dead)
+        new: list[pa.RecordBatch] = []
         added = [change.add for change in changes.values() if change.add is not None]
         if added:
-            new = [batch_from_adds(added)]
-            if segments and segments[-1].batch.num_rows + len(added) <= _SEGMENT_ROWS:
-                # Otherwise a table with many small commits would become many small segments.
-                new.insert(0, segments.pop().batch)
-            segments.extend(_segments([_joined(new)], self.location))
-        return LiveFiles(self.location, tuple(segments))
+            new.append(batch_from_adds(added))
+            counts = counts.plus(FileCounts.of(new[0]))
+        return LiveFiles(self.location, tuple(self._packed(members, new)), counts)
 
-    def _matches(self, keys: Iterable[str]) -> Iterator[tuple[_Segment, int, str]]:
-        hashes = np.sort(np.fromiter(map(hash, keys), np.int64))
-        return self._with_hashes(hashes) if len(hashes) else iter(())
+    def _gone(self, changes: Mapping[str, FileChange]) -> dict[int, Rows]:
+        """Return, by the place of a member, the rows that die."""
+        found = self._with_hashes(_hashes(changes))
+        gone: dict[int, Rows] = {}
+        for place, rows, keys in found:
+            segment = self.members[place].segment
+            (vectors,) = rows_of([(segment, rows)], ["deletion_vector"])
+            ids = map(_row_id, vectors.column(0).to_pylist())
+            dying = []
+            for row, key, dv_id in zip(rows.tolist(), keys, ids, strict=True):
+                change = changes.get(key)
+                if change is not None and (change.add is not None or dv_id in change.removed):
+                    dying.append(row)
+            if dying:
+                gone[place] = np.array(dying, np.uint16)
+        return gone
 
-    def _with_hashes(self, hashes: _Hashes) -> Iterator[tuple[_Segment, int, str]]:
-        for segment in self.segments:
-            rows = segment.find(hashes)
+    def _packed(self, members: Sequence[Member], new: Sequence[pa.RecordBatch]) -> Iterator[Member]:
+        """Yield the members together with new files, so that there are few and few rows are copied.
+
+        A member that has become hollow is written anew, and one of at most twice the size of what is new joins it:
+        so sizes at least double from one small member to the next, and each row is copied about log(SEGMENT_ROWS)
+        times.
+        """
+        hollow = [member for member in members if len(member.dead) * _HOLLOW > member.segment.num_rows]
+        kept = [member for member in members if len(member.dead) * _HOLLOW <= member.segment.num_rows]
+        moving = [member for member in hollow if member.num_rows]
+        count = sum(member.num_rows for member in moving) + sum(batch.num_rows for batch in new)
+        small = sorted((m for m in kept if m.num_rows * _HOLLOW <= SEGMENT_ROWS * (_HOLLOW - 1)), key=_size)
+        for member in small:
+            if member.num_rows > 2 * count:
+                break
+            moving.append(member)
+            count += member.num_rows
+        moved = set(map(id, moving))
+        yield from (member for member in kept if id(member) not in moved)
+        old = rows_of([member.chosen for member in moving], keep=False)
+        yield from map(Member, _segments(chain(old, new), self.location))
+
+    def _with_hashes(self, hashes: _Hashes) -> Iterator[tuple[int, Rows, list[str]]]:
+        """Yield the places of members that may hold such files, the rows, and the canonical paths of those."""
+        if not len(hashes) or not self.members:
+            return
+        indexes = load_parts([member.segment for member in self.members], KEYS)
+        found = []
+        for place, (member, keys) in enumerate(zip(self.members, indexes, strict=True)):
+            rows = np.setdiff1d(keys.find(hashes), member.dead)
             if len(rows):
-                paths = segment.batch.column("path").take(pa.array(rows)).to_pylist()
-                for row, path in zip(rows.tolist(), paths, strict=True):
-                    yield segment, row, canonical_log_path(path, self.location)
+                found.append((place, rows))
+        chosen = [(self.members[place].segment, rows) for place, rows in found]
+        for (place, rows), batch in zip(found, rows_of(chosen, ["path"]), strict=True):
+            paths = batch.column(0).to_pylist()
+            yield place, rows, [canonical_log_path(path, self.location) for path in paths]
 
 
-def _segments(batches: Iterable[pa.RecordBatch], location: str) -> Iterator[_Segment]:
+def _hashes(keys: Iterable[str]) -> _Hashes:
+    hashes = [xxhash.xxh3_64_intdigest(key.encode()) for key in keys]
+    return np.sort(np.array(hashes, np.uint64))
+
+
+def _size(member: Member) -> int:
+    return member.num_rows
+
+
+def _row_id(dv: dict[str, Any] | None) -> str | None:
+    return None if dv is None else Descriptor.from_json(dv).unique_id
+
+
+def _counted(batches: Iterable[pa.RecordBatch], counts: list[FileCounts]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        for start in range(0, batch.num_rows, _SEGMENT_ROWS):
-            part = batch.slice(start, _SEGMENT_ROWS)
-            yield _Segment.of(part, location)
+        counts.append(FileCounts.of(batch))
+        yield batch
+
+
+def _segments(batches: Iterable[pa.RecordBatch], location: str) -> Iterator[Segment]:
+    """Yield segments, made a few at a time: to encode one takes no lock."""
+    filled = _filled(batches)
+    first, second = next(filled, None), next(filled, None)
+    if first is None:
+        return
+    if second is None:
+        yield Segment.of(first, location)
+        return
+    pending: deque[Future[Segment]] = deque()
+    with ThreadPoolExecutor(_THREADS, "delvec-segments") as pool:
+        for batch in chain((first, second), filled):
+            pending.append(pool.submit(Segment.of, batch, location))
+            if len(pending) > _AHEAD:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+def _filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in batches of SEGMENT_ROWS; only the last is smaller."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        start = 0
+        while count + batch.num_rows - start >= SEGMENT_ROWS:
+            end = start + SEGMENT_ROWS - count
+            yield _joined([*waiting, batch.slice(start, end - start)])
+            waiting, count, start = [], 0, end
+        if start < batch.num_rows:
+            waiting.append(batch.slice(start))
+            count += batch.num_rows - start
+    if waiting:
+        yield _joined(waiting)
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
-    table = pa.Table.from_batches(batches).combine_chunks()
-    return table.to_batches()[0]
-
-
-def _row_id(batch: pa.RecordBatch, row: int) -> str | None:
-    dv: dict[str, Any] | None = batch.column("deletion_vector")[row].as_py()
-    return None if dv is None else Descriptor.from_json(dv).unique_id
-
-
-def _id(descriptor: Descriptor | None) -> str | None:
-    return None if descriptor is None else descriptor.unique_id
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

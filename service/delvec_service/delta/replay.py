@@ -17,7 +17,8 @@ from delvec_service.delta.actions import (
     RemoveFile,
     Txn,
 )
-from delvec_service.delta.live_files import FileChange, LiveFiles
+from delvec_service.delta.file_change import FileChange
+from delvec_service.delta.live_files import LiveFiles
 from delvec_service.delta.log_json import LogFile
 
 __all__ = ["Commit", "ReplayState", "replay"]

@@ -129,7 +129,7 @@ def encoded_batch(batch: pa.RecordBatch) -> bytes:
     codec = "zstd" if batch.num_rows >= _SMALL else None
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
         writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue())
 
 
 def decoded(part: str, blob: bytes) -> tuple[Any, int]:

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from delvec.protocol.errors import CorruptLog, InvalidSchema, UnsupportedTable
 from delvec.protocol.types import StructType
@@ -181,7 +180,7 @@ class Snapshot:
 
     @property
     def files(self) -> pa.Table:
-        """The live files, FILES_SCHEMA."""
+        """The live files, FILES_SCHEMA, made anew each time: for those who need all of it."""
         return self.live.table
 
     def file(self, path: str) -> AddFile | None:
@@ -191,29 +190,27 @@ class Snapshot:
     @property
     def num_files(self) -> int:
         """Live files."""
-        return int(self.files.num_rows)
+        return self.live.counts.num_files
 
-    @cached_property
+    @property
     def size_in_bytes(self) -> int:
         """Bytes of the live files, without deletion vectors."""
-        return int(pc.sum(self.files["size"]).as_py() or 0)
+        return self.live.counts.size_in_bytes
 
-    @cached_property
+    @property
     def num_deletion_vectors(self) -> int:
         """Live files that have one."""
-        return self.num_files - int(self.files["deletion_vector"].null_count)
+        return self.live.counts.num_deletion_vectors
 
-    @cached_property
+    @property
     def num_deleted_rows(self) -> int:
         """Rows that deletion vectors hold."""
-        deleted = pc.struct_field(self.files["deletion_vector"], "cardinality")
-        return int(pc.sum(deleted).as_py() or 0)
+        return self.live.counts.num_deleted_rows
 
-    @cached_property
+    @property
     def num_records(self) -> int | None:
         """Physical rows, deleted ones included; None where a file has no statistics."""
-        counts = self.files["num_records"]
-        return None if counts.null_count else int(pc.sum(counts).as_py() or 0)
+        return self.live.counts.num_records
 
 
 def _is_true(configuration: Mapping[str, str], name: str) -> bool:

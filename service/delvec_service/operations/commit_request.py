@@ -10,7 +10,6 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
@@ -31,16 +30,12 @@ from delvec_service.delta import commit_builder
 from delvec_service.delta.actions import AddFile
 from delvec_service.delta.commit_builder import Changes, Resolved
 from delvec_service.delta.features import check_writable
-from delvec_service.delta.files import add_from_row
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations.tables import ENGINE_INFO, OpenTable
 
 __all__ = ["changes_of", "check_adds", "check_table", "resolve"]
 
 _CONCURRENT_HEADS: Final = 16
-_FEW: Final = 32
-"""Files that are looked up one by one; for more, an index over all live files pays."""
-
 _MAX_ID: Final = 128
 
 
@@ -167,7 +162,7 @@ def check_adds(table: OpenTable, changes: Changes, snapshot: Snapshot, *, in_sto
         InvalidCommit: a file is live already, is not in storage, has another size, or lacks what the table needs.
         StorageError: storage did not answer.
     """
-    for path in _live_files(snapshot, [add.path for add in changes.adds]):
+    for path in snapshot.live.find_all([add.path for add in changes.adds]):
         raise _invalid(table, path, "is a live file of the table already; write new files under new names")
     if not in_storage or not changes.adds:
         return
@@ -244,7 +239,7 @@ def resolve(table: OpenTable, changes: Changes, snapshot: Snapshot) -> Resolved:
         StorageError: storage did not answer.
     """
     touched = [*changes.removes, *changes.row_deletes]
-    files = _live_files(snapshot, touched)
+    files = snapshot.live.find_all(touched)
     for path in touched:
         if path not in files:
             what = f"is not a live file of version {snapshot.version}; plan the command again"
@@ -264,20 +259,6 @@ def resolve(table: OpenTable, changes: Changes, snapshot: Snapshot) -> Resolved:
         for path, file in files.items()
     }
     return commit_builder.resolve(changes, files, deleted, counts, table=table.name, version=snapshot.version)
-
-
-def _live_files(snapshot: Snapshot, paths: Sequence[str]) -> dict[str, AddFile]:
-    """Return the live files among ``paths``, by path as given."""
-    if len(paths) <= _FEW:
-        found = {path: snapshot.file(path) for path in paths}
-        return {path: file for path, file in found.items() if file is not None}
-    live = snapshot.files
-    keys = locations.canonical_log_paths(live["path"], snapshot.location)
-    wanted = locations.canonical_log_paths(pa.array(paths, pa.string()), snapshot.location)
-    rows = pc.index_in(wanted, value_set=keys)
-    taken = live.take(rows.drop_null()).to_pylist()
-    matched = [path for path, row in zip(paths, rows.to_pylist(), strict=True) if row is not None]
-    return {path: add_from_row(row) for path, row in zip(matched, taken, strict=True)}
 
 
 def _num_records(table: OpenTable, file: AddFile, snapshot: Snapshot, *, from_footer: bool) -> int | None:

@@ -62,8 +62,8 @@ class _Table:
     def measure(self) -> None:
         # Versions share most of what they hold.
         snapshots = [held.snapshot for held in (self.latest, *self.old.values()) if held is not None]
-        shared = {id(segment): segment for snapshot in snapshots for segment in snapshot.live.segments}
-        self.nbytes = sum(segment.nbytes for segment in shared.values())
+        shared = {member.segment for snapshot in snapshots for member in snapshot.live.members}
+        self.nbytes = sum(segment.nbytes for segment in shared)
 
 
 class SnapshotLoader:
