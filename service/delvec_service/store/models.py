@@ -1,18 +1,41 @@
-"""The relational tables: names, and a ledger of what was begun.
+"""The relational tables: names, a ledger of what was begun, and snapshots that were read from logs.
 
-None of it is the truth about a table of data: that is the Delta log. No row refers to another by foreign key,
-because the ledger is to outlive a registration that is dropped and made again.
+None of it is the truth about a table of data: that is the Delta log. No row refers to another by foreign key: the
+ledger is to outlive a registration that is dropped and made again, and a snapshot is saved in several transactions.
 """
 
 from datetime import UTC, datetime
 from typing import Final
 
-from sqlalchemy import BigInteger, DateTime, Dialect, Index, String, Text, TypeDecorator
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    DateTime,
+    Dialect,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Text,
+    TypeDecorator,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-__all__ = ["REVISION", "Base", "LedgerFileRow", "TableRow", "TransactionRow"]
+__all__ = [
+    "REVISION",
+    "Base",
+    "LedgerFileRow",
+    "SegmentBlobRow",
+    "SegmentRow",
+    "SegmentSummaryRow",
+    "SnapshotMemberRow",
+    "SnapshotRow",
+    "TableRow",
+    "TransactionRow",
+]
 
-REVISION: Final = "0001"
+REVISION: Final = "0002"
 """The newest migration; the database is migrated only where it is behind this."""
 
 
@@ -69,3 +92,101 @@ class LedgerFileRow(Base):
     kind: Mapped[str] = mapped_column(String(32))
     state: Mapped[str] = mapped_column(String(16))
     created_at: Mapped[datetime]
+
+
+class SnapshotRow(Base):
+    """The newest version of a table that was saved, without its files.
+
+    Attributes:
+        table_id: follows from the location; the table need not be registered.
+        generation: another one after every change; who writes has to name the one that they read.
+        format: of what is encoded; rows of another format are as good as none.
+        file_name: with ``file_size`` and ``file_time`` (milliseconds since the epoch) the log file by which the
+            version is recognised.
+        state: all of the snapshot but its files, compressed JSON.
+        digest: of state and members together.
+    """
+
+    __tablename__ = "snapshots"
+
+    table_id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    generation: Mapped[str] = mapped_column(String(32))
+    format: Mapped[int] = mapped_column(Integer)
+    version: Mapped[int] = mapped_column(BigInteger)
+    file_name: Mapped[str] = mapped_column(String(255))
+    file_size: Mapped[int] = mapped_column(BigInteger)
+    file_time: Mapped[int] = mapped_column(BigInteger)
+    state: Mapped[bytes] = mapped_column(LargeBinary)
+    digest: Mapped[int] = mapped_column(BigInteger)
+    used_at: Mapped[datetime]
+
+
+class SnapshotMemberRow(Base):
+    """A segment of a snapshot.
+
+    Attributes:
+        dead: which of its rows are not live in this version.
+    """
+
+    __tablename__ = "snapshot_members"
+
+    table_id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    segment_id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    position: Mapped[int] = mapped_column(Integer)
+    dead: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class SegmentRow(Base):
+    """Some files of a table; never changes, but for what is found out about its columns.
+
+    Attributes:
+        nbytes: of its blobs.
+        unused_since: when it stopped being, or was about to become, part of a snapshot; None while it is.
+    """
+
+    __tablename__ = "segments"
+    __table_args__ = (
+        Index("segments_by_table", "table_id"),
+        Index("segments_by_unused_since", "unused_since"),
+    )
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    table_id: Mapped[str] = mapped_column(String(36))
+    num_rows: Mapped[int] = mapped_column(Integer)
+    nbytes: Mapped[int] = mapped_column(BigInteger)
+    unused_since: Mapped[datetime | None]
+
+
+class SegmentBlobRow(Base):
+    """One part of a segment."""
+
+    __tablename__ = "segment_blobs"
+
+    segment_id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    checksum: Mapped[int] = mapped_column(BigInteger)
+    data: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class SegmentSummaryRow(Base):
+    """Bounds of one column over a whole segment.
+
+    Attributes:
+        kind: of the bounds: integer, real, text or decimal (as text); None where neither is known.
+    """
+
+    __tablename__ = "segment_summaries"
+    __table_args__ = (Index("segment_summaries_by_segment", "segment_id"),)
+
+    column_key: Mapped[str] = mapped_column(String(32), primary_key=True)
+    segment_id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    kind: Mapped[str | None] = mapped_column(String(8))
+    low_int: Mapped[int | None] = mapped_column(BigInteger)
+    high_int: Mapped[int | None] = mapped_column(BigInteger)
+    low_real: Mapped[float | None] = mapped_column(Double)
+    high_real: Mapped[float | None] = mapped_column(Double)
+    low_text: Mapped[str | None] = mapped_column(Text)
+    high_text: Mapped[str | None] = mapped_column(Text)
+    nullable: Mapped[bool] = mapped_column(Boolean)
+    only_null: Mapped[bool] = mapped_column(Boolean)
+    checksum: Mapped[int] = mapped_column(BigInteger)
