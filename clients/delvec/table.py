@@ -164,11 +164,22 @@ class DeltaTable:
 
     def version(self) -> int:
         """Return the latest version."""
-        return self._snapshot().version
+        return self.snapshot().version
+
+    def snapshot(
+        self, version: int | None = None, timestamp: str | datetime | None = None
+    ) -> SnapshotResponse:
+        """Return what the table is at one version: number, schema, properties, protocol, counts.
+
+        Raises:
+            VersionNotFound: the log does not reach there.
+        """
+        parameters = {"version": version, "timestamp": _iso(timestamp)}
+        return answer(SnapshotResponse, self._service.get(table_path(self.id, "snapshot"), parameters))
 
     def schema(self, *, version: int | None = None, timestamp: str | datetime | None = None) -> pa.Schema:
         """Return the schema as Arrow's."""
-        return StructType.from_json(self._snapshot(version, timestamp).table_schema).to_arrow()
+        return StructType.from_json(self.snapshot(version, timestamp).table_schema).to_arrow()
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return one dictionary per commit, newest first, with Delta's history columns."""
@@ -325,15 +336,9 @@ class DeltaTable:
         if scan.configuration.get("delta.enableDeletionVectors", "false").lower() != "true":
             return False
         if not self._dv_feature:
-            features = self._snapshot(scan.version).protocol.get("writerFeatures") or ()
+            features = self.snapshot(scan.version).protocol.get("writerFeatures") or ()
             self._dv_feature = "deletionVectors" in features
         return self._dv_feature
-
-    def _snapshot(
-        self, version: int | None = None, timestamp: str | datetime | None = None
-    ) -> SnapshotResponse:
-        parameters = {"version": version, "timestamp": _iso(timestamp)}
-        return answer(SnapshotResponse, self._service.get(table_path(self.id, "snapshot"), parameters))
 
 
 class _Clock:
