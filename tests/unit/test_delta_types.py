@@ -178,7 +178,6 @@ def test_the_length_of_characters_stays_in_the_metadata():
 @pytest.mark.parametrize(
     "name",
     [
-        "variant",
         "interval day to second",
         "calendar_interval",
         "geometry(4326)",

@@ -42,10 +42,9 @@ def test_column_mapping_is_read(mode):
 @pytest.mark.parametrize(
     "feature",
     [
-        "typeWidening",
-        "typeWidening-preview",
-        "variantType",
-        "variantShredding-preview",
+        "geospatial",
+        "geospatial-dev",
+        "redirectReaderWriter-preview",
         "adaptiveMetadata-preview",
         "x",
     ],
@@ -142,4 +141,45 @@ def test_all_reasons_are_given_at_once():
 
 def test_what_cannot_be_read_cannot_be_written():
     with pytest.raises(UnsupportedReaderFeature):
-        check_writable(Protocol(3, 7, ("variantType",), ("variantType",)), metadata(), "t")
+        check_writable(Protocol(3, 7, ("geospatial",), ("geospatial",)), metadata(), "t")
+
+
+def changed(before, after):
+    changes = [{"fromType": before, "toType": after, "tableVersion": 2}]
+    return metadata(**{"delta.typeChanges": changes})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("byte", "short"),
+        ("short", "long"),
+        ("integer", "double"),
+        ("float", "double"),
+        ("date", "timestamp_ntz"),
+        ("integer", "decimal(10,0)"),
+        ("long", "decimal(38,18)"),
+        ("decimal(10,2)", "decimal(12,4)"),
+    ],
+)
+def test_widened_types_are_read(before, after):
+    check_readable(Protocol(3, 7, ("typeWidening",), ("typeWidening",)), changed(before, after), "t")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("short", "byte"),
+        ("long", "double"),
+        ("double", "float"),
+        ("date", "timestamp"),
+        ("integer", "decimal(10,2)"),
+        ("decimal(10,2)", "decimal(11,4)"),
+        ("decimal(10,2)", "decimal(12,1)"),
+        ("double", "decimal(38,2)"),
+        ("string", None),
+    ],
+)
+def test_other_changes_of_type_are_refused_with_the_column(before, after):
+    with pytest.raises(UnsupportedReaderFeature, match="Column 'inner' of table 't' was changed"):
+        check_readable(Protocol(1, 2), changed(before, after), "t")

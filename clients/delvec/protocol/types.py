@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -22,6 +22,8 @@ __all__ = [
     "arrow_type",
     "data_type_from_arrow",
     "data_type_from_json",
+    "has_variant",
+    "has_void",
     "schema_from",
 ]
 
@@ -42,6 +44,8 @@ _PRIMITIVES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
+    # As in Parquet: what a value is, encoded, and the names that occur in it.
+    "variant": pa.struct([("metadata", pa.binary()), ("value", pa.binary())]),
 }
 _ALIASES = {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte", "null": "void"}
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(-?\d{1,2})\s*\)")
@@ -51,7 +55,7 @@ _MAX_PRECISION = 38
 
 @dataclass(frozen=True)
 class PrimitiveType:
-    """A type without parameters; ``name`` is Delta's: string, long, integer, ..., void."""
+    """A type without parameters; ``name`` is Delta's: string, long, integer, ..., void, variant."""
 
     name: str
 
@@ -252,6 +256,29 @@ class StructType:
 DataType: TypeAlias = PrimitiveType | DecimalType | ArrayType | MapType | StructType
 
 
+def has_variant(kind: "DataType") -> bool:
+    """Whether a type is ``variant`` or holds one at any depth."""
+    return any(found == PrimitiveType("variant") for found in _leaves(kind))
+
+
+def has_void(kind: "DataType") -> bool:
+    """Whether a type is ``void`` or holds it at any depth."""
+    return any(found == PrimitiveType("void") for found in _leaves(kind))
+
+
+def _leaves(kind: "DataType") -> Iterator["DataType"]:
+    if isinstance(kind, StructType):
+        for item in kind.fields:
+            yield from _leaves(item.type)
+    elif isinstance(kind, ArrayType):
+        yield from _leaves(kind.element)
+    elif isinstance(kind, MapType):
+        yield from _leaves(kind.key)
+        yield from _leaves(kind.value)
+    else:
+        yield kind
+
+
 def arrow_type(kind: DataType) -> pa.DataType:
     """Return the Arrow type of a value of ``kind``; unlike ``StructType.to_arrow`` a struct is a type here."""
     if isinstance(kind, StructType):
@@ -380,6 +407,8 @@ def data_type_from_arrow(kind: pa.DataType) -> DataType:
 
 
 def _nested_from_arrow(kind: pa.DataType) -> DataType | None:
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.parquet.variant":
+        return PrimitiveType("variant")
     if pa.types.is_struct(kind):
         return StructType(tuple(_field_from_arrow(item) for item in kind))
     if pa.types.is_map(kind):

@@ -9,7 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from delvec.protocol.errors import BadRequest, InvalidSchema
-from delvec.protocol.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from delvec.protocol.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    has_variant,
+)
 from delvec_service.delta.actions import Action, CommitInfo, Metadata, Protocol
 
 __all__ = ["first_version"]
@@ -197,6 +205,8 @@ def _check_columns(schema: StructType) -> None:
                 )
     if any(kind == PrimitiveType("void") for kind in _types(schema)):
         raise InvalidSchema("A column of type void holds nothing; give it a type.")
+    if has_variant(schema):
+        raise InvalidSchema("Delvec reads columns of type variant and does not write them yet; use strings.")
 
 
 def _partition_columns(schema: StructType, wanted: Sequence[str]) -> list[str]:

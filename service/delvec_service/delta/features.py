@@ -5,6 +5,7 @@ a table supports, only one that is in use binds a writer. Whatever is not known 
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,7 +24,19 @@ __all__ = [
 ]
 
 READABLE: Final = frozenset(
-    {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantShredding",
+        "variantShredding-preview",
+        "variantType",
+        "variantType-preview",
+    }
 )
 _MAX_READER: Final = 3
 _MAX_WRITER: Final = 7
@@ -39,6 +52,16 @@ _LEGACY_WRITER: Final[Mapping[str, int]] = {
     "columnMapping": 5,
     "identityColumns": 6,
 }
+_TYPE_CHANGES: Final = "delta.typeChanges"
+_WIDER: Final[Mapping[str, frozenset[str]]] = {
+    "byte": frozenset({"short", "integer", "long", "double"}),
+    "short": frozenset({"integer", "long", "double"}),
+    "integer": frozenset({"long", "double"}),
+    "float": frozenset({"double"}),
+    "date": frozenset({"timestamp_ntz"}),
+}
+_DIGITS: Final[Mapping[str, int]] = {"byte": 3, "short": 5, "integer": 10, "long": 20}
+_DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 CATALOG_MANAGED: Final = frozenset({"catalogManaged", "catalogOwned", "catalogOwned-preview"})
 
 
@@ -76,6 +99,7 @@ def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
             raise UnsupportedReaderFeature(
                 f"Table '{table}' maps columns by '{mode}', which Delvec does not know.", table=table
             )
+        _check_type_changes(metadata, table)
         return
     catalog = sorted(CATALOG_MANAGED.intersection(unknown))
     if catalog:
@@ -89,6 +113,35 @@ def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
             "use a reader that knows it, or drop the feature from the table."
         )
     raise UnsupportedReaderFeature(reason, table=table, features=unknown)
+
+
+def _check_type_changes(metadata: Metadata, table: str) -> None:
+    """Refuse a table with files whose types no engine is known to widen (PROTOCOL.md, "Type Widening")."""
+    if _TYPE_CHANGES not in metadata.schema_string:
+        return
+    for column in _columns(metadata.schema_string):
+        for change in (column.get("metadata") or {}).get(_TYPE_CHANGES) or ():
+            before, after = (change.get(key) for key in ("fromType", "toType"))
+            if not (isinstance(before, str) and isinstance(after, str) and _widens(before, after)):
+                raise UnsupportedReaderFeature(
+                    f"Column '{column.get('name')}' of table '{table}' was changed from {before} to {after}, "
+                    "which Delvec does not know as a widening; use a reader that knows it, or have the table's "
+                    "files rewritten with the new type.",
+                    table=table,
+                    column=column.get("name"),
+                    features=["typeWidening"],
+                )
+
+
+def _widens(before: str, after: str) -> bool:
+    old, new = _DECIMAL.fullmatch(before), _DECIMAL.fullmatch(after)
+    if not new:
+        return after in _WIDER.get(before, ())
+    scale = int(new[2])
+    whole = int(new[1]) - scale
+    if old:
+        return scale >= int(old[2]) and whole >= int(old[1]) - int(old[2])
+    return before in _DIGITS and whole >= _DIGITS[before]
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from pyroaring import BitMap64
 
 from delvec.engines.duckdb.file_names import as_pattern, file_names
 from delvec.protocol import partition_values
-from delvec.protocol.errors import UnsupportedTable
+from delvec.protocol.errors import UnsupportedReaderFeature, UnsupportedTable
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import (
     ArrayType,
@@ -46,6 +46,7 @@ from delvec.protocol.types import (
     PrimitiveType,
     StructField,
     StructType,
+    has_variant,
 )
 from delvec.scan import Scan
 
@@ -135,6 +136,7 @@ def sources(
     filtered = predicate.columns if predicate is not None else frozenset()
     used = set(columns) | filtered
     fields = [field for field in scan.schema.fields if field.name in used]
+    _check_types(scan, fields)
     partitioned = {name.lower() for name in scan.partition_columns}
     size = _MAX_FILES if any(field.name.lower() in partitioned for field in fields) else len(scan)
     plain, with_vector = scan.files, scan.files.slice(0, 0)
@@ -152,6 +154,19 @@ def sources(
         for start, count in _groups([max(end, rows or 0) for end, rows in zip(ends, counts, strict=True)]):
             files, bitmaps = with_vector.slice(start, count), found[start : start + count]
             yield _source(scan, files, fields, filtered, bitmaps, positions=positions)
+
+
+def _check_types(scan: Scan, fields: Sequence[StructField]) -> None:
+    for item in fields:
+        if has_variant(item.type):
+            raise UnsupportedReaderFeature(
+                f"Column '{item.name}' of table '{scan.name}' (version {scan.version}) is of type variant, which "
+                "DuckDB does not give back as it is stored; read it with Spark, or ask for other columns.",
+                table=scan.name,
+                version=scan.version,
+                column=item.name,
+                features=["variantType"],
+            )
 
 
 def _groups(bits: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -24,10 +24,10 @@ from delvec.engines.pyspark.find_rows import (
 )
 from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
 from delvec.engines.pyspark.scan import ScanFrames
+from delvec.engines.pyspark.to_arrow import to_arrow
 from delvec.engines.pyspark.write import check_schema, is_spark_frame, write_frame
 from delvec.protocol.errors import CorruptTable, InvalidPredicate
 from delvec.protocol.predicate import Predicate
-from delvec.protocol.types import StructType
 from delvec.protocol.wire import AddFile
 from delvec.scan import Scan
 
@@ -175,8 +175,7 @@ class SparkEngine:
         if not len(scan):
             return schema.to_arrow().empty_table()
         with self._reading(scan, predicate):
-            table = self.to_df(scan, schema.names, predicate).toArrow()
-        return _as_schema(table, schema)
+            return to_arrow(self.to_df(scan, schema.names, predicate), schema)
 
     def count(self, scan: Scan, predicate: Predicate | None) -> int:
         """Return the number of live rows that satisfy ``predicate``, counted in the files."""
@@ -200,11 +199,6 @@ class SparkEngine:
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-
-
-def _as_schema(table: pa.Table, schema: StructType) -> pa.Table:
-    """Give Spark's Arrow table the types that reads promise; timestamps come in the session's time zone."""
-    return table.cast(schema.to_arrow())
 
 
 def _keeps_rows(scan: Scan, gone: Mapping[str, BitMap64]) -> pa.Array:

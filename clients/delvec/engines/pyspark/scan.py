@@ -29,12 +29,14 @@ __all__ = ["ROW", "ScanFrames", "spark_schema"]
 ROW: Final = "__delvec_row"
 """Column with a row's physical index in its file."""
 
+_VOID: Final = PrimitiveType("void")
 _IGNORE_METADATA: Final = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
 
 
 def spark_schema(schema: StructType) -> T.StructType:
     """Return Delta's schema as Spark's, without the metadata of column mapping."""
-    return T.StructType.fromJson({"type": "struct", "fields": [_logical(item) for item in schema.fields]})
+    fields = [_logical(item) | ({"type": "void"} if item.type == _VOID else {}) for item in schema.fields]
+    return T.StructType.fromJson({"type": "struct", "fields": fields})
 
 
 class ScanFrames:
@@ -149,7 +151,10 @@ class ScanFrames:
         frame = (
             self._spark.read.schema(
                 T.StructType.fromJson(
-                    {"type": "struct", "fields": [_physical(item, mode) for item in stored]}
+                    {
+                        "type": "struct",
+                        "fields": [_physical(item, mode) for item in stored if item.type != _VOID],
+                    }
                 )
             )
             # Keeps Spark from guessing partition columns from paths.
@@ -278,11 +283,14 @@ def _mapped_type(kind: DataType, field: Any) -> Any:
             "valueType": _mapped_type(kind.value, field),
             "valueContainsNull": kind.value_contains_null,
         }
-    return kind.to_json()
+    # No column of files has the type void, so inside other types any type does for what is never there.
+    return "integer" if kind == _VOID else kind.to_json()
 
 
 def _as_logical(item: StructField, mode: str) -> Column:
     """Return the stored column under its name; nested names change by a cast, which goes by position."""
+    if item.type == _VOID:
+        return F.lit(None).alias(item.name)
     if mode == "none":
         return _column(item.name)
     column = _column(item.physical_name)
