@@ -5,7 +5,7 @@ the memory of some ten thousand.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -102,6 +102,10 @@ class OtherActions:
         ]
         domains = list(snapshot.domain_metadata.values())
         return cls(snapshot.protocol, snapshot.metadata, txns, domains, snapshot.version)
+
+    def with_sidecars(self, sidecars: Sequence[Sidecar]) -> "OtherActions":
+        """Return what the manifest of a V2 checkpoint holds."""
+        return replace(self, sidecars=sidecars)
 
     @property
     def rows(self) -> list[tuple[str, dict[str, Any]]]:

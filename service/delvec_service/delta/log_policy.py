@@ -5,16 +5,25 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from delvec.protocol.errors import CorruptTable
-from delvec_service.delta.actions import Protocol
+from delvec.protocol.errors import CorruptTable, UnsupportedWriterFeature
+from delvec_service.delta.actions import Metadata, Protocol
 from delvec_service.delta.durations import parse_duration
-from delvec_service.delta.features import reader_features, writer_features
+from delvec_service.delta.features import (
+    READABLE,
+    WRITABLE,
+    check_readable,
+    reader_features,
+    writer_features,
+)
 
-__all__ = ["LogPolicy"]
+__all__ = ["LogPolicy", "check_understood"]
 
 _INTERVAL: Final = 10
 _WEEK: Final = timedelta(days=7)
 _MONTH: Final = timedelta(days=30)
+_MAX_WRITER: Final = 7
+_KEPT: Final = frozenset({"rowTracking", "clustering", "materializePartitionColumns"})
+"""Features that Delvec does not write, but whose state a checkpoint keeps whole."""
 
 
 @dataclass(frozen=True)
@@ -95,3 +104,24 @@ def _whole(configuration: Mapping[str, str], name: str, default: int) -> int:
             f"The table property {name} is '{text[:80]}'; it must be a whole number.", property=name
         )
     return int(text)
+
+
+def check_understood(protocol: Protocol, metadata: Metadata, table: str) -> None:
+    """Refuse to write beside the commits of a table with a feature that Delvec does not know.
+
+    That a feature's commits are refused does not matter here: of those below, a checkpoint keeps everything.
+
+    Raises:
+        UnsupportedReaderFeature: it cannot be read, let alone written.
+        UnsupportedWriterFeature: names the features.
+    """
+    check_readable(protocol, metadata, table)
+    unknown = sorted(writer_features(protocol) - _KEPT - READABLE - set(WRITABLE))
+    if unknown or protocol.min_writer_version > _MAX_WRITER:
+        found = ", ".join(unknown) or f"writer version {protocol.min_writer_version}"
+        raise UnsupportedWriterFeature(
+            f"Delvec writes no checkpoint of table '{table}' and cleans up none of its log, because it does not "
+            f"know what {found} asks for; leave that to a writer that does.",
+            table=table,
+            features=unknown,
+        )

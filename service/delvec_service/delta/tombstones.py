@@ -13,14 +13,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delvec.protocol.deletion_vector import Descriptor
+from delvec.protocol.errors import CorruptLog
 from delvec.protocol.locations import canonical_log_path, canonical_log_paths
-from delvec_service.delta.actions import AddFile, RemoveFile
+from delvec_service.delta.actions import AddFile, RemoveFile, Sidecar
 from delvec_service.delta.commit_file import parse_commit
 from delvec_service.delta.files import DELETION_VECTOR, TEXT_MAP
 from delvec_service.delta.log_json import LogFile
 from delvec_service.delta.replay import Commit
 
-__all__ = ["TOMBSTONES", "Changes", "tombstones_in_manifest", "tombstones_in_parquet"]
+__all__ = [
+    "TOMBSTONES",
+    "Changes",
+    "sidecars_in_parquet",
+    "tombstones_in_manifest",
+    "tombstones_in_parquet",
+]
 
 TOMBSTONES: Final = pa.schema(
     [
@@ -37,6 +44,8 @@ TOMBSTONES: Final = pa.schema(
 """One row per tombstone, with the fields of ``remove``; statistics and tags are not kept."""
 
 _BATCH_ROWS: Final = 32 * 1024
+# Damaged Parquet makes Arrow raise almost anything.
+_DAMAGE: Final = (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, MemoryError)
 _Key = tuple[str, str | None]
 
 
@@ -107,16 +116,43 @@ def tombstones_in_parquet(source: Any, where: LogFile) -> Iterator[pa.RecordBatc
             removes = removes.filter(pc.is_valid(pc.struct_field(removes, "path")))
             if len(removes):
                 yield _conformed(removes)
-    # Damaged Parquet makes Arrow raise almost anything.
-    except (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
-        reason = (str(error) or type(error).__name__).partition("\n")[0][:200]
-        raise where.corrupt(f"has removed files that cannot be read ({reason})") from error
+    except _DAMAGE as error:
+        raise _unreadable(where, error) from error
 
 
-def tombstones_in_manifest(data: bytes, where: LogFile) -> pa.RecordBatch:
-    """Return the tombstones in the manifest of a V2 checkpoint that is JSON."""
+def sidecars_in_parquet(source: Any, where: LogFile) -> list[str]:
+    """Return the paths of the sidecars that a file of a checkpoint names, as they stand there.
+
+    Raises:
+        CorruptLog: the file cannot be read.
+    """
+    try:
+        file = pq.ParquetFile(source)
+        position = file.schema_arrow.get_field_index("sidecar")
+        if position < 0 or not pa.types.is_struct(file.schema_arrow.field(position).type):
+            return []
+        paths: list[str | None] = pc.struct_field(
+            file.read(columns=["sidecar.path"])["sidecar"], "path"
+        ).to_pylist()
+        return [path for path in paths if path is not None]
+    except _DAMAGE as error:
+        raise _unreadable(where, error) from error
+
+
+def tombstones_in_manifest(data: bytes, where: LogFile) -> tuple[pa.RecordBatch, list[str]]:
+    """Return the tombstones in the manifest of a V2 checkpoint that is JSON, and the paths of its sidecars.
+
+    Raises:
+        CorruptLog: it cannot be read.
+    """
     actions = parse_commit(data, where)
-    return _batch([action for action in actions if isinstance(action, RemoveFile)])
+    sidecars = [action.path for action in actions if isinstance(action, Sidecar)]
+    return _batch([action for action in actions if isinstance(action, RemoveFile)]), sidecars
+
+
+def _unreadable(where: LogFile, error: Exception) -> CorruptLog:
+    reason = (str(error) or type(error).__name__).partition("\n")[0][:200]
+    return where.corrupt(f"is no readable Parquet checkpoint ({reason})")
 
 
 def _conformed(removes: pa.StructArray) -> pa.RecordBatch:
