@@ -10,9 +10,9 @@ from pathlib import Path
 import delvec
 from benchmarks.contenders import Contender, DeltaSpark, DelvecOnDuckDB, DelvecOnSpark, spark_session
 from benchmarks.deletes import measure_deletes, measure_scans
-from benchmarks.measure import Figure
+from benchmarks.measure import Figure, load, save
 from benchmarks.planning import measure_planning
-from benchmarks.report import load, markdown, save
+from benchmarks.report import markdown
 from benchmarks.tables import write_people
 
 PARTS = ("deletes", "scans", "planning")

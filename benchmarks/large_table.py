@@ -15,6 +15,7 @@ import argparse
 import itertools
 import json
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +26,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-__all__ = ["DAYS", "ROWS", "LargeTable", "large_table"]
+from benchmarks.questions import Questions
+
+__all__ = ["LargeTable", "large_table"]
 
 ROWS = 10_000
 DAYS = 29
 CHECKPOINT = 10
 COMMITS = 20
 REVISION = 2
+_ADDS = 10
 _ROW_GROUP = 131_072
 _FIRST_DAY = np.datetime64("2026-01-01")
 _EPOCH = int(_FIRST_DAY.astype("datetime64[ms]").astype(int))
@@ -121,22 +125,29 @@ class LargeTable:
     version: int
     gaps: tuple[int, ...]
 
-    def selective(self, number: int) -> str:
-        """Return a predicate that exactly three files can satisfy, another one for each ``number``."""
+    def questions(self, prepared: Path, *, count: int = 500, commits: int = 30) -> Questions:
+        """Return questions; the commits go into the folder ``prepared`` first."""
         gaps = set(self.gaps)
-        first = number * 7919 % (self.files - 3)
-        while gaps & {first, first + 1, first + 2}:
-            first += 1
-        return f"id BETWEEN {first * ROWS + 5} AND {(first + 2) * ROWS + 5}"
-
-    def day(self, number: int) -> str:
-        """Return one of the values of the partition column, as a date."""
-        return str(_FIRST_DAY + np.timedelta64(number % DAYS, "D"))
-
-    def append(self, version: int, adds: int = 10) -> None:
-        """Commit ``adds`` new files as any other writer would: by a new file in the log."""
-        first = self.files + 10_000 + version * adds
-        _write_commit(self.location, version, _adds(np.arange(first, first + adds), self.files), ())
+        predicates = []
+        for number in range(count):
+            first = number * 7919 % (self.files - 3)
+            while gaps & {first, first + 1, first + 2}:
+                first += 1
+            predicates.append(f"id BETWEEN {first * ROWS + 5} AND {(first + 2) * ROWS + 5}")
+        days = _day_numbers(np.arange(self.files), self.files)
+        sizes = np.bincount(days, minlength=DAYS) - np.bincount(days[list(self.gaps)], minlength=DAYS)
+        partitions = [  # but for the last one, which the commits add to
+            (f"day = '{_FIRST_DAY + np.timedelta64(day, 'D')}'", int(sizes[day])) for day in range(DAYS - 1)
+        ]
+        prepared.mkdir(parents=True, exist_ok=True)
+        files = []
+        for version in range(self.version + 1, self.version + 1 + commits):
+            numbers = np.arange(_ADDS) + self.files * 2 + version * _ADDS
+            text = _commit(version, _adds(numbers, self.files), ())
+            name = f"{version:020d}.json"
+            (prepared / name).write_text(text)
+            files.append((str(prepared / name), str(self.location / "_delta_log" / name)))
+        return Questions(str(self.location), self.files, self.version, predicates, partitions, files)
 
 
 def large_table(location: Path, files: int, stats: str = "both") -> LargeTable:
@@ -164,12 +175,13 @@ def large_table(location: Path, files: int, stats: str = "both") -> LargeTable:
     log.mkdir(parents=True)
     checkpoint = log / f"{CHECKPOINT:020d}.checkpoint.parquet"
     _write_checkpoint(checkpoint, files, stats)
-    _write_commit(location, CHECKPOINT, (), ())  # what came before has expired
+    (log / f"{CHECKPOINT:020d}.json").write_text(_commit(CHECKPOINT, (), ()))  # earlier ones have expired
     for number in range(COMMITS):
         part = slice(number * per_commit, (number + 1) * per_commit)
         numbers = np.arange(files, files + added)[part]
         removed = _paths(gaps[part], files).to_pylist()
-        _write_commit(location, CHECKPOINT + 1 + number, _adds(numbers, files), removed)
+        version = CHECKPOINT + 1 + number
+        (log / f"{version:020d}.json").write_text(_commit(version, _adds(numbers, files), removed))
     (log / "_last_checkpoint").write_text(
         json.dumps({"version": CHECKPOINT, "size": files + 2, "sizeInBytes": checkpoint.stat().st_size})
     )
@@ -317,15 +329,12 @@ def _sizes(numbers: np.ndarray) -> np.ndarray:
     return 400_000 + (_noise(numbers, 17) % np.uint64(200_000)).astype(np.int64)
 
 
-def _write_commit(
-    location: Path, version: int, adds: Sequence[dict[str, Any]], removes: Sequence[str]
-) -> None:
+def _commit(version: int, adds: Sequence[dict[str, Any]], removes: Sequence[str]) -> str:
     now = _EPOCH + version * 60_000
     info = {"timestamp": now, "operation": "WRITE", "operationParameters": {"mode": "Append"}}
     lines: list[dict[str, Any]] = [{"commitInfo": info}, *({"add": add} for add in adds)]
     lines += ({"remove": {"path": path, "deletionTimestamp": now, "dataChange": True}} for path in removes)
-    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-    (location / "_delta_log" / f"{version:020d}.json").write_text(text)
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 
 
 def _write_checkpoint(path: Path, files: int, stats: str) -> None:
@@ -412,7 +421,9 @@ def main() -> None:
     location = arguments.location or Path(".build/benchmarks") / f"large-{arguments.files}-{arguments.stats}"
     table = large_table(location, arguments.files, arguments.stats)
     print(f"{table.location}: {table.files:,} files, version {table.version}")
-    print(f"three files: {table.selective(1)}; one partition: day = '{table.day(7)}'")
+    with tempfile.TemporaryDirectory() as scratch:
+        questions = table.questions(Path(scratch), count=2, commits=0)
+    print(f"three files: {questions.select(1)}; one partition: {questions.partition(7)[0]}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,16 @@
 """How figures are taken: untimed runs first, contenders in turn, the median of what is left."""
 
+import json
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
 
-__all__ = ["Figure", "timed"]
+__all__ = ["Figure", "load", "memory", "repeated", "save", "timed"]
+
+_FEWEST_RUNS = 3
 
 
 @dataclass
@@ -15,17 +20,28 @@ class Figure:
     Attributes:
         seconds: one entry per measured run.
         written: bytes written per measured run, where the job writes.
+        files: live files of the table, where a job is done on tables of several sizes.
+        resident: memory of the contender's process after the job, in bytes.
+        peak: the most that it has been so far.
     """
 
     job: str
     contender: str
     seconds: list[float] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
+    files: int | None = None
+    resident: int | None = None
+    peak: int | None = None
 
     @property
     def median(self) -> float:
         """The middle run, in seconds."""
         return statistics.median(self.seconds)
+
+    def percentile(self, percent: int) -> float:
+        """The run that ``percent`` of the runs are not slower than, in seconds."""
+        ordered = sorted(self.seconds)
+        return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
     @property
     def bytes(self) -> int | None:
@@ -43,3 +59,47 @@ def timed(job: Callable[[], object]) -> float:
     started = time.perf_counter()
     job()
     return time.perf_counter() - started
+
+
+def repeated(job: Callable[[int], object], *, untimed: int, runs: int, limit: float) -> list[float]:
+    """Run ``job`` with a number that is new each time; return the seconds of each measured run.
+
+    Args:
+        job: what to measure.
+        untimed: runs before the first that counts.
+        runs: runs to measure.
+        limit: seconds after which no further run begins, if there are three already, and no further untimed one.
+    """
+    started = time.perf_counter()
+    for number in range(untimed):
+        job(number)
+        if time.perf_counter() - started > limit:
+            break
+    started = time.perf_counter()
+    seconds: list[float] = []
+    while len(seconds) < runs:
+        if len(seconds) >= _FEWEST_RUNS and time.perf_counter() - started > limit:
+            break
+        seconds.append(timed(partial(job, untimed + len(seconds))))
+    return seconds
+
+
+def memory(process: int) -> tuple[int, int]:
+    """Return the bytes of memory that a process has resident now, and the most it ever had (Linux only)."""
+    found = {}
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name in ("VmRSS", "VmHWM"):
+            found[name] = int(value.split()[0]) * 1024
+    return found["VmRSS"], found["VmHWM"]
+
+
+def save(path: Path, figures: Sequence[Figure]) -> None:
+    """Keep figures, so that a part can be measured again without the rest."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
+
+
+def load(path: Path) -> list[Figure]:
+    """Return the figures that were kept."""
+    return [Figure(**entry) for entry in json.loads(path.read_text())] if path.exists() else []

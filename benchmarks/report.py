@@ -1,18 +1,15 @@
 """docs/benchmarks.md: every figure beside its peer, with the machine stated."""
 
-import json
 import os
 import platform
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict
 from importlib.metadata import version
-from pathlib import Path
 
 from benchmarks.deletes import REWRITES
 from benchmarks.measure import Figure
 
-__all__ = ["load", "markdown", "save"]
+__all__ = ["markdown"]
 
 PEER = "delta-spark with DVs"
 
@@ -31,17 +28,6 @@ def _machine() -> str:
 
 def _size(number: int | None) -> str:
     return "" if number is None else f"{number:,}"
-
-
-def save(path: Path, figures: Sequence[Figure]) -> None:
-    """Keep figures, so that a part can be measured again without the rest."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
-
-
-def load(path: Path) -> list[Figure]:
-    """Return the figures that were kept."""
-    return [Figure(**entry) for entry in json.loads(path.read_text())] if path.exists() else []
 
 
 def markdown(figures: Sequence[Figure], *, rows: int, warm: int, runs: int) -> str:

@@ -1,0 +1,77 @@
+"""A service in a process of its own, as ``delvec serve`` starts it."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+import httpx
+
+from benchmarks.measure import memory
+
+__all__ = ["Service"]
+
+_PATIENCE = 60.0
+_SETTLED = 2.0
+
+
+class Service:
+    """``delvec serve`` with an SQLite store, over HTTP on this machine. A context manager.
+
+    Args:
+        roots: where tables may lie.
+        store: the SQLite file; what is in it from an earlier life is used.
+    """
+
+    def __init__(self, roots: Path, store: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.store = store
+        self._log = store.with_suffix(".log")
+        program = Path(sys.executable).with_name("delvec")
+        self._command = [str(program), "serve", "--port", str(self.port), "--roots", str(roots)]
+        self._command += ["--database-url", f"sqlite:///{store}"]
+
+    def __enter__(self) -> Self:
+        """Start it; return once it says that it is ready."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("DELVEC_")}
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, env=kept, stdout=log, stderr=log)
+        limit = time.monotonic() + _PATIENCE
+        with httpx.Client(base_url=self.url) as client:
+            while time.monotonic() < limit and self._process.poll() is None:
+                try:
+                    if client.get("/readyz").is_success:
+                        return self
+                except httpx.TransportError:
+                    pass
+                time.sleep(0.002)
+        self.__exit__()
+        raise SystemExit(f"the service did not start: {self._log.read_text()[-2000:]}")
+
+    def __exit__(self, *error: object) -> None:
+        """Stop it as an operator would."""
+        self._process.terminate()
+        self._process.wait(_PATIENCE)
+
+    def memory(self) -> tuple[int, int]:
+        """Return resident and peak bytes."""
+        return memory(self._process.pid)
+
+    def wait_for_store(self) -> int:
+        """Return once nothing has been written to the store for a while; return its bytes."""
+        seen: list[tuple[int, int]] = []
+        since = time.monotonic()
+        limit = since + _PATIENCE
+        while time.monotonic() - since < _SETTLED and time.monotonic() < limit:
+            files = sorted(self.store.parent.glob(self.store.name + "*"))
+            now = [(file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+            if now != seen:
+                seen, since = now, time.monotonic()
+            time.sleep(0.05)
+        return sum(size for size, _ in seen)
