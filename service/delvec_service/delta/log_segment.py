@@ -1,23 +1,26 @@
 """Which files of a log make up a version (PROTOCOL.md, "Delta Log Entries" and "Checkpoints").
 
-Everything else that lies in ``_delta_log`` is passed over: checksums, log compactions, hints, temporary files.
+Everything else that lies in ``_delta_log`` is passed over: hints, temporary files, what other software put there.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from delvec.protocol.errors import MissingLogFile, VersionNotFound
 
-__all__ = ["ListedFile", "LogCheckpoint", "LogListing", "LogSegment", "commit_name"]
+__all__ = ["ListedFile", "LogCheckpoint", "LogCompaction", "LogListing", "LogSegment", "commit_name"]
 
 _MAX_VERSION: Final = 2**63 - 1
-_COMMIT: Final = re.compile(r"(\d{20})\.json")
-_CLASSIC: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
-_PART: Final = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
+_COMMIT: Final = re.compile(r"(\d{20})\.json", re.ASCII)
+_CHECKSUM: Final = re.compile(r"(\d{20})\.crc", re.ASCII)
+_COMPACTION: Final = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json", re.ASCII)
+_CLASSIC: Final = re.compile(r"(\d{20})\.checkpoint\.parquet", re.ASCII)
+_PART: Final = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet", re.ASCII)
 _UUID: Final = re.compile(
-    r"(\d{20})\.checkpoint\.[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\.(?:json|parquet)"
+    r"(\d{20})\.checkpoint\.[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\.(?:json|parquet)",
+    re.ASCII,
 )
 
 
@@ -49,6 +52,20 @@ class LogCheckpoint:
     version: int
     files: tuple[ListedFile, ...]
 
+    @property
+    def name(self) -> str:
+        """The name of its first file, which tells it from others of the same version."""
+        return self.files[0].name
+
+
+@dataclass(frozen=True)
+class LogCompaction:
+    """One file that says what the commits ``first`` to ``last`` say together (PROTOCOL.md, "Log Compaction Files")."""
+
+    first: int
+    last: int
+    file: ListedFile
+
 
 @dataclass(frozen=True)
 class LogSegment:
@@ -58,13 +75,21 @@ class LogSegment:
         version: that results.
         checkpoint: to start from; None means from nothing, and then the commits start at 0.
         commits: ascending, without a gap.
+        compactions: ascending, disjoint; each may be read in place of the commits that it covers.
         times: of the commits that the listing held, milliseconds since the epoch, ascending strictly.
     """
 
     version: int
     checkpoint: LogCheckpoint | None
     commits: tuple[tuple[int, ListedFile], ...]
+    compactions: tuple[LogCompaction, ...]
     times: Mapping[int, int]
+
+    @property
+    def uncompacted(self) -> list[int]:
+        """The versions whose commits are to be read beside the compactions, ascending."""
+        covered = {version for one in self.compactions for version in range(one.first, one.last + 1)}
+        return [version for version, _ in self.commits if version not in covered]
 
     @property
     def file_time(self) -> int:
@@ -76,7 +101,7 @@ class LogSegment:
 
 
 class LogListing:
-    """The commits and checkpoints among the files of a log.
+    """The commits, checkpoints, compactions and checksums among the files of a log.
 
     Args:
         files: of ``_delta_log``, all or those from a version on.
@@ -84,40 +109,57 @@ class LogListing:
 
     def __init__(self, files: Iterable[ListedFile]) -> None:
         self.commits: dict[int, ListedFile] = {}
-        self.checkpoints: dict[int, LogCheckpoint] = {}
+        self.checksums: dict[int, ListedFile] = {}
+        self.compactions: list[LogCompaction] = []
+        self._candidates: dict[int, list[LogCheckpoint]] = {}
         parts: dict[tuple[int, int], dict[int, ListedFile]] = {}
-        single: dict[int, ListedFile] = {}
         for file in files:
             if commit := _COMMIT.fullmatch(file.name):
                 self.commits[int(commit.group(1))] = file
-            elif classic := _CLASSIC.fullmatch(file.name) or _UUID.fullmatch(file.name):
-                single.setdefault(int(classic.group(1)), file)
+            elif checksum := _CHECKSUM.fullmatch(file.name):
+                self.checksums[int(checksum.group(1))] = file
+            elif single := _CLASSIC.fullmatch(file.name) or _UUID.fullmatch(file.name):
+                version = int(single.group(1))
+                self._candidates.setdefault(version, []).append(LogCheckpoint(version, (file,)))
             elif part := _PART.fullmatch(file.name):
                 version, number, count = (int(group) for group in part.groups())
                 parts.setdefault((version, count), {})[number] = file
-        for (version, count), found in parts.items():
-            # An incomplete one is what a writer that failed left behind.
-            if count and len(found) == count and set(found) == set(range(1, count + 1)):
-                files_in_order = tuple(found[number] for number in range(1, count + 1))
-                self.checkpoints[version] = LogCheckpoint(version, files_in_order)
-        for version, file in single.items():
-            self.checkpoints[version] = LogCheckpoint(version, (file,))
-        for versions in (self.commits, self.checkpoints):
+            elif (compaction := _COMPACTION.fullmatch(file.name)) is not None:
+                first, last = (int(group) for group in compaction.groups())
+                self.compactions.append(LogCompaction(first, last, file))
+        for checkpoint in _complete(parts):
+            self._candidates.setdefault(checkpoint.version, []).append(checkpoint)
+        for versions in (self.commits, self._candidates):
             for version in [version for version in versions if version > _MAX_VERSION]:
                 del versions[version]
 
+    @property
+    def checkpoints(self) -> Mapping[int, LogCheckpoint]:
+        """By version, one of each: all complete checkpoints of a version say the same."""
+        return {version: found[0] for version, found in self._candidates.items()}
+
+    @property
+    def gap(self) -> bool:
+        """Whether a commit is missing that the newest version needs."""
+        if not self:
+            return False
+        newest = max(self._candidates, default=None)
+        start = min(self.commits, default=0) if newest is None else newest + 1
+        after = sum(version >= start for version in self.commits)
+        return self.latest + 1 - start > after
+
     def __bool__(self) -> bool:
-        return bool(self.commits or self.checkpoints)
+        return bool(self.commits or self._candidates)
 
     @property
     def latest(self) -> int:
         """The newest version; the listing must not be empty."""
-        return max(self.commits.keys() | self.checkpoints.keys())
+        return max(self.commits.keys() | self._candidates.keys())
 
     @property
     def earliest(self) -> int | None:
         """The oldest version that can be read, None if none can."""
-        return 0 if 0 in self.commits else min(self.checkpoints, default=None)
+        return 0 if 0 in self.commits else min(self._candidates, default=None)
 
     @property
     def times(self) -> dict[int, int]:
@@ -130,12 +172,13 @@ class LogListing:
             times[version] = before
         return times
 
-    def segment(self, table: str, version: int | None = None) -> LogSegment:
+    def segment(self, table: str, version: int | None = None, *, without: Collection[str] = ()) -> LogSegment:
         """Return what makes up a version, by default the newest.
 
         Args:
             table: for errors.
             version: the one asked for.
+            without: names of checkpoints (their first file) and compactions that turned out to be damaged.
 
         Raises:
             VersionNotFound: it is newer than the newest or older than the oldest that can be read.
@@ -149,7 +192,8 @@ class LogListing:
                 version=wanted,
                 latest=self.latest,
             )
-        base = max((found for found in self.checkpoints if found <= wanted), default=None)
+        checkpoint = self._checkpoint(wanted, without)
+        base = None if checkpoint is None else checkpoint.version
         start = 0 if base is None else base + 1
         if base is None and wanted not in self.commits and self.earliest not in (None, 0):
             self._too_old(table, wanted)
@@ -167,8 +211,27 @@ class LogListing:
                     file=commit_name(number),
                 )
             commits.append((number, file))
-        checkpoint = None if base is None else self.checkpoints[base]
-        return LogSegment(wanted, checkpoint, tuple(commits), self.times)
+        chosen = tuple(self._compactions(start, wanted, without))
+        return LogSegment(wanted, checkpoint, tuple(commits), chosen, self.times)
+
+    def _checkpoint(self, wanted: int, without: Collection[str]) -> LogCheckpoint | None:
+        for version in sorted(self._candidates, reverse=True):
+            for candidate in self._candidates[version] if version <= wanted else ():
+                if candidate.name not in without:
+                    return candidate
+        return None
+
+    def _compactions(self, start: int, wanted: int, without: Collection[str]) -> Iterator[LogCompaction]:
+        """Yield the longest compaction at ``start``, then the longest after it, and so on."""
+        usable: dict[int, LogCompaction] = {}
+        for one in self.compactions:
+            if start <= one.first < one.last <= wanted and one.file.name not in without:
+                known = usable.get(one.first)
+                usable[one.first] = one if known is None or known.last < one.last else known
+        for first in sorted(usable):
+            if first >= start:
+                yield usable[first]
+                start = usable[first].last + 1
 
     def _too_old(self, table: str, wanted: int) -> None:
         raise VersionNotFound(
@@ -186,5 +249,19 @@ class LogListing:
 
     def retained(self) -> Sequence[int]:
         """Return the versions that can be read and have a commit, ascending."""
-        first = self.earliest
-        return [] if first is None else sorted(version for version in self.commits if version >= first)
+        found = []
+        readable: int | None = None
+        for version in sorted(self.commits.keys() | self._candidates.keys()):
+            starts = version == 0 and version in self.commits
+            follows = readable is not None and readable == version - 1 and version in self.commits
+            if starts or follows or version in self._candidates:
+                readable = version
+                found += [version] if version in self.commits else []
+        return found
+
+
+def _complete(parts: Mapping[tuple[int, int], Mapping[int, ListedFile]]) -> Iterator[LogCheckpoint]:
+    """Yield the multi-part checkpoints that have all parts; others are what a writer that failed left behind."""
+    for (version, count), found in parts.items():
+        if count and len(found) == count and set(found) == set(range(1, count + 1)):
+            yield LogCheckpoint(version, tuple(found[number] for number in range(1, count + 1)))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.errors import DelvecError
 from delvec.protocol.locations import canonical_log_path
 from delvec_service.delta.actions import (
@@ -26,10 +27,15 @@ __all__ = ["Commit", "ReplayState", "replay"]
 
 @dataclass(frozen=True)
 class Commit:
-    """The actions of one version, in the order of its file."""
+    """The actions of one version, in the order of its file.
+
+    Attributes:
+        compacted: whether it stands for several versions, and may remove a file with several deletion vectors.
+    """
 
     where: LogFile
     actions: Sequence[Action]
+    compacted: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,7 @@ def replay(state: ReplayState, commits: Sequence[Commit]) -> ReplayState:
 
 def _follow_files(commit: Commit, location: str, changes: dict[str, FileChange]) -> None:
     adds: dict[str, AddFile] = {}
-    removes: dict[str, RemoveFile] = {}
+    removes: dict[str, dict[str | None, Descriptor | None]] = {}
     for action in commit.actions:
         if not isinstance(action, AddFile | RemoveFile):
             continue
@@ -124,13 +130,24 @@ def _follow_files(commit: Commit, location: str, changes: dict[str, FileChange])
             key = canonical_log_path(action.path, location)
         except DelvecError as error:
             raise commit.where.corrupt(f"names a file that cannot be: {error.message}") from error
-        seen: dict[str, AddFile] | dict[str, RemoveFile] = adds if isinstance(action, AddFile) else removes
-        if key in seen:
+        if isinstance(action, AddFile):
+            twice = adds.setdefault(key, action) is not action
+        else:
+            known = removes.setdefault(key, {})
+            twice = _id(action) in known or (bool(known) and not commit.compacted)
+            known[_id(action)] = action.deletion_vector
+        if twice:
             raise commit.where.corrupt(f"has two '{action.key}' actions for the file '{action.path}'")
-        seen[key] = action  # type: ignore[assignment]
     for key in adds.keys() | removes.keys():
-        add, remove = adds.get(key), removes.get(key)
-        if add is not None and remove is not None and add.deletion_vector == remove.deletion_vector:
+        add, removed = adds.get(key), removes.get(key, {})
+        if add is not None and _id(add) in removed:
             raise commit.where.corrupt(f"adds and removes the file '{add.path}', the same version of it")
-        removed = None if remove is None else remove.deletion_vector
-        changes.setdefault(key, FileChange()).follow(add, removed, is_removed=remove is not None)
+        change = changes.setdefault(key, FileChange())
+        for deletion_vector in removed.values():
+            change.follow(None, deletion_vector, is_removed=True)
+        if add is not None:
+            change.follow(add, None, is_removed=False)
+
+
+def _id(action: AddFile | RemoveFile) -> str | None:
+    return None if action.deletion_vector is None else action.deletion_vector.unique_id
