@@ -28,6 +28,8 @@ __all__ = ["Database", "migrations_directory"]
 
 _MIGRATION_LOCK: Final = 0x44454C564543  # any number, the same in every replica
 _BUSY_SECONDS: Final = 30
+_PIECE_PAGES: Final = 1000
+_PIECES: Final = 100
 _WRITES: Final = {"delvec_writes": True}
 
 
@@ -91,6 +93,20 @@ class Database:
         with self._answering(), Session(self._engine, expire_on_commit=False) as session, session.begin():
             session.connection(execution_options=_WRITES)
             yield session
+
+    def give_back_space(self) -> None:
+        """Shrink the file by what was deleted, a piece at a time; PostgreSQL reuses its space by itself.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return
+        for _ in range(_PIECES):
+            with self.write() as session:
+                if not session.execute(text("PRAGMA freelist_count")).scalar():
+                    return
+                session.execute(text(f"PRAGMA incremental_vacuum({_PIECE_PAGES})")).all()
 
     def close(self) -> None:
         """Close the connections."""
@@ -175,6 +191,8 @@ def _engine(url: URL) -> Engine:
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None  # transactions begin where _begin_sqlite says, not at the first write
+    # Takes effect in a new file only, before anything is written to it.
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
     # Survives a killed process. A power cut may lose the last rows: of a ledger, which only speeds up a search.
     connection.execute("PRAGMA synchronous = NORMAL")

@@ -1,6 +1,7 @@
 """The files of one table as the service touches them: the log and deletion vector files."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ __all__ = ["ObjectMeta", "ObjectStore"]
 
 _LIST_CHUNK: Final = 1000
 _HIDDEN: Final = (".", "_")
+_UNORDERED: Final = re.compile(r"s3://[^/]+--x-s3(?:/|$)")
+"""Directory buckets of S3 list in no order, and from no place on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,15 @@ class ObjectStore:
             StorageError: storage did not answer.
         """
         return storage.read(self.location, path, allowed=self._allowed)
+
+    def get_start(self, path: str, max_bytes: int) -> bytes:
+        """Return a file's first bytes, all where it has no more than ``max_bytes``.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+            StorageError: storage did not answer.
+        """
+        return bytes(storage.read_ranges(self.location, path, [(0, max_bytes)], allowed=self._allowed)[0])
 
     def head(self, path: str) -> ObjectMeta | None:
         """Return what is known of a file without reading it, or None if it does not exist.
@@ -154,11 +166,12 @@ def _list_local(directory: Path, start_after: str) -> Iterator[ObjectMeta]:
 
 def _list_remote(place: Place, start_after: str) -> Iterator[ObjectMeta]:
     prefix = f"{place.key}/"
-    offset = prefix + start_after if start_after else None
+    unordered = _UNORDERED.match(place.url) is not None
+    offset = prefix + start_after if start_after and not unordered else None
     for chunk in obstore.list(place.remote, prefix, offset=offset, chunk_size=_LIST_CHUNK):
         for meta in chunk:
             name = meta["path"][len(prefix) :]
-            if name.startswith("_"):
+            if name.startswith("_") and not unordered:
                 # Digits sort before the underscore, and these stores list in order.
                 return
             if name > start_after and "/" not in name and not name.startswith(_HIDDEN):

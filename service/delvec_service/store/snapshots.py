@@ -1,0 +1,355 @@
+"""The newest version of each table, in SQL, so that a restart or another replica need not read the log."""
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from delvec.protocol.errors import ServiceUnavailable
+from delvec_service.delta.live_files import Member, dead_rows
+from delvec_service.delta.segment import Segment, SegmentRecord, SegmentsLost
+from delvec_service.delta.snapshot import Snapshot
+from delvec_service.store.database import Database
+from delvec_service.store.models import SegmentRow, SnapshotMemberRow, SnapshotRow
+from delvec_service.store.registry import table_id
+from delvec_service.store.segments import SegmentStore, unused
+from delvec_service.store.snapshot_state import (
+    FORMAT,
+    LogMark,
+    StoredMember,
+    decode_state,
+    digest,
+    encode_state,
+)
+
+__all__ = ["Head", "SnapshotStore", "StoredSnapshot"]
+
+_NEEDED: Final = frozenset({"files", "partitions", "stats", "rest", "keys"})
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_PLAIN: Final[Mapping[str, Any]] = {"synchronize_session": False}
+
+
+@dataclass(frozen=True)
+class StoredSnapshot:
+    """A snapshot as it was saved; its segments are read when something asks for them.
+
+    Attributes:
+        file: what the log has to hold still for the snapshot to be of any use.
+        generation: for whoever wants to replace it.
+    """
+
+    snapshot: Snapshot
+    file: LogMark
+    generation: str
+
+
+@dataclass(frozen=True)
+class Head:
+    """What is saved of a table: enough to decide whether, and what, to save."""
+
+    generation: str
+    version: int
+    file: LogMark
+    segments: frozenset[str]
+
+
+class SnapshotStore:
+    """Snapshots by location; safe to share between threads, and between replicas.
+
+    One version per table is kept. Everything here is a cache: whoever finds a part of it missing or damaged reads
+    the log.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.segments = SegmentStore(database)
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    def find(self, location: str) -> StoredSnapshot | None:
+        """Return what is saved of the table at a location; what is damaged is forgotten and counts as missing.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        with _failures():
+            row, members = self._row(location)
+        if row is None:
+            return None
+        snapshot = None
+        if members is not None and row.format == FORMAT:
+            try:
+                snapshot = decode_state(row.state, row.version, map(self._member, members))
+            except Exception:  # noqa: BLE001 - whatever is wrong with it, the log has the truth
+                snapshot = None
+        if snapshot is None or snapshot.location != location:
+            self.forget(location, row.generation)
+            return None
+        return StoredSnapshot(snapshot, _mark(row), row.generation)
+
+    def head(self, location: str) -> Head | None:
+        """Return what is saved of the table at a location, without reading much of it.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        id_ = table_id(location)
+        with _failures(), self._database.read() as session:
+            row = session.get(SnapshotRow, id_)
+            if row is None:
+                return None
+            query = select(SnapshotMemberRow.segment_id).where(SnapshotMemberRow.table_id == id_)
+            segments = frozenset(session.scalars(query))
+        return Head(row.generation, row.version, _mark(row), segments)
+
+    # --- writing ------------------------------------------------------------------------------------------
+
+    def save(
+        self,
+        snapshot: Snapshot,
+        file: LogMark,
+        replacing: str | None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> str | None:
+        """Save a version of a table: what the database does not have of it.
+
+        Args:
+            snapshot: the version.
+            file: the log file by which it is recognised.
+            replacing: the generation that is saved now, None if there is none.
+            stopping: asked now and then whether to give up.
+
+        Returns:
+            The new generation; None if another one is saved by now, or if this was stopped.
+
+        Raises:
+            SegmentsLost: the database has lost parts that nobody holds any more.
+            ServiceUnavailable: the database does not answer.
+        """
+        id_ = table_id(snapshot.location)
+        records: list[tuple[Segment, SegmentRecord]] = []
+        generation = uuid.uuid4().hex
+        with _failures():
+            known = self.segments.known(id_)
+            for member in snapshot.live.members:
+                record = _to_save(member.segment, known, self.segments)
+                if record is not None:
+                    records.append((member.segment, record))
+            if not self.segments.add(id_, (record for _, record in records), stopping):
+                return None
+            try:
+                with self._database.write() as session:
+                    _point(session, id_, snapshot, file, replacing, generation)
+            except (_Overtaken, IntegrityError):
+                return None
+        for segment, record in records:
+            segment.saved(record, self.segments)
+        return generation
+
+    def add_parts(self, location: str, segments: Sequence[Segment], stopping: Callable[[], bool]) -> int:
+        """Save what was found out about segments that are saved; return how many there were.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        new = [(segment, segment.unsaved()) for segment in segments if segment.source is self.segments]
+        records = [(segment, record) for segment, record in new if record is not None]
+        if not records:
+            return 0
+        with _failures():
+            known = self.segments.known(table_id(location))
+            records = [(segment, record) for segment, record in records if segment.id in known]
+            if not self.segments.add(table_id(location), (record for _, record in records), stopping):
+                return 0
+        for segment, record in records:
+            segment.saved(record, self.segments)
+        return len(records)
+
+    def forget(self, location: str, generation: str | None = None) -> None:
+        """Forget what is saved of a table, if it is of that generation; None is any.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        id_ = table_id(location)
+        query = delete(SnapshotRow).where(SnapshotRow.table_id == id_)
+        if generation is not None:
+            query = query.where(SnapshotRow.generation == generation)
+        with _failures(), self._database.write() as session:
+            if session.execute(query, execution_options=_PLAIN).rowcount:  # type: ignore[attr-defined]
+                _delete_members(session, id_)
+                unused(session, id_)
+
+    def touch(self, location: str) -> None:
+        """Note that a table was used.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        query = update(SnapshotRow).where(SnapshotRow.table_id == table_id(location))
+        with _failures(), self._database.write() as session:
+            session.execute(query.values(used_at=datetime.now(UTC)), execution_options=_PLAIN)
+
+    def evict(self, max_bytes: int, stopping: Callable[[], bool] = lambda: False) -> int:
+        """Forget the tables that were used longest ago until all take at most ``max_bytes``; return how many.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        count = 0
+        with _failures():
+            while not stopping():
+                with self._database.write() as session:
+                    # Those that wait to be deleted are on their way out already.
+                    total = select(func.coalesce(func.sum(SegmentRow.nbytes), 0))
+                    used = session.scalar(total.where(SegmentRow.unused_since.is_(None)))
+                    oldest = select(SnapshotRow.table_id).order_by(SnapshotRow.used_at).limit(1)
+                    id_ = session.scalar(oldest) if int(used or 0) > max_bytes else None
+                    if id_ is None:
+                        break
+                    session.execute(
+                        delete(SnapshotRow).where(SnapshotRow.table_id == id_), execution_options=_PLAIN
+                    )
+                    _delete_members(session, id_)
+                    unused(session, id_, since=_LONG_AGO)
+                count += 1
+            if count:
+                self.segments.sweep(stopping=stopping)
+        return count
+
+    def sweep(self, grace: timedelta | None = None, stopping: Callable[[], bool] = lambda: False) -> int:
+        """Delete segments that no snapshot has had for so long, by default minutes; return how many.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        with _failures():
+            if grace is None:
+                return self.segments.sweep(stopping=stopping)
+            return self.segments.sweep(grace, stopping)
+
+    def _member(self, member: StoredMember) -> Member:
+        segment = Segment.stored(member.segment_id, member.num_rows, self.segments)
+        return Member(segment, dead_rows(member.dead))
+
+    def _row(self, location: str) -> tuple[SnapshotRow | None, list[StoredMember] | None]:
+        """Return the row of a table, if there is one, and its members, if they are all there and as they were."""
+        row = None
+        for _ in range(2):  # between the two queries of one try, another replica may have saved
+            with self._database.read() as session:
+                row = session.get(SnapshotRow, table_id(location))
+                members = None if row is None else _members(session, row)
+            if row is None or members is not None:
+                return row, members
+        return row, None
+
+
+class _Overtaken(Exception):
+    """Another replica has saved meanwhile."""
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Turn whatever else may be wrong with a database into "it does not answer": here all of it is a cache."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", None) or error).partition("\n")[0][:300]
+        raise ServiceUnavailable(f"The service's database cannot be used for snapshots: {reason}.") from error
+
+
+def _members(session: Session, row: SnapshotRow) -> list[StoredMember] | None:
+    """Return the members of a snapshot in order, None if they are not those that were saved with it."""
+    member = SnapshotMemberRow
+    query = (
+        select(member.segment_id, SegmentRow.num_rows, member.dead)
+        .join(SegmentRow, SegmentRow.id == member.segment_id)
+        .where(member.table_id == row.table_id)
+        .order_by(member.position, member.segment_id)
+    )
+    found = [StoredMember(*values) for values in session.execute(query)]
+    return found if digest(row.table_id, row.version, _mark(row), row.state, found) == row.digest else None
+
+
+def _mark(row: SnapshotRow) -> LogMark:
+    return LogMark(row.file_name, row.file_size, row.file_time)
+
+
+def _to_save(segment: Segment, known: frozenset[str], source: SegmentStore) -> SegmentRecord | None:
+    """Return what has to be saved of a segment, None if nothing."""
+    if segment.id in known:
+        # One that was saved by a try that came to nothing is not known to be: then this is all of it.
+        return segment.unsaved() if segment.source is source else segment.record()
+    record = segment.record()
+    if not record.blobs.keys() >= _NEEDED:
+        raise SegmentsLost(segment.id)
+    return record
+
+
+def _point(
+    session: Session,
+    id_: str,
+    snapshot: Snapshot,
+    file: LogMark,
+    replacing: str | None,
+    generation: str,
+) -> None:
+    """Make a version the one that is saved, if nobody else has saved since."""
+    members = [StoredMember.of(member) for member in snapshot.live.members]
+    state = encode_state(snapshot)
+    values = {
+        "generation": generation,
+        "format": FORMAT,
+        "version": snapshot.version,
+        "file_name": file.name,
+        "file_size": file.size,
+        "file_time": file.last_modified_ms,
+        "state": state,
+        "digest": digest(id_, snapshot.version, file, state, members),
+        "used_at": datetime.now(UTC),
+    }
+    if replacing is None:
+        session.execute(insert(SnapshotRow).values(table_id=id_, **values))
+    else:
+        mine = (SnapshotRow.table_id == id_, SnapshotRow.generation == replacing)
+        changed = session.execute(update(SnapshotRow).where(*mine).values(**values), execution_options=_PLAIN)
+        if changed.rowcount != 1:  # type: ignore[attr-defined]
+            raise _Overtaken
+    ids = [member.segment_id for member in members]
+    used = update(SegmentRow).where(SegmentRow.table_id == id_, SegmentRow.id.in_(ids))
+    found = session.execute(used.values(unused_since=None), execution_options=_PLAIN)
+    if found.rowcount != len(ids):  # type: ignore[attr-defined]
+        raise SegmentsLost
+    unused(session, id_, kept=ids)
+    _write_members(session, id_, members)
+
+
+def _write_members(session: Session, id_: str, members: Sequence[StoredMember]) -> None:
+    """Write the members that differ from those that are saved."""
+    row = SnapshotMemberRow
+    query = select(row.segment_id, row.position, row.dead).where(row.table_id == id_)
+    before = {segment_id: (position, dead) for segment_id, position, dead in session.execute(query)}
+    after = {member.segment_id: (position, member.dead) for position, member in enumerate(members)}
+    gone = [segment_id for segment_id, value in before.items() if after.get(segment_id) != value]
+    if gone:
+        session.execute(
+            delete(row).where(row.table_id == id_, row.segment_id.in_(gone)), execution_options=_PLAIN
+        )
+    new = [
+        {"table_id": id_, "segment_id": segment_id, "position": position, "dead": dead}
+        for segment_id, (position, dead) in after.items()
+        if before.get(segment_id) != (position, dead)
+    ]
+    if new:
+        session.connection().execute(insert(row.__table__), new)  # type: ignore[arg-type]
+
+
+def _delete_members(session: Session, id_: str) -> None:
+    query = delete(SnapshotMemberRow).where(SnapshotMemberRow.table_id == id_)
+    session.execute(query, execution_options=_PLAIN)
