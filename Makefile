@@ -6,7 +6,7 @@ SETUP := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py setup
 RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types unit test-long bench serve lock wheel clean
+.PHONY: help setup demo test check lint format types unit test-long fuzz bench serve lock wheel clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,10 @@ unit: ## The pure tests
 test-long: ## The tests that take their time
 	@$(SETUP) --java --jars
 	@$(RUN) pytest -m long
+
+fuzz: ## Damage tables in 100,000 ways (about an hour; goes on where it was stopped)
+	@$(SETUP)
+	@$(RUN) python -m tests.fuzz --cases 100000
 
 bench: ## Measure against delta-spark and write docs/benchmarks.md (about 30 minutes)
 	@$(SETUP) --java --jars

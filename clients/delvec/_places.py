@@ -89,10 +89,12 @@ def locate(location: str, path: str, *, allowed: Allowed | None = None) -> Place
     Args:
         location: the table's canonical location.
         path: as in the log: URL-encoded, relative or absolute.
-        allowed: decides by URL whether a file outside ``location`` may be touched; without it, none may.
+        allowed: decides by URL whether a file outside ``location`` may be touched, following links; without it,
+            none may.
 
     Raises:
-        LocationNotAllowed: the file lies outside ``location`` and is not allowed.
+        LocationNotAllowed: the file lies outside ``location`` and is not allowed, or a symbolic link leads
+            where ``allowed`` does not.
         InvalidLocation: an absolute path is of an unknown kind.
     """
     url = locations.resolve(location, path)
@@ -105,6 +107,12 @@ def locate(location: str, path: str, *, allowed: Allowed | None = None) -> Place
         )
     local = locations.local_path(url)
     if local is not None:
+        if inside and allowed is not None and os.path.realpath(local) != str(local) and not allowed(url):
+            raise LocationNotAllowed(
+                f"A symbolic link leads from the file {url} out of what may be read; put the file itself there, or "
+                "allow the directory that it is in (DELVEC_ROOTS).",
+                file=url,
+            )
         return Place(url, local, None, str(local))
     parent = location if inside else _root_outside(url)
     return Place(url, None, store_for(parent), unquote(url[len(parent) + 1 :]))

@@ -243,6 +243,23 @@ def test_reading_what_is_missing(location):
     assert storage.read_ranges(location, "file", [(0, 1), (0, 0)]) == [b"", b""]
 
 
+def test_a_link_that_leads_out_of_what_is_allowed_is_not_followed(local_location, tmp_path):
+    (tmp_path / "secret").write_bytes(b"secret")
+    inside = locations.local_path(local_location)
+    (inside / "file").write_bytes(b"here")
+    (inside / "out").symlink_to(tmp_path / "secret")
+    (inside / "within").symlink_to(inside / "file")
+
+    def allowed(url):
+        return locations.local_path(url).resolve().is_relative_to(inside)
+
+    with pytest.raises(LocationNotAllowed, match="symbolic link"):
+        storage.read(local_location, "out", allowed=allowed)
+    assert storage.read(local_location, "within", allowed=allowed) == b"here"
+    assert storage.read(local_location, "out", allowed=bool) == b"secret"
+    assert storage.read(local_location, "out") == b"secret"
+
+
 # --- stores ---------------------------------------------------------------------------------------------
 
 

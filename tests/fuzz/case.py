@@ -1,0 +1,69 @@
+"""One case: which table, which damage, and the damaged table on disk. All of it follows from the case's id."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from tests.fuzz import tables
+from tests.fuzz.draft import OUTSIDE, Draft
+from tests.fuzz.mutations import mutate
+
+
+@dataclass(frozen=True)
+class Case:
+    """A damaged table.
+
+    Attributes:
+        name: ``builtin-17``: the source of the table and a number.
+        table: what was damaged.
+        damage: kinds and places.
+    """
+
+    name: str
+    table: tables.SeedTable
+    draft: Draft
+    damage: list
+    rng: Random
+
+    @property
+    def kinds(self):
+        """The kinds of damage."""
+        return [kind for kind, _ in self.damage]
+
+    def touches(self, target):
+        """Whether some damage is of this target, ``data`` or ``files`` for example."""
+        return any(kind.startswith(f"{target}:") for kind in self.kinds)
+
+
+def make(name, outside):
+    """Return the case with this id; ``outside`` is where links and absolute paths lead."""
+    source, _, _ = name.partition("-")
+    rng = Random(f"delvec {name}")
+    seeds = tables.seeds(source)
+    table, other = rng.choice(seeds), rng.choice(seeds)
+    draft, damage = mutate(rng, table.files, other.files, str(outside))
+    return Case(name, table, draft, damage, rng)
+
+
+def write(draft, folder):
+    """Write the damaged table."""
+    folder = Path(folder)
+    (folder / "_delta_log").mkdir(parents=True)
+    place = OUTSIDE.encode()
+    for path, content in draft.files.items():
+        target = folder / path
+        if any(parent.is_file() for parent in target.parents):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content.replace(place, draft.outside.encode()) if place in content else content)
+    for path in draft.folders:
+        (folder / path).mkdir(parents=True, exist_ok=True)
+    for path, name in draft.links.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).symlink_to(Path(draft.outside) / name)
+
+
+def erase(folder):
+    """Remove a table again."""
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,56 @@
+"""A table that is being damaged: its files in memory, by what they are."""
+
+import re
+from dataclasses import dataclass, field
+from random import Random
+
+OUTSIDE = "@OUTSIDE@"
+"""In mutated text: stands for the folder that no table may read, whose place differs by run."""
+
+_KINDS = (
+    ("commit", re.compile(r"_delta_log/\d{20}\.json")),
+    ("checkpoint", re.compile(r"_delta_log/\d{20}\.checkpoint(\.[^/]*)?\.parquet")),
+    ("manifest", re.compile(r"_delta_log/\d{20}\.checkpoint\.[^/]*\.json")),
+    ("sidecar", re.compile(r"_delta_log/_sidecars/[^/]*\.parquet")),
+    ("hint", re.compile(r"_delta_log/_last_checkpoint")),
+    ("crc", re.compile(r"_delta_log/\d{20}\.crc")),
+    ("compacted", re.compile(r"_delta_log/\d{20}\.\d{20}\.compacted\.json")),
+    ("other log", re.compile(r"_delta_log/.*")),
+    ("change", re.compile(r"_change_data/.*")),
+    ("vector", re.compile(r".*\.bin")),
+    ("data", re.compile(r".*\.parquet")),
+)
+
+
+def kind_of(path):
+    """Return what a file of a table is."""
+    return next((kind for kind, pattern in _KINDS if pattern.fullmatch(path)), "other")
+
+
+@dataclass
+class Draft:
+    """A table being mutated.
+
+    Attributes:
+        files: content by path below the table's folder.
+        other: the files of another table, to take things from.
+        outside: the folder that no table may read.
+        links: paths that become symbolic links to a file outside.
+        folders: paths that become folders.
+    """
+
+    files: dict[str, bytes]
+    other: dict[str, bytes]
+    rng: Random
+    outside: str
+    links: dict[str, str] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
+
+    def paths(self, *kinds):
+        """Return the paths of files of these kinds, in order."""
+        return [path for path in sorted(self.files) if kind_of(path) in kinds]
+
+    def pick(self, *kinds):
+        """Return one of them, or None."""
+        paths = self.paths(*kinds)
+        return self.rng.choice(paths) if paths else None

@@ -1,0 +1,359 @@
+"""What the files of a table say, told by a replay that shares no code with Delvec's.
+
+A damaged log may be read in several ways: from its first commit, or from any of its checkpoints. Each way that
+works gives one :class:`State`; a reader is right if it gives one of them. Where no way works the table is
+damaged, and a reader has to say so.
+"""
+
+import json
+import re
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CLASSIC = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
+_V2 = re.compile(r"(\d{20})\.checkpoint\.[0-9a-fA-F\-]{36}\.(json|parquet)")
+_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_VALUES = {char: number for number, char in enumerate(_ALPHABET)}
+_MAX_VERSION = 2**63
+
+
+class Damaged(Exception):
+    """The files contradict the protocol, as far as this replay looks."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A live file.
+
+    Attributes:
+        values: partition values by name.
+        vector: the deletion vector's descriptor as JSON, or None.
+        stats: as they stand, to see whether they were changed.
+    """
+
+    path: str
+    values: frozenset
+    vector: str | None
+    stats: str
+
+
+@dataclass(frozen=True)
+class State:
+    """The table as one way of reading it gives it.
+
+    Attributes:
+        version: the newest one.
+        files: by path.
+        schema: the schema's JSON, parsed.
+        layout: partition columns and the configuration that decides how files are read.
+    """
+
+    version: int
+    files: dict[str, File]
+    schema: dict
+    layout: tuple
+
+    def looks_like(self, other):
+        """Whether both are the same table, statistics apart."""
+        return self.rows_of(self) == self.rows_of(other)
+
+    @staticmethod
+    def rows_of(state):
+        files = {path: (item.values, item.vector) for path, item in state.files.items()}
+        return files, state.schema, state.layout
+
+    def same_statistics(self, other):
+        return {path: item.stats for path, item in self.files.items()} == {
+            path: item.stats for path, item in other.files.items()
+        }
+
+
+def readings(folder):
+    """Return every State that the log of the table in ``folder`` can be read as; none if it is damaged."""
+    log = Path(folder) / "_delta_log"
+    names = sorted(path.name for path in log.iterdir() if path.is_file()) if log.is_dir() else []
+    commits = {int(found[1]): found[0] for name in names if (found := _COMMIT.fullmatch(name))}
+    commits = {version: name for version, name in commits.items() if version < _MAX_VERSION}
+    starts = _checkpoints(names)
+    versions = [*commits, *(version for version, _ in starts)]
+    if not versions:
+        return []
+    found = []
+    for version, parts in [(-1, []), *starts]:
+        # A checkpoint may be newer than every commit; the newest version is then the checkpoint's.
+        for newest in {max(versions), max(commits, default=-1)}:
+            needed = range(version + 1, newest + 1)
+            if newest < version or len(needed) > len(commits) or not all(one in commits for one in needed):
+                continue
+            try:
+                found.append(_replayed(Path(folder), parts, [(one, commits[one]) for one in needed], newest))
+            except _UNREADABLE:
+                continue
+    return found
+
+
+_UNREADABLE = (
+    Damaged,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    RecursionError,
+    OSError,
+    OverflowError,
+    IndexError,
+    pa.ArrowException,
+)
+
+
+def _checkpoints(names):
+    """Return (version, names of its files) of every complete checkpoint."""
+    found, parts = [], {}
+    for name in names:
+        if match := _CLASSIC.fullmatch(name) or _V2.fullmatch(name):
+            found.append((int(match[1]), [name]))
+        elif match := _PART.fullmatch(name):
+            parts.setdefault((int(match[1]), int(match[3])), {})[int(match[2])] = name
+    for (version, count), members in parts.items():
+        if count and sorted(members) == list(range(1, count + 1)):
+            found.append((version, [members[number] for number in range(1, count + 1)]))
+    return [item for item in found if item[0] < _MAX_VERSION]
+
+
+def _replayed(folder, parts, commits, newest):
+    log = folder / "_delta_log"
+    kept = {}
+    state = {"files": {}}
+    for name in parts:
+        for action in _checkpoint_actions(log, name):
+            _apply(action, state, folder, None)
+    for _, name in commits:
+        seen = {"add": set(), "remove": set()}
+        actions = _json_actions(log / name)
+        for action in actions:
+            _check_once(action, seen, folder)
+        # Within a commit the order means nothing: a remove is of what was there before.
+        for key in ("remove", "add", "metaData", "protocol"):
+            for action in actions:
+                if key in action:
+                    _apply({key: action[key]}, state, folder, kept)
+    metadata, protocol = state.get("metaData"), state.get("protocol")
+    if not isinstance(metadata, dict) or not isinstance(protocol, dict):
+        raise Damaged("no metadata or protocol")
+    schema = json.loads(metadata["schemaString"])
+    if not isinstance(schema, dict):
+        raise Damaged("schema")
+    configuration = _as_dict(metadata.get("configuration"))
+    layout = (
+        tuple(metadata.get("partitionColumns") or ()),
+        configuration.get("delta.columnMapping.mode", "none"),
+    )
+    return State(newest, state["files"], schema, layout)
+
+
+def _as_dict(value):
+    return dict(value or {})
+
+
+def _json_actions(path):
+    found = []
+    for line in path.read_bytes().split(b"\n"):
+        if line.strip():
+            action = json.loads(line.decode())
+            if not isinstance(action, dict):
+                raise Damaged("an action is no object")
+            found.append({key: value for key, value in action.items() if value is not None})
+    return found
+
+
+def _checkpoint_actions(log, name):
+    path = log / name
+    actions = _json_actions(path) if name.endswith(".json") else _parquet_actions(path)
+    for action in actions:
+        if "sidecar" in action:
+            place = action["sidecar"]["path"]
+            inner = log / "_sidecars" / unquote(place) if "/" not in place else _inside(log.parent, place)
+            actions = [*actions, *_parquet_actions(inner)]
+    return actions
+
+
+def _parquet_actions(path):
+    rows = pq.read_table(pa.BufferReader(path.read_bytes())).to_pylist()
+    return [{key: value for key, value in row.items() if value is not None} for row in rows]
+
+
+def key_of(folder, path):
+    """Return one spelling of a path in the log: relative to the table, decoded; absolute if it is elsewhere.
+
+    Raises:
+        Damaged: it is none, or leads out of the table by dots.
+    """
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise Damaged("path")
+    text = path
+    if re.match(r"(?i)file:/", text):
+        text = text[5:]
+        if text.startswith("//"):
+            host, _, rest = text[2:].partition("/")
+            if host not in ("", "localhost"):
+                raise Damaged("host")
+            text = "/" + rest
+    elif re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:/", text):
+        return text  # elsewhere: legal as long as nobody has to read it
+    segments = [unquote(part, errors="strict") for part in text.split("/")]
+    if any(part == ".." or "\0" in part or "/" in part for part in segments):
+        raise Damaged("dots")
+    parts = [part for part in segments if part not in ("", ".")]
+    if not parts:
+        raise Damaged("empty path")
+    if not text.startswith("/"):
+        return "/".join(parts)
+    absolute, root = "/" + "/".join(parts), f"{folder}/"
+    return absolute.removeprefix(root)
+
+
+def _inside(folder, path):
+    key = key_of(folder, path)
+    if key.startswith("/"):
+        raise Damaged("outside")
+    return Path(folder) / key
+
+
+def _check_once(action, seen, folder):
+    for kind in ("add", "remove"):
+        if kind in action:
+            key = key_of(folder, action[kind]["path"])
+            if key in seen[kind]:
+                raise Damaged("twice")
+            seen[kind].add(key)
+
+
+def _descriptor(value):
+    if not value or not value.get("storageType"):
+        return None
+    names = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
+    return json.dumps([value.get(name) for name in names])
+
+
+def _apply(action, state, folder, commit):
+    files = state["files"]
+    if "remove" in action:
+        # A remove names the file with the deletion vector that it had; one that does not fit removes nothing.
+        key, vector = (
+            key_of(folder, action["remove"]["path"]),
+            _descriptor(action["remove"].get("deletionVector")),
+        )
+        if key in files and commit is not None and files[key].vector == vector:
+            del files[key]
+    if "add" in action:
+        add = action["add"]
+        key = key_of(folder, add["path"])
+        if key in files and commit is None:
+            raise Damaged("twice in a checkpoint")
+        values = frozenset(_as_dict(add.get("partitionValues")).items())
+        stats = json.dumps([add.get("stats"), repr(add.get("stats_parsed"))])
+        files[key] = File(key, values, _descriptor(add.get("deletionVector")), stats)
+    for name in ("metaData", "protocol"):
+        if name in action:
+            state[name] = action[name]
+
+
+# --- rows -----------------------------------------------------------------------------------------------
+
+
+def deleted_rows(folder, vector):
+    """Return the rows that a descriptor (as in ``File.vector``) says are gone.
+
+    Raises:
+        Damaged: it cannot be read.
+    """
+    try:
+        return _deleted_rows(folder, *json.loads(vector))
+    except _UNREADABLE as error:
+        raise Damaged(str(error)) from error
+
+
+def _deleted_rows(folder, storage, text, offset, size, cardinality):
+    if storage == "i":
+        payload = _z85(text)[:size]
+    else:
+        data = _vector_file(folder, storage, text).read_bytes()
+        start = offset or 0
+        if offset is None and data[:4] != struct.pack(">I", size):
+            start = 1
+        (found,) = struct.unpack_from(">I", data, start)
+        payload = data[start + 4 : start + 4 + size]
+        (checksum,) = struct.unpack_from(">I", data, start + 4 + size)
+        if found != size or zlib.crc32(payload) != checksum:
+            raise Damaged("frame")
+    if size == 0 and cardinality == 0 and not text:
+        return BitMap64()
+    bitmap = _bitmap(payload)
+    if len(bitmap) != cardinality:
+        raise Damaged("cardinality")
+    return bitmap
+
+
+def _vector_file(folder, storage, text):
+    if storage == "p":
+        return _inside(folder, text)
+    if storage != "u":
+        raise Damaged("storage type")
+    raw = _z85(text[-20:]).hex()
+    name = f"{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"
+    prefix = text[:-20]
+    if len(raw) != 32 or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
+        raise Damaged("prefix")
+    return Path(folder) / prefix / f"deletion_vector_{name}.bin"
+
+
+def _z85(text):
+    data = b""
+    for start in range(0, len(text), 5):
+        number = 0
+        for char in text[start : start + 5]:
+            number = number * 85 + _VALUES[char]
+        data += struct.pack(">I", number)
+    return data
+
+
+def _bitmap(payload):
+    (magic,) = struct.unpack_from("<I", payload)
+    if magic == 1681511377:
+        return BitMap64.deserialize(payload[4:])
+    if magic != 1681511376:
+        raise Damaged("magic")
+    (count,) = struct.unpack_from("<I", payload, 4)
+    found, position = BitMap64(), 8
+    for high in range(count):
+        (length,) = struct.unpack_from("<I", payload, position)
+        inner = payload[position + 4 : position + 4 + length]
+        found |= BitMap64.deserialize(struct.pack("<QI", 1, high) + inner)
+        position += 4 + length
+    return found
+
+
+def number_of_rows(folder, state):
+    """Return how many rows a State has, or None where a data file does not tell.
+
+    Raises:
+        Damaged: a deletion vector cannot be read.
+    """
+    total = 0
+    for item in state.files.values():
+        deleted = None if item.vector is None else deleted_rows(folder, item.vector)
+        try:
+            rows = pq.ParquetFile(pa.BufferReader((Path(folder) / item.path).read_bytes())).metadata.num_rows
+        except (*_UNREADABLE,):
+            return None
+        total += rows if deleted is None else rows - len(deleted & BitMap64(range(rows)))
+    return total

@@ -1,0 +1,125 @@
+"""Damaged tables give the right rows or a typed error; 2,000 of them here, 100,000 in `make fuzz`.
+
+What counts as right is told in ``judge``; that the fuzzer would notice is tested here too.
+"""
+
+import json
+import sys
+
+import pytest
+from tests.fuzz import campaign, oracle, tables
+from tests.fuzz.canary import Canary, Opens
+from tests.fuzz.case import make, write
+
+CASES = 2_000
+SOURCES = tables.sources()
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("source", SOURCES)
+def test_damaged_tables_give_the_right_rows_or_a_typed_error(source):
+    names = [f"{source}-{number}" for number in range(CASES // len(SOURCES))]
+    summary = campaign.Summary()
+    for result in campaign.run(names):
+        summary.add(result)
+    assert not summary.failures, "\n".join(map(campaign.describe, summary.failures[:10]))
+    assert sum(summary.outcomes.values()) == len(names)
+    # The damage must be of all sorts: not only tables that cannot be read at all.
+    assert min(summary.outcomes[outcome] for outcome in ("error", "same rows", "rows")) > len(names) / 100
+
+
+def test_a_case_is_the_same_every_time(tmp_path):
+    for number in range(50):
+        first, second = (make(f"builtin-{number}", tmp_path) for _ in range(2))
+        assert first.draft.files == second.draft.files
+        assert first.damage == second.damage
+        assert first.damage
+
+
+def test_the_oracle_counts_the_rows_of_undamaged_tables(tmp_path):
+    expected = {
+        "plain": 60,
+        "with_vectors": 101,
+        "partitioned": 40,
+        "with_checkpoint": 100,
+        "with_v2_checkpoint": 80,
+        "with_parts": 80,
+        "with_compaction": 60,
+    }
+    found = {}
+    for table in tables.builtin():
+        folder = tmp_path / table.name
+        for path, content in table.files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+        states = oracle.readings(folder)
+        assert states
+        assert all(state.looks_like(states[0]) for state in states)
+        found[table.name] = oracle.number_of_rows(folder, states[0])
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "outcome", "word"),
+    [
+        ("import os; os.abort()", "WRONG crash", "SIGABRT"),
+        ("import sys; sys.exit('no more')", "WRONG crash", "no more"),
+        ("import time; time.sleep(60)", "WRONG hang", "seconds"),
+    ],
+)
+def test_a_worker_that_dies_or_hangs_is_told_and_replaced(behaviour, outcome, word, monkeypatch):
+    monkeypatch.setattr(campaign, "_STARTING", 1)
+    script = f"""
+import json
+while True:
+    name = input()
+    if name == "bad":
+        {behaviour}
+    print(json.dumps({{"case": name, "damage": [], "outcome": "same rows", "detail": ""}}), flush=True)
+"""
+    command = (sys.executable, "-c", script)
+    results = list(campaign.run(["a", "bad", "b", "c"], processes=1, patience=2, command=command))
+    assert [result["outcome"] for result in results] == ["same rows", outcome, "same rows", "same rows"]
+    assert word in results[1]["detail"]
+    assert json.dumps(results[1])
+
+
+def test_the_canary_sees_what_native_libraries_open(tmp_path):
+    import pyarrow.parquet as pq
+
+    (tmp_path / "outside").mkdir()
+    secret = tmp_path / "outside" / "secret.parquet"
+    secret.write_bytes(tables.plain().files["part-2.parquet"])
+    canary = Canary(tmp_path / "outside")
+    canary.start()
+    assert canary.opened() == []
+    secret.stat()
+    assert canary.opened() == []
+    assert pq.ParquetFile(secret).metadata.num_rows == 40
+    assert canary.opened() == ["secret.parquet"]
+    canary.close()
+
+
+def test_python_s_own_opens_are_seen(tmp_path):
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for folder in (inside, outside):
+        folder.mkdir()
+        (folder / "file").write_bytes(b"x")
+    opens = Opens([inside])
+    opens.on = True
+    (inside / "file").read_bytes()
+    (outside / "file").read_bytes()
+    opens.on = False
+    assert opens.found == [str(outside / "file")]
+
+
+def test_links_lead_out_of_the_damaged_table(tmp_path):
+    (tmp_path / "outside").mkdir()
+    linked = next(
+        case
+        for case in (make(f"builtin-{number}", tmp_path / "outside") for number in range(1000))
+        if case.draft.links
+    )
+    write(linked.draft, tmp_path / "table")
+    [path, *_] = linked.draft.links
+    assert (tmp_path / "table" / path).is_symlink()
