@@ -36,6 +36,7 @@ CHECKPOINT = 10
 COMMITS = 20
 REVISION = 2
 _ADDS = 10
+_WITH_DATA = 30
 _ROW_GROUP = 131_072
 _FIRST_DAY = np.datetime64("2026-01-01")
 _EPOCH = int(_FIRST_DAY.astype("datetime64[ms]").astype(int))
@@ -126,7 +127,10 @@ class LargeTable:
     gaps: tuple[int, ...]
 
     def questions(self, prepared: Path, *, count: int = 500, commits: int = 30) -> Questions:
-        """Return questions; the commits go into the folder ``prepared`` first."""
+        """Return questions; the commits go into the folder ``prepared`` first.
+
+        The files of the first 30 predicates are written too, with one row each that satisfies the predicate.
+        """
         gaps = set(self.gaps)
         predicates = []
         for number in range(count):
@@ -134,6 +138,8 @@ class LargeTable:
             while gaps & {first, first + 1, first + 2}:
                 first += 1
             predicates.append(f"id BETWEEN {first * ROWS + 5} AND {(first + 2) * ROWS + 5}")
+            if number < _WITH_DATA:
+                self._write_data(np.arange(first, first + 3))
         days = _day_numbers(np.arange(self.files), self.files)
         sizes = np.bincount(days, minlength=DAYS) - np.bincount(days[list(self.gaps)], minlength=DAYS)
         partitions = [  # but for the last one, which the commits add to
@@ -148,6 +154,13 @@ class LargeTable:
             (prepared / name).write_text(text)
             files.append((str(prepared / name), str(self.location / "_delta_log" / name)))
         return Questions(str(self.location), self.files, self.version, predicates, partitions, files)
+
+    def _write_data(self, numbers: np.ndarray) -> None:
+        """Write files of one row, for readers that do not plan without reading."""
+        for number, path in zip(numbers.tolist(), _paths(numbers, self.files).to_pylist(), strict=True):
+            place = self.location / path
+            place.parent.mkdir(exist_ok=True)
+            pq.write_table(pa.table({"id": [number * ROWS + 5]}), place)
 
 
 def large_table(location: Path, files: int, stats: str = "both") -> LargeTable:
