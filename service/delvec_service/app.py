@@ -86,7 +86,7 @@ def _service(settings: Settings) -> Service:
     ledger = Ledger(database)
     roots = Roots(settings.roots)
     warehouse = roots.first if settings.warehouse is None else Roots([settings.warehouse]).first
-    loader = SnapshotLoader(max_bytes=settings.snapshot_cache_bytes)
+    loader = SnapshotLoader(max_bytes=settings.snapshot_cache_bytes, checksums=settings.version_checksums)
     return Service(
         settings=settings,
         database=database,

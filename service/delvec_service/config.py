@@ -61,6 +61,11 @@ class Settings(BaseSettings):
     snapshot_cache_bytes: int = Field(
         default=1024 * MIB, ge=0, description="Memory for snapshots of tables in use."
     )
+    version_checksums: Literal["check", "warn", "ignore"] = Field(
+        default="check",
+        description="What to do about a version checksum (.crc) that contradicts the log: refuse the version, "
+        "log a warning, or not look.",
+    )
     commit_attempts: int = Field(
         default=1000, ge=1, description="How many winners one commit may pass before it gives up."
     )

@@ -1,6 +1,5 @@
 """Loading snapshots: the right version, read once, and rebuilt when the log is no longer the one that was read."""
 
-import json
 import os
 import shutil
 import threading
@@ -327,24 +326,6 @@ def test_a_log_without_protocol_or_metadata_is_named(tmp_path, lost, word):
     with pytest.raises(CorruptLog, match=f"'people' has no {word} up to version 0") as caught:
         log.load()
     assert caught.value.details == {"table": "people", "version": 0, "file": f"{0:020d}.json"}
-
-
-def test_a_damaged_checkpoint_is_named(log):
-    file = log.checkpoint(2, ["f1"])
-    file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(CorruptLog, match=r"version 2: 00000000000000000002\.checkpoint\.parquet"):
-        log.load()
-
-
-def test_a_missing_sidecar_is_named(log):
-    manifest = [
-        {"checkpointMetadata": {"version": 3}},
-        {"sidecar": {"path": "lost.parquet", "sizeInBytes": 1, "modificationTime": 1}},
-    ]
-    name = f"{3:020d}.checkpoint.{uuid.uuid4()}.json"
-    (log.log / name).write_text("\n".join(map(json.dumps, manifest)))
-    with pytest.raises(MissingLogFile, match=r"lost\.parquet"):
-        log.load()
 
 
 @pytest.mark.parametrize(

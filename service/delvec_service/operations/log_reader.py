@@ -1,4 +1,4 @@
-"""Reading a log from storage: listings, commits and checkpoints of one table."""
+"""Reading a log from storage: listings, commits, checkpoints and checksums of one table."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,14 +6,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from delvec.protocol.errors import DelvecError, MissingLogFile, NotADeltaTable
-from delvec_service.delta.actions import CommitInfo
+from delvec.protocol.errors import CorruptLog, DelvecError, MissingLogFile, NotADeltaTable
+from delvec_service.delta.actions import CommitInfo, Metadata
 from delvec_service.delta.checkpoint import CheckpointPart, read_checkpoint
+from delvec_service.delta.checksum_check import ChecksumPolicy
 from delvec_service.delta.commit_file import parse_commit
+from delvec_service.delta.features import check_readable
+from delvec_service.delta.known_protocol import known_protocol
 from delvec_service.delta.live_files import LiveFiles
 from delvec_service.delta.log_json import LogFile
-from delvec_service.delta.log_segment import ListedFile, LogCheckpoint, LogListing, commit_name
+from delvec_service.delta.log_segment import (
+    ListedFile,
+    LogCheckpoint,
+    LogCompaction,
+    LogListing,
+    commit_name,
+)
 from delvec_service.delta.replay import Commit, ReplayState
+from delvec_service.delta.version_checksum import VersionChecksum
 from delvec_service.store.objects import ObjectStore
 
 __all__ = ["LogReader"]
@@ -21,6 +31,9 @@ __all__ = ["LogReader"]
 _LOG: Final = "_delta_log"
 _CONCURRENT: Final = 16
 _FEW: Final = 4
+_MAX_HINT: Final = 4 * 1024 * 1024
+_MAX_CHECKSUM: Final = 64 * 1024 * 1024
+_UNTOLD: Final = Metadata("", "")
 
 
 @dataclass(frozen=True)
@@ -30,10 +43,12 @@ class LogReader:
     Attributes:
         objects: the table's files.
         table: the name that errors give.
+        checksums: what to do about a version checksum that contradicts the log.
     """
 
     objects: ObjectStore
     table: str
+    checksums: ChecksumPolicy = "check"
 
     def list_all(self) -> LogListing:
         """List the whole log.
@@ -41,7 +56,7 @@ class LogReader:
         Raises:
             NotADeltaTable: there is none.
         """
-        listing = LogListing(self.objects.list_from(_LOG))
+        listing = self._listing("")
         if not listing:
             raise NotADeltaTable(
                 f"There is no Delta table at {self.objects.location}: it has no {_LOG} with a commit in it.",
@@ -65,7 +80,14 @@ class LogReader:
 
     def list_after(self, version: int) -> LogListing:
         """List the files of ``version`` and of the versions after it."""
-        return LogListing(self.objects.list_from(_LOG, start_after=f"{version:020d}"))
+        return self._listing(f"{version:020d}")
+
+    def _listing(self, start_after: str) -> LogListing:
+        listing = LogListing(self.objects.list_from(_LOG, start_after=start_after))
+        if listing.gap:
+            # A directory read while commits are made may show the later of two and not the earlier.
+            listing = LogListing(self.objects.list_from(_LOG, start_after=start_after))
+        return listing
 
     def where(self, version: int, name: str) -> LogFile:
         """Return how errors name a file of this log."""
@@ -87,8 +109,50 @@ class LogReader:
         Raises:
             MissingLogFile: one is not there.
             CorruptLog: one cannot be read.
+            UnsupportedReaderFeature: one cannot be read, and they demand a feature that Delvec does not know.
         """
-        return list(self.each(versions))
+        try:
+            return list(self.each(versions))
+        except CorruptLog:
+            self.refuse_unknown(map(commit_name, reversed(versions)))
+            raise
+
+    def compaction(self, compaction: LogCompaction) -> Commit:
+        """Read what several commits say together.
+
+        Raises:
+            MissingLogFile: it is not there any more.
+            CorruptLog: it cannot be read.
+        """
+        where = LogFile(self.table, compaction.last, compaction.file.name)
+        return Commit(where, parse_commit(self._get(where), where), compacted=True)
+
+    def checksum(self, file: ListedFile) -> VersionChecksum | None:
+        """Return a version checksum; None where it is damaged, gone, or larger than any is: it is only a check."""
+        if file.size > _MAX_CHECKSUM:
+            return None
+        try:
+            return VersionChecksum.parse(self.objects.get(f"{_LOG}/{file.name}"))
+        except FileNotFoundError:
+            return None
+
+    def refuse_unknown(self, names: Iterable[str]) -> None:
+        """Refuse the table if the first of these files that tells a protocol tells one that Delvec cannot read.
+
+        Args:
+            names: commits and checkpoints, the newest first; they may be damaged or gone.
+
+        Raises:
+            UnsupportedReaderFeature: names the features, or the reader version.
+        """
+        for name in names:
+            try:
+                protocol = known_protocol(self.objects.get(f"{_LOG}/{name}"), name)
+            except FileNotFoundError:
+                continue
+            if protocol is not None:
+                check_readable(protocol, _UNTOLD, self.table)
+                return
 
     def each(self, versions: Sequence[int]) -> Iterator[Commit]:
         """Yield commits in the order asked for, a few read ahead."""
@@ -149,9 +213,13 @@ class LogReader:
             ) from error
 
     def _last_checkpoint(self) -> int | None:
-        """Return the version that ``_last_checkpoint`` names; anything wrong with it means there is no hint."""
+        """Return the version that ``_last_checkpoint`` names; anything wrong with it means there is no hint.
+
+        Its checksum is not looked at: the version only says where a listing may begin.
+        """
         try:
-            hint = json.loads(self.objects.get(f"{_LOG}/_last_checkpoint"))
+            content = self.objects.get_start(f"{_LOG}/_last_checkpoint", _MAX_HINT)
+            hint = json.loads(content) if len(content) < _MAX_HINT else {}
             version = hint["version"]
         except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError, DelvecError):
             return None

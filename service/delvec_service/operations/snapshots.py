@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from delvec.protocol.errors import BadRequest, MissingLogFile
-from delvec_service.delta.features import check_readable
+from delvec_service.delta.checksum_check import ChecksumPolicy
 from delvec_service.delta.log_segment import ListedFile, LogListing
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations.log_reader import LogReader
-from delvec_service.operations.log_replay import file_of, replayed
+from delvec_service.operations.log_replay import file_of, followed, replayed
 from delvec_service.operations.time_travel import version_at
 from delvec_service.store.objects import ObjectStore
 
@@ -73,9 +73,11 @@ class SnapshotLoader:
 
     Args:
         max_bytes: of memory for snapshots, about; the table in use is kept whatever its size.
+        checksums: what to do about a version checksum that contradicts the log.
     """
 
-    def __init__(self, max_bytes: int = _BUDGET) -> None:
+    def __init__(self, max_bytes: int = _BUDGET, checksums: ChecksumPolicy = "check") -> None:
+        self._checksums: ChecksumPolicy = checksums
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._tables: OrderedDict[str, _Table] = OrderedDict()
@@ -106,7 +108,7 @@ class SnapshotLoader:
         """
         if version is not None and timestamp is not None:
             raise BadRequest("Give a version or a timestamp, not both.")
-        reader = LogReader(objects, table)
+        reader = LogReader(objects, table, self._checksums)
         if timestamp is not None:
             version = version_at(reader, timestamp, self._latest(reader))
         return self._latest(reader) if version is None else self._version(reader, version)
@@ -137,13 +139,7 @@ class SnapshotLoader:
             after = self._advanced(reader, before)
             if after is not None:
                 return after
-        try:
-            listing = reader.list_recent()
-            return _held(reader, listing)
-        except MissingLogFile:
-            # The log may have been cleaned up, or written, between listing and reading.
-            listing = reader.list_all()
-            return _held(reader, listing)
+        return _held(reader, reader.list_recent())
 
     def _advanced(self, reader: LogReader, before: _Held) -> _Held | None:
         """Return the newest version by way of an older one, None where that is not possible or not shorter."""
@@ -161,16 +157,9 @@ class SnapshotLoader:
                 return before
             return _Held(snapshot.with_checkpoint(checkpoint), before.file)
         try:
-            commits = reader.commits(new)
+            return _Held(followed(reader, snapshot, new, listing), listing.commits[new[-1]])
         except MissingLogFile:
             return None
-        advanced = snapshot.after(
-            commits,
-            file_time=listing.commits[new[-1]].last_modified_ms,
-            checkpoint_version=checkpoint,
-        )
-        check_readable(advanced.protocol, advanced.metadata, reader.table)
-        return _Held(advanced, listing.commits[new[-1]])
 
     def _version(self, reader: LogReader, version: int) -> Snapshot:
         held = self._table(reader)
