@@ -16,6 +16,8 @@ from delvec.protocol.errors import BadRequest, EngineUnavailable
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import (
+    CheckpointRequest,
+    CheckpointResponse,
     DetailResponse,
     HealthResponse,
     HistoryResponse,
@@ -196,6 +198,20 @@ class DeltaTable:
         """Return how much care the table needs, with recommendations; names are as on the wire."""
         body = self._service.get(table_path(self.id, "health"))
         return answer(HealthResponse, body).model_dump(by_alias=True)
+
+    def checkpoint(self, *, clean_up: bool = False, dry_run: bool = False) -> dict[str, Any]:
+        """Write a checkpoint of the newest version, unless there is one; returns what was done.
+
+        Args:
+            clean_up: also delete what the log need not keep by ``delta.logRetentionDuration``.
+            dry_run: write and delete nothing; say what a clean-up would delete now.
+
+        Raises:
+            UnsupportedWriterFeature: the table has features that Delvec does not know.
+        """
+        body = request(CheckpointRequest, clean_up=clean_up, dry_run=dry_run)
+        answered = self._service.post(table_path(self.id, "checkpoint"), body, repeatable=True)
+        return answer(CheckpointResponse, answered).model_dump(by_alias=True)
 
     def plan(
         self,

@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
 from delvec_service.api import (
+    checkpoint,
     commits,
     deletion_vectors,
     health,
@@ -22,7 +23,9 @@ from delvec_service.api import (
 from delvec_service.api.dependencies import Service
 from delvec_service.api.requests import RequestMiddleware
 from delvec_service.config import Settings
+from delvec_service.operations.checkpoints import Checkpoints
 from delvec_service.operations.commit import Commits
+from delvec_service.operations.log_upkeep import LogUpkeep
 from delvec_service.operations.roots import Roots
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import Tables
@@ -54,6 +57,7 @@ def create_app(settings: Settings) -> FastAPI:
         try:
             yield
         finally:
+            service.upkeep.close()
             service.database.close()
 
     app = FastAPI(
@@ -68,7 +72,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(probes.router)
     # Declares the scheme; the middleware enforces it, before a body is read.
     v1 = APIRouter(prefix="/v1", dependencies=[Security(HTTPBearer(auto_error=False))])
-    for module in (tables, snapshot, plan, commits, deletion_vectors, history, health):
+    for module in (tables, snapshot, plan, commits, deletion_vectors, history, health, checkpoint):
         v1.include_router(module.router)
     v1.include_router(probes.config_router)
     app.include_router(v1)
@@ -87,6 +91,7 @@ def _service(settings: Settings) -> Service:
     roots = Roots(settings.roots)
     warehouse = roots.first if settings.warehouse is None else Roots([settings.warehouse]).first
     loader = SnapshotLoader(max_bytes=settings.snapshot_cache_bytes, checksums=settings.version_checksums)
+    upkeep = LogUpkeep(loader, Checkpoints(loader), enabled=settings.log_upkeep)
     return Service(
         settings=settings,
         database=database,
@@ -96,9 +101,11 @@ def _service(settings: Settings) -> Service:
         commits=Commits(
             loader,
             ledger,
+            upkeep,
             attempts=settings.commit_attempts,
             deletion_vector_target_bytes=settings.deletion_vector_target_bytes,
         ),
+        upkeep=upkeep,
     )
 
 

@@ -69,6 +69,10 @@ class Settings(BaseSettings):
     commit_attempts: int = Field(
         default=1000, ge=1, description="How many winners one commit may pass before it gives up."
     )
+    log_upkeep: bool = Field(
+        default=True,
+        description="Write checksums and checkpoints after commits, and clean up logs, in the background.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @field_validator("roots", mode="before")

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from delvec.cli import inspection, rows, serve, tables
+from delvec.cli import inspection, maintenance, rows, serve, tables
 from delvec.cli.session import Session
 from delvec.protocol.errors import DelvecError, InternalError
 
@@ -64,6 +64,7 @@ app.command("delete")(rows.delete)
 app.command("history")(inspection.history)
 app.command("detail")(inspection.detail)
 app.command("health")(inspection.health)
+app.command("checkpoint")(maintenance.checkpoint)
 
 
 def _show_version(asked: bool) -> None:

@@ -18,6 +18,8 @@ __all__ = [
     "AllocatedDeletionVector",
     "BeginRequest",
     "BeginResponse",
+    "CheckpointRequest",
+    "CheckpointResponse",
     "CommitRequest",
     "CommitResponse",
     "ConfigResponse",
@@ -28,6 +30,7 @@ __all__ = [
     "HealthResponse",
     "HistoryEntry",
     "HistoryResponse",
+    "LogCleanUp",
     "PlanFile",
     "PlanRequest",
     "PlanResponse",
@@ -404,6 +407,35 @@ class HealthResponse(_Answer):
     commits_since_checkpoint: int
     deleted_ratio_histogram: dict[str, int]
     recommendations: list[Recommendation]
+
+
+class CheckpointRequest(_Envelope):
+    """What to do beside the checkpoint."""
+
+    clean_up: bool = Field(default=False, description="Delete what delta.logRetentionDuration need not keep.")
+    dry_run: bool = Field(default=False, description="Only list what a clean-up would delete now.")
+
+
+class LogCleanUp(_Answer):
+    """What a clean-up deleted, or would delete."""
+
+    deleted: list[str] = Field(description="Paths relative to the table, in the order of deletion.")
+    oldest_version: int | None = Field(description="The oldest that can be read after it, where commits go.")
+    kept_because: str | None = Field(description="Why nothing was to go.")
+
+
+class CheckpointResponse(_Answer):
+    """The checkpoint of the newest version."""
+
+    table: str
+    result: Literal["written", "exists", "dry-run"]
+    version: int | None = Field(description="Absent in a dry run.")
+    form: Literal["classic", "v2"] | None = Field(description="Absent in a dry run.")
+    num_files: int | None = Field(description="Live files in it; absent in a dry run.")
+    num_actions: int | None = Field(description="Absent where it exists already.")
+    size_in_bytes: int | None = Field(description="Sidecars included; absent where it exists already.")
+    num_sidecars: int | None = Field(description="Absent where it exists already.")
+    clean_up: LogCleanUp | None = Field(description="Absent where none was asked for.")
 
 
 class ConfigResponse(_Answer):

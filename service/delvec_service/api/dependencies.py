@@ -8,6 +8,7 @@ from fastapi import Depends, Path, Query, Request
 from delvec.protocol.errors import BadRequest
 from delvec_service.config import Settings
 from delvec_service.operations.commit import Commits
+from delvec_service.operations.log_upkeep import LogUpkeep
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable, Tables
 from delvec_service.store.database import Database
@@ -26,6 +27,7 @@ class Service:
     loader: SnapshotLoader
     tables: Tables
     commits: Commits
+    upkeep: LogUpkeep
 
 
 def _service(request: Request) -> Service:

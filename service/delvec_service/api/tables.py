@@ -52,6 +52,7 @@ def register_table(body: TableRequest, service: ServiceState, response: Response
         description=body.description,
     )
     record, version = service.tables.create(body.location, body.name, new)
+    service.upkeep.committed(service.tables.open(record.id), version, new.transaction_id)
     return _resource(record, version)
 
 

@@ -211,7 +211,7 @@ WRITABLE: Final[Mapping[str, _Problem]] = {
     "domainMetadata": _never,
     "inCommitTimestamp": _never,
     "allowColumnDefaults": _columns_with("CURRENT_DEFAULT"),
-    "checkpointProtection": _never,  # no log is cleaned up
+    "checkpointProtection": _never,  # log clean-up looks at it itself
     "icebergCompatV1": _property("delta.enableIcebergCompatV1"),
     "icebergCompatV2": _property("delta.enableIcebergCompatV2"),
     "icebergCompatV3": _property("delta.enableIcebergCompatV3"),

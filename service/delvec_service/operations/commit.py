@@ -34,6 +34,7 @@ from delvec_service.delta.snapshot import Snapshot
 from delvec_service.logs import logger
 from delvec_service.operations import commit_request
 from delvec_service.operations.log_reader import LogReader
+from delvec_service.operations.log_upkeep import LogUpkeep
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable, commit_path
 from delvec_service.store.ledger import Ledger, Outcome
@@ -81,12 +82,20 @@ class Commits:
         ledger: knows of files before they are written.
         attempts: how many times a commit tries to create a version.
         deletion_vector_target_bytes: deletion vectors of one commit share files of about this size.
+        upkeep: is told of every commit.
     """
 
     def __init__(
-        self, loader: SnapshotLoader, ledger: Ledger, *, attempts: int, deletion_vector_target_bytes: int
+        self,
+        loader: SnapshotLoader,
+        ledger: Ledger,
+        upkeep: LogUpkeep,
+        *,
+        attempts: int,
+        deletion_vector_target_bytes: int,
     ) -> None:
         self._loader = loader
+        self._upkeep = upkeep
         self._ledger = ledger
         self._attempts = attempts
         self._target_size = deletion_vector_target_bytes
@@ -118,6 +127,7 @@ class Commits:
                 self._close(attempt, "nothing-to-do")
             case Committed():
                 self._close(attempt, "committed", result.version)
+                self._upkeep.committed(table, result.version, result.transaction_id)
         return result
 
     def _recorded(self, attempt: "_Attempt") -> Committed | None:

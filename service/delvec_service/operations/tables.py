@@ -28,12 +28,13 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}")
 
 @dataclass(frozen=True)
 class NewTable:
-    """What a table to be created is like; ``schema`` is Delta's schema JSON."""
+    """What a table to be created is like; ``schema`` is Delta's schema JSON, ``transaction_id`` of its version 0."""
 
     schema: Mapping[str, Any]
     partition_columns: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     description: str | None = None
+    transaction_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
 
 @dataclass(frozen=True)
@@ -143,14 +144,13 @@ class Tables:
         """
         name = _checked_name(name)
         canonical = self._roots.canonical(location or self._in_warehouse(name))
-        transaction_id = str(uuid.uuid4())
         actions = first_version(
             StructType.from_json(new.schema),
             partition_columns=new.partition_columns,
             properties=new.properties,
             description=new.description,
             metadata_id=str(uuid.uuid4()),
-            transaction_id=transaction_id,
+            transaction_id=new.transaction_id,
             engine_info=ENGINE_INFO,
             now=time.time_ns() // 1_000_000,
         )

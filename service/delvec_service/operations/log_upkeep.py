@@ -1,0 +1,185 @@
+"""What a service does for a log after its commits, in the background: checksums, checkpoints, clean-up.
+
+No answer waits for any of it, and none fails for it: what does not work is logged, and the next commit is the next
+chance. Under load work is coalesced: of a table only what is newest when its turn comes is done.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from delvec.protocol.errors import DelvecError
+from delvec_service.delta.log_policy import LogPolicy
+from delvec_service.delta.snapshot import Snapshot
+from delvec_service.delta.version_checksum import VersionChecksum, checksum_name
+from delvec_service.logs import logger
+from delvec_service.operations.checkpoints import CheckpointResult, Checkpoints
+from delvec_service.operations.log_cleanup import CleanUpResult, clean_up
+from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_service.operations.tables import OpenTable
+
+__all__ = ["LogUpkeep"]
+
+
+@dataclass
+class _Work:
+    """What waits for one table.
+
+    Attributes:
+        commits: transaction ids by version.
+    """
+
+    table: OpenTable
+    commits: dict[int, str] = field(default_factory=dict)
+
+
+class _Worker:
+    """One thread, and the tables that wait for it, each once.
+
+    Args:
+        name: of the thread.
+        task: what to do for a table.
+    """
+
+    def __init__(self, name: str, task: Callable[[_Work], None]) -> None:
+        self._name, self._task = name, task
+        self._condition = threading.Condition()
+        self._waiting: OrderedDict[str, _Work] = OrderedDict()
+        self._busy = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def add(self, work: _Work) -> None:
+        """Let a table wait, if it does not do so already."""
+        with self._condition:
+            if self._closed:
+                return
+            waiting = self._waiting.setdefault(work.table.location, work)
+            waiting.commits.update(work.commits)
+            if self._thread is None:
+                # A process that is killed may lose this work: nothing depends on it.
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            self._condition.notify_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until there is nothing to do; False if there still is."""
+        with self._condition:
+            return self._condition.wait_for(lambda: not (self._waiting or self._busy), seconds)
+
+    def close(self) -> None:
+        """Take no more work, and let the thread end after what it is doing."""
+        with self._condition:
+            self._closed = True
+            self._waiting.clear()
+            self._condition.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                self._busy = False
+                self._condition.notify_all()
+                self._condition.wait_for(lambda: bool(self._waiting) or self._closed)
+                if self._closed:
+                    return
+                _, work = self._waiting.popitem(last=False)
+                self._busy = True
+            try:
+                self._task(work)
+            except DelvecError as error:
+                logger.warning(
+                    "log upkeep failed", table=work.table.name, task=self._name, error=error.message
+                )
+            except Exception:  # noqa: BLE001 - the thread has other tables to look after
+                logger.exception("log upkeep failed", table=work.table.name, task=self._name)
+
+
+class LogUpkeep:
+    """Keeps the logs of tables in order after commits to them.
+
+    Args:
+        loader: reads snapshots.
+        checkpoints: writes checkpoints.
+        enabled: whether to do anything; replicas need not all do it.
+    """
+
+    def __init__(self, loader: SnapshotLoader, checkpoints: Checkpoints, *, enabled: bool = True) -> None:
+        self._loader = loader
+        self._checkpoints = checkpoints
+        self._enabled = enabled
+        # A checkpoint takes as long as its table is large; checksums must not wait for it.
+        self._checksums = _Worker("delvec-checksums", self._checksum)
+        self._keepers = _Worker("delvec-checkpoints", self._keep)
+
+    def committed(self, table: OpenTable, version: int, transaction_id: str) -> None:
+        """Take note of a commit; returns at once."""
+        if self._enabled:
+            self._checksums.add(_Work(table, {version: transaction_id}))
+
+    def checkpoint(
+        self, table: OpenTable, *, cleaning: bool = False, dry_run: bool = False
+    ) -> tuple[CheckpointResult | None, CleanUpResult | None]:
+        """Write a checkpoint now, and clean up the log if asked to.
+
+        Args:
+            table: the table.
+            cleaning: whether to clean up.
+            dry_run: write and delete nothing: say what would be deleted as the log is now.
+
+        Raises:
+            UnsupportedTable: or a subclass: the table has features that Delvec does not know.
+            CorruptTable: or a subclass: the log cannot be read, or a property means nothing.
+            ConcurrentWrite: the table was replaced by another one meanwhile.
+            StorageError: storage did not answer.
+        """
+        written = None if dry_run else self._checkpoints.write(table)
+        cleaned = None
+        if cleaning or dry_run:
+            now = None if written is None else self._storage_time(table, written)
+            cleaned = clean_up(table, self._loader, now=now, dry_run=dry_run)
+        return written, cleaned
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until everything is done that commits so far ask for; False if it is not."""
+        return self._checksums.wait(seconds) and self._keepers.wait(seconds)
+
+    def close(self, seconds: float = 30.0) -> None:
+        """Finish what there is to do, within a time, and stop."""
+        self.wait(seconds)
+        self._checksums.close()
+        self._keepers.close()
+
+    def _checksum(self, work: _Work) -> None:
+        """Write the checksum of the newest version, if it is one of ours, and look whether a checkpoint is due."""
+        table = work.table
+        snapshot = self._loader.load(table.objects, table.name)
+        if snapshot.version in work.commits:
+            checksum = VersionChecksum.of(snapshot, work.commits[snapshot.version])
+            path = f"_delta_log/{checksum_name(snapshot.version)}"
+            table.objects.put_if_absent(path, checksum.serialize())
+        if _checkpoint_due(snapshot):
+            self._keepers.add(_Work(table))
+
+    def _keep(self, work: _Work) -> None:
+        table = work.table
+        if not _checkpoint_due(self._loader.load(table.objects, table.name)):
+            return  # another replica was first
+        written = self._checkpoints.write(table)
+        if written.written:
+            logger.info("checkpoint written", table=table.name, version=written.version, form=written.form)
+            cleaned = clean_up(table, self._loader, now=self._storage_time(table, written))
+            if cleaned.deleted:
+                logger.info("log cleaned up", table=table.name, files=len(cleaned.deleted))
+
+    def _storage_time(self, table: OpenTable, written: CheckpointResult) -> int | None:
+        """Return what storage takes the time for, where it was written to just now."""
+        found = table.objects.head("_delta_log/_last_checkpoint") if written.written else None
+        return None if found is None else found.last_modified_ms
+
+
+def _checkpoint_due(snapshot: Snapshot) -> bool:
+    """Return whether the newest checkpoint is as many versions back as the table wants them apart."""
+    policy = LogPolicy.of(snapshot.configuration, snapshot.protocol)
+    since = 0 if snapshot.checkpoint_version is None else snapshot.checkpoint_version
+    return snapshot.version - since >= policy.checkpoint_interval

@@ -1,0 +1,175 @@
+"""What the service writes into a log beside commits."""
+
+import json
+import threading
+
+import pyarrow.parquet as pq
+import pytest
+
+from delvec_service.operations import checkpoints as writing
+
+
+@pytest.fixture
+def upkeep(client):
+    """Waits until what commits asked for is done."""
+
+    def done():
+        assert client.service.upkeep.wait(30)
+
+    return done
+
+
+def checkpoints(table):
+    return sorted(path.name for path in table.log.glob("*.checkpoint.*"))
+
+
+def checksum(table, version):
+    return json.loads((table.log / f"{version:020}.crc").read_text())
+
+
+def test_every_commit_gets_its_checksum(filled, upkeep):
+    upkeep()
+    filled.delete({"a.parquet": (0, 1, 2)})
+    upkeep()
+    found = checksum(filled, 2)
+    sizes = sum((filled.folder / name).stat().st_size for name in ("a.parquet", "b.parquet"))
+    assert found["txnId"] == filled.action(2, "commitInfo")["txnId"]
+    assert (found["numFiles"], found["tableSizeBytes"]) == (2, sizes)
+    assert (found["numDeletedRecordsOpt"], found["numDeletionVectorsOpt"]) == (3, 1)
+    assert (found["numMetadata"], found["numProtocol"]) == (1, 1)
+    assert found["metadata"] == filled.action(0, "metaData")
+    assert found["protocol"] == filled.action(0, "protocol")
+    assert (filled.log / f"{0:020}.crc").exists()
+
+
+def test_a_checksum_is_never_overwritten(filled, upkeep):
+    upkeep()
+    (filled.log / f"{2:020}.crc").write_text("another writer's")
+    filled.append(filled.write_file("c.parquet", [1]))
+    upkeep()
+    assert (filled.log / f"{2:020}.crc").read_text() == "another writer's"
+
+
+def test_a_checkpoint_comes_when_the_interval_is_reached(client, create, tmp_path, upkeep):
+    table = create(client, tmp_path / "t", properties={"delta.checkpointInterval": "3"})
+    for number in range(8):
+        answer = table.append(table.write_file(f"{number}.parquet", [number]))
+        assert answer.status_code == 200, answer.text
+        upkeep()
+    assert checkpoints(table) == [f"{version:020}.checkpoint.parquet" for version in (3, 6)]
+    hint = json.loads((table.log / "_last_checkpoint").read_text())
+    assert (hint["version"], hint["numOfAddFiles"]) == (6, 6)
+    rows = pq.read_table(table.log / checkpoints(table)[1])
+    assert hint["size"] == rows.num_rows
+    assert hint["sizeInBytes"] == (table.log / checkpoints(table)[1]).stat().st_size
+
+
+def test_a_checkpoint_on_request_is_written_once(client, filled):
+    first = client.post(f"{filled.url}/checkpoint").json()
+    assert (first["result"], first["version"], first["form"], first["num-files"]) == (
+        "written",
+        1,
+        "classic",
+        2,
+    )
+    before = (filled.log / checkpoints(filled)[0]).read_bytes()
+    second = client.post(f"{filled.url}/checkpoint", json={}).json()
+    assert (second["result"], second["version"]) == ("exists", 1)
+    assert (filled.log / checkpoints(filled)[0]).read_bytes() == before
+
+
+def test_the_hint_that_a_killed_writer_owed_is_written_later_and_never_goes_back(client, filled):
+    client.post(f"{filled.url}/checkpoint")
+    hint = filled.log / "_last_checkpoint"
+    hint.unlink()
+    client.post(f"{filled.url}/checkpoint")
+    assert json.loads(hint.read_text())["version"] == 1
+    hint.write_text('{"version": 7, "size": 1}')
+    client.post(f"{filled.url}/checkpoint")
+    assert json.loads(hint.read_text())["version"] == 7
+    hint.write_text("damaged")
+    client.post(f"{filled.url}/checkpoint")
+    assert json.loads(hint.read_text())["version"] == 1
+
+
+def test_without_upkeep_nothing_is_written_beside_commits(running, create, tmp_path):
+    with running(log_upkeep=False) as client:
+        table = create(client, tmp_path / "t", properties={"delta.checkpointInterval": "1"})
+        table.append(table.write_file("a.parquet", [1]))
+        assert client.service.upkeep.wait(30)
+        assert sorted(path.suffix for path in table.log.iterdir()) == [".json", ".json"]
+        assert client.post(f"{table.url}/checkpoint").json()["result"] == "written"
+
+
+def test_commits_go_on_while_a_checkpoint_is_written(client, create, tmp_path, upkeep, monkeypatch):
+    table = create(client, tmp_path / "t", properties={"delta.checkpointInterval": "1"})
+    began, go_on = threading.Event(), threading.Event()
+    service = client.service.upkeep._checkpoints
+    write = service.write
+
+    def slow(target):
+        began.set()
+        assert go_on.wait(30)
+        return write(target)
+
+    monkeypatch.setattr(service, "write", slow)
+    for number in range(5):
+        assert table.append(table.write_file(f"{number}.parquet", [number])).status_code == 200
+    assert began.wait(30)
+    assert not checkpoints(table)
+    go_on.set()
+    upkeep()
+    assert checkpoints(table)
+
+
+def test_a_checkpoint_that_fails_is_logged_and_the_next_commit_tries_again(
+    client, create, tmp_path, upkeep, monkeypatch, caplog
+):
+    table = create(client, tmp_path / "t", properties={"delta.checkpointInterval": "1"})
+    with monkeypatch.context() as patch:
+        patch.setattr(type(client.service.upkeep._checkpoints), "write", lambda *_: 1 / 0)
+        assert table.append(table.write_file("a.parquet", [1])).status_code == 200
+        upkeep()
+    assert "log upkeep failed" in caplog.text
+    assert not checkpoints(table)
+    table.append(table.write_file("b.parquet", [2]))
+    upkeep()
+    assert checkpoints(table) == [f"{2:020}.checkpoint.parquet"]
+
+
+def test_two_replicas_write_one_checkpoint(running, create, tmp_path):
+    with running() as one, running() as two:
+        table = create(one, tmp_path / "t")
+        table.append(table.write_file("a.parquet", [1]))
+        name = two.post("/v1/tables", json={"location": str(tmp_path / "t")}).json()["name"]
+        barrier, found = threading.Barrier(2), []
+
+        def write(client, url):
+            barrier.wait()
+            found.append(client.post(f"{url}/checkpoint").json()["result"])
+
+        threads = [
+            threading.Thread(target=write, args=pair)
+            for pair in ((one, table.url), (two, f"/v1/tables/{name}"))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert "written" in found
+        assert checkpoints(table) == [f"{1:020}.checkpoint.parquet"]
+        assert len(list(table.log.glob(".*"))) == 0
+        assert two.get(f"/v1/tables/{name}/snapshot").json()["num-files"] == 1
+
+
+def test_no_checkpoint_is_put_into_the_log_of_another_table(client, filled, monkeypatch, error):
+    live = writing._live
+
+    def replaced(snapshot):
+        (filled.log / f"{1:020}.json").write_text('{"commitInfo": {}}\n')
+        return live(snapshot)
+
+    monkeypatch.setattr(writing, "_live", replaced)
+    answer = client.post(f"{filled.url}/checkpoint")
+    assert error(answer)["type"] == "ConcurrentWriteException"
+    assert checkpoints(filled) == []
