@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,8 @@ from delvec.protocol.wire import PlanFile
 from delvec_service.delta.actions import AddFile, Metadata, Protocol
 from delvec_service.delta.commit_file import serialize_commit
 from delvec_service.delta.dv_packing import pack
+from delvec_service.delta.file_change import FileChange
+from delvec_service.delta.live_files import LiveFiles
 from delvec_service.operations.plan import PLAN_SCHEMA, plan
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
@@ -116,9 +119,27 @@ def test_statistics_on_demand(snapshot):
 
 
 def test_a_page_is_a_part_of_the_same_order(snapshot):
-    pages = [plan(snapshot, "people", offset=offset, limit=3) for offset in (0, 3, 6)]
-    assert [page.files["path"].to_pylist() for page in pages] == [["fr", "null", "nz-1"], ["nz-2"], []]
-    assert {page.num_files for page in pages} == {4}
+    whole = plan(snapshot, "people", offset=0, limit=3).files["path"].to_pylist()
+    whole += plan(snapshot, "people", offset=3).files["path"].to_pylist()
+    assert sorted(whole) == ["fr", "null", "nz-1", "nz-2"]
+    for size in (1, 2, 3):
+        pages = [plan(snapshot, "people", offset=offset, limit=size) for offset in range(0, 7, size)]
+        assert [path for page in pages for path in page.files["path"].to_pylist()] == whole
+        assert {page.num_files for page in pages} == {4}
+
+
+def test_a_page_does_not_depend_on_how_the_version_was_read(table):
+    adds = [add(f"f{i}", "NZ", i, i) for i in range(100)]
+    at_once = table.write(*adds)
+    step_by_step = replace(at_once, live=LiveFiles(at_once.location))
+    for one in reversed(adds):
+        step_by_step = replace(step_by_step, live=step_by_step.live.apply({one.path: FileChange(one)}))
+    for options in ({"offset": 30, "limit": 20}, {"predicate": "id > 50", "offset": 7, "limit": 9}):
+        found = [
+            plan(each, "people", **options).files["path"].to_pylist() for each in (at_once, step_by_step)
+        ]
+        assert found[0] == found[1]
+        assert len(found[0]) == options["limit"]
 
 
 def test_columns_are_checked_whatever_their_case(snapshot):

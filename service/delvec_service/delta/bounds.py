@@ -21,7 +21,17 @@ from delvec.protocol.partition_values import parse_column
 from delvec.protocol.types import DataType, DecimalType, PrimitiveType, StructType
 from delvec_service.delta.literal_bounds import DECIMAL_DIGITS, ZONE_MARGIN
 
-__all__ = ["Bounds", "Mask", "Path", "column_name", "partition_bounds", "statistics_bounds"]
+__all__ = [
+    "Bounds",
+    "Mask",
+    "Path",
+    "bound_type",
+    "column_name",
+    "leaf_type",
+    "parsed_bounds",
+    "partition_bounds",
+    "statistics_bounds",
+]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Path: TypeAlias = tuple[str, ...]
@@ -53,6 +63,11 @@ class Bounds:
     high: pa.Array | pa.Scalar | None
     nullable: Mask
     only_null: Mask
+
+    def take(self, rows: npt.NDArray[Any]) -> "Bounds":
+        """Return the bounds of these files; both sides are arrays or not known at all."""
+        low, high = (None if each is None else each.take(pa.array(rows)) for each in (self.low, self.high))
+        return Bounds(low, high, self.nullable[rows], self.only_null[rows])
 
 
 def column_name(path: Path, schema: StructType) -> Path:
@@ -137,11 +152,19 @@ def statistics_bounds(
         By path. ``tightBounds=false`` needs no special case: bounds stay valid when rows are deleted, a nullCount
         of 0 or of ``num_records`` stays true, and nothing is read into any other.
     """
-    wanted = {path: (column_name(path, schema), _leaf_type(path, schema)) for path in columns}
-    explicit = _json_schema(wanted.values())
+    names = {path: column_name(path, schema) for path in columns}
+    found = parsed_bounds(stats, num_records, {names[path]: leaf_type(path, schema) for path in names})
+    return {path: found[names[path]] for path in names}
+
+
+def parsed_bounds(
+    stats: pa.Array, num_records: pa.Array, columns: Mapping[Path, DataType]
+) -> Mapping[Path, Bounds]:
+    """Do the same for columns given by physical names, with their types."""
+    explicit = _json_schema(columns.items())
     parsed = _read(stats, explicit)
     found = {}
-    for path, (names, data_type) in wanted.items():
+    for names, data_type in columns.items():
         nulls = _dig(parsed, ("nullCount", *names), pa.int64(), len(stats))
         low = high = None
         if _stored_type(data_type) is not None:
@@ -155,15 +178,23 @@ def statistics_bounds(
             )
         nullable = _mask(pc.fill_null(pc.greater(nulls, 0), fill_value=True))
         only_null = _mask(pc.fill_null(pc.equal(nulls, num_records), fill_value=False))
-        found[path] = Bounds(low, high, nullable, only_null)
+        found[names] = Bounds(low, high, nullable, only_null)
     return found
 
 
-def _leaf_type(path: Path, schema: StructType) -> DataType:
+def leaf_type(path: Path, schema: StructType) -> DataType:
+    """Return the type at the end of a path."""
     data_type: DataType = schema
     for name in path:
         data_type = data_type.field(name).type if isinstance(data_type, StructType) else data_type
     return data_type
+
+
+def bound_type(data_type: DataType) -> pa.DataType | None:
+    """Return the Arrow type of a column's bounds; None where it has none."""
+    kind = data_type.name if isinstance(data_type, PrimitiveType) else ""
+    days_or_flags = kind in {"boolean", "date", "timestamp", "timestamp_ntz"}
+    return pa.int64() if days_or_flags else _stored_type(data_type)
 
 
 def _stored_type(data_type: DataType) -> pa.DataType | None:

@@ -23,7 +23,7 @@ from delvec_service.delta.like_pattern import LikePattern
 from delvec_service.delta.literal_bounds import is_one_type, literal_bounds
 from delvec_service.delta.monotone import monotone_bounds
 
-__all__ = ["Pruned", "prune"]
+__all__ = ["Pruned", "columns_of", "prune", "truth_of"]
 
 _WORK: Final = 200_000_000
 """Comparisons that one chain of AND or OR may cost, terms times files: about a second."""
@@ -61,10 +61,10 @@ def prune(
     if predicate is None:
         everything = pa.array(np.ones(count, dtype=np.bool_))
         return Pruned(everything, everything)
-    wanted = _columns(predicate.expression)
+    wanted = columns_of(predicate)
     partitioned = {name.lower() for name in partition_columns}
     known = _partition_bounds(files, [path for path in wanted if path[0].lower() in partitioned], schema)
-    truth = _Evaluation(schema, known, count).truth(predicate.expression)
+    truth = truth_of(predicate, schema, known, count)
     may_match, matches_all = truth.true, truth.true & ~truth.false & ~truth.null
     rest = [path for path in wanted if path[0].lower() not in partitioned]
     # Only what the partition values leave open costs the parsing of statistics.
@@ -73,16 +73,21 @@ def prune(
         left = files if len(undecided) == count else files.take(pa.array(undecided))
         known = _partition_bounds(left, list(known), schema) if left is not files else known
         known = {**known, **_statistics(left, rest, schema)}
-        found = _Evaluation(schema, known, left.num_rows).truth(predicate.expression)
+        found = truth_of(predicate, schema, known, left.num_rows)
         may_match = may_match.copy()
         may_match[undecided] = found.true
     return Pruned(pa.array(may_match), pa.array(matches_all))
 
 
-def _columns(root: exp.Expr) -> list[Path]:
+def truth_of(predicate: Predicate, schema: StructType, known: Mapping[Path, Bounds], count: int) -> Truth:
+    """Return which truth values a predicate may have in each of ``count`` files, by the bounds that are known."""
+    return _Evaluation(schema, known, count).truth(predicate.expression)
+
+
+def columns_of(predicate: Predicate) -> list[Path]:
     """Return the columns and struct fields that occur, outermost paths only."""
     paths: dict[Path, None] = {}
-    for node in root.find_all(exp.Column):
+    for node in predicate.expression.find_all(exp.Column):
         outer: exp.Expr = node
         while isinstance(outer.parent, exp.Dot) and outer.parent.this is outer:
             outer = outer.parent

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,8 +15,10 @@ from delvec.protocol import predicate as predicates
 from delvec.protocol.deletion_vector import Descriptor, serialize_bitmap
 from delvec.protocol.errors import BadRequest, LocationNotAllowed
 from delvec.storage import Allowed, read_deletion_vectors
-from delvec_service.delta.files import DELETION_VECTOR, TEXT_MAP
-from delvec_service.delta.skipping import prune
+from delvec_service.delta.file_order import page_of
+from delvec_service.delta.file_selection import Selected, select_files
+from delvec_service.delta.files import DELETION_VECTOR, FILES_SCHEMA, TEXT_MAP
+from delvec_service.delta.segment_rows import rows_of
 from delvec_service.delta.snapshot import Snapshot
 
 __all__ = ["PLAN_SCHEMA", "PlannedScan", "plan"]
@@ -35,6 +38,7 @@ PLAN_SCHEMA: Final = pa.schema(
 )
 """The fields of :class:`~delvec.protocol.wire.PlanFile` in snake case."""
 
+_FEW_PER_CHUNK: Final = 4096
 _MAX_INLINED: Final = 64 * 1024
 _MAX_INLINED_TOTAL: Final = 16 * 1024 * 1024
 _ABSOLUTE: Final = r"^(?:/|[A-Za-z][A-Za-z0-9+.\-]*:/)"
@@ -89,6 +93,7 @@ def plan(
         UnknownColumn: predicate or columns name a column that the table does not have.
         CorruptLog: a partition value is not one of its column's type.
         CorruptDeletionVector: a small deletion vector cannot be read.
+        SegmentsLost: the store lost what the snapshot needs; load it again.
         LocationNotAllowed: a file to be read lies outside the table and is not allowed.
     """
     schema = snapshot.schema
@@ -96,15 +101,13 @@ def plan(
         for name in columns or ():
             schema.field(name)
         parsed = None if predicate is None else predicates.parse(predicate, schema)
-    files = snapshot.files
-    pruned = prune(files, parsed, schema, snapshot.partition_columns)
-    files = files.append_column("matches_all", pruned.matches_all)
-    if parsed is not None:
-        files = files.filter(pruned.may_match)
-    num_files = files.num_rows
+    selected = select_files(snapshot.live, parsed, schema, snapshot.partition_columns)
+    num_files = sum(each.num_rows for each in selected)
+    order = None
     if offset or (limit is not None and limit < num_files):
         # Two replays of one version may hold its files in different orders.
-        files = files.sort_by("path").slice(offset, limit)
+        selected, order = page_of(selected, offset, limit)
+    files = _files(selected, order, stats=stats)
     _check_places(files["path"], snapshot.location, table, allowed)
     found = {name: files[name] for name in files.column_names}
     if not stats:
@@ -114,6 +117,19 @@ def plan(
         found["deleted_rows"] = _deleted_rows(files, snapshot, table, allowed)
     wanted = pa.table([found[name] for name in PLAN_SCHEMA.names], schema=PLAN_SCHEMA)
     return PlannedScan(snapshot, wanted, num_files)
+
+
+def _files(selected: Sequence[Selected], order: npt.NDArray[np.int64] | None, *, stats: bool) -> pa.Table:
+    """Return the rows of the files chosen, with ``matches_all``."""
+    names = [name for name in FILES_SCHEMA.names if name in PLAN_SCHEMA.names and (stats or name != "stats")]
+    schema = pa.schema([FILES_SCHEMA.field(name) for name in names])
+    files = pa.Table.from_batches(rows_of([each.chosen for each in selected], names), schema)
+    if files.num_rows < _FEW_PER_CHUNK * files["path"].num_chunks:
+        # Readers of an Arrow stream pay for each batch.
+        files = files.combine_chunks()
+    known = np.concatenate([each.matches_all for each in selected] or [np.empty(0, np.bool_)])
+    files = files.append_column("matches_all", pa.array(known))
+    return files if order is None else files.take(pa.array(order))
 
 
 @contextmanager

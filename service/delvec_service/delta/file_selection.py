@@ -1,0 +1,175 @@
+"""Which live files a predicate leaves: first whole segments by their summaries, then files by their own bounds.
+
+What each step may drop is for :mod:`~delvec_service.delta.skipping` to say; here it is asked about few things at a
+time: a segment, a different combination of partition values, and at last the files that are still undecided.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from delvec.protocol.predicate import Predicate
+from delvec.protocol.types import StructType
+from delvec_service.delta.bounds import Bounds, Mask, Path, partition_bounds
+from delvec_service.delta.column_bounds import (
+    KnownColumn,
+    bounds_at,
+    known_columns,
+    segment_bounds,
+    summary_bounds,
+)
+from delvec_service.delta.live_files import LiveFiles, Member
+from delvec_service.delta.segment import load_parts
+from delvec_service.delta.segment_parts import PARTITIONS
+from delvec_service.delta.segment_rows import Chosen
+from delvec_service.delta.skipping import columns_of, truth_of
+
+__all__ = ["Selected", "select_files"]
+
+_Index: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The files of one segment that may hold rows of a predicate.
+
+    Attributes:
+        chosen: segment and rows.
+        matches_all: for each of the rows whether partition values alone make the predicate TRUE for all its rows.
+    """
+
+    chosen: Chosen
+    matches_all: Mask
+
+    @property
+    def num_rows(self) -> int:
+        """Files."""
+        return len(self.matches_all)
+
+
+@dataclass
+class _Candidate:
+    """A member that may have matching files.
+
+    Attributes:
+        rows: its live rows; None is all.
+        values: for each of those, which of the partition values it has.
+        may_match: for each of those.
+        matches_all: for each of those.
+    """
+
+    member: Member
+    rows: npt.NDArray[np.uint16] | None
+    values: _Index
+    may_match: Mask
+    matches_all: Mask
+
+    def selected(self) -> Selected:
+        if self.may_match.all():
+            return Selected((self.member.segment, self.rows), self.matches_all)
+        return Selected((self.member.segment, self.at(self.may_match)), self.matches_all[self.may_match])
+
+    def at(self, mask: Mask) -> Any:
+        """Return the rows where the mask is set."""
+        places = np.flatnonzero(mask)
+        return places.astype(np.uint16) if self.rows is None else self.rows[places]
+
+
+def select_files(
+    live: LiveFiles, predicate: Predicate | None, schema: StructType, partition_columns: Sequence[str]
+) -> list[Selected]:
+    """Return the files that :func:`~delvec_service.delta.skipping.prune` would leave, or fewer.
+
+    Args:
+        live: the version's files.
+        predicate: parsed against ``schema``; None means every row.
+        schema: the table's.
+        partition_columns: the table's, by logical name.
+
+    Raises:
+        CorruptLog: a partition value is not one of its column's type.
+        SegmentsLost: a store lost a segment that is needed.
+    """
+    if predicate is None:
+        return [Selected(member.chosen, np.ones(member.num_rows, np.bool_)) for member in live.members]
+    columns = known_columns(columns_of(predicate), schema, partition_columns)
+    members = _possible(live.members, predicate, schema, columns)
+    partitioned = [column for column in columns if column.is_partition]
+    candidates, known = _by_partition(members, predicate, schema, partitioned)
+    rest = [column for column in columns if not column.is_partition]
+    if rest:
+        _by_statistics(candidates, predicate, schema, known, rest)
+    return [candidate.selected() for candidate in candidates if candidate.may_match.any()]
+
+
+def _possible(
+    members: Sequence[Member], predicate: Predicate, schema: StructType, columns: Sequence[KnownColumn]
+) -> list[Member]:
+    if not members:
+        return []
+    known = summary_bounds([member.segment for member in members], columns)
+    truth = truth_of(predicate, schema, known, len(members))
+    return [member for member, may in zip(members, truth.true.tolist(), strict=True) if may]
+
+
+def _by_partition(
+    members: Sequence[Member], predicate: Predicate, schema: StructType, columns: Sequence[KnownColumn]
+) -> tuple[list[_Candidate], dict[Path, Bounds]]:
+    """Decide by partition values alone, once for each combination of them in a segment."""
+    live = [member.live for member in members]
+    codes: list[_Index] = [np.zeros(member.num_rows, np.int64) for member in members]
+    known: dict[Path, Bounds] = {}
+    count = 1
+    if columns and members:
+        parts = load_parts([member.segment for member in members], PARTITIONS)
+        distinct, count = [], 0
+        for place, (rows, part) in enumerate(zip(live, parts, strict=True)):
+            values, found = part.distinct, part.codes
+            if rows is not None:
+                # What only dead files have is not looked at: it may be unreadable.
+                used, found = np.unique(found[rows], return_inverse=True)
+                values = values.take(pa.array(used))
+            distinct.append(values)
+            codes[place] = found.astype(np.int64) + count
+            count += len(values)
+        maps = pa.concat_arrays(distinct)
+        known = {each.path: partition_bounds(maps, each.names[0], each.data_type) for each in columns}
+    truth = truth_of(predicate, schema, known, count)
+    all_match = truth.true & ~truth.false & ~truth.null
+    candidates = [
+        _Candidate(member, rows, values, truth.true[values], all_match[values])
+        for member, rows, values in zip(members, live, codes, strict=True)
+    ]
+    return [each for each in candidates if each.may_match.any()], known
+
+
+def _by_statistics(
+    candidates: Sequence[_Candidate],
+    predicate: Predicate,
+    schema: StructType,
+    known: dict[Path, Bounds],
+    columns: Sequence[KnownColumn],
+) -> None:
+    """Decide what partition values leave open."""
+    open_ = [each.may_match & ~each.matches_all for each in candidates]
+    left = [place for place, mask in enumerate(open_) if mask.any()]
+    if not left:
+        return
+    batches = segment_bounds([candidates[place].member.segment for place in left], columns)
+    rows = [
+        None if candidates[place].rows is None and open_[place].all() else candidates[place].at(open_[place])
+        for place in left
+    ]
+    values = np.concatenate([candidates[place].values[open_[place]] for place in left])
+    bounds = {path: each.take(values) for path, each in known.items()}
+    bounds |= {column.path: bounds_at(batches[column.key], rows) for column in columns}
+    found = truth_of(predicate, schema, bounds, len(values)).true
+    start = 0
+    for place in left:
+        end = start + int(np.count_nonzero(open_[place]))
+        candidates[place].may_match[open_[place]] = found[start:end]
+        start = end

@@ -1,0 +1,81 @@
+"""A store of segments in memory, and ways to lay out live files in segments as small as a test wants."""
+
+import pyarrow as pa
+
+from delvec_service.delta.file_counts import FileCounts
+from delvec_service.delta.files import FILES_SCHEMA
+from delvec_service.delta.live_files import LiveFiles, Member, dead_rows
+from delvec_service.delta.part_cache import DECODED
+from delvec_service.delta.segment import Segment, SegmentsLost
+
+LOCATION = "file:///data/t"
+
+
+class SegmentsInMemory:
+    """What a SQL store does, and a count of how often it was asked."""
+
+    def __init__(self):
+        self.records = {}
+        self.calls = []
+
+    def save(self, live):
+        """Save what is new, and return what has to be kept of the live files."""
+        for member in live.members:
+            segment = member.segment
+            record = segment.record() if segment.source is None else segment.unsaved()
+            if record is not None:
+                blobs, summaries = self.records.setdefault(segment.id, ({}, {}))
+                blobs.update(record.blobs)
+                summaries.update(record.summaries)
+                segment.saved(record, self)
+        return [(each.segment.id, each.segment.num_rows, each.dead.tobytes()) for each in live.members]
+
+    def restore(self, kept, counts):
+        """Return live files of which nothing is in memory."""
+        members = [Member(Segment.stored(id_, rows, self), dead_rows(dead)) for id_, rows, dead in kept]
+        for member in members:
+            DECODED.drop(member.segment.id)
+        return LiveFiles.restored(LOCATION, members, counts)
+
+    def blobs(self, ids, name):
+        self.calls.append(name)
+        try:
+            return {each: self.records[each][0][name] for each in ids}
+        except KeyError as error:
+            raise SegmentsLost from error
+
+    def optional_blobs(self, ids, name):
+        self.calls.append(name)
+        known = ((each, self.records.get(each, ({}, {}))[0]) for each in ids)
+        return {each: blobs[name] for each, blobs in known if name in blobs}
+
+    def summaries(self, ids, column):
+        self.calls.append(column)
+        known = ((each, self.records.get(each, ({}, {}))[1]) for each in ids)
+        return {each: found[column] for each, found in known if column in found}
+
+
+def laid_out(files, sizes):
+    """Return live files in segments of these sizes, over and over.
+
+    ``files`` is a table of some columns of FILES_SCHEMA; the others are filled in.
+    """
+    count = files.num_rows
+    filled = {
+        "path": pa.array([f"f{number}" for number in range(count)]),
+        "size": pa.array([1] * count, pa.int64()),
+        "modification_time": pa.array([0] * count, pa.int64()),
+    }
+    columns = [
+        files[each.name].combine_chunks()
+        if each.name in files.column_names
+        else filled.get(each.name, pa.nulls(count, each.type))
+        for each in FILES_SCHEMA
+    ]
+    whole = pa.RecordBatch.from_arrays(columns, schema=FILES_SCHEMA)
+    members, start = [], 0
+    while start < count:
+        size = sizes[len(members) % len(sizes)]
+        members.append(Member(Segment.of(whole.slice(start, size), LOCATION)))
+        start += size
+    return LiveFiles(LOCATION, tuple(members), FileCounts.of(whole))
