@@ -1,26 +1,41 @@
-"""Loading snapshots: the log once, then only what was committed since."""
+"""Loading snapshots: from memory, else from the database, else from the log; then what was committed since.
+
+What memory and database hold is only ever a shorter way to what the log says. A held version counts as long as the
+log has the same file for it; what the database loses in the middle of a request is read from the log instead.
+"""
 
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from delvec.protocol.errors import BadRequest, MissingLogFile
 from delvec_service.delta.checksum_check import ChecksumPolicy
 from delvec_service.delta.log_segment import ListedFile, LogListing
+from delvec_service.delta.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations.log_reader import LogReader
 from delvec_service.operations.log_replay import file_of, followed, replayed
+from delvec_service.operations.snapshot_writer import SnapshotWriter
 from delvec_service.operations.time_travel import version_at
 from delvec_service.store.objects import ObjectStore
+from delvec_service.store.snapshot_state import LogMark
+from delvec_service.store.snapshots import SnapshotStore
 
 __all__ = ["SnapshotLoader"]
 
 _BUDGET: Final = 512 * 1024 * 1024
+_STORE_BUDGET: Final = 4 * 1024 * 1024 * 1024
+_CLOSE_SECONDS: Final = 5.0
+_TRIES: Final = 2
+_MEASURE_SECONDS: Final = 1.0
 _OLD_VERSIONS: Final = 8
 _MANY_COMMITS: Final = 100
 """From so many new commits on, a newer checkpoint is the shorter way."""
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -52,6 +67,12 @@ class _Table:
     listed_at: float = 0.0
     old: OrderedDict[int, _Held] = field(default_factory=OrderedDict)
     nbytes: int = 0
+    measured: _Held | None = None
+    measured_at: float = 0.0
+
+    @property
+    def versions(self) -> list[_Held]:
+        return [held for held in (self.latest, *self.old.values()) if held is not None]
 
     def keep(self, held: _Held) -> None:
         self.old[held.snapshot.version] = held
@@ -60,9 +81,12 @@ class _Table:
             self.old.popitem(last=False)
 
     def measure(self) -> None:
-        # Versions share most of what they hold.
-        snapshots = [held.snapshot for held in (self.latest, *self.old.values()) if held is not None]
-        shared = {member.segment for snapshot in snapshots for member in snapshot.live.members}
+        now = time.monotonic()
+        if self.measured is self.latest and now - self.measured_at < _MEASURE_SECONDS:
+            return
+        self.measured, self.measured_at = self.latest, now
+        # Versions share most of what they hold, and segments grow and shrink as they are used and saved.
+        shared = {member.segment for held in self.versions for member in held.snapshot.live.members}
         self.nbytes = sum(segment.nbytes for segment in shared)
 
 
@@ -74,13 +98,25 @@ class SnapshotLoader:
     Args:
         max_bytes: of memory for snapshots, about; the table in use is kept whatever its size.
         checksums: what to do about a version checksum that contradicts the log.
+        store: keeps the newest version of each table for later and for others; None: only memory does.
+        max_stored_bytes: of the store, for all tables together, about.
     """
 
-    def __init__(self, max_bytes: int = _BUDGET, checksums: ChecksumPolicy = "check") -> None:
+    def __init__(
+        self,
+        max_bytes: int = _BUDGET,
+        checksums: ChecksumPolicy = "check",
+        *,
+        store: SnapshotStore | None = None,
+        max_stored_bytes: int = _STORE_BUDGET,
+    ) -> None:
         self._checksums: ChecksumPolicy = checksums
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._tables: OrderedDict[str, _Table] = OrderedDict()
+        self._writer = (
+            None if store is None else SnapshotWriter(store, max_stored_bytes, self.discard, self.lost)
+        )
 
     def load(
         self,
@@ -113,10 +149,86 @@ class SnapshotLoader:
             version = version_at(reader, timestamp, self._latest(reader))
         return self._latest(reader) if version is None else self._version(reader, version)
 
+    def reading(
+        self,
+        objects: ObjectStore,
+        table: str,
+        work: Callable[[Snapshot], _T],
+        *,
+        version: int | None = None,
+        timestamp: str | None = None,
+    ) -> _T:
+        """Return what ``work`` makes of a version: the way to read its files, and not only its metadata.
+
+        Files may have to come from the database, which may lose them meanwhile: then ``work`` is done again, with the
+        version as the log has it. It must not have an effect, nor read files after it returned.
+
+        Args:
+            objects: the table's files.
+            table: the name that errors give.
+            work: what to do.
+            version: a version.
+            timestamp: see :meth:`load`, which also says what is raised.
+        """
+        for _ in range(_TRIES):
+            snapshot = self.load(objects, table, version=version, timestamp=timestamp)
+            try:
+                result = work(snapshot)
+            except SegmentsLost as error:
+                self.lost(snapshot, error)
+                version, timestamp = (snapshot.version, None) if timestamp else (version, None)
+            else:
+                self._note_newest(objects.location)
+                return result
+        # Whatever takes the files away is quicker than we are; this version is nobody else's.
+        reader = LogReader(objects, table, self._checksums)
+        return work(replayed(reader, reader.list_all(), version).snapshot)
+
+    def lost(self, snapshot: Snapshot, error: SegmentsLost) -> None:
+        """Drop a snapshot of which the database lost files; the next :meth:`load` does without them."""
+        gone = _gone(snapshot, error)
+        with self._lock:
+            table = self._tables.get(snapshot.location)
+            held = [] if table is None else [one.snapshot for one in table.versions]
+            if any(member.segment.id in gone for one in held for member in one.live.members):
+                del self._tables[snapshot.location]
+        self._forget_stored(snapshot, gone)
+
     def discard(self, location: str) -> None:
-        """Drop what is held of a table."""
+        """Drop what is held of a table in memory."""
         with self._lock:
             self._tables.pop(location, None)
+
+    def forget(self, location: str) -> None:
+        """Drop what is held of a table anywhere; it may be loaded again."""
+        self.discard(location)
+        if self._writer is not None:
+            self._writer.forget(location)
+
+    def flush(self, timeout: float = 60.0) -> bool:
+        """Save now what waits to be saved; return whether that was done within so many seconds."""
+        return self._writer is None or self._writer.flush(timeout)
+
+    def close(self, timeout: float = _CLOSE_SECONDS) -> None:
+        """Save what is not saved yet, for so many seconds at most."""
+        if self._writer is not None:
+            self._writer.close(timeout)
+
+    def _note_newest(self, location: str) -> None:
+        """Have saved what ``work`` has found out about segments."""
+        if self._writer is not None:
+            table = self._tables.get(location)
+            held = None if table is None else table.latest
+            if held is not None:
+                self._note(held)
+
+    def _note(self, held: _Held) -> None:
+        if self._writer is not None:
+            self._writer.note(held.snapshot, LogMark.of(held.file))
+
+    def _forget_stored(self, snapshot: Snapshot, gone: frozenset[str]) -> None:
+        if self._writer is not None:
+            self._writer.forget(snapshot.location, gone)
 
     def _latest(self, reader: LogReader) -> Snapshot:
         asked = time.monotonic()
@@ -128,6 +240,8 @@ class SnapshotLoader:
                 newest = self._newest(reader, held.latest)
                 if held.latest is not None and held.latest is not newest:
                     held.keep(held.latest)
+                if held.latest is not newest:
+                    self._note(newest)
                 held.latest, held.listed_at = newest, began
                 held.measure()
             snapshot = held.latest.snapshot
@@ -135,11 +249,22 @@ class SnapshotLoader:
         return snapshot
 
     def _newest(self, reader: LogReader, before: _Held | None) -> _Held:
-        if before is not None:
-            after = self._advanced(reader, before)
-            if after is not None:
-                return after
+        for in_memory in (True, False):
+            start = before if in_memory else self._stored(reader)
+            if start is not None:
+                try:
+                    after = self._advanced(reader, start)
+                except SegmentsLost as error:
+                    self._forget_stored(start.snapshot, _gone(start.snapshot, error))
+                    continue
+                if after is not None:
+                    return after
         return _held(reader, reader.list_recent())
+
+    def _stored(self, reader: LogReader) -> _Held | None:
+        """Return what the database has, which is not compared with the log yet."""
+        found = None if self._writer is None else self._writer.find(reader.objects.location)
+        return None if found is None else _Held(found.snapshot, found.file)
 
     def _advanced(self, reader: LogReader, before: _Held) -> _Held | None:
         """Return the newest version by way of an older one, None where that is not possible or not shorter."""
@@ -164,9 +289,12 @@ class SnapshotLoader:
     def _version(self, reader: LogReader, version: int) -> Snapshot:
         held = self._table(reader)
         with held.lock:
-            known = [item for item in (held.latest, held.old.get(version)) if item is not None]
+            newest = self._stored(reader) if held.latest is None else held.latest
+            known = [item for item in (newest, held.old.get(version)) if item is not None]
             for item in known:
                 if item.snapshot.version == version and item.still(reader.head(version)):
+                    if item is not held.latest:
+                        held.keep(item)
                     return item.snapshot
             listing = reader.list_all()
             found = _held(reader, listing, version)
@@ -188,6 +316,12 @@ class SnapshotLoader:
                 if total <= self._max_bytes or name == location:
                     break
                 total -= self._tables.pop(name).nbytes
+
+
+def _gone(snapshot: Snapshot, error: SegmentsLost) -> frozenset[str]:
+    """Return the segments that were lost; all of the snapshot where that is not known."""
+    named = frozenset(map(str, error.args))
+    return named or frozenset(member.segment.id for member in snapshot.live.members)
 
 
 def _held(reader: LogReader, listing: LogListing, version: int | None = None) -> _Held:
