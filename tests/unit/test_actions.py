@@ -118,6 +118,37 @@ def test_unknown_fields_and_actions_are_ignored():
     assert add.path == "a.parquet"
 
 
+def test_a_commit_of_unknown_actions_alone_does_nothing():
+    assert parse(line("tomorrow", {"a": 1})) == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"%s\n%s",
+        b"%s\r\n%s\r\n",
+        b"\n\n%s\n   \n\t\n%s\n\n",
+        b"\xef\xbb\xbf%s\n%s\n",
+        b'{"add":null}\n%s\n{"remove":null,"future":null}\n%s',
+    ],
+    ids=["no last line end", "CRLF", "blank lines", "byte order mark", "null actions"],
+)
+def test_lines_are_read_however_they_end(data):
+    first, second = line("txn", {"appId": "a", "version": 1}), line("txn", {"appId": "b", "version": 2})
+    assert parse_commit(data % (first.encode(), second.encode()), WHERE) == [Txn("a", 1), Txn("b", 2)]
+
+
+def test_of_two_fields_of_one_name_the_last_counts():
+    (txn,) = parse('{"txn":{"appId":"a","version":1,"appId":"b"}}')
+    assert txn == Txn("b", 1)
+    assert parse('{"txn":{"appId":"a","version":1},"txn":{"appId":"b","version":2}}') == [Txn("b", 2)]
+
+
+def test_numbers_that_nothing_can_hold_are_null_in_commit_info():
+    (info,) = parse('{"commitInfo":{"operationMetrics":{"x":1e999,"y":-1e999,"z":1.5}}}')
+    assert info.operation_metrics == {"x": None, "y": None, "z": 1.5}
+
+
 def test_commit_info_keeps_whatever_stands_in_it():
     written = {
         "operation": 5,
@@ -151,6 +182,10 @@ def test_indented_json_is_understood():
     [
         ('{"add":{"path":"b', "is not complete JSON"),
         ("[1]", "where an action must be"),
+        ("null", "where an action must be"),
+        ('{"add":{},"remove":{}}', "several actions in one: add, remove"),
+        (line("add", {**ADD, "size": 0}).replace('"size": 0', '"size": 1' + "0" * 5000), "not complete JSON"),
+        (line("add", {**ADD, "size": 0}).replace('"size": 0', '"size": 1e99'), "no 64-bit integer"),
         ('{"add":[]}', "no object"),
         (line("add", {**ADD, "path": ""}), "empty path"),
         (line("add", {**ADD, "size": None}), "no 'size'"),
@@ -176,7 +211,7 @@ def test_damage_names_table_version_file_and_line(bad, problem):
     assert f"line 2 of {WHERE.name}" in caught.value.message
 
 
-@pytest.mark.parametrize("data", [b"", b"\n\n", b"{}", b'{"tomorrow":{}}'])
+@pytest.mark.parametrize("data", [b"", b"\n\n", b"{}", b"\xef\xbb\xbf"])
 def test_a_commit_without_actions_is_damage(data):
     with pytest.raises(CorruptLog, match="no action"):
         parse_commit(data, WHERE)

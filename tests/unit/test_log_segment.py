@@ -69,7 +69,8 @@ def test_other_files_do_not_confuse():
     found = listing(
         *map(commit_name, range(3)),
         "00000000000000000003.00000000000000000005.compacted.json",
-        "00000000000000000000.00000000000000000001.compacted.json",
+        "00000000000000000000.0000000000000000001.compacted.json",
+        "٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٩.json",
         "00000000000000000009.crc",
         "00000000000000000009.json.tmp",
         "00000000000000000009.00000000-0000-0000-0000-000000000000.json",
@@ -110,6 +111,80 @@ def test_versions_out_of_range_are_refused():
         with pytest.raises(VersionNotFound, match="before version 10"):
             found.segment("t", old)
     assert found.retained() == [10, 11, 12]
+
+
+def compaction(first, last):
+    return f"{first:020d}.{last:020d}.compacted.json"
+
+
+def ways(segment):
+    """What is read: a pair for each compaction, and the versions of single commits."""
+    return [(one.first, one.last) for one in segment.compactions], segment.uncompacted
+
+
+@pytest.mark.parametrize(
+    ("compactions", "checkpoints", "wanted", "expected"),
+    [
+        ([(2, 5)], [], 9, ([(2, 5)], [0, 1, 6, 7, 8, 9])),
+        ([(2, 5), (2, 7), (6, 9)], [], 9, ([(2, 7)], [0, 1, 8, 9])),
+        ([(0, 4), (5, 9)], [], 9, ([(0, 4), (5, 9)], [])),
+        ([(0, 4), (5, 9)], [], 8, ([(0, 4)], [5, 6, 7, 8])),
+        ([(0, 4), (3, 9)], [], 9, ([(0, 4)], [5, 6, 7, 8, 9])),
+        ([(0, 4), (4, 9)], [3], 9, ([(4, 9)], [])),
+        ([(2, 6)], [3], 9, ([], [4, 5, 6, 7, 8, 9])),
+        ([(5, 5), (7, 6)], [], 9, ([], list(range(10)))),
+        ([(5, 10)], [], 9, ([], list(range(10)))),
+    ],
+)
+def test_compactions_stand_for_the_commits_that_they_cover(compactions, checkpoints, wanted, expected):
+    names = [*map(commit_name, range(10)), *(compaction(*one) for one in compactions)]
+    segment = listing(*names, *map(checkpoint, checkpoints)).segment("t", wanted)
+    assert ways(segment) == expected
+    # The commits stay known: a compaction may turn out to be damaged.
+    base = checkpoints[0] + 1 if checkpoints else 0
+    assert [version for version, _ in segment.commits] == list(range(base, wanted + 1))
+
+
+def test_a_compaction_does_not_close_a_gap():
+    names = [commit_name(version) for version in (0, 1, 4)]
+    with pytest.raises(MissingLogFile, match=r"00000000000000000002\.json"):
+        listing(*names, compaction(2, 3)).segment("t")
+
+
+def test_what_is_damaged_is_left_out():
+    parts = [checkpoint(8, f"checkpoint.000000000{part}.0000000002.parquet") for part in (1, 2)]
+    other = checkpoint(8, f"checkpoint.{UUID}.parquet")
+    found = listing(
+        *map(commit_name, range(10)), compaction(0, 4), checkpoint(5), other, checkpoint(8), *parts
+    )
+    without = []
+    for expected in (other, checkpoint(8), parts[0], checkpoint(5)):
+        segment = found.segment("t", without=without)
+        assert segment.checkpoint.name == expected
+        without.append(expected)
+    assert ways(found.segment("t", without=without)) == ([(0, 4)], [5, 6, 7, 8, 9])
+    assert ways(found.segment("t", without=[*without, compaction(0, 4)])) == ([], list(range(10)))
+
+
+@pytest.mark.parametrize(
+    ("commits", "checkpoints", "gap"),
+    [
+        ([0, 1, 2], [], False),
+        ([0, 2], [], True),
+        ([5, 6], [], False),
+        ([0, 2, 3], [2], False),
+        ([0, 1, 2, 4], [2], True),
+        ([], [7], False),
+        ([], [], False),
+    ],
+)
+def test_a_listing_knows_whether_it_has_a_gap(commits, checkpoints, gap):
+    assert listing(*map(commit_name, commits), *map(checkpoint, checkpoints)).gap == gap
+
+
+def test_versions_that_can_be_read_end_at_a_gap_until_the_next_checkpoint():
+    found = listing(*map(commit_name, (0, 1, 3, 4, 5, 6)), checkpoint(5))
+    assert found.retained() == [0, 1, 5, 6]
 
 
 def test_times_ascend_whatever_the_clock_did():

@@ -207,7 +207,9 @@ def test_num_records_is_read_from_statistics(stats, expected):
         ([add("a"), add("a", 1)], "two 'add' actions for the file 'a'"),
         ([add("a"), add("./a")], "two 'add' actions"),
         ([remove("a"), remove("/data/t/a", 1)], "two 'remove' actions"),
-        ([add("a", 1), remove("a", 1)], "adds and removes the file 'a'"),
+        ([add("a", 1), remove("./a", 1)], "adds and removes the file 'a'"),
+        ([add("p=1/b%20c"), add("p=1/b c")], "two 'add' actions"),
+        ([remove("p=1/b%20c"), remove("file:/data/t/p=1/b%20c")], "two 'remove' actions"),
         ([add("../a")], "names a file that cannot be"),
         ([add("ftp://host/a")], "names a file that cannot be"),
     ],
@@ -243,3 +245,65 @@ def test_the_last_of_everything_else_counts():
     assert {name: txn.version for name, txn in state.txns.items()} == {"app": 2, "other": 1}
     assert state.domain_metadata == {"e": DomainMetadata("e", "3")}
     assert state.in_commit_timestamp is None
+
+
+def compacted(commits):
+    """Build one commit that says what these say together, by the protocol's words alone: by (path, vector)."""
+    last, others = {}, {}
+    for item in commits:
+        for action in item.actions:
+            if isinstance(action, AddFile | RemoveFile):
+                key = (LiveFiles(LOCATION).location, _key(action.path), action.deletion_vector)
+                last[key] = action
+            elif not isinstance(action, CommitInfo):
+                others[type(action), getattr(action, "app_id", None) or getattr(action, "domain", None)] = (
+                    action
+                )
+    # Of a file only the newest add is live; the older ones ended when it came.
+    adds = {_key(action.path): action for action in last.values() if isinstance(action, AddFile)}
+    removes = [action for action in last.values() if isinstance(action, RemoveFile)]
+    where = LogFile("t", commits[-1].where.version, "x.compacted.json")
+    return Commit(where, [*adds.values(), *removes, *others.values()], compacted=True)
+
+
+def _key(path):
+    return path.removeprefix("file:").lstrip("/").removeprefix("data/t/").removeprefix("./")
+
+
+@given(histories, st.integers(0, 8), st.integers(2, 8))
+def test_a_compaction_says_what_its_commits_say(history, start, count):
+    commits, models = commits_and_model(history)
+    covered = commits[start : start + count]
+    if not covered:
+        return
+    mixed = [*commits[:start], compacted(covered), *commits[start + count :]]
+    assert live(run(*mixed)) == models[-1]
+
+
+def test_a_compaction_keeps_what_ends_earlier_things():
+    before = run(
+        commit(0, add("a"), add("b"), Txn("app", 1), DomainMetadata("d", "1")), commit(1, add("c", 1))
+    )
+    one = compacted(
+        [
+            commit(2, remove("a"), add("a", 1), remove("b"), DomainMetadata("d", "1", removed=True)),
+            commit(3, remove("a", 1), add("a", 2), remove("c", 1), Txn("app", 2)),
+        ]
+    )
+    after = run(one, state=before)
+    assert live(after) == {"a": 2}
+    assert after.domain_metadata == {}
+    assert after.txns == {"app": Txn("app", 2)}
+
+
+@pytest.mark.parametrize(
+    ("actions", "problem"),
+    [
+        ([add("a"), add("a", 1)], "two 'add' actions for the file 'a'"),
+        ([remove("a", 1), remove("./a", 1)], "two 'remove' actions"),
+        ([add("a", 1), remove("a", 2), remove("a", 1)], "adds and removes the file 'a'"),
+    ],
+)
+def test_a_compaction_that_contradicts_itself_is_refused(actions, problem):
+    with pytest.raises(CorruptLog, match=problem):
+        run(replace(commit(1, *actions), compacted=True))

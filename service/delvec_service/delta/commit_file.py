@@ -23,17 +23,20 @@ def parse_commit(data: bytes, where: LogFile) -> list[Action]:
         CorruptLog: the file is empty or truncated, or an action is malformed; names the line.
     """
     actions: list[Action] = []
+    empty = True
     for line, document in documents(data, where):
         if not isinstance(document, dict):
             raise where.corrupt(f"holds {shown(document)} where an action must be", line=line)
-        for key in _KINDS.keys() & document.keys():
+        empty = empty and not document
+        named = [key for key, value in document.items() if value is not None and key in _KINDS]
+        if len(named) > 1:
+            raise where.corrupt(f"holds several actions in one: {', '.join(sorted(named))}", line=line)
+        for key in named:
             try:
-                value = read_object(document, key)
-                if value is not None:
-                    actions.append(_KINDS[key].from_json(value))
+                actions.append(_KINDS[key].from_json(read_object(document, key) or {}))
             except MalformedActionError as error:
                 raise where.corrupt(f"has a '{key}' action that {error}", line=line) from error
-    if not actions:
+    if empty:
         raise where.corrupt("holds no action")
     return actions
 

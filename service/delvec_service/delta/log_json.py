@@ -1,6 +1,7 @@
 """The JSON of the log: documents of a file, fields of an object, and errors that say where they stand."""
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -37,7 +38,14 @@ def _no_constant(text: str) -> Any:
     del text
 
 
-_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
+def _finite(text: str) -> float | None:
+    """Read a number that no double can hold as null too."""
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +83,14 @@ class MalformedActionError(Exception):
 def documents(data: bytes, where: LogFile) -> Iterator[tuple[int, Any]]:
     """Yield each JSON document of a file with the number of the line that it starts in.
 
+    Blank lines, carriage returns, a byte order mark and a missing last line end mean nothing. Of two fields of one
+    name the last counts, as in delta-spark.
+
     Raises:
         CorruptLog: a document is truncated or is no JSON.
     """
     count = 0
+    data = data.removeprefix(_BYTE_ORDER_MARK)
     for number, line in enumerate(data.split(b"\n"), start=1):
         text = line.strip()
         if not text:
@@ -89,7 +101,8 @@ def documents(data: bytes, where: LogFile) -> Iterator[tuple[int, Any]]:
             # Some writers indent their JSON. Whatever is truncated is not complete in this reading either.
             whole = _spanning_lines(data)
             if whole is None:
-                raise where.corrupt("is not complete JSON", line=number) from error
+                problem = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else "is not complete JSON"
+                raise where.corrupt(problem, line=number) from error
             yield from whole[count:]
             return
         count += 1
