@@ -267,3 +267,57 @@ def test_a_summary_of_text_is_short_and_encloses_all(values):
     for bound in (found.low, found.high or ""):
         assert "\x00" not in bound
         assert len(bound) <= 65
+
+
+def _generated():
+    fields = [
+        {"name": "ts", "type": "timestamp_ntz", "nullable": True, "metadata": {}},
+        {
+            "name": "day",
+            "type": "date",
+            "nullable": True,
+            "metadata": {"delta.generationExpression": "CAST(ts AS DATE)"},
+        },
+    ]
+    return StructType.from_json(json.dumps({"type": "struct", "fields": fields}))
+
+
+def _daily(*days_and_stats):
+    return pa.table(
+        {
+            "partition_values": pa.array(
+                [[("day", day)] for day, _ in days_and_stats], pa.map_(pa.string(), pa.string())
+            ),
+            "stats": pa.array([text and json.dumps(text) for _, text in days_and_stats], pa.string()),
+            "num_records": pa.array([1] * len(days_and_stats), pa.int64()),
+        }
+    )
+
+
+def test_files_are_skipped_by_the_column_that_a_partition_column_is_generated_from():
+    live = laid_out(_daily(*((f"2024-03-{day:02}", None) for day in range(1, 31)), (None, None)), [7])
+    for text, days in [
+        ("ts = '2024-03-05 10:00:00'", [5]),
+        ("ts >= '2024-03-28 00:00:00'", [28, 29, 30]),
+        ("ts < '2024-03-02 00:00:00'", [1]),
+        ("cast(ts as date) = date '2024-03-09'", [9]),
+        ("ts between '2024-03-05 23:59:59' and '2024-03-06 00:00:00'", [5, 6]),
+        ("not (ts < '2024-03-30 00:00:00')", [30]),
+        ("ts = '2024-03-05 10:00:00' or day = '2024-03-09'", [5, 9]),
+    ]:
+        # The file whose day is null may hold anything.
+        expected = {*(f"f{day - 1}" for day in days), "f30"}
+        assert _selected(live, parse(text, _generated()), _generated(), ["day"]).keys() == expected, text
+
+
+def test_statistics_and_a_generated_partition_column_skip_together():
+    early = {"minValues": {"ts": "2024-03-05T01:00:00.000"}, "maxValues": {"ts": "2024-03-05T02:00:00.000"}}
+    live = laid_out(_daily(("2024-03-05", early), ("2024-03-05", None), ("2024-03-06", None)), [3])
+    predicate = parse("ts > '2024-03-05 12:00:00'", _generated())
+    assert _selected(live, predicate, _generated(), ["day"]) == {"f1": False, "f2": False}
+
+
+def test_a_partition_value_that_only_implies_something_is_not_refused_for_being_none():
+    live = laid_out(_daily(("no day", None), ("2024-03-06", None)), [2])
+    predicate = parse("ts > '2024-03-05 12:00:00'", _generated())
+    assert _selected(live, predicate, _generated(), ["day"]) == {"f0": False, "f1": False}

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from delvec.protocol.errors import CorruptLog
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
 from delvec_service.delta.bounds import Bounds, Mask, Path, partition_bounds
@@ -22,6 +23,7 @@ from delvec_service.delta.column_bounds import (
     segment_bounds,
     summary_bounds,
 )
+from delvec_service.delta.generated_columns import Implied, implied_bounds, intersected
 from delvec_service.delta.live_files import LiveFiles, Member
 from delvec_service.delta.segment import load_parts
 from delvec_service.delta.segment_parts import PARTITIONS
@@ -99,8 +101,9 @@ def select_files(
     columns = known_columns(columns_of(predicate), schema, partition_columns)
     members = _possible(live.members, predicate, schema, columns)
     partitioned = [column for column in columns if column.is_partition]
-    candidates, known = _by_partition(members, predicate, schema, partitioned)
     rest = [column for column in columns if not column.is_partition]
+    implied = _implied(rest, schema, partition_columns)
+    candidates, known = _by_partition(members, predicate, schema, partitioned, implied)
     if rest:
         _by_statistics(candidates, predicate, schema, known, rest)
     return [candidate.selected() for candidate in candidates if candidate.may_match.any()]
@@ -116,15 +119,33 @@ def _possible(
     return [member for member, may in zip(members, truth.true.tolist(), strict=True) if may]
 
 
+def _implied(
+    columns: Sequence[KnownColumn], schema: StructType, partition_columns: Sequence[str]
+) -> list[Implied]:
+    wanted = {column.path for column in columns}
+    if not wanted:
+        return []
+    return [each for each in implied_bounds(schema, partition_columns) if each.path in wanted]
+
+
 def _by_partition(
-    members: Sequence[Member], predicate: Predicate, schema: StructType, columns: Sequence[KnownColumn]
+    members: Sequence[Member],
+    predicate: Predicate,
+    schema: StructType,
+    columns: Sequence[KnownColumn],
+    implied: Sequence[Implied],
 ) -> tuple[list[_Candidate], dict[Path, Bounds]]:
-    """Decide by partition values alone, once for each combination of them in a segment."""
+    """Decide by partition values alone, once for each combination of them in a segment.
+
+    Returns:
+        The members that are left, and for each combination the bounds of partition columns and of those that
+        partition columns are generated from.
+    """
     live = [member.live for member in members]
     codes: list[_Index] = [np.zeros(member.num_rows, np.int64) for member in members]
     known: dict[Path, Bounds] = {}
     count = 1
-    if columns and members:
+    if (columns or implied) and members:
         parts = load_parts([member.segment for member in members], PARTITIONS)
         distinct, count = [], 0
         for place, (rows, part) in enumerate(zip(live, parts, strict=True)):
@@ -138,6 +159,7 @@ def _by_partition(
             count += len(values)
         maps = pa.concat_arrays(distinct)
         known = {each.path: partition_bounds(maps, each.names[0], each.data_type) for each in columns}
+        known |= _limits(maps, implied, schema)
     truth = truth_of(predicate, schema, known, count)
     all_match = truth.true & ~truth.false & ~truth.null
     candidates = [
@@ -145,6 +167,22 @@ def _by_partition(
         for member, rows, values in zip(members, live, codes, strict=True)
     ]
     return [each for each in candidates if each.may_match.any()], known
+
+
+def _limits(maps: pa.Array, implied: Sequence[Implied], schema: StructType) -> dict[Path, Bounds]:
+    """Return what partition values say about the columns that they are generated from."""
+    found: dict[Path, Bounds] = {}
+    for each in implied:
+        fields = [schema.field(name) for name in each.partition_columns]
+        try:
+            bounds = each.bounds(
+                [partition_bounds(maps, field.physical_name, field.type) for field in fields]
+            )
+        except CorruptLog:
+            continue  # refused where the predicate needs the value itself
+        if bounds is not None:
+            found[each.path] = intersected([found[each.path], bounds]) if each.path in found else bounds
+    return found
 
 
 def _by_statistics(
@@ -166,7 +204,10 @@ def _by_statistics(
     ]
     values = np.concatenate([candidates[place].values[open_[place]] for place in left])
     bounds = {path: each.take(values) for path, each in known.items()}
-    bounds |= {column.path: bounds_at(batches[column.key], rows) for column in columns}
+    for column in columns:
+        stated = bounds_at(batches[column.key], rows)
+        before = bounds.get(column.path)
+        bounds[column.path] = stated if before is None else intersected([before, stated])
     found = truth_of(predicate, schema, bounds, len(values)).true
     start = 0
     for place in left:
