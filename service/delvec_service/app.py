@@ -32,6 +32,7 @@ from delvec_service.operations.tables import Tables
 from delvec_service.store.database import Database
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.registry import Registry
+from delvec_service.store.snapshots import SnapshotStore
 
 __all__ = ["create_app"]
 
@@ -58,6 +59,7 @@ def create_app(settings: Settings) -> FastAPI:
             yield
         finally:
             service.upkeep.close()
+            service.loader.close()
             service.database.close()
 
     app = FastAPI(
@@ -90,7 +92,12 @@ def _service(settings: Settings) -> Service:
     ledger = Ledger(database)
     roots = Roots(settings.roots)
     warehouse = roots.first if settings.warehouse is None else Roots([settings.warehouse]).first
-    loader = SnapshotLoader(max_bytes=settings.snapshot_cache_bytes, checksums=settings.version_checksums)
+    loader = SnapshotLoader(
+        max_bytes=settings.snapshot_cache_bytes,
+        checksums=settings.version_checksums,
+        store=SnapshotStore(database) if settings.snapshot_store_bytes else None,
+        max_stored_bytes=settings.snapshot_store_bytes,
+    )
     upkeep = LogUpkeep(loader, Checkpoints(loader), enabled=settings.log_upkeep)
     return Service(
         settings=settings,

@@ -61,6 +61,11 @@ class Settings(BaseSettings):
     snapshot_cache_bytes: int = Field(
         default=1024 * MIB, ge=0, description="Memory for snapshots of tables in use."
     )
+    snapshot_store_bytes: int = Field(
+        default=4096 * MIB,
+        ge=0,
+        description="Space in the database for snapshots, of all tables together; 0 keeps none there.",
+    )
     version_checksums: Literal["check", "warn", "ignore"] = Field(
         default="check",
         description="What to do about a version checksum (.crc) that contradicts the log: refuse the version, "

@@ -15,7 +15,10 @@ router = APIRouter(tags=["reading"])
 @router.get("/tables/{table}/health", responses=responses(*COMMON, *OPENING, *SNAPSHOT))
 def get_health(table: Table, service: ServiceState, moment: PointInTime) -> HealthResponse:
     """Return deleted rows, small files, deletion vector files, and what to do about them, from the log alone."""
-    snapshot = service.loader.load(
-        table.objects, table.name, version=moment.version, timestamp=moment.timestamp
+    return service.loader.reading(
+        table.objects,
+        table.name,
+        lambda snapshot: health(snapshot, table.name),
+        version=moment.version,
+        timestamp=moment.timestamp,
     )
-    return health(snapshot, table.name)

@@ -80,22 +80,22 @@ def plan_scan(
         if arrow:
             raise BadRequest("An Arrow stream has no pages; leave out page-token.")
         version, offset = _position(body.page_token, body.version)
-    snapshot = service.loader.load(
+    planned = service.loader.reading(
         table.objects,
         table.name,
+        lambda snapshot: plan(
+            snapshot,
+            table.name,
+            predicate=body.predicate,
+            columns=body.columns,
+            stats=body.stats,
+            inline_deletion_vectors=body.inline_deletion_vectors,
+            offset=offset,
+            limit=None if arrow else body.page_size,
+            allowed=table.roots.allows,
+        ),
         version=version,
         timestamp=body.timestamp if body.page_token is None else None,
-    )
-    planned = plan(
-        snapshot,
-        table.name,
-        predicate=body.predicate,
-        columns=body.columns,
-        stats=body.stats,
-        inline_deletion_vectors=body.inline_deletion_vectors,
-        offset=offset,
-        limit=None if arrow else body.page_size,
-        allowed=table.roots.allows,
     )
     if arrow:
         return StreamingResponse(_stream(_answer(table, planned), planned.files), media_type=ARROW_STREAM)

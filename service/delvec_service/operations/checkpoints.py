@@ -100,27 +100,31 @@ class Checkpoints:
             StorageError: storage did not answer; what was written so far is not referred to.
         """
         with self._locks.of(table.location):
-            snapshot = self._loader.load(table.objects, table.name)
-            check_understood(snapshot.protocol, snapshot.metadata, table.name)
-            policy = LogPolicy.of(snapshot.configuration, snapshot.protocol)
-            reader = LogReader(table.objects, table.name)
-            listing = reader.list_recent()
-            there = listing.checkpoints.get(snapshot.version)
-            if there is not None:
-                return self._already(table.objects, snapshot, there)
-            writing = _Writing.begin(reader, snapshot, policy, listing.commits.get(snapshot.version))
-            base = max((found for found in listing.checkpoints if found < snapshot.version), default=None)
-            writing.base = None if base is None else listing.checkpoints[base]
-            try:
-                hint = writing.v2(self._sidecar_actions) if policy.v2 else writing.classic()
-            except FileNotFoundError as error:
-                raise MissingLogFile(
-                    f"A file of the checkpoint before version {snapshot.version} of table '{table.name}' is not "
-                    f"there: {error}. Restore it from a backup.",
-                    table=table.name,
-                    version=snapshot.version,
-                ) from error
-            _hint(table.objects, hint)
+            return self._loader.reading(
+                table.objects, table.name, lambda snapshot: self._write(table, snapshot)
+            )
+
+    def _write(self, table: OpenTable, snapshot: Snapshot) -> CheckpointResult:
+        check_understood(snapshot.protocol, snapshot.metadata, table.name)
+        policy = LogPolicy.of(snapshot.configuration, snapshot.protocol)
+        reader = LogReader(table.objects, table.name)
+        listing = reader.list_recent()
+        there = listing.checkpoints.get(snapshot.version)
+        if there is not None:
+            return self._already(table.objects, snapshot, there)
+        writing = _Writing.begin(reader, snapshot, policy, listing.commits.get(snapshot.version))
+        base = max((found for found in listing.checkpoints if found < snapshot.version), default=None)
+        writing.base = None if base is None else listing.checkpoints[base]
+        try:
+            hint = writing.v2(self._sidecar_actions) if policy.v2 else writing.classic()
+        except FileNotFoundError as error:
+            raise MissingLogFile(
+                f"A file of the checkpoint before version {snapshot.version} of table '{table.name}' is not "
+                f"there: {error}. Restore it from a backup.",
+                table=table.name,
+                version=snapshot.version,
+            ) from error
+        _hint(table.objects, hint)
         return CheckpointResult(
             snapshot.version,
             writing.published,

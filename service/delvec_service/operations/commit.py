@@ -30,6 +30,7 @@ from delvec_service.delta.actions import Action, AddFile, CommitInfo
 from delvec_service.delta.commit_builder import Changes, Resolved
 from delvec_service.delta.commit_file import serialize_commit
 from delvec_service.delta.conflicts import Conflict, Ours, Winner
+from delvec_service.delta.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.logs import logger
 from delvec_service.operations import commit_request
@@ -170,7 +171,11 @@ class Commits:
             verdict = conflicts.check(attempt.ours, winners)
             if isinstance(verdict, Conflict):
                 return verdict
-            self._prepare(attempt, snapshot)
+            try:
+                self._prepare(attempt, snapshot)
+            except SegmentsLost as error:
+                self._loader.lost(snapshot, error)  # nothing is written yet
+                continue
             assert attempt.resolved is not None  # noqa: S101 - by _prepare
             built = commit_builder.build(
                 changes, attempt.resolved, attempt.descriptors, snapshot, time.time_ns() // 1_000_000

@@ -161,7 +161,7 @@ class SnapshotLoader:
         """Return what ``work`` makes of a version: the way to read its files, and not only its metadata.
 
         Files may have to come from the database, which may lose them meanwhile: then ``work`` is done again, with the
-        version as the log has it. It must not have an effect, nor read files after it returned.
+        version as the log has it. It must not mind being done twice, nor read files after it returned.
 
         Args:
             objects: the table's files.
