@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import resource
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -193,6 +194,15 @@ def test_files_outside_the_location_and_absolute_paths(engine, tmp_path, local):
     assert ids(engine.read(table.scan(), None, None)) == [1, 3]
 
 
+def test_a_vector_that_speaks_of_billions_of_rows_costs_no_memory(engine, location):
+    table = Table(location, PEOPLE)
+    table.add("a.parquet", people(0, 10), deleted=[3, 2**31 - 100], num_records=False)
+    table.add("b.parquet", people(10, 20), deleted=[0, 2**40])
+    resource_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert ids(engine.read(table.scan(), None, None)) == [0, 1, 2, *range(4, 10), *range(11, 20)]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resource_before < 100_000  # KiB
+
+
 def test_a_deletion_vector_beyond_the_statistics_and_without_them(engine, local):
     table = Table(local, PEOPLE)
     table.add("a.parquet", people(0, 2500), deleted=[1200, 1000], num_records=False)
@@ -201,13 +211,15 @@ def test_a_deletion_vector_beyond_the_statistics_and_without_them(engine, local)
     assert set(range(2600)) - set(ids(found)) == {1200, 1000, 2500}
 
 
-def test_a_file_with_more_rows_than_its_statistics_say_is_an_error(engine, local):
+def test_a_file_with_more_rows_than_its_statistics_say_is_an_error(engine, local, monkeypatch):
     table = Table(local, PEOPLE)
     table.add("a.parquet", people(0, 2500), deleted=[10])
     table.rows[0]["num_records"] = 2000
     with pytest.raises(CorruptTable, match="more rows than its statistics say"):
         engine.read(table.scan(), None, None)
-    table.rows[0]["num_records"] = 2**31
+    table.rows[0]["num_records"] = 2**31  # so many that the file itself is asked
+    assert len(ids(engine.read(table.scan(), None, None))) == 2499
+    monkeypatch.setattr("delvec.engines.duckdb.scan._MAX_ROWS", 2000)
     with pytest.raises(UnsupportedTable, match="Spark"):
         engine.read(table.scan(), None, None)
 

@@ -14,6 +14,7 @@ Right is one of these:
 Everything else is a failure, as are a crash, a hang, too much memory and a file opened outside of the roots.
 """
 
+import json
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -177,10 +178,35 @@ class Judge:
                 return f"deleted rows of {path}"
         return None
 
-    # --- predicates -----------------------------------------------------------------------------------------
+    # --- other questions -------------------------------------------------------------------------------------
 
-    def judge_skipping(self, table, rows):
-        """Return the verdict on a read with a predicate, None where there is none to try."""
+    def judge_others(self, table, scan, vectors, rows):
+        """Return the verdict on another question about the table; None where the answer is right or an error."""
+        rng = self._case.rng
+        version = rng.randrange(scan.version + 1)
+        ask = rng.choice(
+            (
+                table.history,
+                table.detail,
+                table.health,
+                table.count,
+                lambda: table.to_arrow(version=version),
+                lambda: table.to_arrow(timestamp="2023-11-14T22:13:20Z"),
+                lambda: content(pa.table(table.to_batches())) - content(rows),
+            )
+        )
+        del vectors
+        try:
+            ask()
+        except InternalError as error:
+            return Verdict("WRONG internal error", error.message[:600])
+        except DelvecError:
+            return None
+        return None
+
+    def judge_skipping(self, table, scan, vectors, rows):
+        """Return the verdict on a read with a predicate, None where it is right or there is none to try."""
+        del scan, vectors
         rng = self._case.rng
         columns = [
             field.name
@@ -215,7 +241,10 @@ class Judge:
 
 
 def _texts(values):
-    return frozenset((name, value if value is None else str(value)) for name, value in values)
+    return frozenset(
+        (name, value if value is None or isinstance(value, str) else json.dumps(value))
+        for name, value in values
+    )
 
 
 def _predicate(rng, name, value):

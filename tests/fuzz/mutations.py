@@ -1,6 +1,6 @@
 """Every kind of damage by name, and how a case chooses among them."""
 
-from tests.fuzz import byte_mutations, json_mutations, parquet_mutations
+from tests.fuzz import byte_mutations, json_mutations, parquet_mutations, vector_mutations
 from tests.fuzz.draft import Draft
 
 _JSON = ("commit", "manifest", "hint", "crc", "compacted")
@@ -27,7 +27,8 @@ def _all():
     for kind in ("checkpoint", "sidecar"):
         for change in parquet_mutations.IN_A_CHECKPOINT:
             found[f"{kind}: {_name(change)}"] = parquet_mutations.in_a_checkpoint(kind, change)
-    found["vector: hostile vector"] = parquet_mutations.hostile_vector
+    found["vector: hostile vector"] = vector_mutations.hostile_vector
+    found["vector: give another vector"] = vector_mutations.give_another_vector
     return found
 
 

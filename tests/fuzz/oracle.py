@@ -1,6 +1,7 @@
 """What the files of a table say, told by a replay that shares no code with Delvec's.
 
-A damaged log may be read in several ways: from its first commit, or from any of its checkpoints. Each way that
+A damaged log may be read in several ways: from its first commit, from any of its checkpoints, with a compaction
+in the place of commits or without. Each way that
 works gives one :class:`State`; a reader is right if it gives one of them. Where no way works the table is
 damaged, and a reader has to say so.
 """
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+_COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CLASSIC = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
@@ -24,6 +26,7 @@ _V2 = re.compile(r"(\d{20})\.checkpoint\.[0-9a-fA-F\-]{36}\.(json|parquet)")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _VALUES = {char: number for number, char in enumerate(_ALPHABET)}
 _MAX_VERSION = 2**63
+_MAX_COMMITS = 10_000
 
 
 class Damaged(Exception):
@@ -91,14 +94,35 @@ def readings(folder):
     for version, parts in [(-1, []), *starts]:
         # A checkpoint may be newer than every commit; the newest version is then the checkpoint's.
         for newest in {max(versions), max(commits, default=-1)}:
-            needed = range(version + 1, newest + 1)
-            if newest < version or len(needed) > len(commits) or not all(one in commits for one in needed):
+            if newest < version or newest - version > _MAX_COMMITS:
                 continue
-            try:
-                found.append(_replayed(Path(folder), parts, [(one, commits[one]) for one in needed], newest))
-            except _UNREADABLE:
-                continue
+            for chain in _chains(commits, _compactions(names), version + 1, newest):
+                try:
+                    found.append(_replayed(Path(folder), parts, chain, newest))
+                except _UNREADABLE:
+                    continue
     return found
+
+
+def _compactions(names):
+    return [
+        (int(found[1]), int(found[2]), found[0]) for name in names if (found := _COMPACTED.fullmatch(name))
+    ]
+
+
+def _chains(commits, compactions, first, last):
+    """Yield the lists of files that lead from one version to another: commits, or one compaction of some of them."""
+    for low, high, name in [(last + 1, last, None), *compactions]:
+        if name is not None and not first <= low <= high <= last:
+            continue
+        before, after = range(first, low), range(high + 1, last + 1)
+        if all(version in commits for version in (*before, *after)):
+            middle = [] if name is None else [name]
+            yield [
+                *(commits[version] for version in before),
+                *middle,
+                *(commits[version] for version in after),
+            ]
 
 
 _UNREADABLE = (
@@ -130,34 +154,33 @@ def _checkpoints(names):
 
 
 def _replayed(folder, parts, commits, newest):
+    """Return the State that the files of a checkpoint (or none) and the commits after it give."""
     log = folder / "_delta_log"
-    kept = {}
     state = {"files": {}}
     for name in parts:
         for action in _checkpoint_actions(log, name):
-            _apply(action, state, folder, None)
-    for _, name in commits:
-        seen = {"add": set(), "remove": set()}
+            _apply(action, state, folder, in_checkpoint=True)
+    for name in commits:
         actions = _json_actions(log / name)
-        for action in actions:
-            _check_once(action, seen, folder)
+        if not name.endswith(".compacted.json"):
+            _check_once(actions, folder)
         # Within a commit the order means nothing: a remove is of what was there before.
         for key in ("remove", "add", "metaData", "protocol"):
             for action in actions:
                 if key in action:
-                    _apply({key: action[key]}, state, folder, kept)
+                    _apply({key: action[key]}, state, folder)
+    return _state(state, newest)
+
+
+def _state(state, version):
     metadata, protocol = state.get("metaData"), state.get("protocol")
     if not isinstance(metadata, dict) or not isinstance(protocol, dict):
         raise Damaged("no metadata or protocol")
     schema = json.loads(metadata["schemaString"])
     if not isinstance(schema, dict):
         raise Damaged("schema")
-    configuration = _as_dict(metadata.get("configuration"))
-    layout = (
-        tuple(metadata.get("partitionColumns") or ()),
-        configuration.get("delta.columnMapping.mode", "none"),
-    )
-    return State(newest, state["files"], schema, layout)
+    mode = _as_dict(metadata.get("configuration")).get("delta.columnMapping.mode", "none")
+    return State(version, state["files"], schema, (tuple(metadata.get("partitionColumns") or ()), mode))
 
 
 def _as_dict(value):
@@ -165,13 +188,13 @@ def _as_dict(value):
 
 
 def _json_actions(path):
-    found = []
-    for line in path.read_bytes().split(b"\n"):
-        if line.strip():
-            action = json.loads(line.decode())
-            if not isinstance(action, dict):
-                raise Damaged("an action is no object")
-            found.append({key: value for key, value in action.items() if value is not None})
+    text, found, position = path.read_bytes().decode(), [], 0
+    while text[position:].strip():
+        position += len(text[position:]) - len(text[position:].lstrip())
+        action, position = json.JSONDecoder().raw_decode(text, position)
+        if not isinstance(action, dict):
+            raise Damaged("an action is no object")
+        found.append({key: value for key, value in action.items() if value is not None})
     return found
 
 
@@ -228,13 +251,11 @@ def _inside(folder, path):
     return Path(folder) / key
 
 
-def _check_once(action, seen, folder):
+def _check_once(actions, folder):
     for kind in ("add", "remove"):
-        if kind in action:
-            key = key_of(folder, action[kind]["path"])
-            if key in seen[kind]:
-                raise Damaged("twice")
-            seen[kind].add(key)
+        keys = [key_of(folder, action[kind]["path"]) for action in actions if kind in action]
+        if len(keys) != len(set(keys)):
+            raise Damaged("twice")
 
 
 def _descriptor(value):
@@ -244,7 +265,7 @@ def _descriptor(value):
     return json.dumps([value.get(name) for name in names])
 
 
-def _apply(action, state, folder, commit):
+def _apply(action, state, folder, *, in_checkpoint=False):
     files = state["files"]
     if "remove" in action:
         # A remove names the file with the deletion vector that it had; one that does not fit removes nothing.
@@ -252,12 +273,12 @@ def _apply(action, state, folder, commit):
             key_of(folder, action["remove"]["path"]),
             _descriptor(action["remove"].get("deletionVector")),
         )
-        if key in files and commit is not None and files[key].vector == vector:
+        if key in files and not in_checkpoint and files[key].vector == vector:
             del files[key]
     if "add" in action:
         add = action["add"]
         key = key_of(folder, add["path"])
-        if key in files and commit is None:
+        if key in files and in_checkpoint:
             raise Damaged("twice in a checkpoint")
         values = frozenset(_as_dict(add.get("partitionValues")).items())
         stats = json.dumps([add.get("stats"), repr(add.get("stats_parsed"))])

@@ -1,12 +1,9 @@
 """Damage to checkpoints that are still Parquet, and to deletion vectors whose checksum is still right."""
 
 import io
-import struct
-import zlib
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyroaring import BitMap64
 from tests.fuzz.draft import OUTSIDE
 from tests.fuzz.json_mutations import PATHS
 
@@ -174,50 +171,3 @@ def in_a_checkpoint(kind, change):
 
 
 IN_A_CHECKPOINT = (*IN_ROWS, lie_about_a_path)
-
-
-# --- deletion vectors -----------------------------------------------------------------------------------
-
-
-def _frames(data):
-    """Return start and end of each payload."""
-    found, position = [], 1
-    while position + 4 <= len(data):
-        (size,) = struct.unpack_from(">I", data, position)
-        if position + 8 + size > len(data):
-            break
-        found.append((position + 4, position + 4 + size))
-        position += 8 + size
-    return found
-
-
-def _crafted(rng):
-    """Return bitmaps that no writer makes, in the portable layout."""
-    far = rng.choice((2**31 - 1, 2**31, 2**32, 2**33 + 5, 2**40, 2**62, 2**63, 2**64 - 1))
-    bitmap = rng.choice((BitMap64([far]), BitMap64(range(100_000)), BitMap64(), BitMap64([0, 1, far])))
-    runs = bitmap.copy()
-    runs.run_optimize()
-    everything = (
-        struct.pack("<QI", 1, 0) + struct.pack("<HHBHHHH", 0x303B, 0, 1, 0, 0xFFFF, 1, 0) + b"\0\xff\xff"
-    )
-    many = struct.pack("<Q", rng.choice((2**32, 2**64 - 1, 100_000)))
-    return rng.choice((bitmap.serialize(), runs.serialize(), everything, many))
-
-
-def hostile_vector(rng, draft):
-    path = draft.pick("vector")
-    frames = [] if path is None else _frames(draft.files[path])
-    if not frames:
-        return None
-    data = draft.files[path]
-    start, end = rng.choice(frames)
-    payload = bytearray(data[start:end])
-    if rng.random() < 0.3:
-        crafted = struct.pack("<I", rng.choice((1681511377, 1681511376, 1681511377))) + _crafted(rng)
-        payload[: len(crafted)] = crafted[: len(payload)]
-    else:
-        for _ in range(rng.choice((1, 1, 2, 6))):
-            payload[rng.randrange(len(payload))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
-    checksum = struct.pack(">I", zlib.crc32(payload))
-    draft.files[path] = data[:start] + bytes(payload) + checksum + data[end + 4 :]
-    return path

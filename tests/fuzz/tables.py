@@ -211,11 +211,13 @@ def plain():
     return table.table()
 
 
-def _framed(payload):
+def framed(payload):
+    """Return a deletion vector as it stands in a file."""
     return struct.pack(">I", len(payload)) + payload + struct.pack(">I", zlib.crc32(payload))
 
 
-def _portable(bitmap):
+def portable(bitmap):
+    """Return magic number and bitmap."""
     return struct.pack("<I", 1681511377) + bitmap.serialize()
 
 
@@ -237,7 +239,7 @@ def with_vectors():
     bitmaps = [BitMap64(range(0, 40, 3)), BitMap64([1, 2, 39]), BitMap64([0, 5])]
     content, vectors = b"\x01", []
     for bitmap in bitmaps[:2]:
-        payload = _portable(bitmap)
+        payload = portable(bitmap)
         vectors.append(
             {
                 "storageType": "u",
@@ -247,9 +249,9 @@ def with_vectors():
                 "cardinality": len(bitmap),
             }
         )
-        content += _framed(payload)
+        content += framed(payload)
     table.files[f"ab/deletion_vector_{name}.bin"] = content
-    payload = _portable(bitmaps[2])
+    payload = portable(bitmaps[2])
     vectors.append(
         {
             "storageType": "i",

@@ -215,6 +215,18 @@ def test_a_truncated_checkpoint_is_refused(data):
     assert caught.value.details == {"table": "t", "version": 4, "file": WHERE.name}
 
 
+def test_a_column_that_is_there_twice_is_refused():
+    table = pq.read_table(io.BytesIO(parquet([{"add": ADD}])))
+    for twice in (
+        pa.table([table["add"], table["add"]], ["add", "add"]),
+        table.set_column(0, "add", pa.StructArray.from_arrays([pa.array(["a"])] * 2, ["path", "path"])),
+    ):
+        sink = io.BytesIO()
+        pq.write_table(twice, sink)
+        with pytest.raises(CorruptLog, match="fields of the same name"):
+            adds(sink.getvalue())
+
+
 def test_text_that_is_not_utf8_is_refused():
     fields = [(name, pa.binary() if name == "path" else kind) for name, kind in ADD_TYPE]
     with pytest.raises(CorruptLog, match="no readable Parquet"):

@@ -96,6 +96,7 @@ def read_checkpoint(data: bytes, where: LogFile) -> CheckpointPart:
         return CheckpointPart([batch_from_adds(adds)] if adds else [], rest, sidecars)
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
+        _check_names(file.schema_arrow)
         others = _others(file)
         return CheckpointPart(
             list(_add_batches(file, where)),
@@ -108,6 +109,14 @@ def read_checkpoint(data: bytes, where: LogFile) -> CheckpointPart:
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
         reason = (str(error) or type(error).__name__).partition("\n")[0][:200]
         raise where.corrupt(f"is no readable Parquet checkpoint ({reason})") from error
+
+
+def _check_names(schema: pa.Schema) -> None:
+    """Refuse a column that is there twice: Arrow finds neither by name, which would look like an absent one."""
+    structs = [field.type for field in schema if pa.types.is_struct(field.type)]
+    for names in (schema.names, *([field.name for field in each] for each in structs)):
+        if len(set(names)) < len(names):
+            raise MalformedActionError(f"has fields of the same name: {', '.join(sorted(names))[:100]}")
 
 
 def _others(file: pq.ParquetFile) -> list[Any]:

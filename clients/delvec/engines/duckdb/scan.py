@@ -32,8 +32,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from delvec import storage
 from delvec.engines.duckdb.file_names import as_pattern, file_names
 from delvec.protocol import partition_values
 from delvec.protocol.errors import UnsupportedReaderFeature, UnsupportedTable
@@ -62,6 +64,8 @@ _LIVE: Final = "__delvec_live"
 _MAX_ROWS: Final = 1 << 31
 _MAX_BITS: Final = 1 << 32
 """Rows of files with deletion vectors in one statement: their bits take an eighth of it in bytes."""
+_MANY_ROWS: Final = 1 << 26
+"""From so many rows on a file itself is asked how many it has."""
 _MAX_FILES: Final = 256
 """Files of one statement where something differs by file."""
 
@@ -148,7 +152,8 @@ def sources(
         yield _source(scan, files, fields, filtered, None, positions=positions)
     if with_vector.num_rows:
         vectors = scan.deletion_vectors
-        found = [vectors[path] for path in with_vector["path"].to_pylist()]
+        named = [vectors[path] for path in with_vector["path"].to_pylist()]
+        with_vector, found = _plausible(scan, with_vector, named)
         ends = [bitmap.max() + 1 if bitmap else 0 for bitmap in found]
         counts = with_vector["num_records"].to_pylist()
         for start, count in _groups([max(end, rows or 0) for end, rows in zip(ends, counts, strict=True)]):
@@ -301,6 +306,27 @@ def _bits(bitmaps: Sequence[BitMap64], counts: Sequence[int | None]) -> tuple[pa
         flags[rows] = True
         packed.append(np.packbits(flags).tobytes())
     return pa.array(packed, pa.large_binary()), pa.array([8 * len(each) for each in packed], pa.int64())
+
+
+def _plausible(scan: Scan, files: pa.Table, bitmaps: Sequence[BitMap64]) -> tuple[pa.Table, list[BitMap64]]:
+    """Return both with the true number of rows where the log speaks of very many: a few bytes can say so."""
+    counts, found = files["num_records"].to_pylist(), list(bitmaps)
+    for number, path in enumerate(files["path"].to_pylist()):
+        bitmap = found[number]
+        if max(counts[number] or 0, bitmap.max() + 1 if bitmap else 0) > _MANY_ROWS:
+            counts[number] = rows = _rows_in(scan, path)
+            found[number] = bitmap & BitMap64(range(rows))
+    position = files.schema.get_field_index("num_records")
+    return files.set_column(position, "num_records", pa.array(counts, pa.int64())), found
+
+
+def _rows_in(scan: Scan, path: str) -> int:
+    """Return the rows of a file; 0 if it cannot be read, which DuckDB then says better."""
+    try:
+        with storage.open_input(scan.location, path, allowed=bool) as source:
+            return int(pq.read_metadata(source).num_rows)
+    except (OSError, pa.ArrowException):
+        return 0
 
 
 def _check_rows(scan: Scan, files: pa.Table, bitmaps: Sequence[BitMap64]) -> None:
