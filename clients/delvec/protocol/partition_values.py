@@ -1,9 +1,11 @@
 """Partition values: to and from the text in ``partitionValues``, and the directories of partitions.
 
 PROTOCOL.md, "Partition Value Serialization". Null is null; the empty string reads as null for every type, so it
-cannot be told from null. Timestamps are written with their zone, because without one readers take them for local.
+cannot be told from null. The name of Hive's directory for nulls is null too, except in columns where it may be a
+text. Timestamps are written with their zone, because without one readers take them for local.
 """
 
+import re
 import struct
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -23,6 +25,11 @@ HIVE_DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 _ZONED: Final = r":\d{2}(?:\.\d+)?\s?(?:Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?)$"
 _ZONE: Final = r"(:\d{2}(?:\.\d+)?)\s?(?:Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?)$"
 _NAMED_ZONE: Final = r"\s?(?:Z|UTC|GMT)$"
+_FAR_YEAR: Final = re.compile(r"([+-]?\d{4,7})(-\d{2}-\d{2}.*)", re.DOTALL)
+_NOT_FOUR_DIGITS: Final = r"^(?:[+-]|\d{5})"
+_CYCLE_YEARS: Final = 400
+_CYCLE_DAYS: Final = 146_097
+_MICROSECONDS_PER_DAY: Final = 86_400_000_000
 _ZEROS_BELOW_MICROSECONDS: Final = r"(\.\d{6})0+"
 _ESCAPED: Final = frozenset([*map(chr, range(0x20)), *"\"#%'*/:=?\\\x7f{[]^"])
 _SHORTEST: Final = range(6, 10)
@@ -148,12 +155,41 @@ def _parsed(texts: pa.Array, kind: DataType) -> pa.Array:
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     if name == "void":
         return pa.nulls(len(texts))
-    if name == "timestamp":
+    if name not in ("string", "binary"):
+        texts = pc.if_else(pc.equal(texts, HIVE_DEFAULT_PARTITION), pa.scalar(None, texts.type), texts)
+    if name not in ("date", "timestamp", "timestamp_ntz"):
+        return texts.cast(arrow_type(kind))
+    if pc.any(pc.match_substring_regex(texts, _NOT_FOUR_DIGITS)).as_py():
+        return _far_times(texts, kind)
+    return _times(texts, kind)
+
+
+def _times(texts: pa.Array, kind: DataType) -> pa.Array:
+    if kind == PrimitiveType("timestamp"):
         return _timestamps(texts)
-    if name == "timestamp_ntz":
+    if kind == PrimitiveType("timestamp_ntz"):
         # As Spark does: the wall clock counts, the zone does not.
         return _microseconds(pc.replace_substring_regex(texts, _ZONE, r"\1")).cast(pa.timestamp("us"))
-    return texts.cast(arrow_type(kind))
+    return texts.cast(pa.date32())
+
+
+def _far_times(texts: pa.Array, kind: DataType) -> pa.Array:
+    """Parse years of more than four digits and negative ones, which Arrow does not.
+
+    The calendar repeats every 400 years, so each text is parsed in a year near 2000 and moved.
+    """
+    near: list[str | None] = []
+    cycles: list[int] = []
+    for text in texts.to_pylist():
+        found = None if text is None else _FAR_YEAR.fullmatch(text)
+        moved, year = divmod(int(found[1]), _CYCLE_YEARS) if found else (0, 0)
+        near.append(f"{2000 + year}{found[2]}" if found else text)
+        cycles.append(moved - 2000 // _CYCLE_YEARS if found else 0)
+    parsed = _times(pa.array(near, texts.type), kind)
+    number = pa.int32() if pa.types.is_date(parsed.type) else pa.int64()
+    step = _CYCLE_DAYS if pa.types.is_date(parsed.type) else _CYCLE_DAYS * _MICROSECONDS_PER_DAY
+    offsets = pc.multiply_checked(pa.array(cycles, pa.int64()), step).cast(number)
+    return pc.add_checked(parsed.cast(number), offsets).cast(parsed.type)
 
 
 def _timestamps(texts: pa.Array) -> pa.Array:

@@ -21,7 +21,15 @@ from delvec.engines.pyspark.field_ids import named_as_in_files
 from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
 from delvec.protocol import partition_values
 from delvec.protocol.errors import UnsupportedTable
-from delvec.protocol.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from delvec.protocol.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
 from delvec.scan import Scan
 
 __all__ = ["ROW", "ScanFrames", "spark_schema"]
@@ -30,6 +38,7 @@ ROW: Final = "__delvec_row"
 """Column with a row's physical index in its file."""
 
 _VOID: Final = PrimitiveType("void")
+_DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
 _IGNORE_METADATA: Final = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
 
 
@@ -261,10 +270,27 @@ def _physical(item: StructField, mode: str) -> dict[str, Any]:
     by_id = mode == "id" and item.field_id is not None
     return {
         "name": name,
-        "type": _mapped_type(item.type, lambda inner: _physical(inner, mode)),
+        "type": _mapped_type(_readable(item), lambda inner: _physical(inner, mode)),
         "nullable": True,
         "metadata": {"parquet.field.id": item.field_id} if by_id else {},
     }
+
+
+def _readable(item: StructField) -> DataType:
+    """Return the type to read a column as: of integers that became decimals, Spark wants to hold all of them."""
+    before = [change.get("fromType") for change in item.metadata.get("delta.typeChanges") or ()]
+    digits = max((_DIGITS.get(str(name), 0) for name in before), default=0)
+
+    def wide(kind: DataType) -> DataType:
+        if isinstance(kind, ArrayType):
+            return ArrayType(wide(kind.element), kind.contains_null)
+        if isinstance(kind, MapType):
+            return MapType(wide(kind.key), wide(kind.value), kind.value_contains_null)
+        if isinstance(kind, DecimalType) and kind.precision - kind.scale < digits:
+            return DecimalType(digits + kind.scale, kind.scale)
+        return kind
+
+    return wide(item.type) if digits else item.type
 
 
 def _mapped_type(kind: DataType, field: Any) -> Any:
@@ -291,9 +317,7 @@ def _as_logical(item: StructField, mode: str) -> Column:
     """Return the stored column under its name; nested names change by a cast, which goes by position."""
     if item.type == _VOID:
         return F.lit(None).alias(item.name)
-    if mode == "none":
-        return _column(item.name)
-    column = _column(item.physical_name)
-    if _physical(item, mode)["type"] != _logical(item)["type"] and not isinstance(item.type, PrimitiveType):
+    column = _column(item.name if mode == "none" else item.physical_name)
+    if _physical(item, mode)["type"] != _logical(item)["type"]:
         column = column.cast(_spark_type(item.type))
     return column.alias(item.name)

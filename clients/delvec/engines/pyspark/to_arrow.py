@@ -28,6 +28,9 @@ def to_arrow(frame: DataFrame, schema: StructType) -> pa.Table:
         SchemaMismatch: a value does not fit, which would be Spark's mistake.
     """
     target = schema.to_arrow()
+    if not schema.fields:
+        # Arrow from Spark loses the number of rows that have no columns.
+        return pa.Table.from_struct_array(pa.array([{}] * frame.count(), pa.struct([])))
     if has_variant(schema):
         frame = frame.mapInArrow(_casting(schema), spark_schema(StructType(_encoded(schema).fields)))
     table = frame.toArrow()

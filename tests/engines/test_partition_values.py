@@ -1,0 +1,197 @@
+"""Partition columns of every type, in every spelling that writers leave in the log."""
+
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+import delvec
+
+NOTHING = "__HIVE_DEFAULT_PARTITION__"
+UTC = dt.UTC
+DAY = 86_400_000_000
+
+
+def moment(*parts):
+    return dt.datetime(*parts, tzinfo=UTC)
+
+
+def wall(*parts):
+    return dt.datetime(*parts, tzinfo=UTC).replace(tzinfo=None)
+
+
+# Delta's type, Arrow's, and pairs of what the log has and what it means.
+COLUMNS = {
+    "string": (pa.string(), {"a/b %=é": "a/b %=é", "\x01\n'\"": "\x01\n'\"", NOTHING: NOTHING, " ": " "}),
+    "byte": (pa.int8(), {"-128": -128, "127": 127, NOTHING: None}),
+    "short": (pa.int16(), {"-32768": -32768, "32767": 32767}),
+    "integer": (pa.int32(), {"-2147483648": -(2**31), "7": 7, NOTHING: None}),
+    "long": (pa.int64(), {"-9223372036854775808": -(2**63), "9223372036854775807": 2**63 - 1}),
+    "float": (
+        pa.float32(),
+        {"NaN": float("nan"), "-0.0": -0.0, "1.5E10": 1.5e10, "-Infinity": float("-inf")},
+    ),
+    "double": (
+        pa.float64(),
+        {"NaN": float("nan"), "-0.0": -0.0, "Infinity": float("inf"), "4.9E-324": 5e-324},
+    ),
+    "boolean": (pa.bool_(), {"true": True, "FALSE": False, "True": True, NOTHING: None}),
+    "date": (
+        pa.date32(),
+        {"0001-01-01": -719162, "1582-10-10": -141432, "+10000-01-01": 2932897, "-0044-03-15": -735525},
+    ),
+    "timestamp": (
+        pa.timestamp("us", "UTC"),
+        {
+            "2024-03-10 02:30:00.123456": moment(2024, 3, 10, 2, 30, 0, 123456),
+            "2024-03-10T02:30:00.123456Z": moment(2024, 3, 10, 2, 30, 0, 123456),
+            "1850-01-01 00:00:00": moment(1850, 1, 1),
+            "2024-03-10T02:30:00+05:30": moment(2024, 3, 9, 21),
+            "+10000-01-01 00:00:00.5": 2932897 * DAY + 500_000,
+            "-0001-01-01T00:00:00Z": -719893 * DAY,
+        },
+    ),
+    "timestamp_ntz": (
+        pa.timestamp("us"),
+        {
+            "2024-03-10 02:30:00.5": wall(2024, 3, 10, 2, 30, 0, 500000),
+            "2024-03-10T02:30:00": wall(2024, 3, 10, 2, 30),
+            "+12345-06-07 08:09:10": 3789548 * DAY + 29_350_000_000,
+        },
+    ),
+    "decimal(5,2)": (
+        pa.decimal128(5, 2),
+        {"-999.99": Decimal("-999.99"), "1": Decimal(1), "1E+2": Decimal(100)},
+    ),
+    "decimal(38,18)": (
+        pa.decimal128(38, 18),
+        {"99999999999999999999.999999999999999999": Decimal("9" * 20 + "." + "9" * 18), "0": Decimal(0)},
+    ),
+    "binary": (pa.binary(), {"\x01\x02": b"\x01\x02", "é": "é".encode()}),
+}
+ROWS = max(len(pairs) for _, pairs in COLUMNS.values())
+
+
+def partition_name(kind):
+    return f"p_{kind.partition('(')[0]}{kind.count('38')}"
+
+
+def as_column(values, kind):
+    if pa.types.is_date(kind):
+        return pa.array(values, pa.int32()).cast(kind)
+    if pa.types.is_timestamp(kind):
+        epoch = moment(1970, 1, 1)
+        microseconds = [
+            (value.replace(tzinfo=UTC) - epoch) // dt.timedelta(microseconds=1)
+            if isinstance(value, dt.datetime)
+            else value
+            for value in values
+        ]
+        return pa.array(microseconds, pa.int64()).cast(kind)
+    return pa.array(values, kind)
+
+
+@pytest.fixture(scope="module")
+def partitioned(write_shared_table, data_file):
+    """A file per row of COLUMNS, one with nulls, one with empty texts; two rows each, of which one may be deleted."""
+    names = [partition_name(kind) for kind in COLUMNS]
+    texts = {
+        name: [*pairs, *[None] * (ROWS - len(pairs)), None, ""]
+        for name, (_, pairs) in zip(names, COLUMNS.values(), strict=True)
+    }
+    files, ids = [], []
+    for number in range(ROWS + 2):
+        rows = pa.table({"id": [2 * number, 2 * number + 1]})
+        values = {name: texts[name][number] for name in names}
+        folder = f"p_string0={NOTHING}" if number == ROWS else f"p_string0=elsewhere%2F{number}"
+        deleted = [0] if number % 2 else None
+        ids.append([2 * number + 1] if number % 2 else [2 * number, 2 * number + 1])
+        files.append(data_file(rows, values=values, name=f"{folder}/{number}.parquet", deleted=deleted))
+    expected = {"id": pa.array([each for group in ids for each in group], pa.int64())}
+    for name, (kind, pairs) in zip(names, COLUMNS.values(), strict=True):
+        values = [*pairs.values(), *[None] * (ROWS + 2 - len(pairs))]
+        repeated = [value for value, group in zip(values, ids, strict=True) for _ in group]
+        expected[name] = as_column(repeated, kind)
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in [("id", "long"), *zip(names, COLUMNS, strict=True)]
+    ]
+    schema = {"type": "struct", "fields": fields}
+    return write_shared_table("partitioned", schema, files, partition_by=names), pa.table(expected)
+
+
+def test_partition_values_of_every_type(partitioned, read, same):
+    folder, expected = partitioned
+    same(read(folder), expected)
+
+
+PREDICATES = [
+    ("p_string0 = 'a/b %=é'", lambda row: row["p_string0"] == "a/b %=é"),
+    (
+        f"p_string0 = '{NOTHING}' OR p_byte0 = -128",
+        lambda row: row["p_string0"] == NOTHING or row["p_byte0"] == -128,
+    ),
+    (
+        "p_long0 = 9223372036854775807 OR p_short0 < 0",
+        lambda row: row["p_long0"] == 2**63 - 1 or row["p_short0"] == -32768,
+    ),
+    ("p_float0 = CAST('NaN' AS FLOAT)", lambda row: row["p_float0"] == "NaN"),
+    ("p_double0 = 0.0D", lambda row: row["p_double0"] == "-0.0"),
+    ("p_double0 > 1e300", lambda row: row["p_double0"] in ("NaN", "inf")),
+    ("NOT p_boolean0", lambda row: row["p_boolean0"] is False),
+    ("p_date0 < DATE '1582-10-15'", lambda row: row["p_date0"] is not None and row["p_date0"] < -141427),
+    ("p_date0 > DATE '9999-12-31'", lambda row: row["p_date0"] == 2932897),
+    (
+        "p_timestamp0 = TIMESTAMP '2024-03-10 02:30:00.123456Z'",
+        lambda row: row["p_timestamp0"] == 1710037800123456,
+    ),
+    (
+        "p_timestamp0 < TIMESTAMP '1900-01-01 00:00:00Z'",
+        lambda row: row["p_timestamp0"] is not None and row["p_timestamp0"] < -2208988800000000,
+    ),
+    (
+        "p_timestamp_ntz0 >= TIMESTAMP_NTZ '2024-03-10 02:30:00'",
+        lambda row: row["p_timestamp_ntz0"] is not None,
+    ),
+    ("p_decimal0 BETWEEN 1 AND 99", lambda row: row["p_decimal0"] == 1),
+    (
+        "p_decimal1 > 99999999999999999999",
+        lambda row: row["p_decimal1"] is not None and row["p_decimal1"] > 1,
+    ),
+    ("p_binary0 = X'0102'", lambda row: row["p_binary0"] == b"\x01\x02"),
+    (
+        "p_integer0 IS NULL AND p_date0 IS NULL",
+        lambda row: row["p_integer0"] is None and row["p_date0"] is None,
+    ),
+]
+
+
+@pytest.mark.parametrize("text", [text for text, _ in PREDICATES])
+def test_predicates_on_partition_columns(partitioned, read, rows, text):
+    folder, expected = partitioned
+    matches = dict(PREDICATES)[text]
+    wanted = sorted(row["id"] for row in rows(expected) if matches(row))
+    assert wanted
+    assert sorted(read(folder, ["id"], text)["id"].to_pylist()) == wanted
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("integer", "x"),
+        ("byte", "128"),
+        ("date", "2024-13-01"),
+        ("boolean", "maybe"),
+        ("decimal(5,2)", "1000"),
+    ],
+)
+def test_a_value_that_is_none_of_its_type_is_refused(write_table, data_file, read, kind, text):
+    fields = [
+        {"name": name, "type": each, "nullable": True, "metadata": {}}
+        for name, each in [("id", "long"), ("p", kind)]
+    ]
+    files = [data_file(pa.table({"id": [1]}), values={"p": text})]
+    folder = write_table("bad", {"type": "struct", "fields": fields}, files, partition_by=["p"])
+    with pytest.raises(delvec.CorruptLog, match=text):
+        read(folder)
