@@ -1,4 +1,4 @@
-"""Run everything: ``python -m benchmarks [--rows N] [--warm N] [--runs N] [--only PART] [--out FILE]``."""
+"""Run everything: ``python -m benchmarks [--only PART ...] [--quick] [--rows N] [--warm N] [--runs N] [--out FILE]``."""
 
 import argparse
 import os
@@ -6,16 +6,22 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import delvec
 from benchmarks.contenders import Contender, DeltaSpark, DelvecOnDuckDB, DelvecOnSpark, spark_session
+from benchmarks.curves import draw
 from benchmarks.deletes import measure_deletes, measure_scans
+from benchmarks.large import QUICK, Effort, measure_large
 from benchmarks.measure import Figure, load, save
 from benchmarks.planning import measure_planning
+from benchmarks.reading_report import PLOT
 from benchmarks.report import markdown
 from benchmarks.tables import write_people
+from benchmarks.vectors import measure_vectors
 
-PARTS = ("deletes", "scans", "planning")
+PARTS = ("deletes", "scans", "planning", "vectors", "large")
+WITH_PEOPLE = {"deletes", "scans"}
 KEPT = Path(".build/benchmarks")
 
 
@@ -32,26 +38,52 @@ def main() -> None:
     parser.add_argument("--warm", type=int, default=10)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument(
-        "--only", choices=PARTS, help="measure one part again and keep the figures of the others"
+        "--only",
+        choices=PARTS,
+        nargs="+",
+        default=PARTS,
+        help="measure these parts again and keep the figures of the others",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small tables and few runs, to see that everything works; the page goes to .build/benchmarks/quick",
     )
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks.md"))
     arguments = parser.parse_args()
-    jars = os.environ.get("DELVEC_TEST_JARS")
-    if jars is None:
+    if arguments.quick:
+        arguments.rows, arguments.files, arguments.warm, arguments.runs = 100_000, 500, 1, 2
+        arguments.out = KEPT / "quick" / "benchmarks.md"
+    if "DELVEC_TEST_JARS" not in os.environ:
         sys.exit("the JARs of delta-spark are missing: install Maven and run `make bench` again")
+    kept = KEPT / "quick" if arguments.quick else KEPT
     scratch = Path(tempfile.mkdtemp(prefix="delvec-bench-"))
     os.environ["DELVEC_DATABASE_URL"] = f"sqlite:///{scratch / 'delvec.db'}"
-    spark = spark_session(Path(jars), scratch, os.cpu_count() or 1)
     try:
-        source = scratch / "people.parquet"
-        write_people(source, arguments.rows)
-        templates = {}
-        for name, enabled in (("dv", "true"), ("plain", "false")):
-            templates[name] = scratch / f"template-{name}"
-            frame = spark.read.parquet(str(source)).coalesce(1)
-            writer = frame.write.format("delta").option("delta.enableDeletionVectors", enabled)
-            writer.save(str(templates[name]))
-        say(f"the table has {sum(f.stat().st_size for f in templates['dv'].glob('*.parquet')):,} bytes")
+        if "large" in arguments.only:
+            effort = QUICK if arguments.quick else Effort()
+            save(kept / "large.json", measure_large(KEPT, scratch, effort, say))
+        if set(arguments.only) - {"large"}:
+            _with_spark(arguments, scratch, kept)
+        figures = {part: load(kept / f"{part}.json") for part in PARTS}
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        draw(figures["large"], arguments.out.parent / PLOT)
+        others = [figure for part in PARTS if part != "large" for figure in figures[part]]
+        page = markdown(
+            others, figures["large"], rows=arguments.rows, warm=arguments.warm, runs=arguments.runs
+        )
+        arguments.out.write_text(page)
+        say(f"written to {arguments.out}")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _with_spark(arguments: argparse.Namespace, scratch: Path, kept: Path) -> None:
+    """Measure the parts that compare engines in one Spark session."""
+    spark = spark_session(Path(os.environ["DELVEC_TEST_JARS"]), scratch, os.cpu_count() or 1)
+    warm, runs = arguments.warm, arguments.runs
+    scans_warm = max(1, warm // 3)
+    try:
         with delvec.connect() as lake:
             contenders: list[Contender] = [
                 DelvecOnSpark(lake, spark),
@@ -59,32 +91,44 @@ def main() -> None:
                 DeltaSpark(spark, deletion_vectors=True),
                 DeltaSpark(spark, deletion_vectors=False),
             ]
-            warm, runs = arguments.warm, arguments.runs
-            rows = arguments.rows
+            templates = (
+                _templates(spark, scratch, arguments.rows) if WITH_PEOPLE & set(arguments.only) else {}
+            )
             measured: dict[str, list[Figure]] = {}
-            if arguments.only in (None, "deletes"):
+            if "deletes" in arguments.only:
                 measured["deletes"] = measure_deletes(
-                    contenders, templates, scratch, rows=rows, warm=warm, runs=runs, say=say
+                    contenders, templates, scratch, rows=arguments.rows, warm=warm, runs=runs, say=say
                 )
-            if arguments.only in (None, "scans"):
+            if "scans" in arguments.only:
                 measured["scans"] = measure_scans(
-                    contenders, templates, scratch, warm=max(1, warm // 3), runs=runs, say=say
+                    contenders, templates, scratch, warm=scans_warm, runs=runs, say=say
                 )
-            if arguments.only in (None, "planning"):
+            if "planning" in arguments.only:
                 measured["planning"] = measure_planning(
                     lake, spark, contenders[:3], scratch, files=arguments.files, runs=runs, say=say
                 )
-        figures: list[Figure] = []
-        for part in PARTS:
-            kept = KEPT / f"{part}.json"
-            if part in measured:
-                save(kept, measured[part])
-            figures += load(kept)
-        arguments.out.write_text(markdown(figures, rows=rows, warm=warm, runs=runs))
-        say(f"written to {arguments.out}")
+            if "vectors" in arguments.only:
+                measured["vectors"] = measure_vectors(
+                    lake, spark, KEPT, files=arguments.files, warm=scans_warm, runs=runs, say=say
+                )
     finally:
         spark.stop()
-        shutil.rmtree(scratch, ignore_errors=True)
+    for part, figures in measured.items():
+        save(kept / f"{part}.json", figures)
+
+
+def _templates(spark: Any, scratch: Path, rows: int) -> dict[str, Path]:
+    """Return the tables that deletes and scans are measured on, with and without deletion vectors."""
+    source = scratch / "people.parquet"
+    write_people(source, rows)
+    templates = {}
+    for name, enabled in (("dv", "true"), ("plain", "false")):
+        templates[name] = scratch / f"template-{name}"
+        frame = spark.read.parquet(str(source)).coalesce(1)
+        writer = frame.write.format("delta").option("delta.enableDeletionVectors", enabled)
+        writer.save(str(templates[name]))
+    say(f"the table has {sum(f.stat().st_size for f in templates['dv'].glob('*.parquet')):,} bytes")
+    return templates
 
 
 if __name__ == "__main__":

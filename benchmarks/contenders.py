@@ -11,6 +11,12 @@ def read_all(frame: Any) -> None:
     frame.selectExpr("bit_xor(xxhash64(*)) as hash").collect()
 
 
+def sums(frame: Any) -> tuple[int, ...]:
+    """Read every column of a Spark DataFrame; return what the rows add up to: two readers of one table agree."""
+    row = frame.selectExpr("count(1)", "sum(id)", "cast(sum(value) as long)", "bit_xor(xxhash64(*))").first()
+    return tuple(row)
+
+
 class Contender(Protocol):
     """A system that deletes from and scans a Delta table."""
 
@@ -58,6 +64,10 @@ class DelvecOnSpark:
     def count(self, table: Path) -> int:
         return int(self._table(table).to_df().count())
 
+    def sums(self, table: Path) -> tuple[int, ...]:
+        """Return what the rows of ids and values add up to."""
+        return sums(self._table(table).to_df())
+
 
 class DelvecOnDuckDB(DelvecOnSpark):
     """Delvec, its service embedded, DuckDB as the engine."""
@@ -96,6 +106,10 @@ class DeltaSpark:
 
     def count(self, table: Path) -> int:
         return int(self.spark.read.format("delta").load(str(table)).selectExpr("sum(1) as n").first().n)
+
+    def sums(self, table: Path) -> tuple[int, ...]:
+        """Return what the rows of ids and values add up to."""
+        return sums(self.spark.read.format("delta").load(str(table)))
 
 
 def spark_session(jars: Path, scratch: Path, cores: int) -> Any:

@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 from benchmarks.deletes import REWRITES
 from benchmarks.measure import Figure
+from benchmarks.reading_report import reading
 
 __all__ = ["markdown"]
 
@@ -26,24 +27,33 @@ def _machine() -> str:
     )
 
 
+def _vector_files(figures: Sequence[Figure]) -> str:
+    return "".join({f"{figure.files:,}" for figure in figures if figure.files is not None})
+
+
 def _size(number: int | None) -> str:
     return "" if number is None else f"{number:,}"
 
 
-def markdown(figures: Sequence[Figure], *, rows: int, warm: int, runs: int) -> str:
-    """Return the page."""
+def markdown(figures: Sequence[Figure], large: Sequence[Figure], *, rows: int, warm: int, runs: int) -> str:
+    """Return the page; ``large`` are the figures of large tables, which have a section of their own."""
     peers = {figure.job: figure.median for figure in figures if figure.contender == PEER}
     lines = [
         "# Benchmarks",
         "",
         f"Machine: {_machine()}.",
+        *reading(large),
+        "",
+        "## Deletes and scans",
         "",
         (
             f"The table is people10m-like: {rows:,} rows in one file, 8 columns. All contenders ran in one process and "
             f"one Spark session, in turn. Each job had {warm} untimed runs first (a fifth of that where delta-spark "
             f"rewrites files, a third for scans), then {runs} measured ones ({REWRITES} of rewriting) on fresh copies; the median is given, then the fastest and "
             "the slowest run. `x` is how many times faster than delta-spark with DVs. delta-spark ran with "
-            "`snapshotPartitions` and shuffle partitions at the number of cores. `make bench` writes this page."
+            "`snapshotPartitions` and shuffle partitions at the number of cores. The scan of files with deletion vectors is of a table "
+            f"of {_vector_files(figures)} files of 1,000 rows, of which delta-spark deleted a tenth in three files of ten; both "
+            "contenders read rows of equal sums. `make bench` writes this page."
         ),
         "",
         "| job | contender | seconds | runs | x | bytes written |",

@@ -1,0 +1,158 @@
+"""The part of the page about planning on large tables: goals, cost curves as a table, and how it was measured."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.large import CLIENTS, DELVEC
+from benchmarks.measure import Figure
+
+__all__ = ["PLOT", "reading"]
+
+PLOT = "images/planning.svg"
+_MIB = 2**20
+_NAMES = {
+    "first": "first plan, nothing cached",
+    "restart": "first plan after a restart, from readiness, store filled",
+    "selective": "warm plan of 3 files",
+    "partition": "warm plan of one partition, as Arrow",
+    "commit": "first plan after an external commit",
+    "concurrent": f"warm plan of 3 files, {CLIENTS} clients at once",
+}
+_HOW = f"""\
+Every contender has a process of its own and reads the same log from local disk; the operating system has the log
+cached for all of them. Delvec is `delvec serve` with its default settings and an SQLite store, asked over HTTP with the
+Python client; a time ends when the client has the files as an Arrow table. "Nothing cached" is a service that has just
+started with an empty store, and the time includes making the table known to it. deltalake loads the
+`DeltaTable`, and each warm plan is `update_incremental()` and `file_uris(file_pruning_predicate=...)`. delta-spark
+makes a DataFrame with a filter and asks the JVM for its `inputFiles`, in a session with snapshotPartitions and shuffle
+partitions at the number of cores that has answered five questions about another table before. DuckDB's delta extension
+lists files while it scans, so that it also reads three files of one row; it is that of DuckDB 1.5.5, the newest that has it as a
+package. Every contender looks for new commits in each plan, and each question is a new one. Each warm job had
+untimed runs first (Delvec 20, or 5 for partitions; the others 5, or 1). The {CLIENTS} clients are processes on the same cores as the
+service, each asking without a pause. Memory is that of the process, of the JVM for delta-spark (its heap limit
+is 6 GiB): "resident" after the warm jobs, "peak" over its life. `python -m benchmarks.large_table` makes the table:
+11 statistics columns, 29 partitions, a checkpoint as delta-spark writes it by default (statistics as JSON and as columns, files in
+no order), and 20 commits after it. `make bench` measures everything, `make bench-reading` this part."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a table of a million files should cost.
+
+    Attributes:
+        of: returns seconds or bytes, from the figures of a contender by job.
+        limit: at most this.
+    """
+
+    name: str
+    of: Callable[[dict[str, Figure]], float | None]
+    limit: float
+    is_memory: bool = False
+
+    def text(self, value: float | None) -> str:
+        """Return seconds or bytes to be read."""
+        if value is None:
+            return ""
+        return f"{value / _MIB:,.0f} MiB" if self.is_memory else _seconds(value)
+
+
+def _median(job: str) -> Callable[[dict[str, Figure]], float | None]:
+    return lambda by_job: by_job[job].median if job in by_job else None
+
+
+def _late(job: str) -> Callable[[dict[str, Figure]], float | None]:
+    # Of a handful of runs, a 99th percentile is only the slowest.
+    return lambda by_job: (
+        by_job[job].percentile(99) if job in by_job and len(by_job[job].seconds) >= 100 else None
+    )
+
+
+def _after_commit(by_job: dict[str, Figure]) -> float | None:
+    return by_job["commit"].median - by_job["selective"].median if "commit" in by_job else None
+
+
+_GOALS = (
+    Goal(_NAMES["first"], _median("first"), 6.0),
+    Goal(_NAMES["restart"], _median("restart"), 0.3),
+    Goal(_NAMES["selective"] + ", median", _median("selective"), 0.020),
+    Goal(_NAMES["selective"] + ", 99th percentile", _late("selective"), 0.1),
+    Goal(_NAMES["concurrent"] + ", 99th percentile", _late("concurrent"), 0.1),
+    Goal(_NAMES["partition"], _median("partition"), 0.15),
+    Goal(_NAMES["commit"] + ", more than a warm one", _after_commit, 0.010),
+    Goal("resident memory once loaded", lambda by: by["memory"].resident, 500 * _MIB, is_memory=True),
+    Goal("peak memory", lambda by: by["memory"].peak, 1024 * _MIB, is_memory=True),
+)
+
+
+def _seconds(value: float) -> str:
+    if abs(value) >= 1:
+        return f"{value:.2f} s"
+    return f"{value * 1000:.0f} ms" if abs(value) >= 0.1 else f"{value * 1000:.1f} ms"
+
+
+def reading(figures: Sequence[Figure]) -> list[str]:
+    """Return the section's lines; nothing where nothing was measured."""
+    if not figures:
+        return []
+    sizes = sorted({figure.files for figure in figures if figure.files is not None})
+    contenders = list(dict.fromkeys(figure.contender for figure in figures))
+    by = {(figure.files, figure.contender, figure.job): figure for figure in figures}
+    lines = ["", "## Planning on large tables", "", " ".join(_HOW.split("\n")), ""]
+    lines += [f"A table of {sizes[-1]:,} files:", ""]
+    lines += ["| | goal | " + " | ".join(contenders) + " |", "|---|---:|" + "---:|" * len(contenders)]
+    for goal in _GOALS:
+        values = [
+            goal.of(
+                {job: found for (files, name, job), found in by.items() if (files, name) == (sizes[-1], each)}
+            )
+            for each in contenders
+        ]
+        met = "" if values[0] is None else ("met" if values[0] <= goal.limit else "not met")
+        cells = " | ".join(goal.text(value) for value in values)
+        lines.append(f"| {goal.name} | {goal.text(goal.limit)} ({met}) | {cells} |")
+    lines += ["", *_restarted(by, sizes[-1]), "", f"![Cost by the number of files]({PLOT})", ""]
+    lines += [
+        "By the number of files; the median, then the fastest and the slowest run, then how many runs:",
+        "",
+    ]
+    lines += ["| job | contender | " + " | ".join(f"{files:,}" for files in sizes) + " |"]
+    lines += ["|---|---|" + "---:|" * len(sizes)]
+    for job, name in _NAMES.items():
+        lines += _row(name, [[by.get((files, each, job)) for files in sizes] for each in contenders], _runs)
+    lines += _row(
+        "memory: resident, peak",
+        [[by.get((files, each, "memory")) for files in sizes] for each in contenders],
+        _memory,
+    )
+    return lines
+
+
+def _restarted(by: dict[tuple[int | None, str, str], Figure], files: int) -> list[str]:
+    figure = by.get((files, DELVEC, "memory, restarted"))
+    if figure is None or figure.resident is None or figure.peak is None:
+        return []
+    resident, peak = figure.resident / _MIB, figure.peak / _MIB
+    text = f"After a restart and one selective plan, the service has {resident:,.0f} MiB resident, {peak:,.0f} MiB at most."
+    return [text]
+
+
+def _row(name: str, found: list[list[Figure | None]], text: Callable[[Figure], str]) -> list[str]:
+    rows = []
+    for figures in found:
+        present = [figure for figure in figures if figure is not None]
+        if present:
+            cells = " | ".join("" if figure is None else text(figure) for figure in figures)
+            rows.append(f"| {name} | {present[0].contender} | {cells} |")
+    return rows
+
+
+def _runs(figure: Figure) -> str:
+    low, high = _seconds(min(figure.seconds)), _seconds(max(figure.seconds))
+    if len(figure.seconds) == 1:
+        return f"{_seconds(figure.median)} (1)"
+    return f"{_seconds(figure.median)}, {low} to {high} ({len(figure.seconds)})"
+
+
+def _memory(figure: Figure) -> str:
+    resident, peak = (figure.resident or 0) / _MIB, (figure.peak or 0) / _MIB
+    return f"{resident:,.0f} MiB, {peak:,.0f} MiB"
