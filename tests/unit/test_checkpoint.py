@@ -56,9 +56,9 @@ def parquet(rows, add_type=ADD_TYPE, **others):
 
 
 def adds(data, where=WHERE):
-    part = read_checkpoint(data, where)
-    assert all(batch.schema == FILES_SCHEMA for batch in part.batches)
-    return [add_at(batch, row) for batch in part.batches for row in range(batch.num_rows)]
+    batches = list(read_checkpoint(data, where).batches)
+    assert all(batch.schema == FILES_SCHEMA for batch in batches)
+    return [add_at(batch, row) for batch in batches for row in range(batch.num_rows)]
 
 
 def test_everything_in_a_classic_checkpoint():
@@ -122,10 +122,10 @@ def test_statistics_in_columns_become_json():
         parquet([{"add": {**ADD, "stats_parsed": STATS}}], [*ADD_TYPE, ("stats_parsed", STATS_TYPE)])
     )
     assert json.loads(add.stats) == STATS
-    batches = read_checkpoint(
+    (batch,) = read_checkpoint(
         parquet([{"add": {**ADD, "stats_parsed": STATS}}], [*ADD_TYPE, ("stats_parsed", STATS_TYPE)]), WHERE
     ).batches
-    assert batches[0].column("num_records").to_pylist() == [3]
+    assert batch.column("num_records").to_pylist() == [3]
 
 
 def test_json_statistics_win_where_a_file_has_both():
@@ -149,6 +149,18 @@ def test_partition_values_in_columns_become_text():
         [{"add": {**ADD, "partitionValues_parsed": value}}], [*fields, ("partitionValues_parsed", parsed)]
     )
     assert adds(data)[0].partition_values == {"p": "5", "d": "2020-01-02", "s": None}
+
+
+def test_partition_values_are_taken_from_wherever_a_file_has_them():
+    fields = [*ADD_TYPE, ("partitionValues_parsed", pa.struct([("p", pa.int32())]))]
+    text, typed = [("p", "1")], {"p": 2}
+    pairs = [(text, typed), (text, None), (None, typed), (None, {"p": None}), ([], typed), (None, None)]
+    rows = [
+        {"add": {**ADD, "path": f"f{i}", "partitionValues": one, "partitionValues_parsed": other}}
+        for i, (one, other) in enumerate(pairs)
+    ]
+    found = [add.partition_values for add in adds(parquet(rows, fields))]
+    assert found == [{"p": "1"}, {"p": "1"}, {"p": "2"}, {"p": None}, {}, {"p": None}]
 
 
 def test_deletion_vectors_and_what_stands_for_none():

@@ -1,7 +1,9 @@
 """Reading checkpoints (PROTOCOL.md, "Checkpoints"): Parquet straight into columns, a V2 manifest in JSON too."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
@@ -68,12 +70,12 @@ class CheckpointPart:
     """What one file of a checkpoint holds; tombstones are not read.
 
     Attributes:
-        batches: its live files, FILES_SCHEMA.
+        batches: its live files, FILES_SCHEMA; they can be read once, and only then is the file decoded.
         actions: protocol, metadata, transactions, domains.
         sidecars: files that hold the rest of a V2 checkpoint.
     """
 
-    batches: Sequence[pa.RecordBatch]
+    batches: Iterable[pa.RecordBatch]
     actions: Sequence[Action]
     sidecars: Sequence[Sidecar]
 
@@ -86,7 +88,7 @@ def read_checkpoint(data: bytes, where: LogFile) -> CheckpointPart:
         where: for errors; a name that ends in ``.json`` is a manifest in JSON.
 
     Raises:
-        CorruptLog: the file is truncated or lacks what the protocol demands.
+        CorruptLog: the file is truncated or lacks what the protocol demands; also raised as the batches are read.
     """
     if where.name.endswith(".json"):
         actions = parse_commit(data, where)
@@ -94,15 +96,22 @@ def read_checkpoint(data: bytes, where: LogFile) -> CheckpointPart:
         sidecars = [action for action in actions if isinstance(action, Sidecar)]
         rest = [action for action in actions if not isinstance(action, AddFile | RemoveFile | Sidecar)]
         return CheckpointPart([batch_from_adds(adds)] if adds else [], rest, sidecars)
-    try:
+    with _telling(where):
         file = pq.ParquetFile(pa.BufferReader(data))
         _check_names(file.schema_arrow)
         others = _others(file)
         return CheckpointPart(
-            list(_add_batches(file, where)),
+            _add_batches(file, where),
             [action for action in others if not isinstance(action, Sidecar)],
             [action for action in others if isinstance(action, Sidecar)],
         )
+
+
+@contextmanager
+def _telling(where: LogFile) -> Iterator[None]:
+    """Say which file it is that cannot be read."""
+    try:
+        yield
     except MalformedActionError as error:
         raise where.corrupt(f"has an action that {error}") from error
     # Damaged Parquet makes Arrow raise almost anything, OSError among it; nothing here touches storage.
@@ -124,13 +133,13 @@ def _others(file: pq.ParquetFile) -> list[Any]:
     wanted = [kind for kind in _OTHERS if kind.key in present]
     if not wanted:
         return []
-    table = file.read(columns=[kind.key for kind in wanted])
-    found = []
-    for kind in wanted:
-        column = table[kind.key]
-        rows = column.filter(pc.is_valid(pc.struct_field(column, _FIRST_FIELD[kind.key])))
-        found += [kind.from_json(_plain(value, column.type)) for value in rows.to_pylist()]
-    return found
+    found: dict[str, list[Any]] = {kind.key: [] for kind in wanted}
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(found)):
+        for kind in wanted:
+            column = batch.column(kind.key)
+            rows = column.filter(pc.is_valid(pc.struct_field(column, _FIRST_FIELD[kind.key])))
+            found[kind.key] += [kind.from_json(_plain(value, column.type)) for value in rows.to_pylist()]
+    return [action for actions in found.values() for action in actions]
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
@@ -149,23 +158,27 @@ def _add_batches(file: pq.ParquetFile, where: LogFile) -> Iterator[pa.RecordBatc
         return
     present = {field.name for field in schema.field(position).type}
     wanted = [name for name in _ADD_FIELDS.values() if name in present]
-    if "partitionValues" not in present:
-        wanted += ["partitionValues_parsed"] if "partitionValues_parsed" in present else []
+    wanted += ["partitionValues_parsed"] if "partitionValues_parsed" in present else []
     parsed = "stats_parsed" in present
     if parsed and "stats" not in present:
         wanted.append("stats_parsed")
         parsed = False
-    batches = list(_read_adds(file, wanted, where))
-    if parsed and any(batch.column("stats").null_count for batch in batches):
-        batches = list(_read_adds(file, [*wanted, "stats_parsed"], where))
-    yield from batches
+    with _telling(where):
+        for place, batch in enumerate(_read_adds(file, wanted, where)):
+            if parsed and batch.column("stats").null_count:
+                # From here on, statistics as text are not all there are.
+                yield from islice(_read_adds(file, [*wanted, "stats_parsed"], where), place, None)
+                return
+            yield batch
 
 
 def _read_adds(file: pq.ParquetFile, fields: Sequence[str], where: LogFile) -> Iterator[pa.RecordBatch]:
     columns = [f"add.{name}" for name in fields]
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
         adds = batch.column(0)
-        adds = adds.filter(pc.is_valid(pc.struct_field(adds, "path")))
+        added = pc.is_valid(pc.struct_field(adds, "path"))
+        if not pc.all(added).as_py():
+            adds = adds.filter(added)
         if len(adds):
             yield _files(adds, where)
 
@@ -180,15 +193,14 @@ def _files(adds: pa.StructArray, where: LogFile) -> pa.RecordBatch:
             columns[name] = _deletion_vectors(found.get(spelling), count, where)
         elif spelling in found:
             columns[name] = found[spelling].cast(kind)
-        elif name == "partition_values" and "partitionValues_parsed" in found:
-            columns[name] = partition_values(found["partitionValues_parsed"])
         else:
             columns[name] = pa.nulls(count, kind)
     if "stats_parsed" in found and columns["stats"].null_count:
         columns["stats"] = pc.coalesce(columns["stats"], stats_json(found["stats_parsed"]))
     columns["num_records"] = num_records_from_stats(columns["stats"])
     if columns["partition_values"].null_count:
-        columns["partition_values"] = _without_null_maps(columns["partition_values"])
+        parsed = found.get("partitionValues_parsed")
+        columns["partition_values"] = _without_null_maps(columns["partition_values"], parsed)
     for name in ("size", "modification_time"):
         if columns[name].null_count:
             raise where.corrupt(f"has an 'add' action without '{_ADD_FIELDS[name]}'")
@@ -197,8 +209,11 @@ def _files(adds: pa.StructArray, where: LogFile) -> pa.RecordBatch:
     return batch
 
 
-def _without_null_maps(maps: pa.MapArray) -> pa.Array:
-    return pa.array([pairs or [] for pairs in maps.to_pylist()], TEXT_MAP)
+def _without_null_maps(maps: pa.MapArray, parsed: pa.StructArray | None) -> pa.Array:
+    """Return maps of text, from typed columns where there is no map."""
+    typed = [[]] * len(maps) if parsed is None else partition_values(parsed).to_pylist()
+    rows = zip(maps.to_pylist(), typed, strict=True)
+    return pa.array([other if pairs is None else pairs for pairs, other in rows], TEXT_MAP)
 
 
 def _deletion_vectors(found: pa.StructArray | None, count: int, where: LogFile) -> pa.Array:

@@ -29,6 +29,7 @@ _HOLLOW: Final = 4
 """A segment of which one row in so many is dead is written anew."""
 _THREADS: Final = 2
 _AHEAD: Final = 4
+_MANY: Final = 8
 _NONE: Final = np.empty(0, np.dtype("<u2"))
 
 _Hashes = npt.NDArray[np.uint64]
@@ -94,6 +95,9 @@ class LiveFiles:
         """
         counts: list[FileCounts] = []
         members = tuple(map(Member, _segments(_counted(batches, counts), location)))
+        if len(members) > _MANY:
+            # Arrow would keep the memory of what has been read for the next such table.
+            pa.default_memory_pool().release_unused()
         return cls(location, members, reduce(FileCounts.plus, counts, FileCounts()))
 
     @classmethod

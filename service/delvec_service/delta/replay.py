@@ -1,6 +1,6 @@
 """Replay: from actions to the state of a version (PROTOCOL.md, "Action Reconciliation")."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -69,12 +69,23 @@ class ReplayState:
             location: the table's canonical location.
 
         Raises:
-            CorruptLog: a file occurs twice.
+            CorruptLog: a file occurs twice; also what reading the batches raises.
         """
+        unreadable: list[DelvecError] = []
+
+        def read() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from batches
+            except DelvecError as error:
+                unreadable.append(error)
+                raise
+
         try:
-            live = LiveFiles.from_batches(batches, location)
+            live = LiveFiles.from_batches(read(), location)
             twice = live.duplicate()
         except DelvecError as error:
+            if error in unreadable:
+                raise
             raise where.corrupt(f"names a file that cannot be: {error.message}") from error
         if twice is not None:
             raise where.corrupt(f"holds the file '{twice}' twice")

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from delvec.protocol.errors import CorruptLog, DelvecError, MissingLogFile, NotADeltaTable
@@ -175,17 +176,20 @@ class LogReader:
             MissingLogFile: a part or a sidecar is not there.
             CorruptLog: one cannot be read.
         """
-        parts = self._parts(
-            (LogFile(self.table, checkpoint.version, file.name), f"{_LOG}/{file.name}")
-            for file in checkpoint.files
+        parts = list(
+            self._parts(
+                (LogFile(self.table, checkpoint.version, file.name), f"{_LOG}/{file.name}")
+                for file in checkpoint.files
+            )
         )
         sidecars = [sidecar for part in parts for sidecar in part.sidecars]
-        parts += self._parts(
+        others = self._parts(
             (LogFile(self.table, checkpoint.version, sidecar.path), _sidecar_path(sidecar.path))
             for sidecar in sidecars
         )
         where = LogFile(self.table, checkpoint.version, checkpoint.files[0].name)
-        batches = [batch for part in parts for batch in part.batches]
+        # One after the other: a file is read, turned into segments, and let go before the next.
+        batches = chain.from_iterable(part.batches for part in chain(parts, others))
         actions = [action for part in parts for action in part.actions]
         return ReplayState.from_checkpoint(batches, actions, where, self.objects.location)
 
@@ -197,8 +201,9 @@ class LogReader:
         """Return what is known of a commit's file without reading it, or None if it does not exist."""
         return self.objects.head(f"{_LOG}/{commit_name(version)}")
 
-    def _parts(self, wanted: Iterable[tuple[LogFile, str]]) -> list[CheckpointPart]:
-        return [read_checkpoint(self._get(where, path), where) for where, path in wanted]
+    def _parts(self, wanted: Iterable[tuple[LogFile, str]]) -> Iterator[CheckpointPart]:
+        for where, path in wanted:
+            yield read_checkpoint(self._get(where, path), where)
 
     def _get(self, where: LogFile, path: str | None = None) -> bytes:
         try:
