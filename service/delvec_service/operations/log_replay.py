@@ -195,18 +195,23 @@ class _Way:
             raise
         file = file_of(self.listing, segment.version)
         assert file is not None  # noqa: S101 - what the segment ends with
-        if (not commits or commits[-1].compacted) and segment.version in self.listing.commits:
+        snapshot = self._snapshot(state, segment, file)
+        unstamped = not commits or commits[-1].compacted
+        if unstamped and snapshot.in_commit_timestamps_enabled and segment.version in self.listing.commits:
             # Checkpoints and compactions do not say when their version was committed.
-            state = state.stamped(self._reader.commit_info(segment.version))
-        snapshot = Snapshot.of(
+            info = self._reader.commit_info(segment.version)
+            snapshot = self._snapshot(state.stamped(info), segment, file)
+        check_readable(snapshot.protocol, snapshot.metadata, self._reader.table)
+        return Replayed(snapshot, file)
+
+    def _snapshot(self, state: ReplayState, segment: LogSegment, file: ListedFile) -> Snapshot:
+        return Snapshot.of(
             state,
             self._reader.where(segment.version, file.name),
             version=segment.version,
             file_time=segment.file_time,
             checkpoint_version=None if segment.checkpoint is None else segment.checkpoint.version,
         )
-        check_readable(snapshot.protocol, snapshot.metadata, self._reader.table)
-        return Replayed(snapshot, file)
 
     def _base(self, checkpoint: LogCheckpoint | None) -> ReplayState:
         name = None if checkpoint is None else checkpoint.name

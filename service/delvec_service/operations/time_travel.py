@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, timedelta
 from datetime import datetime as DateTime  # noqa: N812
 from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from delvec.protocol.errors import BadRequest, CorruptLog, VersionNotFound
 from delvec_service.delta.snapshot import Snapshot
@@ -14,14 +15,16 @@ from delvec_service.operations.log_reader import LogReader
 __all__ = ["iso", "milliseconds", "version_at"]
 
 _EPOCH: Final = DateTime(1970, 1, 1, tzinfo=UTC)
-_MILLISECONDS: Final = re.compile(r"-?\d{1,18}")
+_MILLISECONDS: Final = re.compile(r"-?\d{1,18}", re.ASCII)
+_ZONE: Final = re.compile(r"[A-Za-z]{2}[A-Za-z0-9_+\-]*(?:/[A-Za-z0-9_+\-]+)*")
 
 
 def milliseconds(text: str) -> int:
     """Return a time as milliseconds since the epoch, rounded down.
 
     Args:
-        text: ISO 8601, a date or a date with a time, in UTC where it has no zone; or the milliseconds themselves.
+        text: ISO 8601, a date or a date with a time, in UTC where it has no zone; a zone may also follow by its name
+            (``2026-01-31 08:00 Europe/Paris``); or the milliseconds themselves.
 
     Raises:
         BadRequest: it is neither.
@@ -30,8 +33,8 @@ def milliseconds(text: str) -> int:
     if _MILLISECONDS.fullmatch(text):
         return int(text)
     try:
-        moment = DateTime.fromisoformat(text)
-    except ValueError:
+        moment = _moment(text)
+    except (ValueError, ZoneInfoNotFoundError, OSError):
         raise BadRequest(
             f"'{text[:100]}' is no timestamp: give ISO 8601, as 2026-01-31T08:00:00Z, or milliseconds since 1970.",
             timestamp=text[:100],
@@ -39,6 +42,18 @@ def milliseconds(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _moment(text: str) -> DateTime:
+    if text.isdigit():
+        raise ValueError  # too many digits; ISO 8601 without any separator is not meant
+    time, _, zone = text.rpartition(" ")
+    if not _ZONE.fullmatch(zone):
+        return DateTime.fromisoformat(text)
+    moment = DateTime.fromisoformat(time)
+    if moment.tzinfo is not None:
+        raise ValueError  # two zones
+    return moment.replace(tzinfo=ZoneInfo(zone))
 
 
 def iso(time: int) -> str:
