@@ -43,19 +43,24 @@ def spark(tmp_path_factory):
         pytest.skip("no Java: Spark needs Java 17 or later in JAVA_HOME or on PATH")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     folder = tmp_path_factory.mktemp("spark")
-    session = (
-        pyspark.sql.SparkSession.builder.master("local[2]")
-        .appName("delvec-tests")
-        .config("spark.driver.host", "localhost")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "America/New_York")  # not UTC, so that mix-ups show
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.local.dir", str(folder / "local"))
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder}")
-        .getOrCreate()
-    )
+    # Spark's own Python processes get the environment that it started with.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        for name in ("DELVEC_URL", "DELVEC_TOKEN", "DELVEC_DATABASE_URL"):
+            patch.delenv(name, raising=False)
+        session = (
+            pyspark.sql.SparkSession.builder.master("local[2]")
+            .appName("delvec-tests")
+            .config("spark.driver.host", "localhost")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.session.timeZone", "America/New_York")  # not UTC, so that mix-ups show
+            .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+            .config("spark.local.dir", str(folder / "local"))
+            .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder}")
+            .getOrCreate()
+        )
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

@@ -1,0 +1,262 @@
+"""``spark.read.format("delvec")``: the rows of ``to_df()``, of one version, without registration or token in sight."""
+
+import datetime as dt
+import decimal
+import json
+import socket
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import delvec
+from delvec.engines.pyspark.source import DelvecSource, _Options
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("country", pa.string())])
+
+
+def people(start, country, count=100):
+    ids = range(start, start + count)
+    return pa.table({"id": ids, "name": [f"n{i}" for i in ids], "country": [country] * count}, schema=SCHEMA)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    with delvec.connect(database_url=f"sqlite:///{tmp_path_factory.mktemp('state')}/delvec.db") as lake:
+        yield lake
+
+
+@pytest.fixture
+def table(lake, spark, tmp_path):
+    """300 people of three countries in versions 1 to 3, of whom version 4 deletes every tenth."""
+    location = tmp_path / "people é [1] 100%"
+    table = lake.create_table(str(location), SCHEMA, partition_by=["country"], engine=spark)
+    for number, country in enumerate(["NZ", "a=b/c é", None]):
+        table.append(people(number * 100, country))
+    table.delete("id % 10 = 3")
+    table.folder = str(location)
+    return table
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A service of its own process, which asks for a token."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    token = "s3cr3t-t0ken"
+    main = "from delvec.cli import main; main()"
+    command = [sys.executable, "-c", main, "serve", "--port", str(port)]
+    command += [
+        "--roots",
+        str(tmp_path),
+        "--token",
+        token,
+        "--database-url",
+        f"sqlite:///{tmp_path}/served.db",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        url = f"http://127.0.0.1:{port}"
+        try:
+            deadline = time.monotonic() + 60
+            while True:
+                try:
+                    delvec.connect(url, token=token).tables()
+                    break
+                except delvec.ServiceUnavailable:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.2)
+            yield SimpleNamespace(url=url, token=token)
+        finally:
+            process.terminate()
+
+
+def rows(frame):
+    return sorted(frame.toArrow().to_pylist(), key=repr)
+
+
+def test_rows_and_schema_are_those_of_to_df(spark, table):
+    frame = spark.read.format("delvec").load(table.folder)
+
+    assert frame.schema == table.to_df().schema
+    assert rows(frame) == rows(table.to_df())
+    assert frame.count() == 270
+    assert frame.filter("country is null and id < 205").select("name").collect() == [
+        ("n200",),
+        ("n201",),
+        ("n202",),
+        ("n204",),
+    ]
+
+
+def test_the_version_stays_that_of_when_it_was_made(spark, table):
+    frame = spark.read.format("delvec").load(table.folder)
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW people USING delvec OPTIONS (path '{table.folder}')")
+    frame.createOrReplaceTempView("people_too")
+    table.to_df().createOrReplaceTempView("people_as_well")
+    table.delete("id < 150")
+
+    assert frame.count() == 270
+    for view in ("people", "people_too", "people_as_well"):
+        assert spark.sql(f"SELECT count(*), min(id) FROM {view}").collect() == [(270, 0)]
+    assert spark.read.format("delvec").load(table.folder).count() == 135
+
+
+@pytest.mark.parametrize("spelling", ["version", "versionAsOf", "timestamp", "timestampAsOf"])
+def test_time_travel(spark, table, spelling):
+    moments = {entry["version"]: entry["timestamp"] for entry in table.history()}
+    moment = dt.datetime.fromtimestamp(moments[2] / 1000, dt.UTC).isoformat()
+    value = "2" if spelling.startswith("version") else moment
+
+    assert spark.read.format("delvec").option(spelling, value).load(table.folder).count() == 200
+
+
+def test_filters_of_one_query_do_not_reach_the_next(spark, table):
+    """Spark would keep what the first query's filters planned: the source must not take them."""
+    setting = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(setting, "true")
+    try:
+        frame = spark.read.format("delvec").load(table.folder)
+        assert frame.filter("country = 'NZ' and id > 95").count() == 4
+        assert frame.count() == 270
+        few, many = frame.filter("id = 1"), frame.filter("id >= 100")
+        assert (few.count(), many.count(), few.count()) == (1, 180, 1)
+        assert few.join(many, "country", "outer").count() == 181
+    except Exception as error:
+        if "not available" not in str(error):
+            raise
+    finally:
+        spark.conf.unset(setting)
+
+
+def test_files_can_be_skipped(spark, table):
+    reader = spark.read.format("delvec").option("skipFilesUnless", "country = 'NZ'")
+
+    assert reader.load(table.folder).select("country").distinct().collect() == [("NZ",)]
+
+
+def test_a_choice_of_columns(spark, table):
+    reader = spark.read.format("delvec")
+
+    assert reader.option("columns", "NAME, id").load(table.folder).columns == ["name", "id"]
+    pinned = spark.read.format("delvec").option("version", 4).schema("country string, id long")
+    assert pinned.load(table.folder).filter("id = 1").collect() == [("NZ", 1)]
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "message"),
+    [
+        ({"colour": "red"}, None, "no option 'colour'"),
+        ({"version": "x"}, None, "whole number"),
+        ({"version": "1", "timestamp": "2024-01-01"}, None, "not both"),
+        ({"version": "99"}, None, "no version 99"),
+        ({"columns": "id,shoe"}, None, "shoe"),
+        ({}, "id long", "option columns"),
+        ({"version": "1"}, "id string", "leave .schema"),
+    ],
+    ids=str,
+)
+def test_options_that_make_no_sense(spark, table, options, schema, message):
+    reader = spark.read.format("delvec").options(**options)
+
+    with pytest.raises(Exception, match=message):
+        (reader if schema is None else reader.schema(schema)).load(table.folder).count()
+
+
+def test_a_table_is_needed(spark, tmp_path):
+    with pytest.raises(Exception, match="needs a table"):
+        spark.read.format("delvec").load()
+    with pytest.raises(Exception, match="NotADeltaTable"):
+        spark.read.format("delvec").load(str(tmp_path))
+
+
+def test_tasks_share_files_by_bytes(spark, lake, tmp_path):
+    table = lake.create_table(str(tmp_path / "t"), pa.schema([("x", pa.int64())]), engine=spark)
+    numbers = np.random.default_rng(0).integers(0, 2**60, 60_000)
+    table.append(pa.table({"x": numbers}))
+    (file,) = (tmp_path / "t").glob("*.parquet")
+    pq.write_table(pa.table({"x": numbers}), file, row_group_size=5_000, compression="none")
+    log = tmp_path / "t" / "_delta_log" / f"{1:020}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            action["add"]["size"] = file.stat().st_size
+    log.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    fresh = delvec.connect(database_url=f"sqlite:///{tmp_path}/fresh.db")
+    with fresh:
+        fresh.table(str(tmp_path / "t"), engine=spark).delete("x % 2 = 0")
+    odd = sorted(int(n) for n in numbers if n % 2)
+
+    frame = spark.read.format("delvec").option("partitionBytes", 100_000).load(str(tmp_path / "t"))
+
+    assert frame.rdd.getNumPartitions() == 5
+    assert sorted(row.x for row in frame.collect()) == odd
+
+
+def test_every_type(spark, lake, tmp_path):
+    moment = dt.datetime(2024, 3, 10, 2, 30, 0, 123456)  # noqa: DTZ001 - the hour that New York leaves out
+    deep = pa.struct([("a", pa.int32()), ("b", pa.list_(pa.struct([("c", pa.string())])))])
+    columns = {
+        "i8": pa.array([-128, None], pa.int8()),
+        "i16": pa.array([-32768, None], pa.int16()),
+        "i32": pa.array([-(2**31), None], pa.int32()),
+        "i64": pa.array([2**63 - 1, None], pa.int64()),
+        "f32": pa.array([1.5, None], pa.float32()),
+        "f64": pa.array([float("-inf"), None], pa.float64()),
+        "flag": pa.array([True, None]),
+        "text": pa.array(["é\x00漢", None]),
+        "bytes": pa.array([b"\x00\xff", None]),
+        "day": pa.array([dt.date(1, 1, 1), None]),
+        "at": pa.array([moment.replace(tzinfo=dt.UTC), None], pa.timestamp("us", "UTC")),
+        "local": pa.array([moment, None], pa.timestamp("us")),
+        "price": pa.array([decimal.Decimal("-12345678901234567890.123456789"), None], pa.decimal128(38, 9)),
+        "deep": pa.array([{"a": 1, "b": [{"c": "x"}, None, {"c": None}]}, None], deep),
+        "list": pa.array([[1, None, 3], None], pa.list_(pa.int64())),
+        "map": pa.array([[("k", {"a": 2, "b": []})], None], pa.map_(pa.string(), deep)),
+    }
+    data = pa.table(columns)
+    table = lake.create_table(str(tmp_path / "t"), data.schema, engine="duckdb")
+    table.append(data)
+
+    frame = spark.read.format("delvec").load(str(tmp_path / "t"))
+
+    spark_table = lake.table(str(tmp_path / "t"), engine=spark)
+    assert frame.schema == spark_table.to_df().schema
+    assert frame.toArrow().to_pylist() == spark_table.to_df().toArrow().to_pylist()
+    assert frame.count() == 2
+
+
+# --- the token ----------------------------------------------------------------------------------------------
+
+
+def test_the_token_is_nowhere_to_be_seen(spark, table, capfd):
+    secret = "s3cr3t-t0ken"
+    options = {"url": "http://127.0.0.1:9", "token": secret}
+    assert secret not in repr(_Options.of({"path": "p", **options}))
+    assert secret not in repr(DelvecSource({"path": "p", **options}))
+    with pytest.raises(Exception, match="cannot be reached") as caught:
+        spark.read.format("delvec").options(**options).load(table.folder)
+    assert secret not in str(caught.value)
+
+
+def test_a_remote_service_by_options(spark, table, served, capfd):
+    frame = spark.read.format("delvec").options(url=served.url, token=served.token).load(table.folder)
+
+    assert frame.count() == 270
+    frame.explain(extended=True)
+    plan = str(frame._jdf.queryExecution()) + capfd.readouterr().out
+    assert served.token not in plan
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW remote USING delvec "
+        f"OPTIONS (path '{table.folder}', url '{served.url}', token '{served.token}')"
+    )
+    assert spark.table("remote").count() == 270
+    spark.table("remote").explain(extended=True)
+    assert served.token not in capfd.readouterr().out
