@@ -184,7 +184,9 @@ class _Writing:
                 version=snapshot.version,
             )
         form = CheckpointForm(snapshot, policy)
-        if form.has_typed_partition_values and not all(map(form.can_type, _live(snapshot))):
+        if form.has_typed_partition_values and not all(
+            map(form.can_type, snapshot.live.batches(["partition_values"]))
+        ):
             form = CheckpointForm(snapshot, policy, typed_partition_values=False)
         return cls(reader, snapshot, policy, form, commit, time.time_ns() // 1_000_000)
 
@@ -326,7 +328,7 @@ class _OpenSidecar:
 
 
 def _live(snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
-    yield from snapshot.files.to_batches()
+    return snapshot.live.batches()
 
 
 def _hint(objects: ObjectStore, hint: LastCheckpoint) -> None:
