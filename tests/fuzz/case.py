@@ -2,7 +2,7 @@
 
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from random import Random
 
 from tests.fuzz import tables
@@ -50,12 +50,14 @@ def write(draft, folder):
     """Write the damaged table."""
     folder = Path(folder)
     (folder / "_delta_log").mkdir(parents=True)
-    place = OUTSIDE.encode()
+    place, made = OUTSIDE.encode(), set()
     for path, content in draft.files.items():
-        target = folder / path
-        if any(parent.is_file() for parent in target.parents):
+        if any(str(parent) in draft.files for parent in PurePosixPath(path).parents):
             continue
-        target.parent.mkdir(parents=True, exist_ok=True)
+        target = folder / path
+        if target.parent not in made:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            made.add(target.parent)
         target.write_bytes(content.replace(place, draft.outside.encode()) if place in content else content)
     for path in draft.folders:
         (folder / path).mkdir(parents=True, exist_ok=True)

@@ -25,6 +25,8 @@ _PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
 _V2 = re.compile(r"(\d{20})\.checkpoint\.[0-9a-fA-F\-]{36}\.(json|parquet)")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _VALUES = {char: number for number, char in enumerate(_ALPHABET)}
+_DECODER = json.JSONDecoder(parse_constant=lambda _: None)
+"""NaN and Infinity are no JSON, but writers put them into metrics: null, as in Delvec."""
 _MAX_VERSION = 2**63
 _MAX_COMMITS = 10_000
 
@@ -191,7 +193,7 @@ def _json_actions(path):
     text, found, position = path.read_bytes().decode(), [], 0
     while text[position:].strip():
         position += len(text[position:]) - len(text[position:].lstrip())
-        action, position = json.JSONDecoder().raw_decode(text, position)
+        action, position = _DECODER.raw_decode(text, position)
         if not isinstance(action, dict):
             raise Damaged("an action is no object")
         found.append({key: value for key, value in action.items() if value is not None})
