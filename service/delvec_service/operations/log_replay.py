@@ -15,6 +15,7 @@ from delvec.protocol.errors import (
     InvalidLocation,
     LocationNotAllowed,
     MissingLogFile,
+    UnsupportedReaderFeature,
     VersionNotFound,
 )
 from delvec_service.delta.checksum_check import Contradiction, contradiction
@@ -64,8 +65,9 @@ def replayed(reader: LogReader, listing: LogListing, version: int | None = None)
     way = _Way(reader, listing, version)
     try:
         return way.checked()
-    except CorruptLog:
-        reader.refuse_unknown(_newest_first(way.listing, version))
+    except CorruptLog as error:
+        if "field" not in error.details:
+            reader.refuse_unknown(_newest_first(way.listing, version))
         raise
 
 
@@ -190,7 +192,7 @@ class _Way:
             state = replay(base, commits)
         except CorruptLog as error:
             for one in segment.compactions:
-                if one.file.name == error.details["file"]:
+                if one.file.name == error.details.get("file"):
                     raise _DamagedError(one.file.name, error, is_checkpoint=False) from error
             raise
         file = file_of(self.listing, segment.version)
@@ -281,7 +283,7 @@ class _Way:
                 state = replay(self._reader.nothing(), commits)
                 where = self._reader.where(version, commit_name(version))
                 snapshot = Snapshot.of(state, where, version=version, file_time=0, checkpoint_version=None)
-            except CorruptTable:
+            except (CorruptTable, UnsupportedReaderFeature):
                 continue
             if checksum is not None and contradiction(checksum, snapshot) is None:
                 return True

@@ -149,8 +149,9 @@ def _check_places(paths: pa.ChunkedArray, location: str, table: str, allowed: Al
         url = locations.resolve(location, path)
         if not locations.within(url, location) and not (allowed is not None and allowed(url)):
             raise LocationNotAllowed(
-                f"The log of table '{table}' names the file {url}, which lies outside the table's location; allow its "
-                "directory (DELVEC_ROOTS) if the table may use it.",
+                f"The log of table '{table}' names the file {url}, which lies outside the table's location {location}. "
+                "If the table was moved or copied, its log still points to the old place; allow that directory "
+                "(DELVEC_ROOTS) if the table may use it.",
                 table=table,
                 file=url,
             )
