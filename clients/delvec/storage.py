@@ -25,7 +25,7 @@ from delvec import _local_files
 from delvec._drafts import Draft, draft
 from delvec._places import Allowed, Place, locate, storage_errors, store_for
 from delvec._remote_files import RemoteFile, RemoteOutput, read_range
-from delvec.protocol.deletion_vector import Descriptor, Where, decode_inline, unframe
+from delvec.protocol.deletion_vector import Descriptor, Where, check_size, decode_inline, unframe
 from delvec.protocol.errors import (
     AtomicCreateUnsupported,
     CorruptDeletionVector,
@@ -57,6 +57,7 @@ __all__ = [
 ]
 
 _MAX_GAP: Final = 1 << 20
+_LARGE: Final = 64 << 20
 _CONCURRENT_FILES: Final = 32
 _EPOCH: Final = DateTime(1970, 1, 1, tzinfo=UTC)
 
@@ -351,6 +352,12 @@ def _read_file(
     where = members[0][0]
     facts = {"table": where.table, "version": where.version, "file": where.file, "deletion_vector": name}
     try:
+        for member, dv in members:
+            if dv.size_in_bytes > _LARGE:
+                # A descriptor that lies could have a whole data file read into memory.
+                start, _ = dv.byte_range
+                [head] = read_ranges(location, name, [(start, start + 5)], allowed=allowed)
+                check_size(head, dv, member)
         buffers = read_ranges(location, name, [dv.byte_range for _, dv in members], allowed=allowed)
     except FileNotFoundError as error:
         raise DeletionVectorNotFound(

@@ -169,6 +169,20 @@ def test_each_defect_is_told_by_name_and_costs_no_more_than_the_file(location, c
         assert packed.path in caught.value.message
 
 
+def test_a_descriptor_that_lies_about_its_size_does_not_read_a_whole_data_file(local_location):
+    path = locations.local_path(local_location) / "data.parquet"
+    with path.open("wb") as file:
+        file.truncate(1 << 31)
+    descriptor = Descriptor("p", f"{local_location}/data.parquet", 1, 2**31 - 20, 2)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DeletionVectorSizeMismatch):
+            fetch(local_location, {"part-0.parquet": descriptor})
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
 def test_one_bad_file_among_many_fails_the_whole_read(location):
     items = [(f"part-{i}.parquet", BitMap64([i])) for i in range(20)]
     descriptors = put_packed(location, items, target_size=1)

@@ -38,6 +38,7 @@ __all__ = [
     "MAX_ROW_INDEX",
     "Descriptor",
     "Where",
+    "check_size",
     "decode",
     "decode_inline",
     "decode_uuid",
@@ -301,20 +302,12 @@ def frame(payload: bytes) -> bytes:
     return b"".join((_BE32.pack(len(payload)), payload, _BE32.pack(zlib.crc32(payload))))
 
 
-def unframe(buffer: bytes | memoryview, descriptor: Descriptor, where: Where) -> BitMap64:
-    """Return the rows of a deletion vector in a file.
-
-    Args:
-        buffer: the file's bytes in ``descriptor.byte_range``, fewer where the file ends before.
-        descriptor: what the log says about the deletion vector.
-        where: the data file that it belongs to, for errors.
+def check_size(buffer: bytes | memoryview, descriptor: Descriptor, where: Where) -> memoryview:
+    """Return the bytes from the size field on, once that is what the descriptor says; the first five are enough.
 
     Raises:
-        DeletionVectorTruncated: the file ends before the deletion vector does.
+        DeletionVectorTruncated: the file ends before.
         DeletionVectorSizeMismatch: the size in the file is not the descriptor's.
-        DeletionVectorChecksumMismatch: the CRC-32 is not that of the bytes.
-        DeletionVectorCardinalityMismatch: the number of rows is not the descriptor's.
-        CorruptDeletionVector: the magic number is unknown or the bitmap is junk.
     """
     view = memoryview(buffer)
     size = descriptor.size_in_bytes
@@ -332,6 +325,26 @@ def unframe(buffer: bytes | memoryview, descriptor: Descriptor, where: Where) ->
             expected=size,
             found=found,
         )
+    return view
+
+
+def unframe(buffer: bytes | memoryview, descriptor: Descriptor, where: Where) -> BitMap64:
+    """Return the rows of a deletion vector in a file.
+
+    Args:
+        buffer: the file's bytes in ``descriptor.byte_range``, fewer where the file ends before.
+        descriptor: what the log says about the deletion vector.
+        where: the data file that it belongs to, for errors.
+
+    Raises:
+        DeletionVectorTruncated: the file ends before the deletion vector does.
+        DeletionVectorSizeMismatch: the size in the file is not the descriptor's.
+        DeletionVectorChecksumMismatch: the CRC-32 is not that of the bytes.
+        DeletionVectorCardinalityMismatch: the number of rows is not the descriptor's.
+        CorruptDeletionVector: the magic number is unknown or the bitmap is junk.
+    """
+    view = check_size(buffer, descriptor, where)
+    size = descriptor.size_in_bytes
     if len(view) < size + FRAME_OVERHEAD:
         raise _failure(
             DeletionVectorTruncated,
