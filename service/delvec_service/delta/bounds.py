@@ -31,6 +31,7 @@ __all__ = [
     "parsed_bounds",
     "partition_bounds",
     "statistics_bounds",
+    "widened",
 ]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -347,17 +348,36 @@ def _dig(parsed: pa.Table | None, names: Sequence[str], kind: pa.DataType, lengt
 
 
 def _bound(stored: pa.Array, data_type: DataType, *, upper: bool) -> pa.Array | None:
-    """Turn a column's minValues or maxValues into a bound that can be relied on."""
+    """Turn a column's minValues or maxValues, as JSON has them, into a bound that can be relied on."""
+    name = data_type.name if isinstance(data_type, PrimitiveType) else "decimal"
+    if name == "date":
+        stored = _parsed(stored, _DATE_FORM, pa.date32())
+    elif name in {"timestamp", "timestamp_ntz"}:
+        form, zone = (_ZONED_FORM, "UTC") if name == "timestamp" else (_LOCAL_FORM, None)
+        stored = _parsed(stored, form, pa.timestamp("us", zone))
+    return widened(stored, data_type, upper=upper)
+
+
+def widened(stored: pa.Array, data_type: DataType, *, upper: bool) -> pa.Array | None:
+    """Turn minimums or maximums that a writer states into bounds; None if nothing follows from them.
+
+    Args:
+        stored: in the column's own type, timestamps in microseconds.
+        data_type: the column's, one that has bounds.
+        upper: whether they are maximums.
+    """
     name = data_type.name if isinstance(data_type, PrimitiveType) else "decimal"
     if name in {"float", "double"}:
         # Writers that copy a Parquet footer's maximum ignore NaN, which is greater than everything.
-        nearest = stored.cast(pa.float32(), safe=False).cast(pa.float64()) if name == "float" else stored
-        return None if upper else nearest
+        if upper:
+            return None
+        nearest = stored.cast(pa.float32(), safe=False).cast(pa.float64())
+        low = nearest if name == "float" else stored.cast(pa.float64())
+        return pc.if_else(pc.is_finite(low), low, pa.scalar(None, pa.float64()))
     if name == "date":
-        return _parsed(stored, _DATE_FORM, pa.date32()).cast(pa.int32()).cast(pa.int64())
+        return stored.cast(pa.int32()).cast(pa.int64())
     if name in {"timestamp", "timestamp_ntz"}:
-        form, zone = (_ZONED_FORM, "UTC") if name == "timestamp" else (_LOCAL_FORM, None)
-        micros = _parsed(stored, form, pa.timestamp("us", zone)).cast(pa.int64())
+        micros = stored.cast(pa.int64())
         # Cut to milliseconds, downwards or, before 1970, towards it.
         lower = pc.if_else(pc.less_equal(micros, 0), pc.subtract(micros, _MILLISECOND), micros)
         return pc.add(micros, _MILLISECOND) if upper else lower
@@ -365,7 +385,8 @@ def _bound(stored: pa.Array, data_type: DataType, *, upper: bool) -> pa.Array | 
         # A writer may have cut it without the tie-breaker that keeps it above the values.
         cut = pc.equal(pc.utf8_length(stored), _TRUNCATION)
         return pc.if_else(cut, pc.binary_join_element_wise(stored, _LAST_CHARACTER, ""), stored)
-    return stored
+    kind = bound_type(data_type)
+    return stored if stored.type == kind else stored.cast(kind)
 
 
 def _parsed(texts: pa.Array, form: str, kind: pa.DataType) -> pa.Array:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
@@ -31,6 +30,7 @@ from delvec_service.delta.files import (
 )
 from delvec_service.delta.log_json import LogFile, MalformedActionError
 from delvec_service.delta.parsed_columns import partition_values, stats_json
+from delvec_service.delta.typed_statistics import STATS_PARSED
 
 __all__ = ["CheckpointPart", "read_checkpoint"]
 
@@ -70,7 +70,8 @@ class CheckpointPart:
     """What one file of a checkpoint holds; tombstones are not read.
 
     Attributes:
-        batches: its live files, FILES_SCHEMA; they can be read once, and only then is the file decoded.
+        batches: its live files, FILES_SCHEMA and perhaps STATS_PARSED; they can be read once, and only then is the
+            file decoded.
         actions: protocol, metadata, transactions, domains.
         sidecars: files that hold the rest of a V2 checkpoint.
     """
@@ -137,7 +138,11 @@ def _others(file: pq.ParquetFile) -> list[Any]:
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(found)):
         for kind in wanted:
             column = batch.column(kind.key)
-            rows = column.filter(pc.is_valid(pc.struct_field(column, _FIRST_FIELD[kind.key])))
+            named = pc.is_valid(pc.struct_field(column, _FIRST_FIELD[kind.key]))
+        if kind is Sidecar:
+            for chunk in column.filter(pc.invert(named)).chunks:
+                _check_absent(chunk, "sizeInBytes", where)
+        rows = column.filter(named)
             found[kind.key] += [kind.from_json(_plain(value, column.type)) for value in rows.to_pylist()]
     return [action for actions in found.values() for action in actions]
 
@@ -159,17 +164,9 @@ def _add_batches(file: pq.ParquetFile, where: LogFile) -> Iterator[pa.RecordBatc
     present = {field.name for field in schema.field(position).type}
     wanted = [name for name in _ADD_FIELDS.values() if name in present]
     wanted += ["partitionValues_parsed"] if "partitionValues_parsed" in present else []
-    parsed = "stats_parsed" in present
-    if parsed and "stats" not in present:
-        wanted.append("stats_parsed")
-        parsed = False
+    wanted += [STATS_PARSED] if STATS_PARSED in present else []
     with _telling(where):
-        for place, batch in enumerate(_read_adds(file, wanted, where)):
-            if parsed and batch.column("stats").null_count:
-                # From here on, statistics as text are not all there are.
-                yield from islice(_read_adds(file, [*wanted, "stats_parsed"], where), place, None)
-                return
-            yield batch
+        yield from _read_adds(file, wanted, where)
 
 
 def _read_adds(file: pq.ParquetFile, fields: Sequence[str], where: LogFile) -> Iterator[pa.RecordBatch]:
@@ -178,9 +175,17 @@ def _read_adds(file: pq.ParquetFile, fields: Sequence[str], where: LogFile) -> I
         adds = batch.column(0)
         added = pc.is_valid(pc.struct_field(adds, "path"))
         if not pc.all(added).as_py():
+            _check_absent(adds.filter(pc.invert(added)), "size", where)
             adds = adds.filter(added)
         if len(adds):
             yield _files(adds, where)
+
+
+def _check_absent(actions: pa.StructArray, field: str, where: LogFile) -> None:
+    """Refuse an action of which only the path is null: passing over it would lose a file."""
+    index = actions.type.get_field_index(field)
+    if index >= 0 and actions.field(index).null_count < len(actions):
+        raise where.corrupt("has an action of a file without 'path'")
 
 
 def _files(adds: pa.StructArray, where: LogFile) -> pa.RecordBatch:
@@ -195,8 +200,8 @@ def _files(adds: pa.StructArray, where: LogFile) -> pa.RecordBatch:
             columns[name] = found[spelling].cast(kind)
         else:
             columns[name] = pa.nulls(count, kind)
-    if "stats_parsed" in found and columns["stats"].null_count:
-        columns["stats"] = pc.coalesce(columns["stats"], stats_json(found["stats_parsed"]))
+    if STATS_PARSED in found and columns["stats"].null_count:
+        columns["stats"] = pc.coalesce(columns["stats"], stats_json(found[STATS_PARSED]))
     columns["num_records"] = num_records_from_stats(columns["stats"])
     if columns["partition_values"].null_count:
         parsed = found.get("partitionValues_parsed")
@@ -205,6 +210,8 @@ def _files(adds: pa.StructArray, where: LogFile) -> pa.RecordBatch:
         if columns[name].null_count:
             raise where.corrupt(f"has an 'add' action without '{_ADD_FIELDS[name]}'")
     batch = pa.RecordBatch.from_arrays([columns[name] for name in FILES_SCHEMA.names], schema=FILES_SCHEMA)
+    if STATS_PARSED in found:
+        batch = batch.append_column(STATS_PARSED, found[STATS_PARSED])
     batch.validate(full=True)  # Arrow reads text without looking whether it is UTF-8
     return batch
 

@@ -29,8 +29,17 @@ from delvec_service.delta.bounds import (
 from delvec_service.delta.part_cache import DECODED
 from delvec_service.delta.segment import Bound, Segment, SegmentSource, Summary, load_parts
 from delvec_service.delta.segment_parts import FILES, PARTITIONS, STATS, decoded, encoded_batch
+from delvec_service.delta.typed_statistics import STATS_PARSED, typed_bounds
 
-__all__ = ["KnownColumn", "bounds_at", "known_columns", "segment_bounds", "summarized", "summary_bounds"]
+__all__ = [
+    "KnownColumn",
+    "bounds_at",
+    "keep_typed",
+    "known_columns",
+    "segment_bounds",
+    "summarized",
+    "summary_bounds",
+]
 
 _RULES: Final = 1
 """Goes up when bounds are worked out differently, so that none of older rules is taken from a store."""
@@ -162,13 +171,27 @@ def _read(
     )
     found = []
     for column in columns:
-        each = bounds[column.names]
-        batch = _batch(each)
-        segment.keep_blob(column.part, encoded_batch(batch), new=True)
-        segment.keep_summary(column.key, summarized(each), new=True)
-        DECODED.put(segment.id, column.part, batch, batch.nbytes)
+        # What has been decoded holds no more memory than it needs, unlike what a reader of JSON has built.
+        batch, nbytes = decoded(column.part, _keep(segment, column, bounds[column.names]))
+        DECODED.put(segment.id, column.part, batch, nbytes)
         found.append((segment, column, batch))
     return found
+
+
+def keep_typed(segment: Segment, batch: pa.RecordBatch) -> None:
+    """Keep the bounds that a checkpoint has in typed columns; ``batch`` is what the segment was made of."""
+    if STATS_PARSED not in batch.schema.names:
+        return
+    columns = (batch.column(name) for name in (STATS_PARSED, "stats", "num_records"))
+    for names, (data_type, bounds) in typed_bounds(*columns).items():
+        _keep(segment, KnownColumn(names, names, data_type, is_partition=False), bounds)
+
+
+def _keep(segment: Segment, column: KnownColumn, bounds: Bounds) -> bytes:
+    blob = encoded_batch(_batch(bounds))
+    segment.keep_blob(column.part, blob, new=True)
+    segment.keep_summary(column.key, summarized(bounds), new=True)
+    return blob
 
 
 def _batch(bounds: Bounds) -> pa.RecordBatch:

@@ -16,6 +16,7 @@ import xxhash
 from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.locations import canonical_log_path
 from delvec_service.delta.actions import AddFile
+from delvec_service.delta.column_bounds import keep_typed
 from delvec_service.delta.file_change import FileChange
 from delvec_service.delta.file_counts import COUNTED, FileCounts
 from delvec_service.delta.files import FILES_SCHEMA, add_from_row, batch_from_adds
@@ -88,6 +89,8 @@ class LiveFiles:
     @classmethod
     def from_batches(cls, batches: Iterable[pa.RecordBatch], location: str) -> "LiveFiles":
         """Take rows of FILES_SCHEMA, each a different file; batches are let go of one after the other.
+
+        They may have a further column, :data:`~delvec_service.delta.typed_statistics.STATS_PARSED`.
 
         Raises:
             LocationNotAllowed: a path leads out of the table.
@@ -264,23 +267,33 @@ def _segments(batches: Iterable[pa.RecordBatch], location: str) -> Iterator[Segm
     if first is None:
         return
     if second is None:
-        yield Segment.of(first, location)
+        yield _segment(first, location)
         return
     pending: deque[Future[Segment]] = deque()
     with ThreadPoolExecutor(_THREADS, "delvec-segments") as pool:
         for batch in chain((first, second), filled):
-            pending.append(pool.submit(Segment.of, batch, location))
+            pending.append(pool.submit(_segment, batch, location))
             if len(pending) > _AHEAD:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
 
 
+def _segment(batch: pa.RecordBatch, location: str) -> Segment:
+    segment = Segment.of(batch, location)
+    keep_typed(segment, batch)
+    return segment
+
+
 def _filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in batches of SEGMENT_ROWS; only the last is smaller."""
+    """Yield the same rows in batches of SEGMENT_ROWS; only the last of a schema is smaller."""
     waiting: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
+        if waiting and waiting[0].schema != batch.schema:
+            # Typed statistics differ from one file of a checkpoint to the next.
+            yield _joined(waiting)
+            waiting, count = [], 0
         start = 0
         while count + batch.num_rows - start >= SEGMENT_ROWS:
             end = start + SEGMENT_ROWS - count
