@@ -4,6 +4,7 @@ import importlib.util
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -163,7 +164,7 @@ def postgres_url():
                 wait_for_postgres(url)
                 yield url
             finally:
-                server.terminate()
+                server.send_signal(signal.SIGINT)  # does not wait for connections
                 server.wait(30)
             return
         pytest.skip(f"no PostgreSQL could be started: {'; '.join(reasons) or 'none is installed'}")

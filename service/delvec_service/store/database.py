@@ -102,11 +102,15 @@ class Database:
         """
         if self._engine.dialect.name != "sqlite":
             return
-        for _ in range(_PIECES):
-            with self.write() as session:
-                if not session.execute(text("PRAGMA freelist_count")).scalar():
+        with _failures(), self._engine.connect() as connection:
+            for _ in range(_PIECES):
+                if not connection.execute(text("PRAGMA freelist_count")).scalar():
                     return
-                session.execute(text(f"PRAGMA incremental_vacuum({_PIECE_PAGES})")).all()
+                connection.rollback()
+                # A step of it gives back one page and has no result: only a script is run to its end.
+                raw = connection.connection.driver_connection
+                assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - of SQLite, as said above
+                raw.executescript(f"PRAGMA incremental_vacuum({_PIECE_PAGES})")
 
     def close(self) -> None:
         """Close the connections."""
@@ -191,8 +195,9 @@ def _engine(url: URL) -> Engine:
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None  # transactions begin where _begin_sqlite says, not at the first write
-    # Takes effect in a new file only, before anything is written to it.
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    if connection.execute("PRAGMA page_count").fetchone() == (0,):
+        # It can only be turned on in a new file; elsewhere it would wait for the write lock, and do nothing.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
     # Survives a killed process. A power cut may lose the last rows: of a ledger, which only speeds up a search.
     connection.execute("PRAGMA synchronous = NORMAL")
