@@ -104,7 +104,7 @@ def test_transactions_are_compared_where_both_know_them(log):
 )
 def test_what_is_no_checksum_is_passed_over(log, content, caplog):
     log.write(f"{3:020d}.crc", content)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         assert log.load().num_files == 3
     assert f"{3:020d}.crc is passed over" in caplog.text
 

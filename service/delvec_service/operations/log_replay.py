@@ -246,7 +246,12 @@ class _Way:
             return None
         checksum = self._reader.checksum(file)
         if checksum is None:
-            self._log("A version checksum of table '%s' cannot be read: %s is passed over.", file.name)
+            # Older writers leave half of it out, so that this is no news to anybody.
+            _LOGGER.info(
+                "A version checksum of table '%s' says too little: %s is passed over.",
+                self._reader.table,
+                file.name,
+            )
             return None
         return contradiction(checksum, snapshot)
 
