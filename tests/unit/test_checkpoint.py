@@ -239,6 +239,19 @@ def test_a_column_that_is_there_twice_is_refused():
             adds(sink.getvalue())
 
 
+def test_an_action_of_which_only_the_path_is_missing_is_refused():
+    with pytest.raises(CorruptLog, match="without 'path'"):
+        adds(parquet([{"add": ADD}, {"add": {**ADD, "path": None}}]))
+    sink = io.BytesIO()
+    sidecar = pa.struct(
+        [("path", pa.string()), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64())]
+    )
+    rows = [{"path": None, "sizeInBytes": 5, "modificationTime": 6}]
+    pq.write_table(pa.table({"sidecar": pa.array(rows, sidecar)}), sink)
+    with pytest.raises(CorruptLog, match="without 'path'"):
+        read_checkpoint(sink.getvalue(), WHERE)
+
+
 def test_text_that_is_not_utf8_is_refused():
     fields = [(name, pa.binary() if name == "path" else kind) for name, kind in ADD_TYPE]
     with pytest.raises(CorruptLog, match="no readable Parquet"):

@@ -100,7 +100,7 @@ def read_checkpoint(data: bytes, where: LogFile) -> CheckpointPart:
     with _telling(where):
         file = pq.ParquetFile(pa.BufferReader(data))
         _check_names(file.schema_arrow)
-        others = _others(file)
+        others = _others(file, where)
         return CheckpointPart(
             _add_batches(file, where),
             [action for action in others if not isinstance(action, Sidecar)],
@@ -129,7 +129,7 @@ def _check_names(schema: pa.Schema) -> None:
             raise MalformedActionError(f"has fields of the same name: {', '.join(sorted(names))[:100]}")
 
 
-def _others(file: pq.ParquetFile) -> list[Any]:
+def _others(file: pq.ParquetFile, where: LogFile) -> list[Any]:
     present = {field.name: field for field in file.schema_arrow if pa.types.is_struct(field.type)}
     wanted = [kind for kind in _OTHERS if kind.key in present]
     if not wanted:
@@ -139,10 +139,9 @@ def _others(file: pq.ParquetFile) -> list[Any]:
         for kind in wanted:
             column = batch.column(kind.key)
             named = pc.is_valid(pc.struct_field(column, _FIRST_FIELD[kind.key]))
-        if kind is Sidecar:
-            for chunk in column.filter(pc.invert(named)).chunks:
-                _check_absent(chunk, "sizeInBytes", where)
-        rows = column.filter(named)
+            if kind is Sidecar:
+                _check_absent(column.filter(pc.invert(named)), "sizeInBytes", where)
+            rows = column.filter(named)
             found[kind.key] += [kind.from_json(_plain(value, column.type)) for value in rows.to_pylist()]
     return [action for actions in found.values() for action in actions]
 
