@@ -46,15 +46,16 @@ def engine(spark):
     return SparkEngine(spark)
 
 
-@pytest.fixture(params=["subquery, dense", "join, sparse"])
+@pytest.fixture(params=["subquery, dense", "join, sparse", "in tasks, dense"])
 def each_way(request, spark, engine):
     """The engine with each way to carry deletion vectors and partition values to the rows."""
     carried, layout = request.param.split(", ")
     engine._frames = ScanFrames(
         spark,
         ManifestStore(in_table=False),
-        subquery_limit=8 << 20 if carried == "subquery" else -1,
+        subquery_limit=-1 if carried == "join" else 8 << 20,
         dense_limit=8 << 20 if layout == "dense" else -1,
+        broadcast_limit=0 if carried == "in tasks" else 128 << 20,
     )
     return engine
 

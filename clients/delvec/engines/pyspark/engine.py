@@ -1,10 +1,11 @@
 """The engine that reads and writes with a SparkSession, classic or Connect, without any JAR."""
 
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,15 +24,20 @@ from delvec.engines.pyspark.find_rows import (
     physical_rows,
 )
 from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
-from delvec.engines.pyspark.scan import ScanFrames
+from delvec.engines.pyspark.row_filter import filter_rows
+from delvec.engines.pyspark.scan import BROADCAST_LIMIT, ScanFrames
 from delvec.engines.pyspark.to_arrow import to_arrow
 from delvec.engines.pyspark.write import check_schema, is_spark_frame, write_frame
-from delvec.protocol.errors import CorruptTable, InvalidPredicate
+from delvec.protocol.errors import BadRequest, CorruptTable, InvalidPredicate
 from delvec.protocol.predicate import Predicate
+from delvec.protocol.types import StructType
 from delvec.protocol.wire import AddFile
 from delvec.scan import Scan
 
 __all__ = ["SparkEngine"]
+
+_BROADCAST_SETTING: Final = "DELVEC_SPARK_BROADCAST_BYTES"
+_REMOTE_BROADCAST_LIMIT: Final = 32 << 20
 
 
 class SparkEngine:
@@ -42,6 +48,9 @@ class SparkEngine:
         manifests_in_table: put lists of files under the table, in ``_delvec/scans``, and not into a temporary
             directory; always so with Spark Connect, whose driver does not see this machine.
         max_rows_for_words: see :data:`~delvec.engines.pyspark.find_rows.MAX_ROWS_FOR_WORDS`.
+        broadcast_limit: bytes of deleted rows, as bit sets, that are sent to all tasks; beyond it each task fetches
+            the deletion vectors of its own files, for which executors need the ``delvec`` package. By default
+            ``DELVEC_SPARK_BROADCAST_BYTES``, or 128 MiB; 32 MiB with Spark Connect.
     """
 
     def __init__(
@@ -50,11 +59,16 @@ class SparkEngine:
         *,
         manifests_in_table: bool = False,
         max_rows_for_words: int = MAX_ROWS_FOR_WORDS,
+        broadcast_limit: int | None = None,
     ) -> None:
         self.spark = spark
         self._is_remote = type(spark).__module__.startswith("pyspark.sql.connect.")
         self._max_rows_for_words = max_rows_for_words
-        self._frames = ScanFrames(spark, ManifestStore(in_table=manifests_in_table or self._is_remote))
+        self._frames = ScanFrames(
+            spark,
+            ManifestStore(in_table=manifests_in_table or self._is_remote),
+            broadcast_limit=_broadcast_limit(broadcast_limit, is_remote=self._is_remote),
+        )
 
     @property
     def name(self) -> str:
@@ -80,7 +94,7 @@ class SparkEngine:
         needed = [*names, *sorted((predicate.columns if predicate else set()) - set(names))]
         frame = self._frames.live(scan, needed)
         if predicate is not None:
-            frame = self._filter(frame, predicate)
+            frame = self._filter(frame, predicate, scan.schema)
         return frame if needed == names else frame.select(*(_quoted(name) for name in names))
 
     def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64]:
@@ -94,23 +108,19 @@ class SparkEngine:
         if not len(scan):
             return {}
         try:
-            return self._find_rows(scan, predicate, None)
+            return self._find_rows(scan, predicate, only_live=False)
         except InvalidPredicate:
             if not scan.has_deletion_vectors:
                 raise
             # Perhaps it fails only for rows that are no longer there.
-            vectors = scan.deletion_vectors
-            paths = scan.files["path"].to_pylist()
-            return self._find_rows(scan, predicate, {path: vectors.get(path, BitMap64()) for path in paths})
+            return self._find_rows(scan, predicate, only_live=True)
 
-    def _find_rows(
-        self, scan: Scan, predicate: Predicate, deleted: Mapping[str, BitMap64] | None
-    ) -> dict[str, BitMap64]:
+    def _find_rows(self, scan: Scan, predicate: Predicate, *, only_live: bool) -> dict[str, BitMap64]:
         numbers = file_numbers(len(scan))
         fold = fold_to_words if physical_rows(scan) <= self._max_rows_for_words else fold_on_executors
         with self._reading(scan, predicate):
-            rows = self._frames.located(scan, sorted(predicate.columns), numbers, deleted=deleted)
-            found = fold(self._filter(rows, predicate))
+            rows = self._frames.located(scan, sorted(predicate.columns), numbers, only_live=only_live)
+            found = fold(self._filter(rows, predicate, scan.schema))
         paths = dict(zip(numbers, scan.files["path"].to_pylist(), strict=True))
         if found.keys() - paths.keys():
             raise failures.unknown_file(scan)
@@ -189,12 +199,24 @@ class SparkEngine:
         with failures.of_scan(scan, predicate):
             yield
 
-    def _filter(self, frame: DataFrame, predicate: Predicate) -> DataFrame:
+    def _filter(self, frame: DataFrame, predicate: Predicate, schema: StructType) -> DataFrame:
         with failures.of_predicate(predicate):
-            filtered = frame.filter(predicate.sql("spark"))
+            filtered = filter_rows(frame, predicate, schema)
             if self._is_remote:
                 filtered.schema  # noqa: B018 - Connect analyses here, and not with an error of a later action
         return filtered
+
+
+def _broadcast_limit(given: int | None, *, is_remote: bool) -> int:
+    if given is not None:
+        return given
+    text = os.environ.get(_BROADCAST_SETTING, "").strip()
+    if text:
+        if not text.isdecimal():
+            raise BadRequest(f"{_BROADCAST_SETTING} must be a number of bytes, not {text!r}")
+        return int(text)
+    # Connect sends it from this process through one request.
+    return min(BROADCAST_LIMIT, _REMOTE_BROADCAST_LIMIT) if is_remote else BROADCAST_LIMIT
 
 
 def _quoted(name: str) -> str:

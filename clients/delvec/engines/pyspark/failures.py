@@ -1,5 +1,6 @@
 """Spark's failures whose cause is the table, the predicate or the session, as Delvec's errors."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException, PySparkException
 
+from delvec.engines.pyspark.dv_tasks import TASK_ERROR
 from delvec.engines.pyspark.facts import UNKNOWN_FILE
 from delvec.engines.pyspark.manifest import GUARD
 from delvec.protocol import locations
@@ -18,6 +20,7 @@ from delvec.protocol.errors import (
     InvalidPredicate,
     MissingDataFile,
     UnsupportedTable,
+    from_wire,
 )
 from delvec.protocol.predicate import Predicate
 from delvec.scan import Scan
@@ -30,6 +33,7 @@ _UNREADABLE: Final = re.compile(
 _CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+(?:Exception|Error): )?(.+)$", re.MULTILINE)
 _DATA_ERROR: Final = re.compile(r"\[[A-Z_.]+\] ([^\n]+?) SQLSTATE: 22\w{3}")
 """SQL's class of errors about values: a cast, a division by zero, an overflow."""
+_TASK_ERROR: Final = re.compile(rf"{TASK_ERROR}(\{{.*\}})")
 _HINT: Final = re.compile(r"\. (?=Use |Correct |If |To )")
 
 
@@ -49,7 +53,8 @@ def of_scan(scan: Scan, predicate: Predicate | None = None) -> Iterator[None]:
         # Collecting Arrow from classic Spark gives py4j's bare error; Connect comes without py4j.
         if not isinstance(error, PySparkException) and type(error).__name__ != "Py4JJavaError":
             raise
-        known = _translated(str(error), scan, predicate)
+        sent = _TASK_ERROR.search(str(error))
+        known = from_wire(json.loads(sent[1])) if sent else _translated(str(error), scan, predicate)
         if known is None:
             raise
         raise known from error

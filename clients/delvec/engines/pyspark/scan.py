@@ -5,6 +5,7 @@ Deletion vectors and partition values come to the rows as :mod:`~delvec.engines.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql import types as T  # noqa: N812
 
 from delvec.engines.pyspark.dv_filter import DENSE_LIMIT, BitSets, is_live
+from delvec.engines.pyspark.dv_tasks import VectorSource, estimated_bytes, is_live_in_task
 from delvec.engines.pyspark.facts import FILE, SUBQUERY_LIMIT, Fact, attach
 from delvec.engines.pyspark.field_ids import named_as_in_files
 from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
@@ -32,10 +34,12 @@ from delvec.protocol.types import (
 )
 from delvec.scan import Scan
 
-__all__ = ["ROW", "ScanFrames", "spark_schema"]
+__all__ = ["BROADCAST_LIMIT", "ROW", "ScanFrames", "spark_schema"]
 
 ROW: Final = "__delvec_row"
 """Column with a row's physical index in its file."""
+BROADCAST_LIMIT: Final = 128 << 20
+"""Bytes of deleted rows, as bit sets, up to which the driver sends them to all tasks."""
 
 _VOID: Final = PrimitiveType("void")
 _DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
@@ -56,6 +60,7 @@ class ScanFrames:
         manifests: where file lists go.
         subquery_limit: bytes of facts up to which a scalar subquery holds them.
         dense_limit: bytes up to which deletion vectors stay dense.
+        broadcast_limit: bytes beyond which tasks fetch deletion vectors themselves.
     """
 
     def __init__(
@@ -65,14 +70,25 @@ class ScanFrames:
         *,
         subquery_limit: int = SUBQUERY_LIMIT,
         dense_limit: int = DENSE_LIMIT,
+        broadcast_limit: int = BROADCAST_LIMIT,
     ) -> None:
         self._spark = spark
         self._manifests = manifests
         self._subquery_limit = subquery_limit
         self._dense_limit = dense_limit
+        self._broadcast_limit = broadcast_limit
+
+    def in_tasks(self, scan: Scan) -> bool:
+        """Whether tasks fetch the scan's deletion vectors, because all together are too large."""
+        return scan.has_deletion_vectors and estimated_bytes(scan) > self._broadcast_limit
 
     def live(
-        self, scan: Scan, columns: Sequence[str], *, deleted: Mapping[str, BitMap64] | None = None
+        self,
+        scan: Scan,
+        columns: Sequence[str],
+        *,
+        deleted: Mapping[str, BitMap64] | None = None,
+        strict: bool = False,
     ) -> DataFrame:
         """Return the live rows, with exactly these columns.
 
@@ -80,6 +96,7 @@ class ScanFrames:
             scan: the files.
             columns: in this order.
             deleted: row indexes to leave out, by path, in place of the scan's own deletion vectors.
+            strict: whether filters on the frame must not be evaluated for rows that are deleted.
 
         Raises:
             CorruptDeletionVector: or a subclass; a deletion vector cannot be read.
@@ -98,9 +115,7 @@ class ScanFrames:
         if len(without):
             branches.append(self._branch(without, schema, None))
         if len(having):
-            branches.append(
-                self._branch(having, schema, having.deletion_vectors if deleted is None else deleted)
-            )
+            branches.append(self._branch(having, schema, _Deleted(deleted, strict=strict)))
         frame = branches[0] if len(branches) == 1 else branches[0].union(branches[1])
         return frame.select(*(_column(item.name) for item in schema.fields))
 
@@ -110,7 +125,7 @@ class ScanFrames:
         columns: Sequence[str],
         numbers: list[int],
         *,
-        deleted: Mapping[str, BitMap64] | None = None,
+        only_live: bool = False,
     ) -> DataFrame:
         """Return physical rows with these columns, :data:`FILE` and :data:`ROW`.
 
@@ -118,12 +133,13 @@ class ScanFrames:
             scan: not empty.
             columns: what a predicate needs.
             numbers: the numbers that :data:`FILE` shall have, in the order of the scan's files.
-            deleted: row indexes to leave out, for every path; without it rows that are deleted come too.
+            only_live: leave out rows that are deleted, before any filter on the frame sees them.
         """
         schema = scan.schema.select(columns)
+        deleted = _Deleted(None, strict=True) if only_live else None
         return self._facts(scan, self._files(scan, schema, numbers), numbers, schema, deleted)
 
-    def _branch(self, scan: Scan, schema: StructType, deleted: Mapping[str, BitMap64] | None) -> DataFrame:
+    def _branch(self, scan: Scan, schema: StructType, deleted: "_Deleted | None") -> DataFrame:
         numbers = file_numbers(len(scan))
         # Spark generates row indexes even where a later step drops them.
         located = deleted is not None or any(item.name in _partition_names(scan) for item in schema.fields)
@@ -186,7 +202,7 @@ class ScanFrames:
         frame: DataFrame,
         numbers: list[int],
         schema: StructType,
-        deleted: Mapping[str, BitMap64] | None,
+        deleted: "_Deleted | None",
     ) -> DataFrame:
         """Add partition columns, and leave out deleted rows."""
         partition = [item for item in schema.fields if item.name in _partition_names(scan)]
@@ -200,15 +216,18 @@ class ScanFrames:
             )
             for item in partition
         ]
-        sets = None
-        if deleted is not None:
-            sets = BitSets.of(
-                [deleted[path] for path in scan.files["path"].to_pylist()], dense_limit=self._dense_limit
-            )
+        sets = self._bit_sets(scan, deleted) if deleted is not None else None
+        if deleted is not None and sets is None:
+            source = VectorSource.of(scan, numbers, deleted.rows)
+            live = is_live_in_task(source, F.col(FILE), F.col(ROW), strict=deleted.strict)
+            frame = frame.filter(live)
+        if sets is not None:
             facts += [
                 Fact(values, T.ArrayType(_spark_number(values)), nullable=False)
                 for values in sets.columns.values()
             ]
+        if not facts:
+            return frame
         data = [_column(name) for name in frame.columns]
         frame, found = attach(self._spark, frame, numbers, facts, subquery_limit=self._subquery_limit)
         if sets is not None:
@@ -216,6 +235,17 @@ class ScanFrames:
             frame = frame.filter(is_live(columns, F.col(ROW), is_dense=sets.is_dense))
         named = [column.alias(item.name) for column, item in zip(found, partition, strict=False)]
         return frame.select(*data, *named)
+
+    def _bit_sets(self, scan: Scan, deleted: "_Deleted") -> BitSets | None:
+        """Return what the driver sends to tasks, or None where that would be too large."""
+        rows = deleted.rows
+        if rows is None:
+            if self.in_tasks(scan):
+                return None
+            rows = scan.deletion_vectors
+        paths = scan.files["path"].to_pylist()
+        sets = BitSets.of([rows.get(path, BitMap64()) for path in paths], dense_limit=self._dense_limit)
+        return sets if sets.nbytes <= self._broadcast_limit else None
 
     def _check_session(self, scan: Scan) -> None:
         if str(self._spark.conf.get(_IGNORE_METADATA, "false")).lower() == "true":
@@ -225,6 +255,19 @@ class ScanFrames:
                 table=scan.name,
                 setting=_IGNORE_METADATA,
             )
+
+
+@dataclass(frozen=True)
+class _Deleted:
+    """Which rows to leave out.
+
+    Attributes:
+        rows: by path; None for those of the files' own deletion vectors.
+        strict: whether later filters must not see them.
+    """
+
+    rows: Mapping[str, BitMap64] | None
+    strict: bool
 
 
 def _mapping(scan: Scan) -> str:
