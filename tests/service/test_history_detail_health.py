@@ -114,8 +114,13 @@ def test_history_has_deltas_columns_newest_first(log):
 
 
 def test_history_takes_the_in_commit_timestamp(log):
-    log.write(0, CommitInfo(in_commit_timestamp=99), *head())
+    log.write(0, CommitInfo(in_commit_timestamp=99), *head({"delta.enableInCommitTimestamps": "true"}))
     assert [entry.timestamp for entry in history(log.store, "people")] == [99]
+    log.write(1, CommitInfo(in_commit_timestamp=100), *head())
+    assert [entry.timestamp for entry in history(log.store, "people")] == [
+        1_700_000_001_000,
+        1_700_000_000_000,
+    ]
 
 
 def test_history_is_limited_and_reads_no_more(log):

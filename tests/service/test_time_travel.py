@@ -202,6 +202,15 @@ def test_in_commit_timestamps_enabled_later_after_a_clean_up(enabled_later):
         at(enabled_later, START + 3 * HOUR)
 
 
+def test_history_says_when_a_version_was_committed_as_time_travel_does(enabled_later):
+    entries = history(enabled_later.store(), "people")
+    assert [entry.timestamp for entry in entries] == [START + version * HOUR for version in (4, 3, 2, 1, 0)]
+    enabled_later.metadata["metaData"]["configuration"] = {}
+    enabled_later.commit(5, enabled_later.metadata, time=START + 200 * HOUR)
+    entries = history(enabled_later.store(), "people")
+    assert [at(enabled_later, entry.timestamp) for entry in entries] == [5, 4, 3, 2, 1, 0]
+
+
 def test_in_commit_timestamps_turned_off_again_do_not_count(enabled_later):
     enabled_later.metadata["metaData"]["configuration"] = {"delta.enableInCommitTimestamps": "false"}
     enabled_later.commit(5, enabled_later.metadata, time=START + 200 * HOUR)

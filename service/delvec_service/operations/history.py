@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from delvec.protocol.wire import HistoryEntry
-from delvec_service.delta.actions import CommitInfo
+from delvec_service.delta.actions import CommitInfo, Metadata
 from delvec_service.delta.replay import Commit
 from delvec_service.operations.log_reader import LogReader
+from delvec_service.operations.time_travel import first_stamped
 from delvec_service.store.objects import ObjectStore
 
 __all__ = ["history"]
@@ -27,7 +28,7 @@ def history(objects: ObjectStore, table: str, limit: int | None = None) -> list[
 
     Returns:
         Delta's columns. Parameters and metrics are text, whatever the writer made of them; a commit without
-        commitInfo has a version and a timestamp, the time of its file.
+        commitInfo has a version and a timestamp. Timestamps are those of time travel.
 
     Raises:
         NotADeltaTable: there is no log.
@@ -38,20 +39,27 @@ def history(objects: ObjectStore, table: str, limit: int | None = None) -> list[
     listing = reader.list_all()
     times = listing.times
     versions = sorted(listing.commits, reverse=True)[:limit]
-    commits = reader.each(versions)
-    return [
-        _entry(version, commit, times[version]) for version, commit in zip(versions, commits, strict=True)
-    ]
+    entries = []
+    # Until the newest metadata is met, what a commit says of itself is believed.
+    known, stamped_from = False, 0
+    for version, commit in zip(versions, reader.each(versions), strict=True):
+        metadata = [action for action in commit.actions if isinstance(action, Metadata)]
+        if metadata and not known:
+            since = first_stamped(metadata[-1].configuration)
+            known, stamped_from = True, version + 1 if since is None else since
+        entries.append(_entry(version, commit, times[version], is_stamped=version >= stamped_from))
+    return entries
 
 
-def _entry(version: int, commit: Commit, file_time: int) -> HistoryEntry:
+def _entry(version: int, commit: Commit, file_time: int, *, is_stamped: bool) -> HistoryEntry:
     infos = (action for action in commit.actions if isinstance(action, CommitInfo))
     info = next(infos, CommitInfo())
+    stamp = info.in_commit_timestamp if is_stamped else None
     free = {name: info.extra.get(name) for name in _FREE_FORM}
     return HistoryEntry.model_validate(
         {
             "version": version,
-            "timestamp": file_time if info.in_commit_timestamp is None else info.in_commit_timestamp,
+            "timestamp": file_time if stamp is None else stamp,
             "userId": free["userId"],
             "userName": free["userName"],
             "operation": info.operation,

@@ -12,7 +12,7 @@ from delvec.protocol.errors import BadRequest, CorruptLog, VersionNotFound
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations.log_reader import LogReader
 
-__all__ = ["iso", "milliseconds", "version_at"]
+__all__ = ["first_stamped", "iso", "milliseconds", "version_at"]
 
 _EPOCH: Final = DateTime(1970, 1, 1, tzinfo=UTC)
 _MILLISECONDS: Final = re.compile(r"-?\d{1,18}", re.ASCII)
@@ -64,6 +64,18 @@ def iso(time: int) -> str:
         )
     except OverflowError:
         return f"{time} ms after 1970"
+
+
+def first_stamped(configuration: Mapping[str, str]) -> int | None:
+    """Return the first version whose in-commit timestamp counts; None where those of no version do.
+
+    Args:
+        configuration: the properties of the newest version: they decide for all.
+    """
+    if configuration.get("delta.enableInCommitTimestamps", "").strip().lower() != "true":
+        return None
+    since = configuration.get("delta.inCommitTimestampEnablementVersion", "0")
+    return int(since) if since.isdecimal() else 0
 
 
 def version_at(reader: LogReader, timestamp: str, latest: Snapshot) -> int:
@@ -122,9 +134,9 @@ class _Times:
         self._reader = reader
         self._read = {latest.version: latest.timestamp} | dict(file_times)
         self.stamped_from = latest.version + 1
-        if latest.in_commit_timestamps_enabled:
-            since = latest.configuration.get("delta.inCommitTimestampEnablementVersion", "0")
-            self.stamped_from = int(since) if since.isdecimal() else 0
+        since = first_stamped(latest.configuration)
+        if since is not None:
+            self.stamped_from = since
             self._read = {v: time for v, time in self._read.items() if v < self.stamped_from}
             self._read[latest.version] = latest.timestamp
 
