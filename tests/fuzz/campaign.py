@@ -54,7 +54,9 @@ class _Process:
             pass  # it is told by the end of its answers
 
     def end(self):
-        """Kill it; return what it died of."""
+        """Kill it if it does not end; return what it died of."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
         if self._process.poll() is None:
             self._process.kill()
         code = self._process.wait()

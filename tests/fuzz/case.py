@@ -60,9 +60,12 @@ def write(draft, folder):
             made.add(target.parent)
         target.write_bytes(content.replace(place, draft.outside.encode()) if place in content else content)
     for path in draft.folders:
+        if (folder / path).is_file():  # written again after it became a folder
+            continue
         (folder / path).mkdir(parents=True, exist_ok=True)
     for path, name in draft.links.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).unlink(missing_ok=True)
         (folder / path).symlink_to(Path(draft.outside) / name)
 
 

@@ -299,6 +299,8 @@ def test_descriptors_keep_delta_s_spelling_and_always_write_the_offset_of_a_file
         {"storageType": ""},
         {"storageType": "r"},
         {"storageType": None},
+        {"storageType": []},
+        {"storageType": {"u": 1}},
         {"pathOrInlineDv": None},
         {"offset": -1},
         {"offset": 2**31},

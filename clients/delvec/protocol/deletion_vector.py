@@ -113,9 +113,9 @@ class Descriptor:
         storage_type, text = value.get("storageType"), value.get("pathOrInlineDv")
         offset = value.get("offset")
         size, cardinality = value.get("sizeInBytes"), value.get("cardinality")
-        if storage_type not in _STORAGE_TYPES:
+        if not isinstance(storage_type, str) or storage_type not in _STORAGE_TYPES:
             raise CorruptDeletionVector(
-                f"A deletion vector has storage type {storage_type!r}, which Delvec does not know; "
+                f"A deletion vector has storage type {str(storage_type)[:80]!r}, which Delvec does not know; "
                 "read the table with a reader that knows it."
             )
         if (
