@@ -18,6 +18,7 @@ from delvec.protocol.locations import canonical_log_path
 from delvec_service.delta.actions import AddFile
 from delvec_service.delta.column_bounds import keep_typed
 from delvec_service.delta.file_change import FileChange
+from delvec_service.delta.file_clustering import clustered
 from delvec_service.delta.file_counts import COUNTED, FileCounts
 from delvec_service.delta.files import FILES_SCHEMA, add_from_row, batch_from_adds
 from delvec_service.delta.segment import SEGMENT_ROWS, Segment, load_parts
@@ -97,7 +98,7 @@ class LiveFiles:
             CorruptLog: one is no path.
         """
         counts: list[FileCounts] = []
-        members = tuple(map(Member, _segments(_counted(batches, counts), location)))
+        members = tuple(map(Member, _segments(clustered(_counted(batches, counts)), location)))
         if len(members) > _MANY:
             # Arrow would keep the memory of what has been read for the next such table.
             pa.default_memory_pool().release_unused()

@@ -1,0 +1,76 @@
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from delvec_service.delta.actions import AddFile
+from delvec_service.delta.file_clustering import clustered
+from delvec_service.delta.files import batch_from_adds
+from delvec_service.delta.live_files import LiveFiles
+
+FILES = 70_000
+
+
+def adds(partitions):
+    return [
+        AddFile(f"{number}.parquet", values, 1, number * 7919 % FILES, data_change=True)
+        for number, values in enumerate(partitions)
+    ]
+
+
+def batches(files, step=8000):
+    return [batch_from_adds(files[start : start + step]) for start in range(0, len(files), step)]
+
+
+def test_no_file_is_lost_and_partitions_lie_together():
+    random = np.random.default_rng(5)
+    days = [None, *(f"2026-01-{day:02d}" for day in range(1, 10))]
+    files = adds({"day": days[pick]} for pick in random.integers(0, len(days), FILES))
+
+    found = list(clustered(batches(files)))
+
+    rows = [row for batch in found for row in batch.select(["path", "partition_values"]).to_pylist()]
+    assert sorted(row["path"] for row in rows) == sorted(file.path for file in files)
+    window = [dict(row["partition_values"])["day"] for row in found[0].to_pylist()]
+    assert sum(before != after for before, after in pairwise(window)) == len(days) - 1
+
+
+def test_within_a_partition_files_of_one_time_lie_together():
+    files = adds({"a": str(number % 3), "b": str(number % 5)} for number in range(1000))
+
+    (found,) = clustered(batches(files, 300))
+
+    keys = [(dict(row["partition_values"]), row["modification_time"]) for row in found.to_pylist()]
+    order = [(values["a"], values["b"], time) for values, time in keys]
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize(
+    "partitions", [[{}, {}], [{"a": "1"}, {}], [{"a": None}, {"a": None}]], ids=["none", "differ", "null"]
+)
+def test_files_without_partitions_are_ordered_by_time(partitions):
+    files = adds(partitions)[::-1]
+
+    (found,) = clustered(batches(files))
+
+    assert [row["path"] for row in found.to_pylist()] == ["0.parquet", "1.parquet"]
+
+
+def test_other_columns_begin_a_window():
+    first, second = batches(adds({} for _ in range(20)), 10)
+    wider = second.append_column("more", pa.array(range(10)))
+
+    assert [batch.num_rows for batch in clustered([first, wider])] == [10, 10]
+    assert list(clustered([])) == []
+
+
+def test_live_files_of_one_partition_are_in_few_segments():
+    random = np.random.default_rng(6)
+    files = adds({"p": str(pick)} for pick in random.integers(0, 20, 65_536))
+
+    live = LiveFiles.from_batches(batches(files), "file:///table")
+
+    segments = [{dict(row["partition_values"])["p"] for row in batch.to_pylist()} for batch in live.batches()]
+    assert len(segments) == 8
+    assert sum("7" in partitions for partitions in segments) <= 2
