@@ -26,6 +26,7 @@ from delvec_service.config import Settings
 from delvec_service.operations.checkpoints import Checkpoints
 from delvec_service.operations.commit import Commits
 from delvec_service.operations.log_upkeep import LogUpkeep
+from delvec_service.operations.rehearsal import rehearse
 from delvec_service.operations.roots import Roots
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import Tables
@@ -55,6 +56,8 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         # Nothing else runs on this loop yet, so that it may block.
         service.database.migrate()
+        if settings.roots:  # and not embedded, where the first request is as good a time
+            rehearse(service.loader.store)
         try:
             yield
         finally:

@@ -18,6 +18,7 @@ from delvec_service.delta.actions import AddFile, DomainMetadata, Metadata, Prot
 from delvec_service.delta.commit_file import serialize_commit
 from delvec_service.delta.segment import SegmentRecord, SegmentsLost, Summary
 from delvec_service.operations.plan import plan
+from delvec_service.operations.rehearsal import rehearse
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.store.database import Database
 from delvec_service.store.objects import ObjectStore
@@ -564,3 +565,9 @@ def test_space_is_given_back(tmp_path):
     assert store.sweep(timedelta(0)) == 8
     database.close()
     assert path.stat().st_size < 2**20
+
+
+def test_a_rehearsal_leaves_nothing_behind(replica):
+    rehearse(replica.store)
+    rehearse(None)
+    assert [replica.count(name) for name in TABLES] == [0] * 5

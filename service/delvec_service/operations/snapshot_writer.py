@@ -12,6 +12,7 @@ from delvec.protocol.errors import ServiceUnavailable
 from delvec_service.delta.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.logs import logger
+from delvec_service.operations.idle_memory import give_back
 from delvec_service.store.snapshot_state import LogMark
 from delvec_service.store.snapshots import Head, SnapshotStore, StoredSnapshot
 
@@ -23,6 +24,8 @@ _QUIET_SECONDS: Final = 5.0
 _TOUCH_SECONDS: Final = 60.0
 _SWEEP_SECONDS: Final = 300.0
 _TABLES: Final = 10_000
+_MUCH_MEMORY: Final = 32 * 1024 * 1024
+"""After saving so much, memory is worth giving back: most of it was replay's, or is in the database now."""
 
 
 @dataclass
@@ -206,6 +209,8 @@ class SnapshotWriter:
                 generation = self._store.save(
                     snapshot, file, None if head is None else head.generation, self._stopping
                 )
+                if needed > _MUCH_MEMORY:
+                    give_back()
                 if generation is None:
                     return  # another replica was first; what it saved is looked at next time
         known.generation, known.done, known.touched_at = generation, weakref.ref(snapshot), time.monotonic()

@@ -114,6 +114,7 @@ class SnapshotLoader:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._tables: OrderedDict[str, _Table] = OrderedDict()
+        self.store = store
         self._writer = (
             None if store is None else SnapshotWriter(store, max_stored_bytes, self.discard, self.lost)
         )
