@@ -54,6 +54,13 @@ class Place:
         for action in actions:
             change(action)
         self.commit_file(version).write_text("".join(json.dumps(action) + "\n" for action in actions))
+        self.forget()
+
+    def forget(self):
+        """Take away what would tell of damage to the log before it is read: checksums, and the service's own records."""
+        for checksum in self.log.glob("*.crc"):
+            checksum.unlink()
+        self.database = self.database.with_name("other " + self.database.name)
 
     def data_file(self):
         """Return the path of the data file in the log, and where it is."""
@@ -67,7 +74,8 @@ class Place:
 
     def files(self):
         """Return everything below the folder: content of the log, names and sizes of the rest."""
-        found = [path for path in self.folder.rglob("*") if path.is_file()]
+        # A checksum comes some time after the commit that it is for.
+        found = [path for path in self.folder.rglob("*") if path.is_file() and ".crc" not in path.name]
         return {
             path.relative_to(self.folder).as_posix(): path.read_bytes()
             if path.parent == self.log
@@ -239,10 +247,12 @@ DATA_FILES = {
 def _cut_commit(place):
     path = place.commit_file(2)
     path.write_bytes(path.read_bytes()[:-20])
+    place.forget()
 
 
 def _gap(place):
     place.commit_file(1).unlink()
+    place.forget()
 
 
 def _protocol(**changes):

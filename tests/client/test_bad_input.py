@@ -1,4 +1,4 @@
-"""Bad input on the DuckDB engine: a typed error, one sentence, nothing committed, and the process stays up."""
+"""Bad input to the client, before any engine has a part in it, and storage that fails: nothing is committed."""
 
 import pytest
 from tests import bad_input_cases as cases
@@ -23,34 +23,8 @@ def lake(place):
         yield connection
 
 
-def read(table):
-    return table.to_arrow()
-
-
 def delete(table):
     return table.delete("id % 2 = 0")
-
-
-BOTH = pytest.mark.parametrize("command", [read, delete])
-
-
-@pytest.mark.parametrize("case", cases.PREDICATES)
-def test_predicates(place, lake, case):
-    text, kind, word = cases.PREDICATES[case]
-    people = lake.table("people")
-    with cases.refused(place, lake, kind, word, table="people", version=2):
-        people.delete(text)
-    with cases.refused(place, lake, kind, word, table="people", version=2):
-        people.to_arrow(predicate=text)
-
-
-@pytest.mark.parametrize("case", cases.FAILING_PREDICATES)
-def test_predicates_that_fail_on_rows(place, lake, case):
-    text = cases.FAILING_PREDICATES[case]
-    people = lake.table("people")
-    with cases.refused(place, lake, errors.InvalidPredicate, text, table="people", version=2):
-        people.delete(text)
-    assert people.version() == 2
 
 
 def test_columns_that_do_not_exist(place, lake):
@@ -96,71 +70,6 @@ def test_locations_outside_the_roots(place, tmp_path):
         people = lake.create_table(inside.folder, cases.ROWS.schema)
         people.append(cases.ROWS)
         assert people.count() == 10
-
-
-@BOTH
-@pytest.mark.parametrize("case", cases.LOGS)
-def test_logs(place, lake, case, command):
-    damage, kind, words = cases.LOGS[case]
-    people = lake.table("people")
-    damage(place)
-    with cases.refused(place, lake, kind, *words, table="people"):
-        command(people)
-
-
-@pytest.mark.parametrize("case", cases.REFUSED_WRITES)
-def test_writes_that_the_table_does_not_allow(place, lake, case):
-    damage, kind, words = cases.REFUSED_WRITES[case]
-    people = lake.table("people")
-    damage(place)
-    with cases.refused(place, lake, kind, *words, table="people"):
-        delete(people)
-    assert people.count() == 9
-
-
-@BOTH
-@pytest.mark.parametrize("case", cases.VECTORS)
-def test_deletion_vectors(place, lake, case, command):
-    damage, kind = cases.VECTORS[case]
-    people = lake.table("people")
-    damage(place)
-    path, _ = place.data_file()
-    with cases.refused(place, lake, kind, table="people", version=2, file=path):
-        command(people)
-
-
-@BOTH
-@pytest.mark.parametrize("case", cases.DATA_FILES)
-def test_data_files(place, lake, case, command):
-    damage, kind = cases.DATA_FILES[case]
-    people = lake.table("people")
-    damage(place)
-    path, _ = place.data_file()
-    with cases.refused(place, lake, kind, table="people", version=2, file=path):
-        command(people)
-
-
-@pytest.mark.parametrize("case", cases.BAD_ROWS)
-def test_rows_that_do_not_fit(place, lake, tmp_path, case):
-    rows, word = cases.BAD_ROWS[case]
-    strict = cases.Place(tmp_path / "strict", place.database)
-    table = lake.create_table(strict.folder, cases.REQUIRED)
-    with cases.refused(strict, lake, errors.SchemaMismatch, word):
-        table.append(rows)
-    assert table.version() == 0
-
-
-def test_odd_file_names(tmp_path):
-    place = cases.make_with_odd_names(tmp_path, tmp_path / "records.db")
-    with place.connect() as lake:
-        table = lake.table("odd")
-        live = set(range(3 * len(cases.ODD_NAMES)))
-        assert set(table.to_arrow()["id"].to_pylist()) == live
-        for remainder in (0, 1, 2):  # the second finds deletion vectors, and the third empties every file
-            assert table.delete(f"id % 3 = {remainder}")["numDeletedRows"] == len(cases.ODD_NAMES)
-            live -= {number for number in live if number % 3 == remainder}
-            assert set(table.to_arrow()["id"].to_pylist()) == live
-        assert table.files() == []
 
 
 def _stop(monkeypatch, method, *, write):

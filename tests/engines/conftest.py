@@ -70,7 +70,7 @@ class TableWriter:
             protocol: the protocol action itself, in place of ``features``.
         """
         folder = self.folder / name
-        (folder / "_delta_log").mkdir(parents=True)
+        (folder / "_delta_log").mkdir(parents=True, exist_ok=True)
         if isinstance(schema, pa.Schema):
             schema = StructType.from_arrow(schema)
         document = schema.to_json() if isinstance(schema, StructType) else schema

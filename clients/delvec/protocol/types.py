@@ -22,6 +22,7 @@ __all__ = [
     "arrow_type",
     "data_type_from_arrow",
     "data_type_from_json",
+    "has_float",
     "has_variant",
     "has_void",
     "schema_from",
@@ -264,6 +265,13 @@ def has_variant(kind: "DataType") -> bool:
 def has_void(kind: "DataType") -> bool:
     """Whether a type is ``void`` or holds it at any depth."""
     return any(found == PrimitiveType("void") for found in _leaves(kind))
+
+
+def has_float(kind: "DataType") -> bool:
+    """Whether a type is ``float`` or ``double`` or a struct that holds one at any depth."""
+    if isinstance(kind, StructType):
+        return any(has_float(item.type) for item in kind.fields)
+    return kind in (PrimitiveType("float"), PrimitiveType("double"))
 
 
 def _leaves(kind: "DataType") -> Iterator["DataType"]:

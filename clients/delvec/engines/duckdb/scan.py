@@ -48,6 +48,7 @@ from delvec.protocol.types import (
     PrimitiveType,
     StructField,
     StructType,
+    has_float,
     has_variant,
 )
 from delvec.scan import Scan
@@ -174,6 +175,13 @@ def _check_types(scan: Scan, fields: Sequence[StructField]) -> None:
             )
 
 
+def _within(bitmap: BitMap64, count: int | None) -> BitMap64:
+    """Return the deleted rows among the first ``count``: bits for rows that no file has would only take memory."""
+    if count is None or not bitmap or bitmap.max() < count:
+        return bitmap
+    return bitmap & BitMap64(range(count))
+
+
 def _groups(bits: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Cut a list of files into (start, count), so that their bits fit into memory."""
     start = total = 0
@@ -210,7 +218,7 @@ def _source(
         else:
             read.append(_mapping(item, f"c{number}", mode))
             value = _logical(item.type, f"f.c{number}", mapped=mode != "none")
-            if item.name in filtered and isinstance(item.type, StructType):
+            if item.name in filtered and (isinstance(item.type, StructType) or has_float(item.type)):
                 value = _whole(value)
         selected.append(f"{value} AS {quoted(item.name)}")
     if positions:
@@ -266,10 +274,11 @@ def _looked_up(column: str) -> str:
 
 
 def _whole(value: str) -> str:
-    """Return a struct column in a form through which DuckDB does not push the extraction of a field.
+    """Return a column in a form through which DuckDB pushes nothing into the reader of the file.
 
-    DuckDB 2.0 pushes it into the file by the field's position in the schema asked for, and then reads another
-    field where a file has fewer fields or another order, or fails.
+    DuckDB 2.0 pushes the extraction of a struct's field by its position in the schema asked for, and then reads
+    another field where a file has fewer fields or another order, or fails. And it skips row groups by the bounds of
+    floating-point columns, in which NaN is not, though NaN is above everything.
     """
     return f"CASE WHEN {value} IS NULL THEN NULL ELSE {value} END"
 

@@ -1,0 +1,33 @@
+"""A predicate as a filter of a DataFrame that gives Spark's own answer for every value."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+
+from delvec.protocol.predicate import Predicate
+from delvec.protocol.types import DataType, StructType, has_float
+
+__all__ = ["filter_rows"]
+
+
+def filter_rows(frame: DataFrame, predicate: Predicate, schema: StructType) -> DataFrame:
+    """Return the rows for which ``predicate``, over columns of ``schema``, is true.
+
+    Spark pushes comparisons into the Parquet reader, which goes by the bounds of row groups: NaN is not within them,
+    though Spark orders it above everything, and -0.0 is below them where they are 0.0, though Spark takes the two
+    for equal. So floating-point columns are compared in a form that is not pushed.
+    """
+    hidden = {
+        name: f"__delvec_float_{number}"
+        for number, name in enumerate(sorted(predicate.columns))
+        if has_float(schema.field(name).type)
+    }
+    for name, alias in hidden.items():
+        frame = frame.withColumn(
+            alias, _opaque(F.col("`" + name.replace("`", "``") + "`"), schema.field(name).type)
+        )
+    return frame.filter(predicate.sql("spark", hidden)).drop(*hidden.values())
+
+
+def _opaque(column: Column, kind: DataType) -> Column:
+    """Return a column of the same values that Spark does not recognise as one of the file."""
+    return F.when(column.isNotNull(), column) if isinstance(kind, StructType) else F.nanvl(column, column)
