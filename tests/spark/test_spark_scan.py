@@ -202,6 +202,44 @@ def test_pruning_and_pushdown_reach_the_parquet_scan(spark, each_way, numbers_sc
     assert joins == (1 if each_way._frames._subquery_limit < 0 else 0)
 
 
+@pytest.mark.parametrize(
+    ("texts", "kind", "condition"),
+    [
+        (["a", 'é漢 %,[]"\\', None], pa.string(), "startswith(p, 'é漢 %,[]')"),
+        (["1", "-9223372036854775808", None], pa.int64(), "p < 0"),
+        (["0001-01-01", "2024-02-29", None], pa.date32(), "p > date'2024-01-01'"),
+        (["1.10", "1234567890123456.78", None], pa.decimal128(18, 2), "p > 2"),
+        (["false", "true", None], pa.bool_(), "p"),
+        (["1999-01-01 00:00:00", "2024-03-10 02:30:00.5", None], pa.timestamp("us", "UTC"), "year(p) = 2024"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, pa.DataType) else "",
+)
+def test_a_filter_that_comes_later_leaves_out_files_of_other_partitions(
+    spark, engine, make_scan, texts, kind, condition
+):
+    rows = pa.table({"x": [1, 2]})
+    files = [
+        {"name": f"{i}.parquet", "rows": rows, "values": {"p": text}, "deleted": [0] if i % 2 else None}
+        for i, text in enumerate(texts * 2)
+    ]
+    scan = make_scan(files, pa.schema([("x", pa.int64()), ("p", kind)]), partition_by=["p"])
+
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # its plan hides the scans
+    try:
+        found = engine.to_df(scan).filter(condition)
+
+        assert len(found.collect()) == 3
+        leaves = found._jdf.queryExecution().executedPlan().collectLeaves()
+        plans = [leaves.apply(i) for i in range(leaves.size())]
+        read = sum(
+            plan.metrics().apply("numFiles").value() for plan in plans if plan.metrics().contains("numFiles")
+        )
+        assert read == 2
+        assert engine.to_df(scan).filter("p is null").count() == 3
+    finally:
+        spark.conf.unset("spark.sql.adaptive.enabled")
+
+
 def test_files_without_vectors_do_not_pay(each_way, make_scan, capsys):
     scan = make_scan([{"name": "a", "rows": pa.table({"x": [1]})}], pa.schema([("x", pa.int64())]))
 

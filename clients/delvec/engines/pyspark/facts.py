@@ -3,9 +3,14 @@
 Small facts are arrays with the file's number as index, each held by a scalar subquery: a query that does not need
 one does not pay for it, not even with a join. Large ones are a broadcast join. A row whose file has no facts fails
 the query either way: without its deletion vector it would pass for live.
+
+Partition values of a moderate number of files are literals in the query instead. A filter on them then depends on
+nothing but constants and the file's number, which Spark knows before it opens a file: it leaves files out, even
+where the filter comes long after the plan.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,9 +28,20 @@ FILE: Final = "__delvec_file"
 """Column with the number of a row's file."""
 SUBQUERY_LIMIT: Final = 8 << 20
 """Bytes of facts up to which scalar subqueries hold them: they travel with every task."""
+LITERAL_LIMIT: Final = 64 << 10
+"""Characters up to which a fact is a literal: it is part of the query's text, and of what EXPLAIN shows."""
 UNKNOWN_FILE: Final = "Delvec does not know file number "
 """How the message starts that a query fails with."""
 
+_EXACT_TEXT: Final = (
+    T.StringType,
+    T.BooleanType,
+    T.ByteType,
+    T.ShortType,
+    T.IntegerType,
+    T.LongType,
+    T.DecimalType,
+)
 _FACTS: Final = "__delvec_facts"
 _NUMBER: Final = "__delvec_facts_file"
 
@@ -62,7 +78,11 @@ def attach(
         places = np.full(numbers[-1] + 1, -1)
         places[np.asarray(numbers)] = np.arange(len(numbers))
         spread = pa.array(places, mask=places < 0)
-        return frame, [_from_subquery(spark, fact, spread, numbers[-1]) for fact in facts]
+        found = []
+        for fact in facts:
+            value = _literal(fact, spread) if fact.nullable else None
+            found.append(_from_subquery(spark, fact, spread) if value is None else value)
+        return frame, [_checked(value, fact, numbers[-1]) for value, fact in zip(found, facts, strict=True)]
     names = [f"f{position}" for position in range(len(facts))]
     kind = T.StructType([T.StructField(name, fact.type) for name, fact in zip(names, facts, strict=True)])
     table = pa.table(
@@ -79,16 +99,40 @@ def attach(
     return joined, [found[name] for name in names]
 
 
-def _from_subquery(spark: SparkSession, fact: Fact, spread: pa.Array, last: int) -> Column:
+def _from_subquery(spark: SparkSession, fact: Fact, spread: pa.Array) -> Column:
     values = fact.values.take(spread)
     table = pa.table({"x": pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values)})
     schema = T.StructType([T.StructField("x", T.ArrayType(fact.type))])
-    file = F.col(FILE)
-    found = F.get(spark.createDataFrame(table, schema).scalar(), file)
+    return F.get(spark.createDataFrame(table, schema).scalar(), F.col(FILE))
+
+
+def _literal(fact: Fact, spread: pa.Array) -> Column | None:
+    """Return the fact as constants, or None where it is too long or its type has no exact text."""
+    kind, values = fact.type, fact.values
+    convert: Callable[[Column], Column] = lambda value: value  # noqa: E731 - one of three
+    if isinstance(kind, T.DateType):
+        kind, values, convert = T.IntegerType(), values.view(pa.int32()), F.date_from_unix_date
+    elif isinstance(kind, T.TimestampType):
+        kind, values, convert = T.LongType(), values.view(pa.int64()), F.timestamp_micros
+    elif not isinstance(kind, _EXACT_TEXT):
+        return None
+    coded = values.dictionary_encode()
+    codes = json.dumps(coded.indices.take(spread).to_pylist(), separators=(",", ":"))
+    texts = json.dumps(coded.dictionary.cast(pa.string()).to_pylist(), separators=(",", ":"))
+    if len(codes) + len(texts) > LITERAL_LIMIT:
+        return None
+    code = F.get(F.from_json(F.lit(codes), "array<int>"), F.col(FILE))
+    # The cast is of a constant too.
+    return convert(F.get(F.from_json(F.lit(texts), "array<string>").cast(T.ArrayType(kind)), code))
+
+
+def _checked(value: Column, fact: Fact, last: int) -> Column:
+    """Return the value, or fail where the file is not one of those with facts."""
     if not fact.nullable:
-        return F.coalesce(found, _failure(fact.type))
+        return F.coalesce(value, _failure(fact.type))
+    file = F.col(FILE)
     known = file.between(1, last) & (file % UNUSED_MULTIPLE != 0)
-    return F.when(known, found).otherwise(_failure(fact.type))
+    return F.when(known, value).otherwise(_failure(fact.type))
 
 
 def _failure(kind: T.DataType) -> Column:
