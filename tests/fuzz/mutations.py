@@ -37,7 +37,7 @@ _BY_TARGET = {}
 for _mutation in MUTATIONS:
     _BY_TARGET.setdefault(_mutation.partition(":")[0], []).append(_mutation)
 _TARGETS = sorted(_BY_TARGET)
-_WEIGHTS = [{"commit": 6, "checkpoint": 3, "vector": 3, "files": 2}.get(target, 1) for target in _TARGETS]
+_WEIGHTS = [{"commit": 6, "checkpoint": 3, "vector": 8, "files": 2}.get(target, 1) for target in _TARGETS]
 _ATTEMPTS = 200
 
 

@@ -137,6 +137,7 @@ _UNREADABLE = (
     OSError,
     OverflowError,
     IndexError,
+    struct.error,
     pa.ArrowException,
 )
 
