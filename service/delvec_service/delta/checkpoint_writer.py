@@ -23,6 +23,10 @@ __all__ = ["ROW_GROUP", "CheckpointFile", "CheckpointForm", "OtherActions", "row
 ROW_GROUP: Final = 32 * 1024
 """Files of a row group; statistics of eleven columns are about 30 MB then."""
 
+_MANY_FILES: Final = 100_000
+"""Beyond, statistics are not parsed into columns unless the table asks for it: it takes a core for longer (20 s for a
+million files) than readers save who parse them anyway, from the text that is there too."""
+
 _TEXTS: Final = pa.list_(pa.field("element", pa.string()))
 _PROTOCOL: Final = pa.struct(
     [
@@ -134,10 +138,13 @@ class CheckpointForm:
 
     def __init__(self, snapshot: Snapshot, policy: LogPolicy, *, typed_partition_values: bool = True) -> None:
         self.v2 = policy.v2
-        self._stats_as_json = policy.stats_as_json or not policy.stats_as_struct
+        typed = policy.stats_as_struct
+        if typed is None:
+            typed = snapshot.num_files <= _MANY_FILES
+        self._stats_as_json = policy.stats_as_json or not typed
         self._statistics: TypedStatistics | None = None
         self._partition_values: TypedPartitionValues | None = None
-        if policy.stats_as_struct:
+        if typed:
             partition_columns = snapshot.partition_columns
             self._statistics = TypedStatistics(snapshot.schema, partition_columns, snapshot.configuration)
             if partition_columns and typed_partition_values:

@@ -34,7 +34,8 @@ class LogPolicy:
         checkpoint_interval: versions from one checkpoint to the next.
         v2: whether checkpoints are V2, with sidecars; else one classic file.
         stats_as_json: whether checkpoints hold statistics as text.
-        stats_as_struct: whether checkpoints hold statistics and partition values as typed columns.
+        stats_as_struct: whether checkpoints hold statistics and partition values as typed columns; None where the
+            table does not say: then it depends on how many files there are.
         deleted_file_retention: how long a checkpoint remembers a removed file.
         transaction_retention: how long it remembers how far an application got; None is for ever.
         log_retention: how long a version can be read after a newer one came.
@@ -45,7 +46,7 @@ class LogPolicy:
     checkpoint_interval: int = _INTERVAL
     v2: bool = False
     stats_as_json: bool = True
-    stats_as_struct: bool = True
+    stats_as_struct: bool | None = None
     deleted_file_retention: timedelta = _WEEK
     transaction_retention: timedelta | None = None
     log_retention: timedelta = _MONTH
@@ -67,7 +68,11 @@ class LogPolicy:
             # Anything else that starts with v2 is a later form, which this feature does not promise.
             v2=policy == "v2" and "v2Checkpoint" in features,
             stats_as_json=_boolean(configuration, "delta.checkpoint.writeStatsAsJson"),
-            stats_as_struct=_boolean(configuration, "delta.checkpoint.writeStatsAsStruct"),
+            stats_as_struct=(
+                _boolean(configuration, "delta.checkpoint.writeStatsAsStruct")
+                if "delta.checkpoint.writeStatsAsStruct" in configuration
+                else None
+            ),
             deleted_file_retention=_duration(configuration, "delta.deletedFileRetentionDuration", _WEEK),
             transaction_retention=(
                 _duration(configuration, "delta.setTransactionRetentionDuration", _WEEK)
