@@ -2,7 +2,6 @@
 
 import datetime as dt
 import decimal
-import json
 import socket
 import subprocess
 import sys
@@ -11,11 +10,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import delvec
+from delvec.engines.pyspark import source
 from delvec.engines.pyspark.source import DelvecSource, _Options
+from delvec.engines.pyspark.task_side import TableRead, read_slices
 
 pytestmark = pytest.mark.spark
 
@@ -151,19 +151,30 @@ def test_a_choice_of_columns(spark, table):
 
 
 @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"colour": "red"}, "no option 'colour'"),
+        ({"version": "x"}, "whole number"),
+        ({"version": "1", "timestamp": "2024-01-01"}, "not both"),
+        ({"version": "1", "versionAsOf": "2"}, "twice"),
+    ],
+    ids=str,
+)
+def test_options_that_make_no_sense(options, message):
+    with pytest.raises(delvec.BadRequest, match=message):
+        _Options.of({"path": "people", **options})
+
+
+@pytest.mark.parametrize(
     ("options", "schema", "message"),
     [
-        ({"colour": "red"}, None, "no option 'colour'"),
-        ({"version": "x"}, None, "whole number"),
-        ({"version": "1", "timestamp": "2024-01-01"}, None, "not both"),
-        ({"version": "99"}, None, "no version 99"),
-        ({"columns": "id,shoe"}, None, "shoe"),
+        ({"columns": "id,shoe", "version": "99"}, None, "no version 99"),
         ({}, "id long", "option columns"),
         ({"version": "1"}, "id string", "leave .schema"),
     ],
     ids=str,
 )
-def test_options_that_make_no_sense(spark, table, options, schema, message):
+def test_what_does_not_fit_the_table(spark, table, options, schema, message):
     reader = spark.read.format("delvec").options(**options)
 
     with pytest.raises(Exception, match=message):
@@ -177,27 +188,68 @@ def test_a_table_is_needed(spark, tmp_path):
         spark.read.format("delvec").load(str(tmp_path))
 
 
-def test_tasks_share_files_by_bytes(spark, lake, tmp_path):
-    table = lake.create_table(str(tmp_path / "t"), pa.schema([("x", pa.int64())]), engine=spark)
+def test_tasks_share_files_by_bytes(make_scan):
     numbers = np.random.default_rng(0).integers(0, 2**60, 60_000)
-    table.append(pa.table({"x": numbers}))
-    (file,) = (tmp_path / "t").glob("*.parquet")
-    pq.write_table(pa.table({"x": numbers}), file, row_group_size=5_000, compression="none")
-    log = tmp_path / "t" / "_delta_log" / f"{1:020}.json"
-    actions = [json.loads(line) for line in log.read_text().splitlines()]
-    for action in actions:
-        if "add" in action:
-            action["add"]["size"] = file.stat().st_size
-    log.write_text("".join(json.dumps(action) + "\n" for action in actions))
-    fresh = delvec.connect(database_url=f"sqlite:///{tmp_path}/fresh.db")
-    with fresh:
-        fresh.table(str(tmp_path / "t"), engine=spark).delete("x % 2 = 0")
-    odd = sorted(int(n) for n in numbers if n % 2)
+    big = pa.table({"x": numbers})
+    deleted = [0, 4_999, 5_000, 31_234, 59_999]
+    options = {"row_group_size": 5_000, "compression": "none"}
+    small = [{"name": f"{i}.parquet", "rows": pa.table({"x": [i]})} for i in range(3)]
+    scan = make_scan(
+        [{"name": "big.parquet", "rows": big, "deleted": deleted, "options": options}, *small], big.schema
+    )
 
-    frame = spark.read.format("delvec").option("partitionBytes", 100_000).load(str(tmp_path / "t"))
+    groups = list(source._groups(scan, 10 << 20))
+    many = list(source._groups(scan, 100_000))
 
-    assert frame.rdd.getNumPartitions() == 5
-    assert sorted(row.x for row in frame.collect()) == odd
+    assert [len(group) for group in groups] == [3, 1]
+    assert len(many) > len(groups) + 3
+    read = TableRead(scan.location, scan.name, scan.version, scan.schema, frozenset(), "none")
+    expected = sorted([*np.delete(numbers, deleted).tolist(), 0, 1, 2])
+    for tasks in (groups, many):
+        batches = [batch for task in tasks for batch in read_slices(read, task)]
+        assert sorted(pa.Table.from_batches(batches)["x"].to_pylist()) == expected
+
+
+def test_files_of_other_shapes_than_the_table(make_scan):
+    """Missing columns, other order and case, narrower types, structs with fewer fields; partition columns alone."""
+    kind = pa.struct([("b", pa.int64()), ("a", pa.string())])
+    schema = pa.schema([("id", pa.int64()), ("s", kind), ("p", pa.date32()), ("new", pa.list_(kind))])
+    older = pa.table(
+        {
+            "S": pa.array([{"a": "x"}, None], pa.struct([("a", pa.string())])),
+            "ID": pa.array([1, 2], pa.int32()),
+        }
+    )
+    newer = pa.table({"new": pa.array([[{"b": 1, "a": "y"}], [None]], pa.list_(kind)), "id": [3, 4]})
+    values = {"p": "2024-02-29"}
+    scan = make_scan(
+        [
+            {"name": "a", "rows": older, "values": values, "deleted": [1]},
+            {"name": "b", "rows": newer, "values": {"p": None}},
+        ],
+        schema,
+        partition_by=["p"],
+    )
+    (task,) = source._groups(scan, 64 << 20)
+
+    def rows(columns):
+        chosen = scan.schema.select(columns)
+        read = TableRead(scan.location, scan.name, scan.version, chosen, frozenset(["p"]), "none")
+        return pa.Table.from_batches(read_slices(read, task), chosen.to_arrow()).to_pylist()
+
+    day, nothing = dt.date(2024, 2, 29), {"s": None, "p": None}
+    assert rows(schema.names) == [
+        {"id": 1, "s": {"b": None, "a": "x"}, "p": day, "new": None},
+        {"id": 3, **nothing, "new": [{"b": 1, "a": "y"}]},
+        {"id": 4, **nothing, "new": [None]},
+    ]
+    assert rows(["p"]) == [{"p": day}, {"p": None}, {"p": None}]
+    (make_scan.folder / "b").unlink()
+    with pytest.raises(delvec.MissingDataFile, match="'b' of table 'people'"):
+        rows(["id"])
+    (make_scan.folder / "a").write_bytes(b"PAR1 nothing PAR1")
+    with pytest.raises(delvec.CorruptTable, match="'a' of table 'people'"):
+        rows(["id"])
 
 
 def test_every_type(spark, lake, tmp_path):
