@@ -233,7 +233,9 @@ class LiveFiles:
         indexes = load_parts([member.segment for member in self.members], KEYS)
         found = []
         for place, (member, keys) in enumerate(zip(self.members, indexes, strict=True)):
-            rows = np.setdiff1d(keys.find(hashes), member.dead)
+            rows = keys.find(hashes)
+            if len(rows):  # hardly ever; what follows costs more than finding nothing
+                rows = np.setdiff1d(rows, member.dead)
             if len(rows):
                 found.append((place, rows))
         chosen = [(self.members[place].segment, rows) for place, rows in found]
