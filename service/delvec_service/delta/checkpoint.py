@@ -34,7 +34,7 @@ from delvec_service.delta.typed_statistics import STATS_PARSED
 
 __all__ = ["CheckpointPart", "read_checkpoint"]
 
-_BATCH_ROWS: Final = 32 * 1024
+_BATCH_ROWS: Final = 8192
 _ADD_FIELDS: Final = {
     "path": "path",
     "partition_values": "partitionValues",
@@ -161,6 +161,8 @@ def _add_batches(file: pq.ParquetFile, where: LogFile) -> Iterator[pa.RecordBatc
     if position < 0 or not pa.types.is_struct(schema.field(position).type):
         return
     present = {field.name for field in schema.field(position).type}
+    if "path" not in present:
+        raise where.corrupt("has a column 'add' without 'path'")
     wanted = [name for name in _ADD_FIELDS.values() if name in present]
     wanted += ["partitionValues_parsed"] if "partitionValues_parsed" in present else []
     wanted += [STATS_PARSED] if STATS_PARSED in present else []

@@ -102,7 +102,8 @@ def segment_bounds(
     """Return the bounds that statistics give, by column key, one batch per segment.
 
     Returns:
-        Batches of columns ``low`` and ``high``, where such are known at all, ``nullable`` and ``only_null`` (0 or 1).
+        Batches of columns ``nullable``, ``low`` and ``high``, where such are known at all, and ``only_null``, where a
+        file has nothing else; the masks are 0 or 1.
 
     Raises:
         SegmentsLost: a store does not have a segment's statistics any more.
@@ -116,6 +117,9 @@ def segment_bounds(
         ]
         for segment, column, batch in _parsed(group):
             found[column.key][segment.id] = batch
+    if len(segments) > _AT_ONCE:
+        # What reading JSON took is not needed soon again.
+        pa.default_memory_pool().release_unused()
     return {key: [batches[segment.id] for segment in segments] for key, batches in found.items()}
 
 
@@ -195,12 +199,12 @@ def _keep(segment: Segment, column: KnownColumn, bounds: Bounds) -> bytes:
 
 
 def _batch(bounds: Bounds) -> pa.RecordBatch:
-    # Bytes in place of bits: they become a mask without a copy.
+    # Bytes in place of bits: they become a mask without a copy. Most columns have no file of nulls alone.
     columns = {
+        "nullable": pa.array(bounds.nullable.view(np.uint8)),
         "low": bounds.low,
         "high": bounds.high,
-        "nullable": pa.array(bounds.nullable.view(np.uint8)),
-        "only_null": pa.array(bounds.only_null.view(np.uint8)),
+        "only_null": pa.array(bounds.only_null.view(np.uint8)) if bounds.only_null.any() else None,
     }
     return pa.RecordBatch.from_pydict({name: each for name, each in columns.items() if each is not None})
 
@@ -225,7 +229,12 @@ def _joined(
 
 
 def _mask(batches: Sequence[pa.RecordBatch], rows: Sequence[npt.NDArray[Any] | None], name: str) -> Mask:
-    masks = [batch.column(name).to_numpy().view(np.bool_) for batch in batches]
+    masks = [
+        batch.column(name).to_numpy().view(np.bool_)
+        if name in batch.schema.names
+        else np.zeros(batch.num_rows, np.bool_)
+        for batch in batches
+    ]
     return np.concatenate(
         [mask if each is None else mask[each] for mask, each in zip(masks, rows, strict=True)]
     )

@@ -30,8 +30,8 @@ __all__ = ["LiveFiles", "Member", "dead_rows"]
 _HOLLOW: Final = 4
 """A segment of which one row in so many is dead is written anew."""
 _THREADS: Final = 2
-_AHEAD: Final = 4
-_MANY: Final = 8
+_AHEAD: Final = 2
+_MANY: Final = 16
 _NONE: Final = np.empty(0, np.dtype("<u2"))
 
 _Hashes = npt.NDArray[np.uint64]
@@ -99,9 +99,7 @@ class LiveFiles:
         """
         counts: list[FileCounts] = []
         members = tuple(map(Member, _segments(clustered(_counted(batches, counts)), location)))
-        if len(members) > _MANY:
-            # Arrow would keep the memory of what has been read for the next such table.
-            pa.default_memory_pool().release_unused()
+        pa.default_memory_pool().release_unused()
         return cls(location, members, reduce(FileCounts.plus, counts, FileCounts()))
 
     @classmethod
@@ -274,7 +272,10 @@ def _segments(batches: Iterable[pa.RecordBatch], location: str) -> Iterator[Segm
         return
     pending: deque[Future[Segment]] = deque()
     with ThreadPoolExecutor(_THREADS, "delvec-segments") as pool:
-        for batch in chain((first, second), filled):
+        for number, batch in enumerate(chain((first, second), filled)):
+            if number % _MANY == 0:
+                # Arrow would keep what other threads have let go of, and read the next batch into new memory.
+                pa.default_memory_pool().release_unused()
             pending.append(pool.submit(_segment, batch, location))
             if len(pending) > _AHEAD:
                 yield pending.popleft().result()

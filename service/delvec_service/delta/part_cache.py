@@ -6,7 +6,7 @@ from typing import Any, Final
 
 __all__ = ["DECODED", "PartCache"]
 
-_BUDGET: Final = 128 * 1024 * 1024
+_BUDGET: Final = 96 * 1024 * 1024
 
 
 class PartCache:

@@ -176,8 +176,13 @@ def _distinct(values: pa.MapArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     pairs = keys * (entries + 1) + _codes(values.items.slice(offsets[0], entries))
     matrix = np.full((len(values), width), -1, np.int64)
     matrix[np.arange(width) < lengths[:, None]] = pairs
-    _, first, codes = np.unique(matrix, axis=0, return_index=True, return_inverse=True)
-    return first, codes.reshape(-1)
+    combined = matrix[:, 0]
+    for column in matrix.T[1:]:
+        # Ranks in place of values, so that two of them always fit into one number.
+        ranks = np.unique(combined, return_inverse=True)[1] * (len(values) + 1)
+        combined = ranks + np.unique(column, return_inverse=True)[1]
+    _, first, codes = np.unique(combined, return_index=True, return_inverse=True)
+    return first, codes
 
 
 def _codes(texts: pa.Array) -> npt.NDArray[np.int64]:
