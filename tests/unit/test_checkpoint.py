@@ -239,6 +239,11 @@ def test_a_column_that_is_there_twice_is_refused():
             adds(sink.getvalue())
 
 
+def test_adds_without_paths_are_refused():
+    with pytest.raises(CorruptLog, match="without 'path'"):
+        adds(parquet([{"add": {"x": 1}}], [("x", pa.int64())]))
+
+
 def test_an_action_of_which_only_the_path_is_missing_is_refused():
     with pytest.raises(CorruptLog, match="without 'path'"):
         adds(parquet([{"add": ADD}, {"add": {**ADD, "path": None}}]))
