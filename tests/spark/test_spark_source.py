@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import pickle
 import socket
 import subprocess
 import sys
@@ -14,8 +15,10 @@ import pytest
 
 import delvec
 from delvec.engines.pyspark import source
+from delvec.engines.pyspark.scan import spark_schema
 from delvec.engines.pyspark.source import DelvecSource, _Options
 from delvec.engines.pyspark.task_side import TableRead, read_slices
+from delvec.protocol.types import schema_from
 
 pytestmark = pytest.mark.spark
 
@@ -286,6 +289,18 @@ def test_every_type(spark, lake, tmp_path):
 
 
 # --- the token ----------------------------------------------------------------------------------------------
+
+
+def test_tasks_get_no_token():
+    secret = "s3cr3t-t0ken"
+    made = DelvecSource({"path": "p", "token": secret, "url": "http://localhost:9"})
+    schema = schema_from(SCHEMA)
+    made._pin = source._Pin(_Options.of(made.options), 1, schema)
+    assert secret.encode() in pickle.dumps(made)  # what plans needs it
+
+    reader = made.reader(spark_schema(schema))
+
+    assert secret.encode() not in pickle.dumps((made, reader))
 
 
 def test_the_token_is_nowhere_to_be_seen(spark, table, capfd):

@@ -95,6 +95,11 @@ class DelvecSource(DataSource):  # type: ignore[misc]
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
         self._pin: _Pin | None = None
+        self._planned = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark sends the source to tasks too, along with what it planned; they have no use for the token.
+        return {"options": {}, "_pin": None, "_planned": True} if self._planned else self.__dict__
 
     @classmethod
     def name(cls) -> str:
@@ -130,6 +135,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
                 "with .schema() Spark asks for the version only when a query runs, so that it could differ from query "
                 "to query; use the option columns instead, or give the option version too"
             )
+        self._planned = True
         return _Reader(self._pinned(), schema)
 
     def _pinned(self) -> "_Pin":
