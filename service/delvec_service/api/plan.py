@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import pyarrow as pa
 from fastapi import APIRouter, Header
-from fastapi.responses import StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 
 from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.errors import (
@@ -98,7 +98,11 @@ def plan_scan(
         timestamp=body.timestamp if body.page_token is None else None,
     )
     if arrow:
-        return StreamingResponse(_stream(_answer(table, planned), planned.files), media_type=ARROW_STREAM)
+        stream = _stream(_answer(table, planned), planned.files)
+        if planned.num_files <= _BATCH_ROWS:
+            # Each piece of a streamed answer costs two changes of thread, more than most plans take.
+            return Response(b"".join(stream), media_type=ARROW_STREAM)
+        return StreamingResponse(stream, media_type=ARROW_STREAM)
     return _answer(table, planned, offset=offset, files=_files(planned.files))
 
 

@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec_service.delta.segment import SEGMENT_ROWS
+
 __all__ = ["clustered"]
 
 _Ranks: TypeAlias = npt.NDArray[Any]
@@ -32,20 +34,26 @@ def clustered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     count = 0
     for batch in batches:
         if waiting and (count + batch.num_rows > _WINDOW or waiting[0].schema != batch.schema):
-            yield _ordered(waiting)
-            waiting, count = [], 0
+            yield from _ordered(waiting)
+            count = 0
         waiting.append(batch)
         count += batch.num_rows
-    if waiting:
-        yield _ordered(waiting)
+    yield from _ordered(waiting)
 
 
-def _ordered(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    batch = pa.concat_batches(batches)
+def _ordered(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in order; empties the list, so that the window is in memory once."""
+    if not batches:
+        return
+    window = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
     batches.clear()
-    times = batch.column("modification_time").to_numpy()
-    order = np.lexsort([times, *reversed(_partition_ranks(batch.column("partition_values")))])
-    return batch if np.all(order[1:] > order[:-1]) else batch.take(pa.array(order))
+    times = window.column("modification_time").to_numpy()
+    order = np.lexsort([times, *reversed(_partition_ranks(window.column("partition_values")))])
+    if np.all(order[1:] > order[:-1]):
+        yield window
+        return
+    for start in range(0, len(order), SEGMENT_ROWS):
+        yield window.take(pa.array(order[start : start + SEGMENT_ROWS]))
 
 
 def _partition_ranks(maps: pa.MapArray) -> list[_Ranks]:
