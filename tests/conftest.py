@@ -8,6 +8,8 @@ import sys
 import pytest
 from hypothesis import settings
 
+import delvec
+
 settings.register_profile("delvec", deadline=None)
 settings.load_profile("delvec")
 
@@ -33,6 +35,17 @@ def logging_as_it_was():
     for log, (handlers, propagate, level, disabled) in zip(loggers, before, strict=True):
         log.handlers, log.propagate, log.disabled = handlers, propagate, disabled
         log.setLevel(level)
+
+
+@pytest.fixture(scope="session")
+def lake(tmp_path_factory):
+    """A connection with a database of its own, for tests that only read or that make tables of their own."""
+    database = tmp_path_factory.mktemp("state") / "delvec.db"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DELVEC_DATABASE_URL", f"sqlite:///{database}")
+        patch.delenv("DELVEC_URL", raising=False)
+        with delvec.connect() as connection:
+            yield connection
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,6 @@ from urllib.parse import quote
 
 import pytest
 
-import delvec
-
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = Path(os.environ.get("DELVEC_CORPUS", ROOT.parent / "shared" / "corpus")) / "dev"
 
@@ -47,16 +45,6 @@ def pytest_generate_tests(metafunc):
             None, marks=pytest.mark.skip(reason=f"no corpus at {CORPUS}: set DELVEC_CORPUS to its folder")
         )
         metafunc.parametrize("corpus_table", tables or [missing], ids=str)
-
-
-@pytest.fixture(scope="session")
-def lake(tmp_path_factory):
-    database = tmp_path_factory.mktemp("state") / "delvec.db"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DELVEC_DATABASE_URL", f"sqlite:///{database}")
-        patch.delenv("DELVEC_URL", raising=False)
-        with delvec.connect() as connection:
-            yield connection
 
 
 @pytest.fixture

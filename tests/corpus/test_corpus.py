@@ -61,7 +61,7 @@ def engine(request):
     return request.getfixturevalue("spark") if request.param == "spark" else request.param
 
 
-def test_corpus_table(lake, engine, corpus_table, location):
+def test_corpus_table(lake, engine, corpus_table, location, record_property):
     expected = corpus_table.expected
     if expected["kind"] == "error":
         wanted = (ERRORS[expected["error_kind"]],)
@@ -69,6 +69,7 @@ def test_corpus_table(lake, engine, corpus_table, location):
             wanted += (delvec.UnsupportedReaderFeature,)
         with pytest.raises(wanted):
             lake.table(str(location), engine=engine).to_arrow()
+        record_property("outcome", "refused as demanded")
         return
     try:
         table = lake.table(str(location), engine=engine)
@@ -76,7 +77,9 @@ def test_corpus_table(lake, engine, corpus_table, location):
     except delvec.UnsupportedReaderFeature:
         if "unsupported_feature" not in expected.get("also_acceptable", []):
             raise
+        record_property("outcome", "refused as allowed")
         return
+    record_property("outcome", "read")
     check_rows(rows, expected)
     published = published_rows(corpus_table)
     if published is not None and published.num_rows < MANY:

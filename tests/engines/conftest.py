@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-import delvec
 from delvec.protocol.deletion_vector import inline
 from delvec.protocol.types import StructType
 
@@ -151,15 +150,6 @@ def write_shared_table(tmp_path_factory):
 def engine(request):
     """Each engine in turn."""
     return request.getfixturevalue("spark") if request.param == "spark" else request.param
-
-
-@pytest.fixture(scope="session")
-def lake(tmp_path_factory):
-    database = tmp_path_factory.mktemp("state") / "delvec.db"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("DELVEC_URL", raising=False)
-        with delvec.connect(database_url=f"sqlite:///{database}") as connection:
-            yield connection
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-import delvec
-
 WANTED = ("delta-spark", "delta-storage", "delta-kernel", "unitycatalog", "jts-core")
 
 
@@ -39,16 +37,6 @@ def delta_spark(tmp_path_factory):
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
-
-
-@pytest.fixture(scope="session")
-def lake(tmp_path_factory):
-    database = tmp_path_factory.mktemp("state") / "delvec.db"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DELVEC_DATABASE_URL", f"sqlite:///{database}")
-        patch.delenv("DELVEC_URL", raising=False)
-        with delvec.connect() as connection:
-            yield connection
 
 
 @pytest.fixture(params=["duckdb", "spark"])

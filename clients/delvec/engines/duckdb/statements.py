@@ -9,8 +9,9 @@ import duckdb
 import pyarrow as pa
 
 from delvec import storage
-from delvec.engines.duckdb.file_names import PROTOCOL, is_remote
-from delvec.engines.duckdb.scan import LOOKUP, ScanSource
+from delvec.engines.duckdb.calendar import is_legacy, may_ask_for_early, shows_early
+from delvec.engines.duckdb.file_names import PROTOCOL, as_pattern, is_remote
+from delvec.engines.duckdb.scan import LOOKUP, ScanSource, string_literal
 from delvec.protocol.errors import (
     CorruptTable,
     DelvecError,
@@ -19,6 +20,7 @@ from delvec.protocol.errors import (
     InvalidPredicate,
     MissingDataFile,
     StorageError,
+    UnsupportedTable,
 )
 from delvec.protocol.predicate import Predicate
 from delvec.scan import Scan
@@ -57,14 +59,23 @@ class Session:
     def table(self, scan: Scan, source: ScanSource, sql: str, predicate: Predicate | None) -> pa.Table:
         """Run a statement over ``source`` and return all of its rows."""
         with self._prepared(scan, source, predicate) as cursor:
-            return cursor.sql(sql).to_arrow_table()
+            found = cursor.sql(sql).to_arrow_table()
+            if shows_early(found):
+                _check_calendar(cursor, scan, source)
+            return found
 
     def batches(
         self, scan: Scan, source: ScanSource, sql: str, predicate: Predicate | None
     ) -> Iterator[pa.RecordBatch]:
         """Run a statement over ``source`` and give its rows as they come."""
         with self._prepared(scan, source, predicate) as cursor:
-            yield from cursor.sql(sql).to_arrow_reader(_BATCH_ROWS)
+            is_checked = False
+            for batch in cursor.sql(sql).to_arrow_reader(_BATCH_ROWS):
+                if not is_checked and shows_early(batch):
+                    with closing(self._cursor()) as other:
+                        _check_calendar(other, scan, source)
+                    is_checked = True
+                yield batch
 
     def hashes(self, names: Sequence[str]) -> pa.Array:
         """Return DuckDB's hash of each name, to compare with ``scan.FILE_HASH``."""
@@ -86,6 +97,9 @@ class Session:
         with closing(self._cursor()) as cursor, _errors(scan, source, predicate):
             if source.lookup is not None:
                 cursor.register(LOOKUP, source.lookup)
+            kinds = (scan.schema.field(name).type for name in predicate.columns) if predicate else ()
+            if may_ask_for_early(predicate, kinds):
+                _check_calendar(cursor, scan, source)
             yield cursor
 
     def _mount(self) -> None:
@@ -100,6 +114,29 @@ class Session:
                     f"The DuckDB engine needs {error.name} to read object stores: pip install 'delvec[local]'"
                 ) from error
             self._connection.register_filesystem(StorageFileSystem())
+
+
+def _check_calendar(cursor: Any, scan: Scan, source: ScanSource) -> None:
+    """Refuse files whose early dates and timestamps DuckDB would read some days off."""
+    paths = ", ".join(string_literal(as_pattern(name)) for name in source.names)
+    sql = f"SELECT file_name, key, value FROM parquet_kv_metadata([{paths}])"  # noqa: S608 - quoted
+    footers: dict[str, dict[str, str]] = {}
+    for name, key, value in cursor.sql(sql).fetchall():
+        footers.setdefault(name, {})[_text(key)] = _text(value)
+    legacy = {name for name, footer in footers.items() if is_legacy(footer)}
+    for path, name in zip(source.files["path"].to_pylist(), source.names, strict=True):
+        if name in legacy:
+            raise UnsupportedTable(
+                f"The data file '{path}' of table '{scan.name}' (version {scan.version}) has dates before 1582 or "
+                "timestamps before 1900 in the calendar of Spark 2, which DuckDB does not convert; read it with Spark.",
+                table=scan.name,
+                version=scan.version,
+                file=path,
+            )
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 @contextmanager

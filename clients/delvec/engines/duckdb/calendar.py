@@ -1,0 +1,91 @@
+"""Dates and timestamps of files that Spark wrote in the calendar of before 1582, which DuckDB does not convert.
+
+Spark 2 counted days in the calendar that changes from Julian to Gregorian in 1582, and moved timestamps before 1900
+by the zones of its own tables; later ones do so on demand and note it in the file's footer. DuckDB takes such days
+and microseconds as they are, some days off. They are rare, so files are not asked before such a value shows.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec.protocol.predicate import Predicate
+from delvec.protocol.types import ArrayType, DataType, MapType, PrimitiveType, StructType
+
+__all__ = ["is_legacy", "may_ask_for_early", "shows_early"]
+
+_FIRST_DAY: Final = -141_427
+"""1582-10-15."""
+_FIRST_MICROSECOND: Final = -2_208_988_800_000_000
+"""1900-01-01."""
+_TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
+_EARLY_YEAR: Final = re.compile(r"(?<![\d.:-])(?:1[0-8]\d\d|0\d\d\d|[5-9]\d\d)(?![\d.:])|'-\d")
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)")
+_FIRST_RIGHT: Final = (3, 1)
+
+
+def shows_early(batch: pa.RecordBatch | pa.Table) -> bool:
+    """Whether a date before 1582-10-15 or a timestamp before 1900 is among the rows."""
+    return any(_is_early(column) for column in batch.columns)
+
+
+def _is_early(column: pa.Array | pa.ChunkedArray) -> bool:
+    kind = column.type
+    if not _has_times(kind):
+        return False
+    if pa.types.is_date32(kind):
+        return _below(column.cast(pa.int32()), _FIRST_DAY)
+    if pa.types.is_timestamp(kind):
+        return _below(column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()), _FIRST_MICROSECOND)
+    return any(_is_early(inner) for chunk in _chunks(column) for inner in _inside(chunk))
+
+
+def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+
+
+def _inside(column: pa.Array) -> list[pa.Array]:
+    if pa.types.is_struct(column.type):
+        return list(column.flatten())
+    if pa.types.is_map(column.type):
+        return [column.keys, column.items]
+    return [column.flatten()]
+
+
+def _below(numbers: pa.Array | pa.ChunkedArray, limit: int) -> bool:
+    least = pc.min(numbers).as_py()
+    return least is not None and least < limit
+
+
+def _has_times(kind: pa.DataType) -> bool:
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return True
+    return any(_has_times(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def may_ask_for_early(predicate: Predicate | None, kinds: Iterable[DataType]) -> bool:
+    """Whether a predicate over columns of these types may tell early times apart: it names a year before 1900."""
+    if predicate is None or not _EARLY_YEAR.search(predicate.text):
+        return False
+    return any(_holds_times(kind) for kind in kinds)
+
+
+def _holds_times(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_holds_times(item.type) for item in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _holds_times(kind.element)
+    if isinstance(kind, MapType):
+        return _holds_times(kind.key) or _holds_times(kind.value)
+    return isinstance(kind, PrimitiveType) and kind.name in _TIMES
+
+
+def is_legacy(footer: Mapping[str, str]) -> bool:
+    """Whether a file's footer (its pairs of key and value) says that early times are in Spark 2's calendar."""
+    if "org.apache.spark.legacyDateTime" in footer or "org.apache.spark.legacyINT96" in footer:
+        return True
+    version = _VERSION.match(footer.get("org.apache.spark.version", ""))
+    return version is not None and (int(version[1]), int(version[2])) < _FIRST_RIGHT
