@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -131,7 +131,7 @@ class Snapshot:
             CorruptLog: it is no schema.
         """
         try:
-            return StructType.from_json(self.metadata.schema_string)
+            return _schema(self.metadata.schema_string)
         except InvalidSchema as error:
             kind: Any = UnsupportedTable if error.details.get("type") else CorruptLog
             raise kind(
@@ -211,6 +211,12 @@ class Snapshot:
     def num_records(self) -> int | None:
         """Physical rows, deleted ones included; None where a file has no statistics."""
         return self.live.counts.num_records
+
+
+@lru_cache(maxsize=256)
+def _schema(text: str) -> StructType:
+    # The versions of a table have nearly always the same.
+    return StructType.from_json(text)
 
 
 def _is_true(configuration: Mapping[str, str], name: str) -> bool:
