@@ -15,7 +15,8 @@ def _frames(data):
         (size,) = struct.unpack_from(">I", data, position)
         if position + 8 + size > len(data):
             break
-        found.append((position + 4, position + 4 + size))
+        if size:
+            found.append((position + 4, position + 4 + size))
         position += 8 + size
     return found
 
