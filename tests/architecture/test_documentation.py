@@ -38,7 +38,12 @@ def test_every_table_feature_that_the_code_knows_is_on_its_page():
 
 def test_every_setting_is_on_the_page_of_the_service_and_no_page_names_another():
     settings = {f"DELVEC_{name.upper()}" for name in Settings.model_fields}
-    elsewhere = {"DELVEC_URL", "DELVEC_DEBUG", "DELVEC_CORPUS"}  # of the client, the shell and the tests
+    elsewhere = {
+        "DELVEC_URL",
+        "DELVEC_SPARK_BROADCAST_BYTES",
+        "DELVEC_DEBUG",
+        "DELVEC_CORPUS",
+    }  # of clients, tests
     named = {page.name: set(re.findall(r"`(DELVEC_[A-Z_]+)", page.read_text())) for page in PAGES}
 
     assert settings <= named["service.md"]
