@@ -42,6 +42,7 @@ def test_the_wheel_holds_the_migrations_and_the_type_markers(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
 
     assert {"delvec/py.typed", "delvec_service/py.typed", "delvec_service/migrations/env.py"} <= names
+    assert "pyspark_delvec/__init__.py" in names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "dev/"))]
 
 
