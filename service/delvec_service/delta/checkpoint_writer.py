@@ -175,8 +175,9 @@ class CheckpointForm:
         return pa.schema(columns if self.v2 else [*columns, *_OTHERS.items()])
 
     def manifest_schema(self) -> pa.Schema:
-        """Return the columns of a V2 checkpoint's manifest, which has no file actions."""
-        return pa.schema([*_OTHERS.items(), ("checkpointMetadata", _MANIFEST), ("sidecar", _SIDECAR)])
+        """Return the columns of a V2 checkpoint's manifest; it has no file actions, but delta-spark asks for them."""
+        others = [*_OTHERS.items(), ("checkpointMetadata", _MANIFEST), ("sidecar", _SIDECAR)]
+        return pa.schema([("add", self._add), ("remove", _REMOVE), *others])
 
     def adds(self, files: pa.RecordBatch) -> pa.StructArray:
         """Return rows of FILES_SCHEMA as ``add`` actions."""

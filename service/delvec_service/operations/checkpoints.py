@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from delvec.protocol.errors import ConcurrentWrite, MissingLogFile
+from delvec.protocol.errors import ConcurrentWrite, CorruptTable, MissingLogFile
 from delvec_service.delta.actions import Sidecar
 from delvec_service.delta.checkpoint_writer import (
     CheckpointFile,
@@ -24,7 +24,7 @@ from delvec_service.delta.checkpoint_writer import (
 )
 from delvec_service.delta.last_checkpoint import LAST_CHECKPOINT, LastCheckpoint, hinted_version
 from delvec_service.delta.log_policy import LogPolicy, check_understood
-from delvec_service.delta.log_segment import ListedFile, LogCheckpoint
+from delvec_service.delta.log_segment import ListedFile, LogCheckpoint, LogListing
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.delta.tombstones import (
     Changes,
@@ -113,17 +113,11 @@ class Checkpoints:
         if there is not None:
             return self._already(table.objects, snapshot, there)
         writing = _Writing.begin(reader, snapshot, policy, listing.commits.get(snapshot.version))
-        base = max((found for found in listing.checkpoints if found < snapshot.version), default=None)
-        writing.base = None if base is None else listing.checkpoints[base]
         try:
-            hint = writing.v2(self._sidecar_actions) if policy.v2 else writing.classic()
-        except FileNotFoundError as error:
-            raise MissingLogFile(
-                f"A file of the checkpoint before version {snapshot.version} of table '{table.name}' is not "
-                f"there: {error}. Restore it from a backup.",
-                table=table.name,
-                version=snapshot.version,
-            ) from error
+            hint = self._written(writing, listing)
+        except CorruptTable:
+            # The snapshot was read past a damaged checkpoint, so this can be, too.
+            hint = self._written(writing, reader.list_all(), before=writing.base)
         _hint(table.objects, hint)
         return CheckpointResult(
             snapshot.version,
@@ -134,6 +128,24 @@ class Checkpoints:
             hint.size,
             len(writing.sidecars),
         )
+
+    def _written(
+        self, writing: "_Writing", listing: LogListing, *, before: LogCheckpoint | None = None
+    ) -> LastCheckpoint:
+        """Write the checkpoint, with tombstones from the newest one before it, or from an older one."""
+        end = writing.snapshot.version if before is None else before.version
+        base = max((found for found in listing.checkpoints if found < end), default=None)
+        writing.base = None if base is None else listing.checkpoints[base]
+        writing.sidecars = []
+        try:
+            return writing.v2(self._sidecar_actions) if writing.policy.v2 else writing.classic()
+        except FileNotFoundError as error:
+            raise MissingLogFile(
+                f"A file of the checkpoint before version {writing.snapshot.version} of table "
+                f"'{writing.reader.table}' is not there: {error}. Restore it from a backup.",
+                table=writing.reader.table,
+                version=writing.snapshot.version,
+            ) from error
 
     def _already(self, objects: ObjectStore, snapshot: Snapshot, there: LogCheckpoint) -> CheckpointResult:
         """Return what is there; whoever wrote it may have died before the hint was written."""
