@@ -6,7 +6,7 @@ time: a segment, a different combination of partition values, and at last the fi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -58,27 +58,29 @@ class _Candidate:
     """A member that may have matching files.
 
     Attributes:
-        rows: its live rows; None is all.
-        values: for each of those, which of the partition values it has.
-        may_match: for each of those.
-        matches_all: for each of those.
+        values: for each row of the segment, which of the partition values it has.
+        may_match: for each row; false for those that are dead.
+        matches_all: for each row, likewise.
     """
 
     member: Member
-    rows: npt.NDArray[np.uint16] | None
     values: _Index
     may_match: Mask
     matches_all: Mask
 
     def selected(self) -> Selected:
+        segment = self.member.segment
         if self.may_match.all():
-            return Selected((self.member.segment, self.rows), self.matches_all)
-        return Selected((self.member.segment, self.at(self.may_match)), self.matches_all[self.may_match])
+            return Selected((segment, None), self.matches_all)
+        rows = np.flatnonzero(self.may_match)
+        return Selected((segment, rows.astype(np.uint16)), self.matches_all[rows])
 
-    def at(self, mask: Mask) -> Any:
-        """Return the rows where the mask is set."""
-        places = np.flatnonzero(mask)
-        return places.astype(np.uint16) if self.rows is None else self.rows[places]
+    def restrict(self, rows: _Index | None, may_match: Mask) -> None:
+        """Take note of which of these rows may still match, all for None; what is decided stays."""
+        if rows is None:
+            self.may_match &= may_match | self.matches_all
+        else:
+            self.may_match[rows] = may_match
 
 
 def select_files(
@@ -141,19 +143,20 @@ def _by_partition(
         The members that are left, and for each combination the bounds of partition columns and of those that
         partition columns are generated from.
     """
-    live = [member.live for member in members]
-    codes: list[_Index] = [np.zeros(member.num_rows, np.int64) for member in members]
+    codes: list[_Index] = [np.zeros(member.segment.num_rows, np.int64) for member in members]
     known: dict[Path, Bounds] = {}
     count = 1
     if (columns or implied) and members:
         parts = load_parts([member.segment for member in members], PARTITIONS)
         distinct, count = [], 0
-        for place, (rows, part) in enumerate(zip(live, parts, strict=True)):
+        for place, (member, part) in enumerate(zip(members, parts, strict=True)):
             values, found = part.distinct, part.codes
-            if rows is not None:
+            if len(member.dead):
                 # What only dead files have is not looked at: it may be unreadable.
-                used, found = np.unique(found[rows], return_inverse=True)
-                values = values.take(pa.array(used))
+                used = np.zeros(len(values), np.bool_)
+                used[np.delete(found, member.dead)] = True
+                found = np.maximum(np.cumsum(used) - 1, 0)[found]
+                values = values.filter(pa.array(used))
             distinct.append(values)
             codes[place] = found.astype(np.int64) + count
             count += len(values)
@@ -163,9 +166,12 @@ def _by_partition(
     truth = truth_of(predicate, schema, known, count)
     all_match = truth.true & ~truth.false & ~truth.null
     candidates = [
-        _Candidate(member, rows, values, truth.true[values], all_match[values])
-        for member, rows, values in zip(members, live, codes, strict=True)
+        _Candidate(member, values, truth.true[values], all_match[values])
+        for member, values in zip(members, codes, strict=True)
     ]
+    for candidate in candidates:
+        candidate.may_match[candidate.member.dead] = False
+        candidate.matches_all[candidate.member.dead] = False
     return [each for each in candidates if each.may_match.any()], known
 
 
@@ -193,24 +199,27 @@ def _by_statistics(
     columns: Sequence[KnownColumn],
 ) -> None:
     """Decide what partition values leave open."""
-    open_ = [each.may_match & ~each.matches_all for each in candidates]
-    left = [place for place, mask in enumerate(open_) if mask.any()]
+    open_ = [np.flatnonzero(each.may_match & ~each.matches_all) for each in candidates]
+    left = [(each, rows) for each, rows in zip(candidates, open_, strict=True) if len(rows)]
     if not left:
         return
-    batches = segment_bounds([candidates[place].member.segment for place in left], columns)
-    rows = [
-        None if candidates[place].rows is None and open_[place].all() else candidates[place].at(open_[place])
-        for place in left
-    ]
-    values = np.concatenate([candidates[place].values[open_[place]] for place in left])
+    batches = segment_bounds([each.member.segment for each, _ in left], columns)
+    # To look at some rows in vain is cheaper than to copy most of them.
+    looked_at = [None if 2 * len(rows) > len(each.values) else rows for each, rows in left]
+    values = np.concatenate(
+        [
+            each.values if rows is None else each.values[rows]
+            for (each, _), rows in zip(left, looked_at, strict=True)
+        ]
+    )
     bounds = {path: each.take(values) for path, each in known.items()}
     for column in columns:
-        stated = bounds_at(batches[column.key], rows)
+        stated = bounds_at(batches[column.key], looked_at)
         before = bounds.get(column.path)
         bounds[column.path] = stated if before is None else intersected([before, stated])
     found = truth_of(predicate, schema, bounds, len(values)).true
     start = 0
-    for place in left:
-        end = start + int(np.count_nonzero(open_[place]))
-        candidates[place].may_match[open_[place]] = found[start:end]
+    for (each, _), rows in zip(left, looked_at, strict=True):
+        end = start + (len(each.values) if rows is None else len(rows))
+        each.restrict(rows, found[start:end])
         start = end
