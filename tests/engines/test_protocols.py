@@ -1,0 +1,168 @@
+"""Which protocols are read, on each engine alike: what binds writers only stops no reader."""
+
+import pyarrow as pa
+import pytest
+
+import delvec
+
+ROWS = pa.table({"id": [1, 2], "t": ["a", None]})
+
+
+def column(name, kind, **metadata):
+    return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
+
+
+@pytest.fixture
+def open_table(write_table, data_file, lake, engine):
+    """``open_table(name, protocol)`` writes a table of that protocol and opens it."""
+
+    def make(name, protocol, schema=ROWS.schema, **options):
+        folder = write_table(name, schema, [data_file(ROWS)], protocol=protocol, **options)
+        return lake.table(str(folder), engine=engine)
+
+    return make
+
+
+def test_every_pair_of_versions(open_table):
+    for reader in (1, 2, 3):
+        for writer in range(1, 9):
+            protocol = {"minReaderVersion": reader, "minWriterVersion": writer}
+            if reader == 3:
+                protocol["readerFeatures"] = []
+            if writer >= 7:
+                protocol["writerFeatures"] = []
+            table = open_table(f"v{reader}_{writer}", protocol)
+            # A read is slow on Spark, and the protocol has no part in it.
+            found = table.to_arrow() if reader == writer else None
+            assert found is None or found.equals(ROWS)
+            assert len(table.files()) == 1
+    for reader in (4, 99, 2**31 - 1):
+        with pytest.raises(delvec.UnsupportedReaderFeature, match=f"reader version {reader}"):
+            open_table(f"future{reader}", {"minReaderVersion": reader, "minWriterVersion": 7}).to_arrow()
+
+
+WRITER_ONLY = [
+    "appendOnly",
+    "invariants",
+    "checkConstraints",
+    "changeDataFeed",
+    "generatedColumns",
+    "identityColumns",
+    "allowColumnDefaults",
+    "rowTracking",
+    "domainMetadata",
+    "clustering",
+    "icebergCompatV1",
+    "icebergCompatV2",
+    "icebergCompatV3",
+    "checkpointProtection",
+    "inCommitTimestamp",
+    "materializePartitionColumns",
+    "coordinatedCommits-preview",
+    "aFeatureOfNextYear",
+]
+
+
+def test_features_that_bind_writers_are_no_matter_in_reading(open_table):
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["vacuumProtocolCheck", "v2Checkpoint"],
+        "writerFeatures": [*WRITER_ONLY, "vacuumProtocolCheck", "v2Checkpoint"],
+    }
+    schema = {
+        "type": "struct",
+        "fields": [
+            column("id", "long", **{"delta.identity.start": 1, "delta.identity.step": 1}),
+            column(
+                "t",
+                "string",
+                **{"delta.generationExpression": "CAST(id AS STRING)", "CURRENT_DEFAULT": "'x'"},
+            ),
+        ],
+    }
+    properties = {
+        "delta.appendOnly": "true",
+        "delta.constraints.positive": "id > 0",
+        "delta.enableChangeDataFeed": "true",
+        "delta.enableRowTracking": "true",
+        "delta.enableIcebergCompatV2": "true",
+        "delta.requireCheckpointProtectionBeforeVersion": "7",
+    }
+    assert open_table("bound", protocol, schema, properties=properties).to_arrow().equals(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("feature", "words"),
+    [
+        ("geospatial", "cannot read yet: geospatial"),
+        ("catalogManaged", "managed by a catalog"),
+        ("aFeatureOfNextYear", "aFeatureOfNextYear"),
+    ],
+)
+def test_features_that_readers_must_know_are_refused_by_name(open_table, feature, words):
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": [feature],
+        "writerFeatures": [feature],
+    }
+    with pytest.raises(delvec.UnsupportedReaderFeature, match=words) as caught:
+        open_table("unknown", protocol).to_arrow()
+    assert caught.value.details["features"] == [feature]
+
+
+@pytest.mark.parametrize("kind", ["geometry(OGC:CRS84)", "geography(OGC:CRS84, spherical)", "interval year"])
+def test_types_that_are_not_known_are_refused_by_name(open_table, kind):
+    schema = {"type": "struct", "fields": [column("id", "long"), column("t", kind)]}
+    with pytest.raises(delvec.DelvecError, match=kind.partition("(")[0]):
+        open_table("unknown", {"minReaderVersion": 1, "minWriterVersion": 2}, schema).to_arrow()
+
+
+def test_variants(write_table, data_file, spark, read, engine):
+    """Spark gives a variant back as its two binaries; DuckDB names what it does not read, and reads the rest."""
+    texts = ["null", "1", '{"a":[1,{"b":null}],"c":"x"}', '"text"', "1.25"]
+    values = ", ".join(f"({number}L, '{text}')" for number, text in enumerate(texts))
+    frame = spark.sql(
+        "SELECT id, parse_json(j) AS v, array(parse_json(j), NULL) AS l, named_struct('v', parse_json(j)) AS s "
+        f"FROM VALUES {values}, (9L, NULL) AS t(id, j)"
+    )
+    target = write_table.folder / "variants"
+    files = []
+    for shredded in ("false", "true"):
+        folder = write_table.folder / f"from_spark_{shredded}"
+        spark.conf.set("spark.sql.variant.writeShredding.enabled", shredded)
+        spark.conf.set("spark.sql.variant.inferShreddingSchema", shredded)
+        frame.coalesce(1).write.parquet(str(folder))
+        (path,) = folder.glob("*.parquet")
+        target.mkdir(exist_ok=True)
+        path.rename(target / f"{shredded}.parquet")
+        files.append(data_file(None, name=f"{shredded}.parquet", deleted=[1]))
+    spark.conf.unset("spark.sql.variant.writeShredding.enabled")
+    spark.conf.unset("spark.sql.variant.inferShreddingSchema")
+    inner = {"type": "struct", "fields": [column("v", "variant")]}
+    listed = {"type": "array", "elementType": "variant", "containsNull": True}
+    schema = {
+        "type": "struct",
+        "fields": [column("id", "long"), column("v", "variant"), column("l", listed), column("s", inner)],
+    }
+    table = write_table("variants", schema, files, features=["variantType", "variantShredding-preview"])
+    ids = sorted([0, 2, 3, 4, 9] * 2)
+    assert sorted(read(table, ["id"])["id"].to_pylist()) == ids
+    if engine == "duckdb":
+        for predicate in (None, "v IS NULL"):
+            with pytest.raises(delvec.UnsupportedReaderFeature, match=r"Column 'v' .*variant"):
+                read(table, ["id", "v"] if predicate is None else ["id"], predicate)
+        return
+    from pyspark.sql.types import VariantVal
+
+    def as_text(value):
+        return None if value is None else VariantVal(value["value"], value["metadata"]).toJson()
+
+    found = read(table)
+    assert sorted(found["id"].to_pylist()) == ids
+    for row in found.to_pylist():
+        text = dict(enumerate(texts)).get(row["id"])
+        assert as_text(row["v"]) == as_text(row["l"][0]) == as_text(row["s"]["v"]) == text
+        assert row["l"][1] is None
+    assert sorted(read(table, ["id"], "v IS NULL")["id"].to_pylist()) == [9, 9]
