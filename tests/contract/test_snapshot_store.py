@@ -571,3 +571,16 @@ def test_a_rehearsal_leaves_nothing_behind(replica):
     rehearse(replica.store)
     rehearse(None)
     assert [replica.count(name) for name in TABLES] == [0] * 5
+
+
+def test_a_table_that_memory_has_no_room_for_comes_back_from_the_store(shared_url, tmp_path):
+    replica = Replica(shared_url, max_bytes=1)
+    tables = [Table(tmp_path / str(number), files=300) for number in range(3)]
+    for table in tables:
+        replica.saved(table)
+        table.read.clear()
+
+    for table in tables:
+        assert len(replica.files(table)) == 300
+        assert not table.read
+    replica.close()
