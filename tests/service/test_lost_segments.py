@@ -46,7 +46,7 @@ def test_a_request_is_answered_from_the_log(damaged, request_):
 
     left = client.post(f"{table.url}/plan", json={}).json()
     assert left["num-files"] == (4 if request_ == "append" else 3)
-    deleted = [file for file in left["files"] if file.get("deletion-vector")]
+    deleted = [file for file in left["files"] if file["deletionVector"]]
     assert len(deleted) == (1 if request_ == "delete" else 0)
 
 
