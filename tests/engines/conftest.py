@@ -1,6 +1,5 @@
 """Tables written by hand, as any Delta writer may leave them, and each engine to read them."""
 
-import base64
 import json
 import math
 from dataclasses import dataclass, field
@@ -217,8 +216,3 @@ def rows():
 @pytest.fixture(scope="session")
 def data_file():
     return DataFile
-
-
-def encoded(payload):
-    """Base64 as JSON carries it."""
-    return base64.b64encode(payload).decode()
