@@ -67,10 +67,17 @@ def main() -> None:
             _with_spark(arguments, scratch, kept)
         figures = {part: load(kept / f"{part}.json") for part in PARTS}
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        draw(figures["large"], arguments.out.parent / PLOT)
+        if figures["large"]:
+            draw(figures["large"], arguments.out.parent / PLOT)
         others = [figure for part in PARTS if part != "large" for figure in figures[part]]
+        earlier = arguments.out.read_text() if arguments.out.exists() else ""
         page = markdown(
-            others, figures["large"], rows=arguments.rows, warm=arguments.warm, runs=arguments.runs
+            others,
+            figures["large"],
+            earlier,
+            rows=arguments.rows,
+            warm=arguments.warm,
+            runs=arguments.runs,
         )
         arguments.out.write_text(page)
         say(f"written to {arguments.out}")

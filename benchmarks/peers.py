@@ -150,6 +150,8 @@ def measure(peer: Peer, questions: Questions, first: Questions, runs: int, limit
     loaded, peak = memory(peer.process())
     seconds["commit"] = []
     for number in range(min(_COMMITS, runs)):
+        if sum(seconds["commit"]) > limit:
+            break
         questions.commit(number)
         seconds["commit"].append(timed(lambda n=number: select(_AFTER_COMMITS + n)))
     figures = [Figure(job, peer.name, taken, files=questions.files) for job, taken in seconds.items()]

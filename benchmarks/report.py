@@ -13,6 +13,7 @@ from benchmarks.reading_report import reading
 __all__ = ["markdown"]
 
 PEER = "delta-spark with DVs"
+_TABLE = "| job | contender | seconds | runs | x | bytes written |"
 
 
 def _machine() -> str:
@@ -35,8 +36,19 @@ def _size(number: int | None) -> str:
     return "" if number is None else f"{number:,}"
 
 
-def markdown(figures: Sequence[Figure], large: Sequence[Figure], *, rows: int, warm: int, runs: int) -> str:
-    """Return the page; ``large`` are the figures of large tables, which have a section of their own."""
+def markdown(
+    figures: Sequence[Figure], large: Sequence[Figure], earlier: str, *, rows: int, warm: int, runs: int
+) -> str:
+    """Return the page.
+
+    Args:
+        figures: of deletes and scans.
+        large: of large tables, which have a section of their own.
+        earlier: the page as it was; what it says of jobs that are not among ``figures`` stays.
+        rows: of the table that deletes and scans are measured on.
+        warm: untimed runs.
+        runs: measured runs.
+    """
     peers = {figure.job: figure.median for figure in figures if figure.contender == PEER}
     lines = [
         "# Benchmarks",
@@ -53,12 +65,16 @@ def markdown(figures: Sequence[Figure], large: Sequence[Figure], *, rows: int, w
             "the slowest run. `x` is how many times faster than delta-spark with DVs. delta-spark ran with "
             "`snapshotPartitions` and shuffle partitions at the number of cores. The scan of files with deletion vectors is of a table "
             f"of {_vector_files(figures)} files of 1,000 rows, of which delta-spark deleted a tenth in three files of ten; both "
-            "contenders read rows of equal sums. `make bench` writes this page."
+            "contenders read rows of equal sums. Parts of the page can be measured apart, but a job always with all its contenders. "
+            "`make bench` writes this page."
         ),
         "",
-        "| job | contender | seconds | runs | x | bytes written |",
+        _TABLE,
         "|---|---|---:|---:|---:|---:|",
     ]
+    measured = {figure.job for figure in figures}
+    before = [line for line in earlier.partition(_TABLE)[2].splitlines() if line.startswith("| ")]
+    lines += [line for line in before if line[2:].partition(" |")[0] not in measured]
     for figure in figures:
         peer = peers.get(figure.job)
         ratio = f"{peer / figure.median:.2f}" if peer else ""
