@@ -47,6 +47,7 @@ def main(folder):
         assert DeltaTable.isDeltaTable(spark, str(location))
         assert not DeltaTable.isDeltaTable(spark, str(folder))
         assert list((location / "_delvec" / "scans").iterdir())
+        check_data_source(spark, lake, location)
         with pytest.raises(delvec.InvalidPredicate, match="no_such_function"):
             table.delete("no_such_function(id) = 1")
         with pytest.raises(delvec.SchemaMismatch):
@@ -57,6 +58,21 @@ def main(folder):
             table.to_arrow()
     spark.stop()
     print("all is well")  # noqa: T201 - the answer
+
+
+def check_data_source(spark, lake, location):
+    """format("delvec") and deletion vectors that tasks fetch give the rows of to_df(), and views hold a version."""
+    expected = lake.table(str(location), engine=spark).to_df().count()
+    in_tasks = lake.table(str(location), engine=SparkEngine(spark, broadcast_limit=0))
+    assert in_tasks.to_df().count() == expected
+    frame = spark.read.format("delvec").load(str(location))
+    assert frame.count() == expected
+    frame.createOrReplaceTempView("people")
+    version = lake.table(str(location)).version()
+    in_tasks.delete("id = 0")
+    assert spark.sql("SELECT * FROM people").count() == expected
+    pinned = spark.read.format("delvec").option("version", version).load(str(location))
+    assert (pinned.count(), pinned.filter("id < 10").count()) == (expected, 8)
 
 
 if __name__ == "__main__":

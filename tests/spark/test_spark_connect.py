@@ -15,13 +15,15 @@ def test_commands_with_spark_connect(spark, tmp_path):
         "grpc", reason="Spark Connect's client is not installed: pip install 'pyspark[connect]'"
     )
     script = Path(__file__).with_name("connect_session.py")
-    environment = {key: value for key, value in os.environ.items() if key != "SPARK_REMOTE"}
+    unwanted = ("SPARK_REMOTE", "DELVEC_URL", "DELVEC_TOKEN", "DELVEC_DATABASE_URL")
+    environment = {key: value for key, value in os.environ.items() if key not in unwanted}
+    environment["XDG_STATE_HOME"] = str(tmp_path / "state")
 
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=280,
         env=environment | {"PYSPARK_PYTHON": sys.executable},
         check=False,
     )

@@ -39,13 +39,14 @@ def lake(tmp_path_factory):
 @pytest.fixture
 def table(lake, spark, tmp_path):
     """300 people of three countries in versions 1 to 3, of whom version 4 deletes every tenth."""
-    location = tmp_path / "people é [1] 100%"
-    table = lake.create_table(str(location), SCHEMA, partition_by=["country"], engine=spark)
+    location = str(tmp_path / "people é [1] 100%")
+    table = lake.create_table(location, SCHEMA, partition_by=["country"], engine="duckdb")
     for number, country in enumerate(["NZ", "a=b/c é", None]):
         table.append(people(number * 100, country))
     table.delete("id % 10 = 3")
-    table.folder = str(location)
-    return table
+    on_spark = lake.table(location, engine=spark)
+    on_spark.folder = location
+    return on_spark
 
 
 @pytest.fixture
@@ -104,12 +105,13 @@ def test_the_version_stays_that_of_when_it_was_made(spark, table):
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW people USING delvec OPTIONS (path '{table.folder}')")
     frame.createOrReplaceTempView("people_too")
     table.to_df().createOrReplaceTempView("people_as_well")
-    table.delete("id < 150")
+    table.delete("id < 100")  # whole files: no Spark job
+    table.delete("id is not null and country is null")
 
     assert frame.count() == 270
     for view in ("people", "people_too", "people_as_well"):
         assert spark.sql(f"SELECT count(*), min(id) FROM {view}").collect() == [(270, 0)]
-    assert spark.read.format("delvec").load(table.folder).count() == 135
+    assert spark.read.format("delvec").load(table.folder).count() == 90
 
 
 @pytest.mark.parametrize("spelling", ["version", "versionAsOf", "timestamp", "timestampAsOf"])
@@ -132,9 +134,6 @@ def test_filters_of_one_query_do_not_reach_the_next(spark, table):
         few, many = frame.filter("id = 1"), frame.filter("id >= 100")
         assert (few.count(), many.count(), few.count()) == (1, 180, 1)
         assert few.join(many, "country", "outer").count() == 181
-    except Exception as error:
-        if "not available" not in str(error):
-            raise
     finally:
         spark.conf.unset(setting)
 
