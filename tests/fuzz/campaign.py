@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS_PER_CASE = 30
+SECONDS_PER_CASE = 60
 _STARTING = 60
 """Seconds more for the first case of a process, which imports everything."""
 WORKER = (sys.executable, "-m", "tests.fuzz.worker")

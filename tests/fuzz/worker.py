@@ -29,7 +29,7 @@ from delvec.protocol.errors import DelvecError
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 
-MAX_MEMORY = 1_200 * 1024 * 1024
+MAX_MEMORY = 800 * 1024 * 1024
 """Bytes that a case may make the process hold, at its peak; a fresh worker holds about 250 MB."""
 
 ADDRESS_SPACE = 12 * 1024 * 1024 * 1024
