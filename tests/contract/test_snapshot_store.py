@@ -584,3 +584,23 @@ def test_a_table_that_memory_has_no_room_for_comes_back_from_the_store(shared_ur
         assert len(replica.files(table)) == 300
         assert not table.read
     replica.close()
+
+
+def test_what_cannot_be_written_can_still_be_found(tmp_path, people, tmp_path_factory, monkeypatch):
+    replica = Replica(f"sqlite:///{tmp_path / 'store.db'}")
+    replica.saved(people)
+    other = Table(tmp_path_factory.mktemp("other"))
+
+    def locked(*_):
+        raise ServiceUnavailable("database is locked")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SegmentStore, "add", locked)
+        assert len(replica.saved(other)) == 20
+        replica.loader.discard(people.location)
+        people.read.clear()
+        assert len(replica.files(people)) == 20
+        assert not people.read
+    assert len(replica.saved(other)) == 20
+    assert replica.store.find(other.location) is not None
+    replica.close()

@@ -20,7 +20,7 @@ __all__ = ["SnapshotWriter"]
 
 _DELAY_SECONDS: Final = 0.5
 _QUIET_SECONDS: Final = 5.0
-"""A database that did not answer is left alone for so long."""
+"""A database that did not answer is not asked for snapshots for so long: each try may be a wait."""
 _TOUCH_SECONDS: Final = 60.0
 _SWEEP_SECONDS: Final = 300.0
 _TABLES: Final = 10_000
@@ -79,6 +79,7 @@ class SnapshotWriter:
         self._closed = False
         self._deadline: float | None = None
         self._quiet_until = 0.0
+        self._complained = False
         self._swept_at = 0.0
 
     # --- on the threads of requests -----------------------------------------------------------------------
@@ -91,6 +92,7 @@ class SnapshotWriter:
             found = self._store.find(location)
         except ServiceUnavailable as error:
             self._failed(error)
+            self._quiet_until = time.monotonic() + _QUIET_SECONDS
             return None
         with self._changed:
             self._of(location).generation = None if found is None else found.generation
@@ -242,14 +244,16 @@ class SnapshotWriter:
         return known
 
     def _failed(self, error: ServiceUnavailable) -> None:
-        if not self._quiet_until:
-            logger.warning("snapshots are not saved: the log is read instead", reason=error.message)
-        self._quiet_until = time.monotonic() + _QUIET_SECONDS
+        if not self._complained:
+            self._complained = True
+            logger.warning(
+                "snapshots are not kept in the database: the log is read instead", reason=error.message
+            )
 
     def _worked(self) -> None:
-        if self._quiet_until:
-            logger.info("snapshots are saved again")
-        self._quiet_until = 0.0
+        if self._complained:
+            self._complained = False
+            logger.info("snapshots are kept in the database again")
 
 
 def _is_foreign(head: Head, generation: str | None) -> bool:

@@ -113,7 +113,9 @@ class Tables:
         Raises:
             TableNotFound: there is none of that name or id.
         """
-        self._registry.remove(self._registry.get(name_or_id).id)
+        record = self._registry.get(name_or_id)
+        self._registry.remove(record.id)
+        self._loader.forget(record.location)
 
     def register(self, location: str | None, name: str | None) -> tuple[TableRecord, bool]:
         """Register the Delta table at a location; return its row, and whether it is new.
