@@ -222,7 +222,7 @@ def test_a_created_table_is_a_delta_table_with_deletion_vectors(client, tmp_path
     assert snapshot["schema"] == SCHEMA
     assert snapshot["version"] == 0
     assert snapshot["partition-columns"] == ["country"]
-    (entry,) = (folder / "_delta_log").iterdir()
+    (entry,) = (folder / "_delta_log").glob("*.json")
     info = json.loads(entry.read_text().splitlines()[0])["commitInfo"]
     assert info["operation"] == "CREATE TABLE"
     assert info["txnId"]
