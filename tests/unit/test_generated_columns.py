@@ -15,8 +15,8 @@ from delvec_service.delta.bounds import partition_bounds
 from delvec_service.delta.generated_columns import implied_bounds, intersected
 
 
-def _local(year, month, day):
-    return dt.datetime(year, month, day)  # noqa: DTZ001 - a local time is told from an instant here
+def _local(year, month, day, hour=0, minute=0):
+    return dt.datetime(year, month, day, hour, minute)  # noqa: DTZ001 - a local time is told from an instant here
 
 
 EPOCH = _local(1970, 1, 1)
@@ -119,7 +119,7 @@ def test_a_moment_lies_within_what_its_calendar_columns_say(local, base, form, z
     low, high = _limits(_schema(base, *generated), partition(local))
     assert low <= MOMENTS[base](local, zone) <= high
     day = 1 if base == "date" else 86_400_000_000
-    slack = 2 if base == "timestamp" else 0
+    slack = 2 if base == "timestamp" else int(form.startswith("format"))
     assert high - low <= (LONGEST.get(form, 1) + slack) * day
 
 
@@ -135,7 +135,8 @@ def test_hours(local, base, form, zone):
         base = "timestamp_ntz"
     low, high = _limits(_schema(base, *generated), partition(local))
     assert low <= MOMENTS[base](local, zone) <= high
-    assert high - low <= 3_600_000_000 + (36 * 3_600_000_000 if base == "timestamp" else 0)
+    slack = 36 if base == "timestamp" else 24 if form == "format hour" else 0
+    assert high - low <= (1 + slack) * 3_600_000_000
 
 
 @given(
@@ -158,6 +159,53 @@ def test_a_prefix_ends_where_the_next_begins():
     schema = _schema("string", ("g", "string", "substring(b, 1, 3)"))
     assert _limits(schema, {"g": "abc"}) == ("abc", "abd")
     assert _limits(schema, {"g": "ab\U0010ffff"}) == ("ab\U0010ffff", "ac")
+
+
+@pytest.mark.parametrize(
+    ("base", "generated", "value", "moment"),
+    [
+        # What Spark 4.1 gives, in the zones of Paris and Samoa: both times are skipped there.
+        (
+            "timestamp_ntz",
+            ("string", "date_format(b, 'yyyy-MM-dd-HH')"),
+            "2026-03-29-03",
+            _micros(_local(2026, 3, 29, 2, 30)),
+        ),
+        (
+            "timestamp_ntz",
+            ("string", "date_format(b, 'yyyy-MM-dd')"),
+            "2011-12-31",
+            _micros(_local(2011, 12, 30, 10)),
+        ),
+        (
+            "date",
+            ("string", "date_format(b, 'yyyy-MM-dd')"),
+            "2011-12-31",
+            (_local(2011, 12, 30) - EPOCH).days,
+        ),
+        # Midnight in New York; date_trunc makes an instant of a local time.
+        (
+            "timestamp_ntz",
+            ("timestamp", "date_trunc('DAY', b)"),
+            "2026-01-01T05:00:00.000000Z",
+            _micros(_local(2026, 1, 1, 1)),
+        ),
+    ],
+)
+def test_a_local_time_goes_through_the_zone_of_the_writer(base, generated, value, moment):
+    low, high = _limits(_schema(base, ("g", *generated)), {"g": value})
+    assert low <= moment <= high
+
+
+def test_a_time_that_was_truncated_to_hours_and_kept_as_a_date_may_be_any_of_that_day():
+    schema = _schema("timestamp_ntz", ("g", "date", "date_trunc('HOUR', b)"))
+    low, high = _limits(schema, {"g": dt.date(2026, 1, 1)})
+    assert low <= _micros(_local(2026, 1, 1, 13)) <= high
+
+
+def test_a_truncated_time_that_was_kept_as_text_says_nothing():
+    schema = _schema("timestamp", ("g", "string", "date_trunc('DAY', b)"))
+    assert _limits(schema, {"g": "2026-01-01 00:00:00"}) is None
 
 
 def test_a_copy_has_the_same_value():

@@ -234,12 +234,14 @@ def _truncated(unit: str, moment: str, kind: DataType) -> Callable[[Bounds], _En
 
     def ends(known: Bounds) -> _Ends | None:
         if kind == _DATE:
-            return _spans(known.low, known.high, unit, moment)
+            return _spans(known.low, known.high, "D" if unit == "h" else unit, moment)
+        if moment == "date" or not (isinstance(kind, PrimitiveType) and kind.name in _MOMENTS):
+            return None
         # The value's own bounds are as wide as the zone of the writer demands; a unit behind it is the end.
         longest = {"Y": 366 * DAY, "M": 31 * DAY, "D": DAY, "h": _HOUR}[unit]
-        margin = ZONE_MARGIN if moment == "timestamp" else 0
-        low, high = pc.subtract(known.low, margin), pc.add(pc.add(known.high, longest), margin)
-        return None if moment == "date" else (low, high)
+        # Spark truncates a local time as the instant that it is in the writer's zone.
+        margin = ZONE_MARGIN if "timestamp" in {moment, kind.name} else 0
+        return pc.subtract(known.low, margin), pc.add(pc.add(known.high, longest), margin)
 
     return ends
 
@@ -251,6 +253,9 @@ def _formatted(unit: str, moment: str) -> Callable[[Bounds], _Ends | None]:
         texts = encoded.dictionary.to_pylist()
         starts = pa.array([None if text is None else _start(text, unit) for text in texts], pa.int64())
         low, high = _spans_of_units(starts, unit, moment)
+        if moment != "timestamp":
+            # Spark formats an instant: a local time that a zone leaves out becomes a later one, by a day at most.
+            low = pc.subtract(low, DAY if moment == "timestamp_ntz" else 1)
         return low.take(encoded.indices), high.take(encoded.indices)
 
     return ends
