@@ -71,13 +71,16 @@ def measure_large(tables: Path, scratch: Path, effort: Effort, say: Say) -> list
     peers = [name for name in PEERS if name != "duckdb" or install_duckdb_delta(extension)]
     for files in effort.sizes:
         questions = _questions(tables, scratch, files, f"asked-{files}")
-        found = _measure_service(questions, scratch, effort)
-        for name in peers:
+        for name in (None, *peers):
             questions.forget_commits()
-            found += _measure_peer(name, questions, first, scratch, extension, effort)
-        for figure in found:
-            say(_line(figure))
-        figures += found
+            found = (
+                _measure_service(questions, scratch, effort)
+                if name is None
+                else _measure_peer(name, questions, first, scratch, extension, effort)
+            )
+            for figure in found:
+                say(_line(figure))
+            figures += found
         shutil.rmtree(Path(questions.location))
     return figures
 
