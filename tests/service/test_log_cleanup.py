@@ -4,6 +4,7 @@ import json
 import os
 import re
 import time
+from datetime import timedelta
 
 import pyarrow.parquet as pq
 import pytest
@@ -143,6 +144,18 @@ def test_the_cut_is_at_midnight():
     for hours in (0, 1, 23):
         assert not isinstance(expired_files(files, LogPolicy(), midnight + hours * 3_600_000), Expired)
     assert expired_files(files, LogPolicy(), midnight + DAY) == Expired(1, (commit(0),))
+
+
+def test_a_version_that_a_slow_attempt_may_still_try_to_create_stays():
+    midnight, minute = 20_000 * DAY, 60_000
+    files = [
+        ObjectMeta(commit(0), 1, midnight - 3 * minute),
+        ObjectMeta(commit(1), 1, midnight - 2 * minute),
+        ObjectMeta(checkpoint(1), 1, midnight - minute),
+    ]
+    policy = LogPolicy(log_retention=timedelta())
+    assert not isinstance(expired_files(files, policy, midnight + minute), Expired)
+    assert expired_files(files, policy, midnight + 60 * minute) == Expired(1, (commit(0),))
 
 
 def test_times_that_go_back_are_made_to_ascend():

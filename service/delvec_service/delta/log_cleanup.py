@@ -24,6 +24,9 @@ _NAME: Final = re.compile(
 )
 _SIDECAR: Final = re.compile(r"[^/]+\.parquet")
 _DAY: Final = timedelta(days=1) // timedelta(milliseconds=1)
+_HOUR: Final = timedelta(hours=1) // timedelta(milliseconds=1)
+"""No attempt to commit takes so long. One that began before a version was taken must find it taken: were its file
+deleted meanwhile, the attempt would create it anew, below the oldest checkpoint, where nobody reads it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,8 @@ def expired_files(files: Sequence[ListedFile], policy: LogPolicy, now: int) -> E
     if not policy.clean_up:
         return Kept("delta.enableExpiredLogCleanup is false")
     oldest_to_keep = now - policy.log_retention // timedelta(milliseconds=1)
-    cut_off = oldest_to_keep - oldest_to_keep % _DAY  # midnight UTC: what is deleted changes once a day
+    # Midnight UTC: what is deleted changes once a day.
+    cut_off = min(oldest_to_keep - oldest_to_keep % _DAY, now - _HOUR)
     listing = LogListing(files)
     times = listing.times
     # The times of commits ascend, so that everything before such a checkpoint is as old.
