@@ -604,3 +604,21 @@ def test_what_cannot_be_written_can_still_be_found(tmp_path, people, tmp_path_fa
     assert len(replica.saved(other)) == 20
     assert replica.store.find(other.location) is not None
     replica.close()
+
+
+def test_a_damaged_snapshot_is_not_saved_again_by_whoever_still_has_it(replica, people):
+    replica.saved(people)
+    replica.restart()
+    damaged = replica.loader.load(people, "people")
+    mark = LogMark.of(people.head(f"_delta_log/{1:020d}.json"))
+    replica.execute("DELETE FROM segment_blobs")
+    assert len(replica.files(people)) == 20
+
+    replica.loader._writer.note(damaged, mark)
+    assert replica.loader.flush(30)
+
+    assert len(replica.saved(people)) == 20
+    replica.restart()
+    people.read.clear()
+    assert len(replica.files(people)) == 20
+    assert not people.read

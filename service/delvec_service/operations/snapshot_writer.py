@@ -36,11 +36,13 @@ class _Known:
         generation: that was read or written last; None if nothing was saved.
         done: the snapshot that was looked at last; there is nothing to do for it unless its segments learn more.
         touched_at: by the monotonic clock.
+        lost: segments that turned out to be damaged; a snapshot that was read before that still has them.
     """
 
     generation: str | None = None
     done: Callable[[], Snapshot | None] = lambda: None
     touched_at: float = 0.0
+    lost: frozenset[str] = frozenset()
 
 
 class SnapshotWriter:
@@ -119,6 +121,9 @@ class SnapshotWriter:
         try:
             head = self._store.head(location)
             if head is not None and (not segments or head.segments & segments):
+                if segments:
+                    with self._changed:
+                        self._of(location).lost = segments & head.segments
                 self._store.forget(location, head.generation)
         except ServiceUnavailable as error:
             self._failed(error)
@@ -190,33 +195,41 @@ class SnapshotWriter:
             return
         head = self._store.head(location)
         mine = frozenset(segment.id for segment in segments)
+        if mine & known.lost:
+            return
         if (
             head is not None
             and _is_foreign(head, known.generation)
             and not self._may_replace(head, snapshot, mine)
         ):
             return
-        if head is not None and (head.version, head.file, head.segments) == (snapshot.version, file, mine):
-            self._store.add_parts(location, segments, self._stopping)
-            generation: str | None = head.generation
-        else:
-            needed = sum(
-                segment.nbytes for segment in segments if head is None or segment.id not in head.segments
-            )
-            if needed > self._max_bytes:
-                if head is not None:
-                    self._store.forget(location, head.generation)
-                generation = None
-            else:
-                generation = self._store.save(
-                    snapshot, file, None if head is None else head.generation, self._stopping
-                )
-                if needed > _MUCH_MEMORY:
-                    give_back()
-                if generation is None:
-                    return  # another replica was first; what it saved is looked at next time
+        generation = self._save(snapshot, file, head)
+        if generation is None:
+            return
+        if mine & known.lost:  # that was found out just now
+            self._store.forget(location, generation)
         known.generation, known.done, known.touched_at = generation, weakref.ref(snapshot), time.monotonic()
         self._make_room()
+
+    def _save(self, snapshot: Snapshot, file: LogMark, head: Head | None) -> str | None:
+        """Return the generation that holds the snapshot now, None if none does."""
+        segments = [member.segment for member in snapshot.live.members]
+        there = frozenset() if head is None else head.segments
+        same = head is not None and (head.version, head.file) == (snapshot.version, file)
+        if head is not None and same and there == {segment.id for segment in segments}:
+            self._store.add_parts(snapshot.location, segments, self._stopping)
+            return head.generation
+        needed = sum(segment.nbytes for segment in segments if segment.id not in there)
+        if needed > self._max_bytes:
+            if head is not None:
+                self._store.forget(snapshot.location, head.generation)
+            return None
+        replacing = None if head is None else head.generation
+        # None if another replica was first: what it saved is looked at next time.
+        generation = self._store.save(snapshot, file, replacing, self._stopping)
+        if needed > _MUCH_MEMORY:
+            give_back()
+        return generation
 
     def _may_replace(self, head: Head, snapshot: Snapshot, mine: frozenset[str]) -> bool:
         """Whether to save over what another replica saved."""
