@@ -2,11 +2,13 @@
 
 import json
 import threading
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
 
 from delvec_service.operations import checkpoints as writing
+from delvec_service.operations.log_reader import LogReader
 
 
 @pytest.fixture
@@ -173,3 +175,66 @@ def test_no_checkpoint_is_put_into_the_log_of_another_table(client, filled, monk
     answer = client.post(f"{filled.url}/checkpoint")
     assert error(answer)["type"] == "ConcurrentWriteException"
     assert checkpoints(filled) == []
+
+
+def test_no_checkpoint_says_what_a_commit_said_that_was_replaced_since_it_was_read(
+    client, filled, monkeypatch, error
+):
+    """Some writers check and then rename, and replace what another wrote in between."""
+
+    class Reader(LogReader):
+        def list_recent(self):
+            path = filled.log / f"{filled.version():020}.json"
+            path.write_text(path.read_text() + '{"commitInfo": {}}\n')
+            return super().list_recent()
+
+    client.get(f"{filled.url}/snapshot")
+    monkeypatch.setattr(writing, "LogReader", Reader)
+    answer = client.post(f"{filled.url}/checkpoint")
+    assert error(answer)["type"] == "ConcurrentWriteException"
+    assert checkpoints(filled) == []
+
+
+def test_a_checkpoint_that_took_several_commits_counts(running, create, tmp_path, monkeypatch):
+    """Otherwise the next one would be due at once, and a large table would get one after the other."""
+    with running() as client:
+        table = create(client, tmp_path / "t", properties={"delta.checkpointInterval": "5"})
+        for number in range(4):
+            table.append(table.write_file(f"{number}.parquet", [number]))
+        live = writing._live
+
+        def slow(snapshot):
+            monkeypatch.setattr(writing, "_live", live)
+            for number in (10, 11):
+                assert table.append(table.write_file(f"{number}.parquet", [number])).status_code == 200
+            return live(snapshot)
+
+        monkeypatch.setattr(writing, "_live", slow)
+        assert table.append(table.write_file("5.parquet", [5])).status_code == 200
+        assert client.service.upkeep.wait(30)
+        table.append(table.write_file("12.parquet", [12]))
+        assert client.service.upkeep.wait(30)
+        assert client.get(f"{table.url}/snapshot").json()["version"] == 8
+        assert checkpoints(table) == [f"{5:020}.checkpoint.parquet"]
+
+
+def test_a_checkpoint_of_another_replica_counts_that_came_late(running, create, tmp_path, monkeypatch):
+    with running(log_upkeep=False) as one, running() as two:
+        table = create(one, tmp_path / "t", properties={"delta.checkpointInterval": "5"})
+        name = two.post("/v1/tables", json={"location": str(tmp_path / "t")}).json()["name"]
+        for number in range(5):
+            table.append(table.write_file(f"{number}.parquet", [number]))
+        live = writing._live
+
+        def slow(snapshot):
+            monkeypatch.setattr(writing, "_live", live)
+            table.append(table.write_file("10.parquet", [10]))
+            assert two.get(f"/v1/tables/{name}/snapshot").json()["version"] == 6
+            return live(snapshot)
+
+        monkeypatch.setattr(writing, "_live", slow)
+        assert one.post(f"{table.url}/checkpoint").json()["result"] == "written"
+        other = replace(table, client=two, name=name)
+        assert other.append(table.write_file("11.parquet", [11])).status_code == 200
+        assert two.service.upkeep.wait(30)
+        assert checkpoints(table) == [f"{5:020}.checkpoint.parquet"]

@@ -112,13 +112,16 @@ class Checkpoints:
         there = listing.checkpoints.get(snapshot.version)
         if there is not None:
             return self._already(table.objects, snapshot, there)
-        writing = _Writing.begin(reader, snapshot, policy, listing.commits.get(snapshot.version))
+        # The listing may hold another commit than was read, if that was replaced in between.
+        commit = self._loader.file_of(snapshot) or listing.commits.get(snapshot.version)
+        writing = _Writing.begin(reader, snapshot, policy, commit)
         try:
             hint = self._written(writing, listing)
         except CorruptTable:
             # The snapshot was read past a damaged checkpoint, so this can be, too.
             hint = self._written(writing, reader.list_all(), before=writing.base)
         _hint(table.objects, hint)
+        self._loader.know_checkpoint(snapshot.location, snapshot.version)
         return CheckpointResult(
             snapshot.version,
             writing.published,

@@ -16,6 +16,7 @@ from delvec_service.delta.version_checksum import VersionChecksum, checksum_name
 from delvec_service.logs import logger
 from delvec_service.operations.checkpoints import CheckpointResult, Checkpoints
 from delvec_service.operations.log_cleanup import CleanUpResult, clean_up
+from delvec_service.operations.log_reader import LogReader
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 
@@ -163,8 +164,15 @@ class LogUpkeep:
 
     def _keep(self, work: _Work) -> None:
         table = work.table
-        if not _checkpoint_due(self._loader.load(table.objects, table.name)):
+        snapshot = self._loader.load(table.objects, table.name)
+        if not _checkpoint_due(snapshot):
             return  # another replica was first
+        listed = LogReader(table.objects, table.name).list_recent().checkpoints
+        self._loader.know_checkpoint(
+            snapshot.location, max((version for version in listed if version <= snapshot.version), default=0)
+        )
+        if not _checkpoint_due(self._loader.load(table.objects, table.name)):
+            return  # another replica was, with an older version
         written = self._checkpoints.write(table)
         if written.written:
             logger.info("checkpoint written", table=table.name, version=written.version, form=written.form)

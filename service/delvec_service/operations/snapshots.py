@@ -195,6 +195,28 @@ class SnapshotLoader:
                 del self._tables[snapshot.location]
         self._forget_stored(snapshot, gone)
 
+    def file_of(self, snapshot: Snapshot) -> ListedFile | None:
+        """Return the log file by which a version was recognised when it was loaded; None if it is not held."""
+        table = self._tables.get(snapshot.location)
+        for held in () if table is None else table.versions:
+            # The same files: what is known of checkpoints may have changed since.
+            if held.snapshot.version == snapshot.version and held.snapshot.live is snapshot.live:
+                return held.file
+        return None
+
+    def know_checkpoint(self, location: str, version: int) -> None:
+        """Take note of a checkpoint: one that took long is of a version that no listing reaches back to any more."""
+        table = self._tables.get(location)
+        if table is None:
+            return
+        with table.lock:
+            held = table.latest
+            if (
+                held is not None
+                and (held.snapshot.checkpoint_version or 0) < version <= held.snapshot.version
+            ):
+                table.latest = _Held(held.snapshot.with_checkpoint(version), held.file)
+
     def discard(self, location: str) -> None:
         """Drop what is held of a table in memory."""
         with self._lock:
