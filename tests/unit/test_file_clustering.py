@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from delvec_service.delta import file_clustering
 from delvec_service.delta.actions import AddFile
 from delvec_service.delta.file_clustering import clustered
 from delvec_service.delta.files import batch_from_adds
@@ -75,3 +76,12 @@ def test_live_files_of_one_partition_are_in_few_segments():
     segments = [{dict(row["partition_values"])["p"] for row in batch.to_pylist()} for batch in live.batches()]
     assert len(segments) == 8
     assert sum("7" in partitions for partitions in segments) <= 2
+
+
+def test_long_text_begins_a_window_before_a_column_of_it_is_full(monkeypatch):
+    given = batches(adds({} for _ in range(1000)), step=100)
+    monkeypatch.setattr(file_clustering, "_WINDOW_BYTES", 3 * max(batch.nbytes for batch in given))
+    found = list(clustered(given))
+    assert sorted(batch.num_rows for batch in found) == [100, 300, 300, 300]
+    rows = [path for batch in found for path in batch["path"].to_pylist()]
+    assert sorted(rows) == sorted(path for batch in given for path in batch["path"].to_pylist())

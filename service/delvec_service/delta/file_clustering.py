@@ -20,6 +20,8 @@ _Ranks: TypeAlias = npt.NDArray[Any]
 
 _WINDOW: Final = 65_536
 """Rows that are sorted at a time: more would hold more of the table in memory, and eight segments are enough to choose from."""
+_WINDOW_BYTES: Final = 512 * 1024 * 1024
+"""Of a window: a column of text ends at 2 GiB, which statistics of very wide tables reach before the rows end."""
 
 
 def clustered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -31,13 +33,15 @@ def clustered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         batches: FILES_SCHEMA and any further columns; one of another schema begins a window.
     """
     waiting: list[pa.RecordBatch] = []
-    count = 0
+    count = nbytes = 0
     for batch in batches:
-        if waiting and (count + batch.num_rows > _WINDOW or waiting[0].schema != batch.schema):
+        full = count + batch.num_rows > _WINDOW or nbytes + batch.nbytes > _WINDOW_BYTES
+        if waiting and (full or waiting[0].schema != batch.schema):
             yield from _ordered(waiting)
-            count = 0
+            count = nbytes = 0
         waiting.append(batch)
         count += batch.num_rows
+        nbytes += batch.nbytes
     yield from _ordered(waiting)
 
 
