@@ -34,6 +34,7 @@ from delvec_service.delta.typed_statistics import STATS_PARSED
 
 __all__ = ["CheckpointPart", "read_checkpoint"]
 
+_BUFFER: Final = 1024 * 1024
 _BATCH_ROWS: Final = 8192
 _ADD_FIELDS: Final = {
     "path": "path",
@@ -81,24 +82,28 @@ class CheckpointPart:
     sidecars: Sequence[Sidecar]
 
 
-def read_checkpoint(data: bytes, where: LogFile) -> CheckpointPart:
+def read_checkpoint(data: bytes | pa.NativeFile, where: LogFile) -> CheckpointPart:
     """Read a checkpoint, a part of one, a V2 manifest or a sidecar.
 
     Args:
-        data: the file.
+        data: the file; one in Parquet may be open, and has to stay so until the batches are read.
         where: for errors; a name that ends in ``.json`` is a manifest in JSON.
 
     Raises:
         CorruptLog: the file is truncated or lacks what the protocol demands; also raised as the batches are read.
     """
-    if where.name.endswith(".json"):
+    if isinstance(data, bytes) and where.name.endswith(".json"):
         actions = parse_commit(data, where)
         adds = [action for action in actions if isinstance(action, AddFile)]
         sidecars = [action for action in actions if isinstance(action, Sidecar)]
         rest = [action for action in actions if not isinstance(action, AddFile | RemoveFile | Sidecar)]
         return CheckpointPart([batch_from_adds(adds)] if adds else [], rest, sidecars)
     with _telling(where):
-        file = pq.ParquetFile(pa.BufferReader(data))
+        if isinstance(data, bytes):
+            file = pq.ParquetFile(pa.BufferReader(data))
+        else:
+            # Without a buffer a column of a row group is read whole, and often there is but one row group.
+            file = pq.ParquetFile(data, buffer_size=_BUFFER)
         _check_names(file.schema_arrow)
         others = _others(file, where)
         return CheckpointPart(

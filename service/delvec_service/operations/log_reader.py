@@ -3,9 +3,13 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Final
+
+import pyarrow as pa
 
 from delvec.protocol.errors import CorruptLog, DelvecError, MissingLogFile, NotADeltaTable
 from delvec_service.delta.actions import CommitInfo, Metadata
@@ -176,22 +180,20 @@ class LogReader:
             MissingLogFile: a part or a sidecar is not there.
             CorruptLog: one cannot be read.
         """
-        parts = list(
-            self._parts(
-                (LogFile(self.table, checkpoint.version, file.name), f"{_LOG}/{file.name}")
-                for file in checkpoint.files
-            )
-        )
-        sidecars = [sidecar for part in parts for sidecar in part.sidecars]
-        others = self._parts(
-            (LogFile(self.table, checkpoint.version, sidecar.path), _sidecar_path(sidecar.path))
-            for sidecar in sidecars
-        )
         where = LogFile(self.table, checkpoint.version, checkpoint.files[0].name)
-        # One after the other: a file is read, turned into segments, and let go before the next.
-        batches = chain.from_iterable(part.batches for part in chain(parts, others))
-        actions = [action for part in parts for action in part.actions]
-        return ReplayState.from_checkpoint(batches, actions, where, self.objects.location)
+        with ExitStack() as opened:
+            parts = [
+                self._part(LogFile(self.table, checkpoint.version, file.name), f"{_LOG}/{file.name}", opened)
+                for file in checkpoint.files
+            ]
+            sidecars = [sidecar.path for part in parts for sidecar in part.sidecars]
+            # One after the other: a file is read, turned into segments, and let go before the next.
+            batches = chain(
+                chain.from_iterable(part.batches for part in parts),
+                chain.from_iterable(map(partial(self._sidecar, checkpoint.version), sidecars)),
+            )
+            actions = [action for part in parts for action in part.actions]
+            return ReplayState.from_checkpoint(batches, actions, where, self.objects.location)
 
     def nothing(self) -> ReplayState:
         """Return the state before the first commit."""
@@ -201,13 +203,28 @@ class LogReader:
         """Return what is known of a commit's file without reading it, or None if it does not exist."""
         return self.objects.head(f"{_LOG}/{commit_name(version)}")
 
-    def _parts(self, wanted: Iterable[tuple[LogFile, str]]) -> Iterator[CheckpointPart]:
-        for where, path in wanted:
-            yield read_checkpoint(self._get(where, path), where)
+    def _sidecar(self, version: int, path: str) -> Iterator[pa.RecordBatch]:
+        with ExitStack() as opened:
+            part = self._part(LogFile(self.table, version, path), _sidecar_path(path), opened)
+            yield from part.batches
+
+    def _part(self, where: LogFile, path: str, opened: ExitStack) -> CheckpointPart:
+        """Begin to read a file of a checkpoint, which may stay open as long as ``opened``."""
+        # From disk it is read as it is decoded; from elsewhere whole, which is one request in place of many.
+        if not (self.objects.location.startswith("file:") and path.endswith(".parquet")):
+            return read_checkpoint(self._get(where, path), where)
+        with self._naming(where):
+            file = opened.enter_context(self.objects.open(path))
+        return read_checkpoint(file, where)
 
     def _get(self, where: LogFile, path: str | None = None) -> bytes:
-        try:
+        with self._naming(where):
             return self.objects.get(f"{_LOG}/{where.name}" if path is None else path)
+
+    @contextmanager
+    def _naming(self, where: LogFile) -> Iterator[None]:
+        try:
+            yield
         except FileNotFoundError as error:
             raise MissingLogFile(
                 f"The log of table '{self.table}' lacks {where.name}, which version {where.version} needs; "
