@@ -7,6 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
+from tests import log_by_hand
 
 from delvec.protocol import locations
 from delvec.protocol.deletion_vector import Descriptor, deserialize_bitmap, inline
@@ -244,3 +245,26 @@ def test_ten_thousand_files_are_planned_fast(table):
     assert planned.files["deleted_rows"].null_count == count - len(bitmaps)
     assert spent < 0.5
     assert plan(snapshot, "people", predicate="id = 77").num_files == 2
+
+
+@pytest.mark.parametrize(
+    ("protocol", "left"),
+    [
+        ({"minReaderVersion": 1, "minWriterVersion": 2}, {"a", "b"}),
+        ({"minReaderVersion": 1, "minWriterVersion": 4}, {"b"}),
+        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly"]}, {"a", "b"}),
+        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["generatedColumns"]}, {"b"}),
+    ],
+)
+def test_generated_columns_are_believed_only_where_writers_must_know_them(tmp_path, protocol, left):
+    expression = {"delta.generationExpression": "CAST(ts AS DATE)"}
+    fields = [("ts", "timestamp_ntz", {}), ("day", "date", expression)]
+    schema = [{"name": n, "type": kind, "nullable": True, "metadata": facts} for n, kind, facts in fields]
+    log = log_by_hand.LogByHand(tmp_path / "t", protocol=protocol)
+    described = log.metadata["metaData"] | {"partitionColumns": ["day"]}
+    described["schemaString"] = json.dumps({"type": "struct", "fields": schema})
+    days = {"a": "2026-01-01", "b": "2026-01-05"}
+    adds = [log_by_hand.add(name, partitionValues={"day": day}) for name, day in days.items()]
+    log.commit(1, {"metaData": described}, *adds)
+    found = plan(log.load(), "people", predicate="ts = '2026-01-05 10:00:00'")
+    assert set(found.files["path"].to_pylist()) == left

@@ -84,7 +84,12 @@ class _Candidate:
 
 
 def select_files(
-    live: LiveFiles, predicate: Predicate | None, schema: StructType, partition_columns: Sequence[str]
+    live: LiveFiles,
+    predicate: Predicate | None,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    *,
+    generated: bool = True,
 ) -> list[Selected]:
     """Return the files that :func:`~delvec_service.delta.skipping.prune` would leave, or fewer.
 
@@ -93,6 +98,8 @@ def select_files(
         predicate: parsed against ``schema``; None means every row.
         schema: the table's.
         partition_columns: the table's, by logical name.
+        generated: whether generated columns hold what they are generated from: their feature is supported. Without
+            it writers need not know of the expressions.
 
     Raises:
         CorruptLog: a partition value is not one of its column's type.
@@ -104,7 +111,7 @@ def select_files(
     members = _possible(live.members, predicate, schema, columns)
     partitioned = [column for column in columns if column.is_partition]
     rest = [column for column in columns if not column.is_partition]
-    implied = _implied(rest, schema, partition_columns)
+    implied = _implied(rest, schema, partition_columns) if generated else []
     candidates, known = _by_partition(members, predicate, schema, partitioned, implied)
     if rest:
         _by_statistics(candidates, predicate, schema, known, rest)

@@ -15,6 +15,7 @@ from delvec.protocol import predicate as predicates
 from delvec.protocol.deletion_vector import Descriptor, serialize_bitmap
 from delvec.protocol.errors import BadRequest, LocationNotAllowed
 from delvec.storage import Allowed, read_deletion_vectors
+from delvec_service.delta.features import writer_features
 from delvec_service.delta.file_order import page_of
 from delvec_service.delta.file_selection import Selected, select_files
 from delvec_service.delta.files import DELETION_VECTOR, FILES_SCHEMA, TEXT_MAP
@@ -101,7 +102,13 @@ def plan(
         for name in columns or ():
             schema.field(name)
         parsed = None if predicate is None else predicates.parse(predicate, schema)
-    selected = select_files(snapshot.live, parsed, schema, snapshot.partition_columns)
+    selected = select_files(
+        snapshot.live,
+        parsed,
+        schema,
+        snapshot.partition_columns,
+        generated="generatedColumns" in writer_features(snapshot.protocol),
+    )
     num_files = sum(each.num_rows for each in selected)
     order = None
     if offset or (limit is not None and limit < num_files):
