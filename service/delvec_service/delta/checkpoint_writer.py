@@ -23,6 +23,9 @@ __all__ = ["ROW_GROUP", "CheckpointFile", "CheckpointForm", "OtherActions", "row
 ROW_GROUP: Final = 32 * 1024
 """Files of a row group; statistics of eleven columns are about 30 MB then."""
 
+_ROW_GROUP_BYTES: Final = 512 * 1024 * 1024
+"""Of a row group at most: a column of text ends at 2 GiB, which statistics of very wide tables reach before."""
+
 _MANY_FILES: Final = 100_000
 """Beyond, statistics are not parsed into columns unless the table asks for it: it takes a core for longer (20 s for a
 million files) than readers save who parse them anyway, from the text that is there too."""
@@ -279,15 +282,17 @@ class CheckpointFile:
 def row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the same rows in batches of about ROW_GROUP: small row groups make a footer that costs more than they."""
     waiting: list[pa.RecordBatch] = []
-    count = 0
+    count = nbytes = 0
     for batch in batches:
         for start in range(0, batch.num_rows, ROW_GROUP):
             part = batch.slice(start, ROW_GROUP)
-            if count + part.num_rows > ROW_GROUP:
+            full = count + part.num_rows > ROW_GROUP or nbytes + part.nbytes > _ROW_GROUP_BYTES
+            if waiting and full:
                 yield _joined(waiting)
-                waiting, count = [], 0
+                waiting, count, nbytes = [], 0, 0
             waiting.append(part)
             count += part.num_rows
+            nbytes += part.nbytes
     if waiting:
         yield _joined(waiting)
 
