@@ -238,3 +238,26 @@ def test_a_checkpoint_of_another_replica_counts_that_came_late(running, create, 
         assert other.append(table.write_file("11.parquet", [11])).status_code == 200
         assert two.service.upkeep.wait(30)
         assert checkpoints(table) == [f"{5:020}.checkpoint.parquet"]
+
+
+@pytest.mark.parametrize(("another", "status"), [(True, 200), (False, 422)])
+def test_the_checksum_of_a_commit_that_was_replaced_does_not_speak_against_the_log(
+    client, filled, upkeep, another, status
+):
+    upkeep()
+    version = filled.version()
+    described = checksum(filled, version)
+    lines = filled.actions(version)
+    for action in lines:
+        if "add" in action:
+            action["add"]["size"] += 17
+        if "commitInfo" in action and another:
+            assert action["commitInfo"]["txnId"] == described["txnId"]
+            action["commitInfo"]["txnId"] = "another writer's"
+    (filled.log / f"{version:020}.json").write_text("\n".join(map(json.dumps, lines)))
+    client.service.upkeep._loader.forget(f"file://{filled.folder}")
+    found = client.get(f"{filled.url}/snapshot")
+    assert found.status_code == status, found.text
+    if another:
+        assert found.json()["size-in-bytes"] == described["tableSizeBytes"] + 2 * 17
+        assert filled.append(filled.write_file("more.parquet", [7])).status_code == 200

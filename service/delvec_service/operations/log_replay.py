@@ -253,7 +253,27 @@ class _Way:
                 file.name,
             )
             return None
-        return contradiction(checksum, snapshot)
+        problem = contradiction(checksum, snapshot)
+        if problem is not None and self._is_of_another_commit(checksum.txn_id, snapshot.version):
+            self._log(
+                "A commit of table '%s' was replaced after its version checksum was written: %s is passed over.",
+                file.name,
+            )
+            return None
+        return problem
+
+    def _is_of_another_commit(self, txn_id: str | None, version: int) -> bool:
+        """Return whether a checksum was written for a commit that another writer has replaced since.
+
+        Some writers look whether a version is free and then rename; nobody writes a checksum twice.
+        """
+        if txn_id is None or version not in self.listing.commits:
+            return False
+        try:
+            info = self._reader.commit_info(version)
+        except CorruptTable:
+            return False
+        return info is not None and info.txn_id not in (None, txn_id)
 
     def _refuse_or_log(self, problem: Contradiction, segment: LogSegment) -> None:
         name = self.listing.checksums[segment.version].name
