@@ -158,6 +158,12 @@ def test_a_version_that_a_slow_attempt_may_still_try_to_create_stays():
     assert expired_files(files, policy, midnight + 60 * minute) == Expired(1, (commit(0),))
 
 
+def test_digits_of_other_scripts_name_no_version():
+    files = [ObjectMeta(commit(number), 1, DAY) for number in (0, 1)] + [ObjectMeta(checkpoint(1), 1, DAY)]
+    files.append(ObjectMeta("\u0660" * 20 + ".json", 1, DAY))
+    assert expired_files(files, LogPolicy(), 90 * DAY) == Expired(1, (commit(0),))
+
+
 def test_times_that_go_back_are_made_to_ascend():
     old = [ObjectMeta(commit(0), 1, 50 * DAY), ObjectMeta(commit(1), 1, 5), ObjectMeta(checkpoint(1), 1, 5)]
     assert not isinstance(expired_files(old, LogPolicy(), 79 * DAY), Expired)

@@ -20,7 +20,8 @@ _NAME: Final = re.compile(
     r"(?P<version>\d{20})\.(?:json|crc"
     r"|checkpoint\.(?:parquet|\d{10}\.\d{10}\.parquet"
     r"|[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\.(?:json|parquet))"
-    r"|\d{20}\.(?P<compacted>compacted)\.json)"
+    r"|\d{20}\.(?P<compacted>compacted)\.json)",
+    re.ASCII,
 )
 _SIDECAR: Final = re.compile(r"[^/]+\.parquet")
 _DAY: Final = timedelta(days=1) // timedelta(milliseconds=1)
