@@ -18,16 +18,17 @@ __all__ = ["clustered"]
 
 _Ranks: TypeAlias = npt.NDArray[Any]
 
-_WINDOW: Final = 65_536
-"""Rows that are sorted at a time: more would hold more of the table in memory, and eight segments are enough to choose from."""
+_WINDOW: Final = 131_072
+"""Rows that are sorted at a time: of a table a range of time is in one segment per window, and each window is in memory."""
 _WINDOW_BYTES: Final = 512 * 1024 * 1024
-"""Of a window: a column of text ends at 2 GiB, which statistics of very wide tables reach before the rows end."""
+"""Of a window: statistics of very wide tables would take gigabytes of memory before the rows end."""
 
 
 def clustered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in windows, each ordered by partition values and then by modification time.
+    """Yield the same rows, a segment at a time, in windows ordered by partition values and then by modification time.
 
-    Files that were written at about the same time tend to hold about the same values.
+    Files that were written at about the same time tend to hold about the same values. Within a segment the rows
+    are in the order in which they came.
 
     Args:
         batches: FILES_SCHEMA and any further columns; one of another schema begins a window.
@@ -49,15 +50,26 @@ def _ordered(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows in order; empties the list, so that the window is in memory once."""
     if not batches:
         return
-    window = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
+    window = batches[:]
     batches.clear()
-    times = window.column("modification_time").to_numpy()
-    order = np.lexsort([times, *reversed(_partition_ranks(window.column("partition_values")))])
+    times = np.concatenate([batch.column("modification_time").to_numpy() for batch in window])
+    maps = pa.concat_arrays([batch.column("partition_values") for batch in window])
+    order = np.lexsort([times, *reversed(_partition_ranks(maps))])
+    del maps
     if np.all(order[1:] > order[:-1]):
-        yield window
+        while window:
+            yield window.pop(0)
         return
+    starts = np.cumsum([0, *(batch.num_rows for batch in window)])
     for start in range(0, len(order), SEGMENT_ROWS):
-        yield window.take(pa.array(order[start : start + SEGMENT_ROWS]))
+        # Taking forwards from each batch copies nothing twice; joining the window first would.
+        rows = np.sort(order[start : start + SEGMENT_ROWS])
+        places = np.searchsorted(rows, starts)
+        yield pa.concat_batches(
+            batch.take(pa.array(rows[places[index] : places[index + 1]] - starts[index]))
+            for index, batch in enumerate(window)
+            if places[index] < places[index + 1]
+        )
 
 
 def _partition_ranks(maps: pa.MapArray) -> list[_Ranks]:
