@@ -2,11 +2,11 @@
 
 import pyarrow as pa
 
-from delvec_service.delta.file_counts import FileCounts
-from delvec_service.delta.files import FILES_SCHEMA
-from delvec_service.delta.live_files import LiveFiles, Member, dead_rows
-from delvec_service.delta.part_cache import DECODED
-from delvec_service.delta.segment import Segment, SegmentsLost
+from delvec_service.delta.segments.file_counts import FileCounts
+from delvec_service.delta.segments.files import FILES_SCHEMA
+from delvec_service.delta.segments.live_files import LiveFiles, Member, dead_rows
+from delvec_service.delta.segments.part_cache import DECODED
+from delvec_service.delta.segments.segment import Segment, SegmentsLost
 
 LOCATION = "file:///data/t"
 

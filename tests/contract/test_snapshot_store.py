@@ -15,8 +15,8 @@ from sqlalchemy import text
 from delvec.protocol import locations
 from delvec.protocol.errors import DelvecError, ServiceUnavailable
 from delvec_service.delta.actions import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
-from delvec_service.delta.commit_file import serialize_commit
-from delvec_service.delta.segment import SegmentRecord, SegmentsLost, Summary
+from delvec_service.delta.log.commit_file import serialize_commit
+from delvec_service.delta.segments.segment import SegmentRecord, SegmentsLost, Summary
 from delvec_service.operations.plan import plan
 from delvec_service.operations.rehearsal import rehearse
 from delvec_service.operations.snapshots import SnapshotLoader

@@ -9,7 +9,7 @@ from delvec.protocol import locations
 from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.errors import CorruptLog, NotADeltaTable
 from delvec_service.delta.actions import AddFile, CommitInfo, DomainMetadata, Metadata, Protocol
-from delvec_service.delta.commit_file import serialize_commit
+from delvec_service.delta.log.commit_file import serialize_commit
 from delvec_service.operations.detail import detail
 from delvec_service.operations.health import health
 from delvec_service.operations.history import history

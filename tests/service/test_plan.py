@@ -19,10 +19,10 @@ from delvec.protocol.errors import (
 )
 from delvec.protocol.wire import PlanFile
 from delvec_service.delta.actions import AddFile, Metadata, Protocol
-from delvec_service.delta.commit_file import serialize_commit
 from delvec_service.delta.dv_packing import pack
-from delvec_service.delta.file_change import FileChange
-from delvec_service.delta.live_files import LiveFiles
+from delvec_service.delta.log.commit_file import serialize_commit
+from delvec_service.delta.segments.file_change import FileChange
+from delvec_service.delta.segments.live_files import LiveFiles
 from delvec_service.operations.plan import PLAN_SCHEMA, plan
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.store.objects import ObjectStore

@@ -22,7 +22,7 @@ from delvec.protocol.errors import (
     VersionNotFound,
 )
 from delvec_service.delta.actions import AddFile, CommitInfo, Metadata, Protocol, RemoveFile
-from delvec_service.delta.commit_file import serialize_commit
+from delvec_service.delta.log.commit_file import serialize_commit
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 

@@ -18,8 +18,8 @@ from delvec_service.delta.actions import (
     RemoveFile,
     Txn,
 )
-from delvec_service.delta.commit_file import parse_commit, serialize_commit
-from delvec_service.delta.log_json import LogFile
+from delvec_service.delta.log.commit_file import parse_commit, serialize_commit
+from delvec_service.delta.log.log_json import LogFile
 
 WHERE = LogFile("people", 7, "00000000000000000007.json")
 ADD = {"path": "a.parquet", "partitionValues": {}, "size": 1, "modificationTime": 2, "dataChange": True}

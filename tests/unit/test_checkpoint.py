@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.errors import CorruptLog
 from delvec_service.delta.actions import DomainMetadata, Metadata, Protocol, Sidecar, Txn
-from delvec_service.delta.checkpoint import read_checkpoint
-from delvec_service.delta.files import FILES_SCHEMA, add_at
-from delvec_service.delta.log_json import LogFile
-from delvec_service.delta.parsed_columns import stats_json
+from delvec_service.delta.log.checkpoint import read_checkpoint
+from delvec_service.delta.log.log_json import LogFile
+from delvec_service.delta.log.parsed_columns import stats_json
+from delvec_service.delta.segments.files import FILES_SCHEMA, add_at
 
 WHERE = LogFile("t", 4, "00000000000000000004.checkpoint.parquet")
 TEXT_MAP = pa.map_(pa.string(), pa.string())

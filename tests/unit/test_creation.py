@@ -5,8 +5,8 @@ import pytest
 from delvec.protocol.errors import BadRequest, InvalidSchema
 from delvec.protocol.types import StructType
 from delvec_service.delta.actions import CommitInfo, Metadata, Protocol
-from delvec_service.delta.commit_file import serialize_commit
 from delvec_service.delta.creation import first_version
+from delvec_service.delta.log.commit_file import serialize_commit
 
 
 def schema(**columns):

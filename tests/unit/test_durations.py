@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from delvec.protocol.errors import CorruptTable
-from delvec_service.delta.durations import parse_duration
+from delvec_service.delta.log.durations import parse_duration
 
 
 @pytest.mark.parametrize(

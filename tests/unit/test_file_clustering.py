@@ -2,11 +2,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from delvec_service.delta import file_clustering
 from delvec_service.delta.actions import AddFile
-from delvec_service.delta.file_clustering import clustered
-from delvec_service.delta.files import batch_from_adds
-from delvec_service.delta.live_files import LiveFiles
+from delvec_service.delta.segments import file_clustering
+from delvec_service.delta.segments.file_clustering import clustered
+from delvec_service.delta.segments.files import batch_from_adds
+from delvec_service.delta.segments.live_files import LiveFiles
 
 FILES = 70_000
 

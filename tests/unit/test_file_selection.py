@@ -12,13 +12,13 @@ from tests.segments_in_memory import SegmentsInMemory, laid_out
 from delvec.protocol.errors import CorruptLog
 from delvec.protocol.predicate import parse
 from delvec.protocol.types import StructType
-from delvec_service.delta.bounds import Bounds
-from delvec_service.delta.column_bounds import known_columns, summarized
-from delvec_service.delta.file_change import FileChange
-from delvec_service.delta.file_selection import select_files
-from delvec_service.delta.segment import SegmentsLost
-from delvec_service.delta.segment_rows import rows_of
-from delvec_service.delta.skipping import prune
+from delvec_service.delta.segments.file_change import FileChange
+from delvec_service.delta.segments.segment import SegmentsLost
+from delvec_service.delta.segments.segment_rows import rows_of
+from delvec_service.delta.skipping.bounds import Bounds
+from delvec_service.delta.skipping.column_bounds import known_columns, summarized
+from delvec_service.delta.skipping.file_selection import select_files
+from delvec_service.delta.skipping.truth import prune
 
 
 def _schema(**types):
@@ -199,7 +199,7 @@ def test_bounds_are_parsed_once(monkeypatch):
     live = laid_out(_numbered(20), [4])
     predicate = parse("i = 55 OR i = 11", SCHEMA)
     assert _selected(live, predicate) == {"f5": False, "f1": False}
-    monkeypatch.setattr("delvec_service.delta.column_bounds.parsed_bounds", None)
+    monkeypatch.setattr("delvec_service.delta.skipping.column_bounds.parsed_bounds", None)
     assert _selected(live, predicate) == {"f5": False, "f1": False}
     after = live.apply({"f5": FileChange(removed={None})})
     assert _selected(after, predicate) == {"f1": False}

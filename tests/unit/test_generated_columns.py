@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from delvec.protocol.partition_values import serialize
 from delvec.protocol.types import StructType, data_type_from_json
-from delvec_service.delta.bounds import partition_bounds
-from delvec_service.delta.generated_columns import implied_bounds, intersected
+from delvec_service.delta.skipping.bounds import partition_bounds
+from delvec_service.delta.skipping.generated_columns import implied_bounds, intersected
 
 
 def _local(year, month, day, hour=0, minute=0):

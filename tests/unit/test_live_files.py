@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from tests.segments_in_memory import LOCATION, SegmentsInMemory
 
 from delvec.protocol.deletion_vector import Descriptor
-from delvec_service.delta import live_files
 from delvec_service.delta.actions import AddFile
-from delvec_service.delta.file_change import FileChange
-from delvec_service.delta.file_counts import FileCounts
-from delvec_service.delta.files import add_from_row, batch_from_adds
-from delvec_service.delta.live_files import LiveFiles, dead_rows
-from delvec_service.delta.segment import SEGMENT_ROWS, Segment, SegmentsLost, load_parts
+from delvec_service.delta.segments import live_files
+from delvec_service.delta.segments.file_change import FileChange
+from delvec_service.delta.segments.file_counts import FileCounts
+from delvec_service.delta.segments.files import add_from_row, batch_from_adds
+from delvec_service.delta.segments.live_files import LiveFiles, dead_rows
+from delvec_service.delta.segments.segment import SEGMENT_ROWS, Segment, SegmentsLost, load_parts
 
 PATHS = [f"p={number % 3}/f%20{number}.parquet" for number in range(30)]
 

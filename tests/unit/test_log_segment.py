@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delvec.protocol.errors import MissingLogFile, VersionNotFound
-from delvec_service.delta.log_segment import LogListing, commit_name
+from delvec_service.delta.log.log_segment import LogListing, commit_name
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
 

@@ -2,7 +2,7 @@
 
 import threading
 
-from delvec_service.delta.part_cache import PartCache
+from delvec_service.delta.segments.part_cache import PartCache
 
 
 def test_what_was_used_longest_ago_goes_first():

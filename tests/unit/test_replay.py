@@ -18,10 +18,10 @@ from delvec_service.delta.actions import (
     RemoveFile,
     Txn,
 )
-from delvec_service.delta.files import add_at
-from delvec_service.delta.live_files import LiveFiles
-from delvec_service.delta.log_json import LogFile
-from delvec_service.delta.replay import Commit, ReplayState, replay
+from delvec_service.delta.log.log_json import LogFile
+from delvec_service.delta.log.replay import Commit, ReplayState, replay
+from delvec_service.delta.segments.files import add_at
+from delvec_service.delta.segments.live_files import LiveFiles
 
 LOCATION = "file:///data/t"
 SPELLINGS = ("{}", "./{}", "file:///data/t/{}", "file:/data/t/{}", "/data/t/{}")

@@ -6,7 +6,7 @@ import pytest
 from delvec.protocol.errors import CorruptLog
 from delvec.protocol.predicate import parse
 from delvec.protocol.types import StructType
-from delvec_service.delta.skipping import prune
+from delvec_service.delta.skipping.truth import prune
 
 TYPES = {
     "i": "integer",

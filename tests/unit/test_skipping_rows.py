@@ -16,7 +16,7 @@ from delvec.protocol.errors import InvalidPredicate
 from delvec.protocol.partition_values import serialize
 from delvec.protocol.predicate import parse
 from delvec.protocol.types import StructField, StructType, data_type_from_json
-from delvec_service.delta.skipping import prune
+from delvec_service.delta.skipping.truth import prune
 
 UTC = dt.UTC
 ZONES = ["UTC", "America/Los_Angeles", "Pacific/Kiritimati"]

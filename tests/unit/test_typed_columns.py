@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from delvec.protocol.types import StructType
-from delvec_service.delta.files import TEXT_MAP, num_records_from_stats
-from delvec_service.delta.typed_columns import TypedPartitionValues, TypedStatistics
+from delvec_service.delta.log.typed_columns import TypedPartitionValues, TypedStatistics
+from delvec_service.delta.segments.files import TEXT_MAP, num_records_from_stats
 
 
 def schema(**kinds):

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delvec.protocol.types import data_type_from_json
-from delvec_service.delta.bounds import parsed_bounds
-from delvec_service.delta.parsed_columns import stats_json
-from delvec_service.delta.typed_statistics import typed_bounds
+from delvec_service.delta.log.parsed_columns import stats_json
+from delvec_service.delta.skipping.bounds import parsed_bounds
+from delvec_service.delta.skipping.typed_statistics import typed_bounds
 
 _FIRST, _LAST = (dt.datetime.fromisoformat(day) for day in ("0001-01-02", "9999-01-01"))
 COLUMNS = {

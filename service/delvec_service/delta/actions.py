@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 
 from delvec.protocol.deletion_vector import Descriptor
 from delvec_service.delta.commit_info import CommitInfo
-from delvec_service.delta.log_json import (
+from delvec_service.delta.log.log_json import (
     present,
     read_boolean,
     read_descriptor,

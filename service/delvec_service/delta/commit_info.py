@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self
 
-from delvec_service.delta.log_json import present
+from delvec_service.delta.log.log_json import present
 
 __all__ = ["CommitInfo"]
 

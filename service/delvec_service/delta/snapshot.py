@@ -10,9 +10,9 @@ import pyarrow as pa
 from delvec.protocol.errors import CorruptLog, InvalidSchema, UnsupportedTable
 from delvec.protocol.types import StructType
 from delvec_service.delta.actions import AddFile, DomainMetadata, Metadata, Protocol, Txn
-from delvec_service.delta.live_files import LiveFiles
-from delvec_service.delta.log_json import LogFile
-from delvec_service.delta.replay import Commit, ReplayState, replay
+from delvec_service.delta.log.log_json import LogFile
+from delvec_service.delta.log.replay import Commit, ReplayState, replay
+from delvec_service.delta.segments.live_files import LiveFiles
 
 __all__ = ["Snapshot"]
 
@@ -98,7 +98,7 @@ class Snapshot:
             checkpoint_version: of a checkpoint that is newer than this version, if there is one.
 
         Raises:
-            CorruptLog: see :func:`~delvec_service.delta.replay.replay`.
+            CorruptLog: see :func:`~delvec_service.delta.log.replay.replay`.
         """
         before = ReplayState(
             self.live,

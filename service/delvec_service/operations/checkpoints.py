@@ -16,22 +16,22 @@ import pyarrow as pa
 
 from delvec.protocol.errors import ConcurrentWrite, CorruptTable, MissingLogFile
 from delvec_service.delta.actions import Sidecar
-from delvec_service.delta.checkpoint_writer import (
+from delvec_service.delta.log.checkpoint_writer import (
     CheckpointFile,
     CheckpointForm,
     OtherActions,
     row_groups,
 )
-from delvec_service.delta.last_checkpoint import LAST_CHECKPOINT, LastCheckpoint, hinted_version
-from delvec_service.delta.log_policy import LogPolicy, check_understood
-from delvec_service.delta.log_segment import ListedFile, LogCheckpoint, LogListing
-from delvec_service.delta.snapshot import Snapshot
-from delvec_service.delta.tombstones import (
+from delvec_service.delta.log.last_checkpoint import LAST_CHECKPOINT, LastCheckpoint, hinted_version
+from delvec_service.delta.log.log_policy import LogPolicy, check_understood
+from delvec_service.delta.log.log_segment import ListedFile, LogCheckpoint, LogListing
+from delvec_service.delta.log.tombstones import (
     Changes,
     sidecars_in_parquet,
     tombstones_in_manifest,
     tombstones_in_parquet,
 )
+from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations.log_reader import LogReader
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable

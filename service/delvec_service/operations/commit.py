@@ -28,9 +28,9 @@ from delvec.protocol.errors import (
 from delvec_service.delta import commit_builder, conflicts, dv_packing
 from delvec_service.delta.actions import Action, AddFile, CommitInfo
 from delvec_service.delta.commit_builder import Changes, Resolved
-from delvec_service.delta.commit_file import serialize_commit
 from delvec_service.delta.conflicts import Conflict, Ours, Winner
-from delvec_service.delta.segment import SegmentsLost
+from delvec_service.delta.log.commit_file import serialize_commit
+from delvec_service.delta.segments.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.logs import logger
 from delvec_service.operations import commit_request

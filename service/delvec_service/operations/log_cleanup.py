@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 from delvec.protocol.errors import CorruptLog, DelvecError
 from delvec.protocol.locations import log_path
 from delvec_service.delta.actions import Metadata, Protocol
-from delvec_service.delta.commit_file import parse_commit
-from delvec_service.delta.log_cleanup import Kept, expired_files, expired_sidecars
-from delvec_service.delta.log_json import LogFile
-from delvec_service.delta.log_policy import LogPolicy, check_understood
-from delvec_service.delta.log_segment import LogCheckpoint, LogListing
-from delvec_service.delta.tombstones import sidecars_in_parquet, tombstones_in_manifest
+from delvec_service.delta.log.commit_file import parse_commit
+from delvec_service.delta.log.log_cleanup import Kept, expired_files, expired_sidecars
+from delvec_service.delta.log.log_json import LogFile
+from delvec_service.delta.log.log_policy import LogPolicy, check_understood
+from delvec_service.delta.log.log_segment import LogCheckpoint, LogListing
+from delvec_service.delta.log.tombstones import sidecars_in_parquet, tombstones_in_manifest
 from delvec_service.operations.log_reader import LogReader
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable

@@ -13,22 +13,22 @@ import pyarrow as pa
 
 from delvec.protocol.errors import CorruptLog, DelvecError, MissingLogFile, NotADeltaTable
 from delvec_service.delta.actions import CommitInfo, Metadata
-from delvec_service.delta.checkpoint import CheckpointPart, read_checkpoint
-from delvec_service.delta.checksum_check import ChecksumPolicy
-from delvec_service.delta.commit_file import parse_commit
 from delvec_service.delta.features import check_readable
-from delvec_service.delta.known_protocol import known_protocol
-from delvec_service.delta.live_files import LiveFiles
-from delvec_service.delta.log_json import LogFile
-from delvec_service.delta.log_segment import (
+from delvec_service.delta.log.checkpoint import CheckpointPart, read_checkpoint
+from delvec_service.delta.log.checksum_check import ChecksumPolicy
+from delvec_service.delta.log.commit_file import parse_commit
+from delvec_service.delta.log.known_protocol import known_protocol
+from delvec_service.delta.log.log_json import LogFile
+from delvec_service.delta.log.log_segment import (
     ListedFile,
     LogCheckpoint,
     LogCompaction,
     LogListing,
     commit_name,
 )
-from delvec_service.delta.replay import Commit, ReplayState
-from delvec_service.delta.version_checksum import VersionChecksum
+from delvec_service.delta.log.replay import Commit, ReplayState
+from delvec_service.delta.log.version_checksum import VersionChecksum
+from delvec_service.delta.segments.live_files import LiveFiles
 from delvec_service.store.objects import ObjectStore
 
 __all__ = ["LogReader"]

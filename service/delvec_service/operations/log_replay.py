@@ -18,16 +18,16 @@ from delvec.protocol.errors import (
     UnsupportedReaderFeature,
     VersionNotFound,
 )
-from delvec_service.delta.checksum_check import Contradiction, contradiction
 from delvec_service.delta.features import check_readable
-from delvec_service.delta.log_segment import (
+from delvec_service.delta.log.checksum_check import Contradiction, contradiction
+from delvec_service.delta.log.log_segment import (
     ListedFile,
     LogCheckpoint,
     LogListing,
     LogSegment,
     commit_name,
 )
-from delvec_service.delta.replay import Commit, ReplayState, replay
+from delvec_service.delta.log.replay import Commit, ReplayState, replay
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations.log_reader import LogReader
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from delvec.protocol.errors import DelvecError
-from delvec_service.delta.log_policy import LogPolicy
+from delvec_service.delta.log.log_policy import LogPolicy
+from delvec_service.delta.log.version_checksum import VersionChecksum, checksum_name
 from delvec_service.delta.snapshot import Snapshot
-from delvec_service.delta.version_checksum import VersionChecksum, checksum_name
 from delvec_service.logs import logger
 from delvec_service.operations.checkpoints import CheckpointResult, Checkpoints
 from delvec_service.operations.log_cleanup import CleanUpResult, clean_up

@@ -16,10 +16,10 @@ from delvec.protocol.deletion_vector import Descriptor, serialize_bitmap
 from delvec.protocol.errors import BadRequest, LocationNotAllowed
 from delvec.storage import Allowed, read_deletion_vectors
 from delvec_service.delta.features import writer_features
-from delvec_service.delta.file_order import page_of
-from delvec_service.delta.file_selection import Selected, select_files
-from delvec_service.delta.files import DELETION_VECTOR, FILES_SCHEMA, TEXT_MAP
-from delvec_service.delta.segment_rows import rows_of
+from delvec_service.delta.segments.file_order import page_of
+from delvec_service.delta.segments.files import DELETION_VECTOR, FILES_SCHEMA, TEXT_MAP
+from delvec_service.delta.segments.segment_rows import rows_of
+from delvec_service.delta.skipping.file_selection import Selected, select_files
 from delvec_service.delta.snapshot import Snapshot
 
 __all__ = ["PLAN_SCHEMA", "PlannedScan", "plan"]

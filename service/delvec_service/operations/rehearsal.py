@@ -9,10 +9,10 @@ import json
 from typing import Final
 
 from delvec_service.delta.actions import Action, AddFile, Metadata, Protocol
-from delvec_service.delta.live_files import LiveFiles
-from delvec_service.delta.log_json import LogFile
-from delvec_service.delta.replay import Commit, ReplayState, replay
-from delvec_service.delta.segment import SegmentsLost
+from delvec_service.delta.log.log_json import LogFile
+from delvec_service.delta.log.replay import Commit, ReplayState, replay
+from delvec_service.delta.segments.live_files import LiveFiles
+from delvec_service.delta.segments.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations.plan import plan
 from delvec_service.store.snapshots import SnapshotStore

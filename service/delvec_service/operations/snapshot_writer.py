@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delvec.protocol.errors import ServiceUnavailable
-from delvec_service.delta.segment import SegmentsLost
+from delvec_service.delta.segments.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.logs import logger
 from delvec_service.operations.idle_memory import give_back

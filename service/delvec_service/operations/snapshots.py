@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from delvec.protocol.errors import BadRequest, MissingLogFile
-from delvec_service.delta.checksum_check import ChecksumPolicy
-from delvec_service.delta.log_segment import ListedFile, LogListing
-from delvec_service.delta.segment import SegmentsLost
+from delvec_service.delta.log.checksum_check import ChecksumPolicy
+from delvec_service.delta.log.log_segment import ListedFile, LogListing
+from delvec_service.delta.segments.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations.log_reader import LogReader
 from delvec_service.operations.log_replay import file_of, followed, replayed

@@ -12,9 +12,9 @@ from urllib.parse import unquote
 
 from delvec.protocol.errors import BadRequest, DelvecError, InvalidLocation, TableAlreadyExists
 from delvec.protocol.types import StructType
-from delvec_service.delta.commit_file import serialize_commit
 from delvec_service.delta.creation import first_version
-from delvec_service.delta.log_segment import commit_name
+from delvec_service.delta.log.commit_file import serialize_commit
+from delvec_service.delta.log.log_segment import commit_name
 from delvec_service.operations.roots import Roots
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.store.objects import ObjectStore

@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from delvec.protocol.errors import ServiceUnavailable
-from delvec_service.delta.segment import SegmentRecord, SegmentsLost, Summary
+from delvec_service.delta.segments.segment import SegmentRecord, SegmentsLost, Summary
 from delvec_service.store.database import Database
 from delvec_service.store.models import SegmentBlobRow, SegmentRow, SegmentSummaryRow
 from delvec_service.store.snapshot_state import checksum

@@ -9,9 +9,9 @@ from typing import Any, Final
 import xxhash
 
 from delvec_service.delta.actions import DomainMetadata, Metadata, Protocol, Txn
-from delvec_service.delta.file_counts import FileCounts
-from delvec_service.delta.live_files import LiveFiles, Member
-from delvec_service.delta.log_segment import ListedFile
+from delvec_service.delta.log.log_segment import ListedFile
+from delvec_service.delta.segments.file_counts import FileCounts
+from delvec_service.delta.segments.live_files import LiveFiles, Member
 from delvec_service.delta.snapshot import Snapshot
 
 __all__ = ["FORMAT", "LogMark", "StoredMember", "checksum", "decode_state", "digest", "encode_state"]

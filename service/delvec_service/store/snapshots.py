@@ -12,8 +12,8 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from delvec.protocol.errors import ServiceUnavailable
-from delvec_service.delta.live_files import Member, dead_rows
-from delvec_service.delta.segment import Segment, SegmentRecord, SegmentsLost
+from delvec_service.delta.segments.live_files import Member, dead_rows
+from delvec_service.delta.segments.segment import Segment, SegmentRecord, SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.store.database import Database
 from delvec_service.store.models import SegmentRow, SnapshotMemberRow, SnapshotRow

@@ -16,7 +16,10 @@ import xxhash
 
 from delvec.protocol.errors import CorruptLog
 from delvec.protocol.types import DataType, DecimalType, PrimitiveType, StructType
-from delvec_service.delta.bounds import (
+from delvec_service.delta.segments.part_cache import DECODED
+from delvec_service.delta.segments.segment import Bound, Segment, SegmentSource, Summary, load_parts
+from delvec_service.delta.segments.segment_parts import FILES, PARTITIONS, STATS, decoded, encoded_batch
+from delvec_service.delta.skipping.bounds import (
     Bounds,
     Mask,
     Path,
@@ -26,10 +29,7 @@ from delvec_service.delta.bounds import (
     parsed_bounds,
     partition_bounds,
 )
-from delvec_service.delta.part_cache import DECODED
-from delvec_service.delta.segment import Bound, Segment, SegmentSource, Summary, load_parts
-from delvec_service.delta.segment_parts import FILES, PARTITIONS, STATS, decoded, encoded_batch
-from delvec_service.delta.typed_statistics import STATS_PARSED, typed_bounds
+from delvec_service.delta.skipping.typed_statistics import STATS_PARSED, typed_bounds
 
 __all__ = [
     "KnownColumn",

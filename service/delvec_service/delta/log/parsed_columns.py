@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_service.delta.files import TEXT_MAP
+from delvec_service.delta.segments.files import TEXT_MAP
 
 __all__ = ["partition_values", "stats_json"]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, get_args
 
 from delvec_service.delta.actions import Action
-from delvec_service.delta.log_json import LogFile, MalformedActionError, documents, read_object, shown
+from delvec_service.delta.log.log_json import LogFile, MalformedActionError, documents, read_object, shown
 
 __all__ = ["parse_commit", "serialize_commit"]
 

@@ -19,7 +19,7 @@ import pyarrow.json as pj
 from delvec.protocol.expression_kinds import INTEGER_TYPES
 from delvec.protocol.partition_values import parse_column
 from delvec.protocol.types import DataType, DecimalType, PrimitiveType, StructType
-from delvec_service.delta.literal_bounds import DECIMAL_DIGITS, ZONE_MARGIN
+from delvec_service.delta.skipping.literal_bounds import DECIMAL_DIGITS, ZONE_MARGIN
 
 __all__ = [
     "Bounds",

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from delvec_service.delta.log_policy import LogPolicy
-from delvec_service.delta.log_segment import ListedFile, LogListing
+from delvec_service.delta.log.log_policy import LogPolicy
+from delvec_service.delta.log.log_segment import ListedFile, LogListing
 
 __all__ = ["Expired", "Kept", "expired_files", "expired_sidecars"]
 

@@ -9,7 +9,7 @@ How a store saves and restores them:
 - :meth:`Segment.stored` is a segment of which nothing is in memory yet; its parts are read from the store when
   something asks for them, for many segments in one call (:func:`load_parts`).
 - The live files of a version are members: a segment and the rows of it that are dead
-  (:mod:`~delvec_service.delta.live_files`). ``LiveFiles.restored(location, members, counts)`` brings them back;
+  (:mod:`~delvec_service.delta.segments.live_files`). ``LiveFiles.restored(location, members, counts)`` brings them back;
   ``Member.dead`` goes to bytes and back by ``tobytes()`` and ``dead_rows(blob)``.
 - A store may lose anything at any time; then :class:`SegmentsLost` comes out of whatever needed it, and whoever holds
   the snapshot has to discard it and to read the log again.
@@ -24,8 +24,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from delvec_service.delta.part_cache import DECODED
-from delvec_service.delta.segment_parts import FILES, KEYS, PARTITIONS, decoded, encoded_parts
+from delvec_service.delta.segments.part_cache import DECODED
+from delvec_service.delta.segments.segment_parts import FILES, KEYS, PARTITIONS, decoded, encoded_parts
 
 __all__ = [
     "SEGMENT_ROWS",
@@ -209,11 +209,11 @@ class Segment:
 
 
 def load_parts(segments: Iterable[Segment], part: str, *, keep: bool = True) -> list[Any]:
-    """Return one part of each segment, decoded (:func:`~delvec_service.delta.segment_parts.decoded`), in order.
+    """Return one part of each segment, decoded (:func:`~delvec_service.delta.segments.segment_parts.decoded`), in order.
 
     Args:
         segments: any.
-        part: a name of :mod:`~delvec_service.delta.segment_parts`.
+        part: a name of :mod:`~delvec_service.delta.segments.segment_parts`.
         keep: whether they are likely to be used again; else they push nothing else out of memory.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from delvec_service.delta.actions import DomainMetadata, Metadata, Protocol, Txn
 from delvec_service.delta.features import reader_features
-from delvec_service.delta.log_json import (
+from delvec_service.delta.log.log_json import (
     MalformedActionError,
     present,
     read_integer,

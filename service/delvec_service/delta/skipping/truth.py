@@ -17,11 +17,11 @@ from sqlglot import exp
 from delvec.protocol.expression_kinds import INTEGER_TYPES, column_path, column_type
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import ArrayType, DataType, MapType, PrimitiveType, StructType
-from delvec_service.delta.bounds import Bounds, Path, partition_bounds, statistics_bounds
-from delvec_service.delta.comparisons import FEW, Truth, compared, matched, one_of
-from delvec_service.delta.like_pattern import LikePattern
-from delvec_service.delta.literal_bounds import is_one_type, literal_bounds
-from delvec_service.delta.monotone import monotone_bounds
+from delvec_service.delta.skipping.bounds import Bounds, Path, partition_bounds, statistics_bounds
+from delvec_service.delta.skipping.comparisons import FEW, Truth, compared, matched, one_of
+from delvec_service.delta.skipping.like_pattern import LikePattern
+from delvec_service.delta.skipping.literal_bounds import is_one_type, literal_bounds
+from delvec_service.delta.skipping.monotone import monotone_bounds
 
 __all__ = ["Pruned", "columns_of", "prune", "truth_of"]
 

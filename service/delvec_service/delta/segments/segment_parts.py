@@ -14,7 +14,7 @@ import pyarrow as pa
 import xxhash
 
 from delvec.protocol.locations import canonical_log_paths
-from delvec_service.delta.files import FILES_SCHEMA, TEXT_MAP
+from delvec_service.delta.segments.files import FILES_SCHEMA, TEXT_MAP
 
 __all__ = [
     "FILES",

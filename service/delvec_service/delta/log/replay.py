@@ -18,9 +18,9 @@ from delvec_service.delta.actions import (
     RemoveFile,
     Txn,
 )
-from delvec_service.delta.file_change import FileChange
-from delvec_service.delta.live_files import LiveFiles
-from delvec_service.delta.log_json import LogFile
+from delvec_service.delta.log.log_json import LogFile
+from delvec_service.delta.segments.file_change import FileChange
+from delvec_service.delta.segments.live_files import LiveFiles
 
 __all__ = ["Commit", "ReplayState", "replay"]
 

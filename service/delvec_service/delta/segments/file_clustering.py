@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_service.delta.segment import SEGMENT_ROWS
+from delvec_service.delta.segments.segment import SEGMENT_ROWS
 
 __all__ = ["clustered"]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delvec_service.delta.actions import Protocol
-from delvec_service.delta.log_json import MalformedActionError
+from delvec_service.delta.log.log_json import MalformedActionError
 
 __all__ = ["known_protocol"]
 

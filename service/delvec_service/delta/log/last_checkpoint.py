@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from delvec_service.delta.log_json import present
+from delvec_service.delta.log.log_json import present
 
 __all__ = ["LAST_CHECKPOINT", "LastCheckpoint", "hinted_version"]
 

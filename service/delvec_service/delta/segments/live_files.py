@@ -16,14 +16,14 @@ import xxhash
 from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.locations import canonical_log_path
 from delvec_service.delta.actions import AddFile
-from delvec_service.delta.column_bounds import keep_typed
-from delvec_service.delta.file_change import FileChange
-from delvec_service.delta.file_clustering import clustered
-from delvec_service.delta.file_counts import COUNTED, FileCounts
-from delvec_service.delta.files import FILES_SCHEMA, add_from_row, batch_from_adds
-from delvec_service.delta.segment import SEGMENT_ROWS, Segment, load_parts
-from delvec_service.delta.segment_parts import KEYS, Rows
-from delvec_service.delta.segment_rows import Chosen, rows_of
+from delvec_service.delta.segments.file_change import FileChange
+from delvec_service.delta.segments.file_clustering import clustered
+from delvec_service.delta.segments.file_counts import COUNTED, FileCounts
+from delvec_service.delta.segments.files import FILES_SCHEMA, add_from_row, batch_from_adds
+from delvec_service.delta.segments.segment import SEGMENT_ROWS, Segment, load_parts
+from delvec_service.delta.segments.segment_parts import KEYS, Rows
+from delvec_service.delta.segments.segment_rows import Chosen, rows_of
+from delvec_service.delta.skipping.column_bounds import keep_typed
 
 __all__ = ["LiveFiles", "Member", "dead_rows"]
 
@@ -69,7 +69,7 @@ class Member:
 
     @property
     def chosen(self) -> Chosen:
-        """The live rows, as :func:`~delvec_service.delta.segment_rows.rows_of` takes them."""
+        """The live rows, as :func:`~delvec_service.delta.segments.segment_rows.rows_of` takes them."""
         return self.segment, self.live
 
 
@@ -91,7 +91,7 @@ class LiveFiles:
     def from_batches(cls, batches: Iterable[pa.RecordBatch], location: str) -> "LiveFiles":
         """Take rows of FILES_SCHEMA, each a different file; batches are let go of one after the other.
 
-        They may have a further column, :data:`~delvec_service.delta.typed_statistics.STATS_PARSED`.
+        They may have a further column, :data:`~delvec_service.delta.skipping.typed_statistics.STATS_PARSED`.
 
         Raises:
             LocationNotAllowed: a path leads out of the table.

@@ -7,7 +7,6 @@ from typing import Final
 
 from delvec.protocol.errors import CorruptTable, UnsupportedWriterFeature
 from delvec_service.delta.actions import Metadata, Protocol
-from delvec_service.delta.durations import parse_duration
 from delvec_service.delta.features import (
     READABLE,
     WRITABLE,
@@ -15,6 +14,7 @@ from delvec_service.delta.features import (
     reader_features,
     writer_features,
 )
+from delvec_service.delta.log.durations import parse_duration
 
 __all__ = ["LogPolicy", "check_understood"]
 

@@ -20,9 +20,9 @@ from delvec.protocol.errors import InvalidPredicate, UnknownColumn
 from delvec.protocol.expression_kinds import INTEGER_TYPES, column_path, column_type
 from delvec.protocol.predicate import parse
 from delvec.protocol.types import DataType, PrimitiveType, StructType
-from delvec_service.delta.bounds import Bounds, Path
-from delvec_service.delta.literal_bounds import ZONE_MARGIN
-from delvec_service.delta.monotone import DAY
+from delvec_service.delta.skipping.bounds import Bounds, Path
+from delvec_service.delta.skipping.literal_bounds import ZONE_MARGIN
+from delvec_service.delta.skipping.monotone import DAY
 
 __all__ = ["Implied", "implied_bounds", "intersected"]
 

@@ -5,9 +5,9 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from delvec_service.delta.files import FILES_SCHEMA
-from delvec_service.delta.segment import Segment, load_parts
-from delvec_service.delta.segment_parts import PART_OF, PARTITIONS, Rows
+from delvec_service.delta.segments.files import FILES_SCHEMA
+from delvec_service.delta.segments.segment import Segment, load_parts
+from delvec_service.delta.segments.segment_parts import PART_OF, PARTITIONS, Rows
 
 __all__ = ["Chosen", "rows_of"]
 
@@ -25,7 +25,7 @@ def rows_of(
     Args:
         chosen: the rows.
         columns: names of FILES_SCHEMA.
-        keep: whether the segments are likely to be asked for again (:func:`~delvec_service.delta.segment.load_parts`).
+        keep: whether the segments are likely to be asked for again (:func:`~delvec_service.delta.segments.segment.load_parts`).
 
     Raises:
         SegmentsLost: a store does not have a part of them any more.

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delvec_service.delta.actions import DomainMetadata, Metadata, Protocol, Sidecar, Txn
-from delvec_service.delta.files import DELETION_VECTOR, TEXT_MAP
-from delvec_service.delta.log_policy import LogPolicy
+from delvec_service.delta.log.log_policy import LogPolicy
+from delvec_service.delta.log.tombstones import TOMBSTONES
+from delvec_service.delta.log.typed_columns import TypedPartitionValues, TypedStatistics
+from delvec_service.delta.segments.files import DELETION_VECTOR, TEXT_MAP
 from delvec_service.delta.snapshot import Snapshot
-from delvec_service.delta.tombstones import TOMBSTONES
-from delvec_service.delta.typed_columns import TypedPartitionValues, TypedStatistics
 
 __all__ = ["ROW_GROUP", "CheckpointFile", "CheckpointForm", "OtherActions", "row_groups"]
 

@@ -20,17 +20,17 @@ from delvec_service.delta.actions import (
     Sidecar,
     Txn,
 )
-from delvec_service.delta.commit_file import parse_commit
-from delvec_service.delta.files import (
+from delvec_service.delta.log.commit_file import parse_commit
+from delvec_service.delta.log.log_json import LogFile, MalformedActionError
+from delvec_service.delta.log.parsed_columns import partition_values, stats_json
+from delvec_service.delta.segments.files import (
     DELETION_VECTOR,
     FILES_SCHEMA,
     TEXT_MAP,
     batch_from_adds,
     num_records_from_stats,
 )
-from delvec_service.delta.log_json import LogFile, MalformedActionError
-from delvec_service.delta.parsed_columns import partition_values, stats_json
-from delvec_service.delta.typed_statistics import STATS_PARSED
+from delvec_service.delta.skipping.typed_statistics import STATS_PARSED
 
 __all__ = ["CheckpointPart", "read_checkpoint"]
 

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from delvec.protocol.types import DataType, DecimalType, PrimitiveType
-from delvec_service.delta.bounds import Bounds
-from delvec_service.delta.literal_bounds import DECIMAL_DIGITS, ZONE_MARGIN
+from delvec_service.delta.skipping.bounds import Bounds
+from delvec_service.delta.skipping.literal_bounds import DECIMAL_DIGITS, ZONE_MARGIN
 
 __all__ = ["DAY", "monotone_bounds"]
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from delvec_service.delta.bounds import Bounds, Mask
-from delvec_service.delta.like_pattern import LikePattern
+from delvec_service.delta.skipping.bounds import Bounds, Mask
+from delvec_service.delta.skipping.like_pattern import LikePattern
 
 __all__ = ["FEW", "Truth", "compared", "matched", "one_of"]
 

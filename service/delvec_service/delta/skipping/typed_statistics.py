@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec.protocol.types import DataType, DecimalType, PrimitiveType
-from delvec_service.delta.bounds import Bounds, Path, widened
+from delvec_service.delta.skipping.bounds import Bounds, Path, widened
 
 __all__ = ["STATS_PARSED", "typed_bounds"]
 
@@ -40,7 +40,7 @@ def typed_bounds(
         num_records: physical rows of each file, or null.
 
     Returns:
-        What :func:`~delvec_service.delta.bounds.parsed_bounds` would find in the text, for columns of a type that
+        What :func:`~delvec_service.delta.skipping.bounds.parsed_bounds` would find in the text, for columns of a type that
         has bounds. Nothing where a file has its statistics only as text.
     """
     if pc.any(pc.and_(pc.is_valid(stats), pc.is_null(parsed))).as_py():

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from delvec_service.delta.actions import Metadata, Protocol
-from delvec_service.delta.log_json import shown
+from delvec_service.delta.log.log_json import shown
+from delvec_service.delta.log.version_checksum import VersionChecksum
 from delvec_service.delta.snapshot import Snapshot
-from delvec_service.delta.version_checksum import VersionChecksum
 
 __all__ = ["ChecksumPolicy", "Contradiction", "contradiction"]
 

@@ -16,10 +16,10 @@ from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.errors import CorruptLog
 from delvec.protocol.locations import canonical_log_path, canonical_log_paths
 from delvec_service.delta.actions import AddFile, RemoveFile, Sidecar
-from delvec_service.delta.commit_file import parse_commit
-from delvec_service.delta.files import DELETION_VECTOR, TEXT_MAP
-from delvec_service.delta.log_json import LogFile
-from delvec_service.delta.replay import Commit
+from delvec_service.delta.log.commit_file import parse_commit
+from delvec_service.delta.log.log_json import LogFile
+from delvec_service.delta.log.replay import Commit
+from delvec_service.delta.segments.files import DELETION_VECTOR, TEXT_MAP
 
 __all__ = [
     "TOMBSTONES",

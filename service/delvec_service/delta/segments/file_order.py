@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from delvec_service.delta.file_selection import Selected
-from delvec_service.delta.segment import load_parts
-from delvec_service.delta.segment_parts import KEYS
-from delvec_service.delta.segment_rows import rows_of
+from delvec_service.delta.segments.segment import load_parts
+from delvec_service.delta.segments.segment_parts import KEYS
+from delvec_service.delta.segments.segment_rows import rows_of
+from delvec_service.delta.skipping.file_selection import Selected
 
 __all__ = ["page_of"]
 

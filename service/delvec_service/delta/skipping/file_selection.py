@@ -1,6 +1,6 @@
 """Which live files a predicate leaves: first whole segments by their summaries, then files by their own bounds.
 
-What each step may drop is for :mod:`~delvec_service.delta.skipping` to say; here it is asked about few things at a
+What each step may drop is for :mod:`~delvec_service.delta.skipping.truth` to say; here it is asked about few things at a
 time: a segment, a different combination of partition values, and at last the files that are still undecided.
 """
 
@@ -15,20 +15,20 @@ import pyarrow as pa
 from delvec.protocol.errors import CorruptLog
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
-from delvec_service.delta.bounds import Bounds, Mask, Path, partition_bounds
-from delvec_service.delta.column_bounds import (
+from delvec_service.delta.segments.live_files import LiveFiles, Member
+from delvec_service.delta.segments.segment import load_parts
+from delvec_service.delta.segments.segment_parts import PARTITIONS
+from delvec_service.delta.segments.segment_rows import Chosen
+from delvec_service.delta.skipping.bounds import Bounds, Mask, Path, partition_bounds
+from delvec_service.delta.skipping.column_bounds import (
     KnownColumn,
     bounds_at,
     known_columns,
     segment_bounds,
     summary_bounds,
 )
-from delvec_service.delta.generated_columns import Implied, implied_bounds, intersected
-from delvec_service.delta.live_files import LiveFiles, Member
-from delvec_service.delta.segment import load_parts
-from delvec_service.delta.segment_parts import PARTITIONS
-from delvec_service.delta.segment_rows import Chosen
-from delvec_service.delta.skipping import columns_of, truth_of
+from delvec_service.delta.skipping.generated_columns import Implied, implied_bounds, intersected
+from delvec_service.delta.skipping.truth import columns_of, truth_of
 
 __all__ = ["Selected", "select_files"]
 
@@ -91,7 +91,7 @@ def select_files(
     *,
     generated: bool = True,
 ) -> list[Selected]:
-    """Return the files that :func:`~delvec_service.delta.skipping.prune` would leave, or fewer.
+    """Return the files that :func:`~delvec_service.delta.skipping.truth.prune` would leave, or fewer.
 
     Args:
         live: the version's files.
