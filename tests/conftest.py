@@ -1,5 +1,6 @@
 """What every test has: one Spark session, and properties judged by their result, not by how busy the machine is."""
 
+import gc
 import logging
 import os
 import shutil
@@ -23,6 +24,12 @@ def pytest_collection_modifyitems(items):
             item.add_marker(leak)
 
 
+def pytest_runtest_teardown(item, nextitem):
+    # What PySpark leaves to its finalizers goes while that is expected, and not in the middle of another test.
+    if item.get_closest_marker("spark") and not (nextitem and nextitem.get_closest_marker("spark")):
+        gc.collect()
+
+
 @pytest.fixture(autouse=True)
 def logging_as_it_was():
     """A test that sets up the logging of its process must not set up that of the next.
@@ -30,11 +37,15 @@ def logging_as_it_was():
     `delvec serve` does, and so does import-linter, which turns off every logger that it does not know.
     """
     loggers = [logging.getLogger(name) for name in ("delvec_service", "uvicorn")]
-    before = [(log.handlers, log.propagate, log.level, log.disabled) for log in loggers]
+    before = [(log.handlers, log.propagate, log.level) for log in loggers]
+    everything = [log for log in logging.root.manager.loggerDict.values() if isinstance(log, logging.Logger)]
+    disabled = [log.disabled for log in everything]
     yield
-    for log, (handlers, propagate, level, disabled) in zip(loggers, before, strict=True):
-        log.handlers, log.propagate, log.disabled = handlers, propagate, disabled
+    for log, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        log.handlers, log.propagate = handlers, propagate
         log.setLevel(level)
+    for log, was in zip(everything, disabled, strict=True):
+        log.disabled = was
 
 
 @pytest.fixture(scope="session")

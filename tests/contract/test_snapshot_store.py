@@ -70,6 +70,9 @@ def add(path, number, **fields):
     return AddFile(path, {}, 1, 1, stats=json.dumps({"numRecords": 10, **bounds}), **fields)
 
 
+_SAVES = 3
+
+
 class Replica:
     """A service's part that reads tables; ``restart`` makes it forget what it has in memory."""
 
@@ -380,11 +383,16 @@ def test_whatever_is_damaged_the_answer_is_right(replica, people, statement, whe
     assert replica.files(people, "id = 55") == ["f5"]
     assert len(replica.saved(people)) == 19
 
-    replica.restart()
-    people.read.clear()
-    assert replica.files(people, "id = 55") == ["f5"]
-    if when == "before a restart":
-        assert not people.read  # it was saved again
+    for _ in range(_SAVES):
+        replica.restart()
+        people.read.clear()
+        assert replica.files(people, "id = 55") == ["f5"]
+        if when != "before a restart" or not people.read:
+            break
+        # What the loss found being saved may be forgotten with it; the next request saves it.
+        replica.saved(people)
+    else:
+        pytest.fail("it was not saved again")
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM segment_blobs", "DELETE FROM snapshots", None])

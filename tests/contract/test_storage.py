@@ -178,7 +178,7 @@ def test_a_descriptor_that_lies_about_its_size_does_not_read_a_whole_data_file(l
     try:
         with pytest.raises(DeletionVectorSizeMismatch):
             fetch(local_location, {"part-0.parquet": descriptor})
-        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000  # of 2 GiB; other threads count too
     finally:
         tracemalloc.stop()
 
