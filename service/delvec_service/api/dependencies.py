@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Path, Query, Request
+from fastapi.concurrency import run_in_threadpool
 
 from delvec.protocol.errors import BadRequest
 from delvec_service.config import Settings
@@ -30,7 +31,10 @@ class Service:
     upkeep: LogUpkeep
 
 
-def _service(request: Request) -> Service:
+# What does no I/O is a coroutine: each plain function costs a change of thread and back.
+
+
+async def _service(request: Request) -> Service:
     service = request.app.state.service
     assert isinstance(service, Service)  # noqa: S101 - set by create_app
     return service
@@ -39,11 +43,12 @@ def _service(request: Request) -> Service:
 ServiceState: TypeAlias = Annotated[Service, Depends(_service)]
 
 
-def _table(
+async def _table(
     service: ServiceState,
     table: Annotated[str, Path(description="The table's name or id.", max_length=200)],
 ) -> OpenTable:
-    return service.tables.open(table)
+    found = service.tables.opened(table)
+    return await run_in_threadpool(service.tables.open, table) if found is None else found
 
 
 Table: TypeAlias = Annotated[OpenTable, Depends(_table)]
@@ -57,7 +62,7 @@ class Moment:
     timestamp: str | None
 
 
-def _moment(
+async def _moment(
     version: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
     timestamp: Annotated[
         str | None, Query(max_length=64, description="ISO 8601; without a zone it is UTC.")

@@ -23,6 +23,8 @@ from delvec_service.store.registry import Registry, TableRecord
 __all__ = ["ENGINE_INFO", "NewTable", "OpenTable", "Tables", "commit_path"]
 
 ENGINE_INFO: Final = f"Delvec/{distribution_version('delvec')}"
+_OPENED_SECONDS: Final = 1.0
+_MOST_OPENED: Final = 10_000
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}")
 
 
@@ -82,6 +84,7 @@ class Tables:
         self._roots = roots
         self._warehouse = warehouse
         self._loader = loader
+        self._opened: dict[str, tuple[OpenTable, float]] = {}
 
     def open(self, name_or_id: str) -> OpenTable:
         """Return a registered table.
@@ -92,7 +95,20 @@ class Tables:
         """
         record = self._registry.get(name_or_id)
         self._roots.check(record.location)
-        return OpenTable(record, self._roots)
+        found = OpenTable(record, self._roots)
+        if len(self._opened) >= _MOST_OPENED:
+            self._opened.clear()
+        self._opened[record.id] = (found, time.monotonic())
+        return found
+
+    def opened(self, identifier: str) -> OpenTable | None:
+        """Return the table of an id if :meth:`open` returned it in the last second; does no I/O.
+
+        An id follows from the location, so that nothing about it can change but that the table is forgotten: by
+        another replica, for a second without notice. A name may come to mean another table, and is looked up.
+        """
+        found = self._opened.get(identifier)
+        return found[0] if found is not None and time.monotonic() - found[1] < _OPENED_SECONDS else None
 
     def at(self, location: str) -> TableRecord | None:
         """Return the table at a location, if it is registered.
@@ -115,6 +131,7 @@ class Tables:
         """
         record = self._registry.get(name_or_id)
         self._registry.remove(record.id)
+        self._opened.pop(record.id, None)
         self._loader.forget(record.location)
 
     def register(self, location: str | None, name: str | None) -> tuple[TableRecord, bool]:
