@@ -45,12 +45,12 @@ class Effort:
     """
 
     sizes: Sequence[int] = (1_000, 10_000, 100_000, 1_000_000)
-    lives: int = 3
-    selective: int = 300
-    partitions: int = 30
-    commits: int = 20
-    peer_runs: int = 10
-    peer_limit: float = 12.0
+    lives: int = 2
+    selective: int = 200
+    partitions: int = 20
+    commits: int = 10
+    peer_runs: int = 5
+    peer_limit: float = 6.0
 
 
 QUICK = Effort((1_000, 10_000), lives=1, selective=100, partitions=10, commits=5, peer_runs=3, peer_limit=2.0)
