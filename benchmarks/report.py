@@ -28,6 +28,16 @@ def _machine() -> str:
     )
 
 
+def _of_vectors(figures: Sequence[Figure]) -> str:
+    files = _vector_files(figures)
+    if not files:
+        return ""
+    return (
+        f"The scan of files with deletion vectors is of a table of {files} files of 1,000 rows, of which delta-spark "
+        "deleted a tenth in three files of ten; both contenders read rows of equal sums. "
+    )
+
+
 def _vector_files(figures: Sequence[Figure]) -> str:
     return "".join({f"{figure.files:,}" for figure in figures if figure.files is not None})
 
@@ -63,9 +73,8 @@ def markdown(
             f"one Spark session, in turn. Each job had {warm} untimed runs first (a fifth of that where delta-spark "
             f"rewrites files, a third for scans), then {runs} measured ones ({REWRITES} of rewriting) on fresh copies; the median is given, then the fastest and "
             "the slowest run. `x` is how many times faster than delta-spark with DVs. delta-spark ran with "
-            "`snapshotPartitions` and shuffle partitions at the number of cores. The scan of files with deletion vectors is of a table "
-            f"of {_vector_files(figures)} files of 1,000 rows, of which delta-spark deleted a tenth in three files of ten; both "
-            "contenders read rows of equal sums. Parts of the page can be measured apart, but a job always with all its contenders. "
+            f"`snapshotPartitions` and shuffle partitions at the number of cores. {_of_vectors(figures)}"
+            "Parts of the page can be measured apart, but a job always with all its contenders. "
             "`make bench` writes this page."
         ),
         "",
