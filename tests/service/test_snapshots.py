@@ -4,12 +4,12 @@ import os
 import shutil
 import threading
 import uuid
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.log_by_hand import CountingStore
 
 from delvec.protocol import locations
 from delvec.protocol.errors import (
@@ -29,24 +29,6 @@ from delvec_service.store.objects import ObjectStore
 SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
 HOUR = 3_600_000
 START = 1_700_000_000_000
-
-
-class CountingStore(ObjectStore):
-    """Counts what is asked of storage."""
-
-    def __init__(self, location):
-        super().__init__(location)
-        self.asked = Counter()
-        self.names = []
-
-    def list_from(self, prefix, start_after=""):
-        self.asked["list"] += 1
-        return super().list_from(prefix, start_after)
-
-    def get(self, path):
-        self.asked["get"] += 1
-        self.names.append(path.rpartition("/")[2])
-        return super().get(path)
 
 
 class Log:

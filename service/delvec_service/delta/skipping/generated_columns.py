@@ -22,7 +22,7 @@ from delvec.protocol.predicate import parse
 from delvec.protocol.types import DataType, PrimitiveType, StructType
 from delvec_service.delta.skipping.bounds import Bounds, Path
 from delvec_service.delta.skipping.literal_bounds import ZONE_MARGIN
-from delvec_service.delta.skipping.monotone import DAY
+from delvec_service.delta.skipping.monotone import DAY, computed
 
 __all__ = ["Implied", "implied_bounds", "intersected"]
 
@@ -276,7 +276,7 @@ def _start(text: str, unit: str) -> int | None:
 
 def _spans(low: pa.Array, high: pa.Array, unit: str, moment: str) -> _Ends:
     """Return the first and last moment of the units in which the days ``low`` and ``high`` lie."""
-    first, last = (_computed(days, lambda each: _in_units(each, unit)) for days in (low, high))
+    first, last = (computed(days, lambda each: _in_units(each, unit)) for days in (low, high))
     starts, ends = _spans_of_units(first, unit, moment), _spans_of_units(last, unit, moment)
     return (starts[0], ends[1])
 
@@ -292,13 +292,13 @@ def _spans_of_units(numbers: pa.Array, unit: str, moment: str) -> _Ends:
     numbers = pc.if_else(near, numbers, pa.scalar(None, pa.int64()))
     if moment == "date":
         return (
-            _computed(numbers, lambda each: _moments(each, unit, "D")),
-            _computed(numbers, lambda each: _moments(each + 1, unit, "D", up=unit == "h") - 1),
+            computed(numbers, lambda each: _moments(each, unit, "D")),
+            computed(numbers, lambda each: _moments(each + 1, unit, "D", up=unit == "h") - 1),
         )
     margin = ZONE_MARGIN if moment == "timestamp" else 0
     return (
-        _computed(numbers, lambda each: _moments(each, unit, "us") - margin),
-        _computed(numbers, lambda each: _moments(each + 1, unit, "us") - 1 + margin),
+        computed(numbers, lambda each: _moments(each, unit, "us") - margin),
+        computed(numbers, lambda each: _moments(each + 1, unit, "us") - 1 + margin),
     )
 
 
@@ -307,12 +307,6 @@ def _moments(numbers: np.ndarray, unit: str, measure: str, *, up: bool = False) 
         numbers.astype(f"datetime64[{unit}]").astype(f"datetime64[{measure}]").astype(np.int64)
     )
     return found + 1 if up else found
-
-
-def _computed(values: pa.Array, function: Callable[[np.ndarray], np.ndarray]) -> pa.Array:
-    null = pc.is_null(values).to_numpy(zero_copy_only=False)
-    found = function(pc.fill_null(values, 0).to_numpy(zero_copy_only=False).astype(np.int64))
-    return pa.array(found, pa.int64(), mask=null)
 
 
 def _from_parts(known: Sequence[Bounds], finest: str, moment: str) -> Bounds | None:

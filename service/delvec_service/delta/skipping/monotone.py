@@ -16,7 +16,7 @@ from delvec.protocol.types import DataType, DecimalType, PrimitiveType
 from delvec_service.delta.skipping.bounds import Bounds
 from delvec_service.delta.skipping.literal_bounds import DECIMAL_DIGITS, ZONE_MARGIN
 
-__all__ = ["DAY", "monotone_bounds"]
+__all__ = ["DAY", "computed", "monotone_bounds"]
 
 DAY: Final = 86_400_000_000
 """Microseconds."""
@@ -148,7 +148,7 @@ def _to_date(inner: Typed) -> Typed | None:
     if name not in {"timestamp", "timestamp_ntz"}:
         return None
     local = _widened(bounds, ZONE_MARGIN if name == "timestamp" else 0)
-    return _mapped(local, lambda each: _computed(each, lambda micros: micros // DAY)), date
+    return _mapped(local, lambda each: computed(each, lambda micros: micros // DAY)), date
 
 
 def _year(dates: Bounds) -> Typed:
@@ -156,7 +156,7 @@ def _year(dates: Bounds) -> Typed:
         found: np.ndarray = days.astype("datetime64[D]").astype("datetime64[Y]").astype(np.int64) + 1970
         return found
 
-    return _mapped(dates, lambda each: _computed(each, years)), PrimitiveType("integer")
+    return _mapped(dates, lambda each: computed(each, years)), PrimitiveType("integer")
 
 
 # --- arithmetic on bounds -----------------------------------------------------------------------------------
@@ -171,8 +171,8 @@ def _mapped(bounds: Bounds, function: Callable[[pa.Array], pa.Array]) -> Bounds:
 def _widened(bounds: Bounds, margin: int) -> Bounds:
     if not margin:
         return bounds
-    low = None if bounds.low is None else _computed(bounds.low, lambda micros: _added(micros, -margin))
-    high = None if bounds.high is None else _computed(bounds.high, lambda micros: _added(micros, margin))
+    low = None if bounds.low is None else computed(bounds.low, lambda micros: _added(micros, -margin))
+    high = None if bounds.high is None else computed(bounds.high, lambda micros: _added(micros, margin))
     return replace(bounds, low=low, high=high)
 
 
@@ -183,7 +183,7 @@ def _added(micros: np.ndarray, margin: int) -> np.ndarray:
     return moved
 
 
-def _computed(values: pa.Array, function: Callable[[np.ndarray], np.ndarray]) -> pa.Array:
+def computed(values: pa.Array, function: Callable[[np.ndarray], np.ndarray]) -> pa.Array:
     """Apply a function of NumPy to whole numbers, passing over nulls."""
     null = pc.is_null(values).to_numpy(zero_copy_only=False)
     found = function(pc.fill_null(values, 0).to_numpy(zero_copy_only=False).astype(np.int64))
