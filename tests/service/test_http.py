@@ -174,7 +174,7 @@ def test_a_defect_is_an_envelope_too_and_is_logged_once(client, error, monkeypat
     assert found["details"] == {"request_id": "the-request"}
     assert "secret" not in answer.text
     (record,) = caplog.records
-    logged = json.loads(record.message)
+    logged = json.loads(record.getMessage())
     assert logged["request_id"] == "the-request"
     assert "ZeroDivisionError: a secret detail" in logged["exception"]
     assert client.get("/livez").status_code == 200
@@ -187,7 +187,7 @@ def test_each_request_is_one_line_of_json(client, caplog):
         while not caplog.records and time.monotonic() < until:
             time.sleep(0.01)
 
-    (line,) = [json.loads(record.message) for record in caplog.records]
+    (line,) = [json.loads(record.getMessage()) for record in caplog.records]
     assert line.pop("milliseconds") >= 0
     assert line.pop("timestamp")
     assert line == {
