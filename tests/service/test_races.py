@@ -441,7 +441,7 @@ KILLED = """
     from pyroaring import BitMap64
     from delvec_service.app import create_app
     from delvec_service.config import Settings
-    from delvec_service.delta.commit_builder import Changes
+    from delvec_service.delta.changes import Changes
     from delvec_service.store.objects import ObjectStore
 
     method = sys.argv[3]

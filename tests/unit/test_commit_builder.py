@@ -9,7 +9,8 @@ from pyroaring import BitMap64
 from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.errors import CorruptTable, InvalidCommit
 from delvec_service.delta.actions import AddFile, CommitInfo, RemoveFile
-from delvec_service.delta.commit_builder import Changes, build, resolve
+from delvec_service.delta.changes import Changes
+from delvec_service.delta.commit_builder import build, resolve
 
 NOW = 1_700_000_000_000
 OLD = Descriptor("u", "old", 1, 36, 2)

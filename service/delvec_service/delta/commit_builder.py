@@ -7,7 +7,7 @@ becomes of each file, :func:`build` writes it down as actions (PROTOCOL.md, "Add
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pyroaring import BitMap64
@@ -16,47 +16,12 @@ from delvec.protocol import statistics
 from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.errors import CorruptTable, InvalidCommit
 from delvec_service.delta.actions import Action, AddFile, CommitInfo, RemoveFile
+from delvec_service.delta.changes import Changes
 from delvec_service.delta.snapshot import Snapshot
 
-__all__ = ["Built", "Changes", "Marked", "Resolved", "build", "resolve"]
-
-_APPENDS: Final = frozenset({"WRITE", "STREAMING UPDATE"})
-"""Operations that may add files without having read the table; what any other adds may rest on what it read."""
+__all__ = ["Built", "Marked", "Resolved", "build", "resolve"]
 
 _ROW_METRICS: Final = {"DELETE": "numDeletedRows", "UPDATE": "numUpdatedRows"}
-
-
-@dataclass(frozen=True)
-class Changes:
-    """One transaction, as requested.
-
-    Attributes:
-        removes: paths of whole files.
-        row_deletes: physical row indexes by the file's path; rows that are gone already may be among them.
-        metrics: what only the engine knows: times in milliseconds, rows copied.
-    """
-
-    operation: str
-    read_version: int
-    transaction_id: str
-    engine_info: str
-    adds: Sequence[AddFile] = ()
-    removes: Sequence[str] = ()
-    row_deletes: Mapping[str, BitMap64] = field(default_factory=dict)
-    predicate: str | None = None
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    metrics: Mapping[str, int] = field(default_factory=dict)
-    user_metadata: str | None = None
-
-    @property
-    def is_blind_append(self) -> bool:
-        """Whether the commit is right whatever the table holds."""
-        return self.operation in _APPENDS and not (
-            self.removes
-            or self.row_deletes
-            or self.predicate is not None
-            or self.parameters.get("mode", "").lower() == "overwrite"
-        )
 
 
 @dataclass(frozen=True, slots=True)

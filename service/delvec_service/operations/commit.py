@@ -27,7 +27,8 @@ from delvec.protocol.errors import (
 )
 from delvec_service.delta import commit_builder, conflicts, dv_packing
 from delvec_service.delta.actions import Action, AddFile, CommitInfo
-from delvec_service.delta.commit_builder import Changes, Resolved
+from delvec_service.delta.changes import Changes
+from delvec_service.delta.commit_builder import Resolved
 from delvec_service.delta.conflicts import Conflict, Ours, Winner
 from delvec_service.delta.log.commit_file import serialize_commit
 from delvec_service.delta.segments.segment import SegmentsLost

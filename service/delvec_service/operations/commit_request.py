@@ -28,7 +28,8 @@ from delvec.protocol.errors import (
 from delvec.protocol.wire import CommitRequest
 from delvec_service.delta import commit_builder
 from delvec_service.delta.actions import AddFile
-from delvec_service.delta.commit_builder import Changes, Resolved
+from delvec_service.delta.changes import Changes
+from delvec_service.delta.commit_builder import Resolved
 from delvec_service.delta.features import check_writable
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations.tables import ENGINE_INFO, OpenTable
@@ -74,7 +75,7 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
             for add in request.adds
         ],
         removes=[remove.path for remove in request.removes],
-        row_deletes={entry.path: _rows(entry.path, entry.rows) for entry in request.row_deletes},
+        row_deletes={entry.path: _rows(entry.path, entry.rows or b"") for entry in request.row_deletes},
         predicate=request.predicate,
         parameters=request.operation_parameters,
         metrics=request.operation_metrics,

@@ -1,0 +1,209 @@
+"""Every error that Delvec raises, on both sides of the wire.
+
+::
+
+    DelvecError
+    ├── BadRequest
+    │   ├── InvalidPredicate
+    │   ├── UnknownColumn
+    │   ├── InvalidSchema
+    │   ├── SchemaMismatch
+    │   ├── InvalidLocation
+    │   ├── InvalidTableChange
+    │   ├── ConstraintViolation
+    │   ├── IdempotencyKeyReused
+    │   └── InvalidCommit
+    │       ├── VersionFromFuture
+    │       ├── StaleReadVersion
+    │       ├── FileNotInSnapshot
+    │       ├── FileNotInTable
+    │       ├── FileNotInStorage
+    │       ├── FileTooOld
+    │       ├── FileSizeMismatch
+    │       ├── DuplicateFile
+    │       ├── RowIndexOutOfRange
+    │       ├── InvalidBitmap
+    │       └── InvalidDeletionVector
+    ├── Unauthorized
+    ├── LocationNotAllowed
+    ├── NotFound
+    │   ├── TableNotFound
+    │   ├── NotADeltaTable
+    │   ├── VersionNotFound
+    │   └── TransactionNotFound
+    ├── TableAlreadyExists
+    ├── RequestTooLarge
+    ├── UnsupportedTable
+    │   ├── UnsupportedReaderFeature
+    │   ├── UnsupportedWriterFeature
+    │   └── AppendOnlyTable
+    ├── CorruptTable
+    │   ├── CorruptLog
+    │   ├── MissingLogFile
+    │   ├── MissingDataFile
+    │   └── CorruptDeletionVector
+    │       ├── DeletionVectorNotFound
+    │       ├── DeletionVectorTruncated
+    │       ├── DeletionVectorSizeMismatch
+    │       ├── DeletionVectorChecksumMismatch
+    │       └── DeletionVectorCardinalityMismatch
+    ├── ConcurrentModification
+    │   ├── ConcurrentWrite
+    │   ├── MetadataChanged
+    │   ├── ProtocolChanged
+    │   ├── ConcurrentAppend
+    │   ├── ConcurrentDeleteRead
+    │   ├── ConcurrentDeleteDelete
+    │   ├── ConcurrentTransaction
+    │   └── CommitOverwritten
+    ├── CommitOutcomeUnknown
+    ├── StorageError
+    │   └── AtomicCreateUnsupported
+    ├── ServiceUnavailable
+    ├── EngineUnavailable
+    └── InternalError
+
+An error travels as ``{"error": {"message", "type", "code", "retryable", "details"}}``; :func:`from_wire`
+turns that back into the class that was raised. Concurrency errors carry Delta's own exception name as
+``type``, so that programs written against delta-spark recognise them.
+"""
+
+from delvec.protocol.errors.commits import (
+    DuplicateFile,
+    FileNotInSnapshot,
+    FileNotInStorage,
+    FileNotInTable,
+    FileSizeMismatch,
+    FileTooOld,
+    InvalidBitmap,
+    InvalidCommit,
+    InvalidDeletionVector,
+    RowIndexOutOfRange,
+    StaleReadVersion,
+    VersionFromFuture,
+)
+from delvec.protocol.errors.concurrency import (
+    CommitOutcomeUnknown,
+    CommitOverwritten,
+    ConcurrentAppend,
+    ConcurrentDeleteDelete,
+    ConcurrentDeleteRead,
+    ConcurrentModification,
+    ConcurrentTransaction,
+    ConcurrentWrite,
+    MetadataChanged,
+    ProtocolChanged,
+)
+from delvec.protocol.errors.requests import (
+    BadRequest,
+    ConstraintViolation,
+    IdempotencyKeyReused,
+    InvalidLocation,
+    InvalidPredicate,
+    InvalidSchema,
+    InvalidTableChange,
+    LocationNotAllowed,
+    NotADeltaTable,
+    NotFound,
+    RequestTooLarge,
+    SchemaMismatch,
+    TableAlreadyExists,
+    TableNotFound,
+    TransactionNotFound,
+    Unauthorized,
+    UnknownColumn,
+    VersionNotFound,
+)
+from delvec.protocol.errors.root import (
+    DelvecError,
+    error_classes,
+    from_wire,
+)
+from delvec.protocol.errors.services import (
+    AtomicCreateUnsupported,
+    EngineUnavailable,
+    InternalError,
+    ServiceUnavailable,
+    StorageError,
+)
+from delvec.protocol.errors.tables import (
+    AppendOnlyTable,
+    CorruptDeletionVector,
+    CorruptLog,
+    CorruptTable,
+    DeletionVectorCardinalityMismatch,
+    DeletionVectorChecksumMismatch,
+    DeletionVectorNotFound,
+    DeletionVectorSizeMismatch,
+    DeletionVectorTruncated,
+    MissingDataFile,
+    MissingLogFile,
+    UnsupportedReaderFeature,
+    UnsupportedTable,
+    UnsupportedWriterFeature,
+)
+
+__all__ = [
+    "AppendOnlyTable",
+    "AtomicCreateUnsupported",
+    "BadRequest",
+    "CommitOutcomeUnknown",
+    "CommitOverwritten",
+    "ConcurrentAppend",
+    "ConcurrentDeleteDelete",
+    "ConcurrentDeleteRead",
+    "ConcurrentModification",
+    "ConcurrentTransaction",
+    "ConcurrentWrite",
+    "ConstraintViolation",
+    "CorruptDeletionVector",
+    "CorruptLog",
+    "CorruptTable",
+    "DeletionVectorCardinalityMismatch",
+    "DeletionVectorChecksumMismatch",
+    "DeletionVectorNotFound",
+    "DeletionVectorSizeMismatch",
+    "DeletionVectorTruncated",
+    "DelvecError",
+    "DuplicateFile",
+    "EngineUnavailable",
+    "FileNotInSnapshot",
+    "FileNotInStorage",
+    "FileNotInTable",
+    "FileSizeMismatch",
+    "FileTooOld",
+    "IdempotencyKeyReused",
+    "InternalError",
+    "InvalidBitmap",
+    "InvalidCommit",
+    "InvalidDeletionVector",
+    "InvalidLocation",
+    "InvalidPredicate",
+    "InvalidSchema",
+    "InvalidTableChange",
+    "LocationNotAllowed",
+    "MetadataChanged",
+    "MissingDataFile",
+    "MissingLogFile",
+    "NotADeltaTable",
+    "NotFound",
+    "ProtocolChanged",
+    "RequestTooLarge",
+    "RowIndexOutOfRange",
+    "SchemaMismatch",
+    "ServiceUnavailable",
+    "StaleReadVersion",
+    "StorageError",
+    "TableAlreadyExists",
+    "TableNotFound",
+    "TransactionNotFound",
+    "Unauthorized",
+    "UnknownColumn",
+    "UnsupportedReaderFeature",
+    "UnsupportedTable",
+    "UnsupportedWriterFeature",
+    "VersionFromFuture",
+    "VersionNotFound",
+    "error_classes",
+    "from_wire",
+]

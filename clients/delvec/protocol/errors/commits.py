@@ -1,0 +1,90 @@
+"""Commit requests that contradict their table."""
+
+from delvec.protocol.errors.requests import BadRequest
+
+__all__ = [
+    "DuplicateFile",
+    "FileNotInSnapshot",
+    "FileNotInStorage",
+    "FileNotInTable",
+    "FileSizeMismatch",
+    "FileTooOld",
+    "InvalidBitmap",
+    "InvalidCommit",
+    "InvalidDeletionVector",
+    "RowIndexOutOfRange",
+    "StaleReadVersion",
+    "VersionFromFuture",
+]
+
+
+class InvalidCommit(BadRequest):
+    """A commit request contradicts the table: unknown files, row indexes out of range, duplicates."""
+
+    type, code = "InvalidCommit", "INVALID_COMMIT"
+
+
+class VersionFromFuture(InvalidCommit):
+    """The commit says that it read a version that the table does not have."""
+
+    type, code = "VersionFromFuture", "VERSION_FROM_FUTURE"
+
+
+class StaleReadVersion(InvalidCommit):
+    """The version that the commit read is no longer in the log, so that its winners cannot be told."""
+
+    type, code, status = "StaleReadVersion", "STALE_READ_VERSION", 409
+
+
+class FileNotInSnapshot(InvalidCommit):
+    """A file that the commit removes, or removes rows of, is not a live file of the version that it read."""
+
+    type, code = "FileNotInSnapshot", "FILE_NOT_IN_SNAPSHOT"
+
+
+class FileNotInTable(InvalidCommit):
+    """A path leads out of the table: to another table's file, or out of its directory."""
+
+    type, code = "FileNotInTable", "FILE_NOT_IN_TABLE"
+
+
+class FileNotInStorage(InvalidCommit):
+    """A new file is not in storage."""
+
+    type, code = "FileNotInStorage", "FILE_NOT_IN_STORAGE"
+
+
+class FileTooOld(InvalidCommit):
+    """A new file was written so long before its commit that VACUUM may already be after it."""
+
+    type, code = "FileTooOld", "FILE_TOO_OLD"
+
+
+class FileSizeMismatch(InvalidCommit):
+    """A new file, or a deletion vector, has another size in storage than the commit says."""
+
+    type, code = "FileSizeMismatch", "FILE_SIZE_MISMATCH"
+
+
+class DuplicateFile(InvalidCommit):
+    """The commit names one path twice, or adds one that is live already."""
+
+    type, code = "DuplicateFile", "DUPLICATE_FILE"
+
+
+class RowIndexOutOfRange(InvalidCommit):
+    """A row index is beyond the physical rows of its file."""
+
+    type, code = "RowIndexOutOfRange", "ROW_INDEX_OUT_OF_RANGE"
+
+
+class InvalidBitmap(InvalidCommit):
+    """Row indexes are not a 64-bit Roaring bitmap in the portable layout."""
+
+    type, code = "InvalidBitmap", "INVALID_BITMAP"
+
+
+class InvalidDeletionVector(InvalidCommit):
+    """A deletion vector that an engine wrote is not what its descriptor says, or drops rows of the earlier one."""
+
+    type, code = "InvalidDeletionVector", "INVALID_DELETION_VECTOR"

@@ -1,0 +1,132 @@
+"""Requests that are wrong in themselves, not allowed, or about nothing that is there."""
+
+from delvec.protocol.errors.root import DelvecError
+
+__all__ = [
+    "BadRequest",
+    "ConstraintViolation",
+    "IdempotencyKeyReused",
+    "InvalidLocation",
+    "InvalidPredicate",
+    "InvalidSchema",
+    "InvalidTableChange",
+    "LocationNotAllowed",
+    "NotADeltaTable",
+    "NotFound",
+    "RequestTooLarge",
+    "SchemaMismatch",
+    "TableAlreadyExists",
+    "TableNotFound",
+    "TransactionNotFound",
+    "Unauthorized",
+    "UnknownColumn",
+    "VersionNotFound",
+]
+
+
+class BadRequest(DelvecError):
+    """The request is not well formed."""
+
+    type, code, status = "BadRequest", "BAD_REQUEST", 400
+
+
+class InvalidPredicate(BadRequest):
+    """A predicate is not a Boolean SQL expression that Delvec can parse."""
+
+    type, code = "InvalidPredicate", "INVALID_PREDICATE"
+
+
+class UnknownColumn(BadRequest):
+    """A predicate or a column list names a column that the table does not have."""
+
+    type, code = "UnknownColumn", "UNKNOWN_COLUMN"
+
+
+class InvalidSchema(BadRequest):
+    """A schema has no Delta equivalent, or contradicts itself."""
+
+    type, code = "InvalidSchema", "INVALID_SCHEMA"
+
+
+class SchemaMismatch(BadRequest):
+    """Data handed in does not fit the table's schema."""
+
+    type, code = "SchemaMismatch", "SCHEMA_MISMATCH"
+
+
+class InvalidLocation(BadRequest):
+    """A location is neither an absolute path nor a URL of a supported object store."""
+
+    type, code = "InvalidLocation", "INVALID_LOCATION"
+
+
+class Unauthorized(DelvecError):
+    """The token is missing or wrong."""
+
+    type, code, status = "Unauthorized", "UNAUTHORIZED", 401
+
+
+class LocationNotAllowed(DelvecError):
+    """The location, or a file that the log refers to, lies outside the configured roots."""
+
+    type, code, status = "LocationNotAllowed", "LOCATION_NOT_ALLOWED", 403
+
+
+class NotFound(DelvecError):
+    """Nothing is there."""
+
+    type, code, status = "NotFound", "NOT_FOUND", 404
+
+
+class TableNotFound(NotFound):
+    """No table is registered under that name, id or location."""
+
+    type, code = "TableNotFound", "TABLE_NOT_FOUND"
+
+
+class NotADeltaTable(NotFound):
+    """The location holds no Delta log."""
+
+    type, code = "NotADeltaTable", "NOT_A_DELTA_TABLE"
+
+
+class VersionNotFound(NotFound):
+    """The version or timestamp lies outside what the log retains."""
+
+    type, code = "VersionNotFound", "VERSION_NOT_FOUND"
+
+
+class TableAlreadyExists(DelvecError):
+    """A Delta table or a table of that name exists already."""
+
+    type, code, status = "TableAlreadyExists", "TABLE_ALREADY_EXISTS", 409
+
+
+class RequestTooLarge(DelvecError):
+    """The request body is over the configured limit."""
+
+    type, code, status = "RequestTooLarge", "REQUEST_TOO_LARGE", 413
+
+
+class TransactionNotFound(NotFound):
+    """Neither the log nor the ledger knows a transaction of that id."""
+
+    type, code = "TransactionNotFound", "TRANSACTION_NOT_FOUND"
+
+
+class InvalidTableChange(BadRequest):
+    """A change of schema, properties, constraints or features contradicts the table, or what its rows hold."""
+
+    type, code = "InvalidTableChange", "INVALID_TABLE_CHANGE"
+
+
+class ConstraintViolation(BadRequest):
+    """Rows break what the table asks of them: NOT NULL, a CHECK constraint, a generated column, a length."""
+
+    type, code = "DeltaInvariantViolationException", "CONSTRAINT_VIOLATION"
+
+
+class IdempotencyKeyReused(BadRequest):
+    """An idempotency key came with another request than the one that it was first sent with."""
+
+    type, code, status = "IdempotencyKeyReused", "IDEMPOTENCY_KEY_REUSED", 422

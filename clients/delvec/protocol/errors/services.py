@@ -1,0 +1,41 @@
+"""What a service or an engine needs and does not have."""
+
+from delvec.protocol.errors.root import DelvecError
+
+__all__ = [
+    "AtomicCreateUnsupported",
+    "EngineUnavailable",
+    "InternalError",
+    "ServiceUnavailable",
+    "StorageError",
+]
+
+
+class StorageError(DelvecError):
+    """The object store or file system answered with an error."""
+
+    type, code, status, retryable = "StorageError", "STORAGE_ERROR", 502, True
+
+
+class AtomicCreateUnsupported(StorageError):
+    """The file system cannot create a file atomically (no hard links), so commits would not be safe."""
+
+    type, code, status, retryable = "AtomicCreateUnsupported", "ATOMIC_CREATE_UNSUPPORTED", 501, False
+
+
+class ServiceUnavailable(DelvecError):
+    """The service cannot be reached or is not ready; nothing was done."""
+
+    type, code, status, retryable = "ServiceUnavailable", "SERVICE_UNAVAILABLE", 503, True
+
+
+class EngineUnavailable(DelvecError):
+    """The engine asked for is not installed or cannot start (for example, no Java for Spark)."""
+
+    type, code, status = "EngineUnavailable", "ENGINE_UNAVAILABLE", 501
+
+
+class InternalError(DelvecError):
+    """A defect in Delvec; the message names the request, the log has the traceback."""
+
+    type, code, status = "InternalError", "INTERNAL_ERROR", 500

@@ -1,0 +1,40 @@
+"""Shapes of the Delta protocol, in Delta's own spelling."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from delvec.protocol.wire.shapes import Delta
+
+__all__ = [
+    "AddFile",
+    "DeletionVectorDescriptor",
+    "RemoveFile",
+]
+
+
+class DeletionVectorDescriptor(Delta):
+    """Where a deletion vector is (PROTOCOL.md, "Deletion Vector Descriptor Schema")."""
+
+    storage_type: Literal["u", "p", "i"] = Field(alias="storageType")
+    path_or_inline_dv: str = Field(alias="pathOrInlineDv")
+    offset: int | None = None
+    size_in_bytes: int = Field(alias="sizeInBytes", ge=0)
+    cardinality: int = Field(ge=0)
+
+
+class AddFile(Delta):
+    """A data file that an engine wrote (PROTOCOL.md, "Add File and Remove File")."""
+
+    path: str = Field(description="Relative to the table's location, URL-encoded.")
+    partition_values: dict[str, str | None] = Field(alias="partitionValues", default_factory=dict)
+    size: int = Field(ge=0, description="Bytes.")
+    modification_time: int = Field(alias="modificationTime", description="Milliseconds since the epoch.")
+    stats: str | None = Field(default=None, description="Statistics as a JSON document.")
+    tags: dict[str, str | None] | None = None
+
+
+class RemoveFile(Delta):
+    """A whole file that the commit removes, with whatever deletion vector it has by then."""
+
+    path: str

@@ -1,0 +1,176 @@
+"""Transactions: begun, given descriptors, committed."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from delvec.protocol.wire.actions import AddFile, DeletionVectorDescriptor, RemoveFile
+from delvec.protocol.wire.shapes import Answer, Base64, Envelope
+from delvec.protocol.wire.tables import SnapshotResponse
+
+__all__ = [
+    "AllocateRequest",
+    "AllocateResponse",
+    "AllocatedDeletionVector",
+    "AppTransaction",
+    "BeginRequest",
+    "BeginResponse",
+    "CommitReads",
+    "CommitRequest",
+    "CommitResponse",
+    "FileRows",
+    "RewrittenFile",
+    "RowDelete",
+    "RowRun",
+]
+
+
+class BeginRequest(Envelope):
+    """Open a transaction before data files are written, so that the ledger knows of them."""
+
+    operation: str = Field(max_length=64, description="Delta's operation name: WRITE, DELETE, ...")
+
+
+class BeginResponse(SnapshotResponse):
+    """What a writer has to know; data files carry the transaction id in their names."""
+
+    transaction_id: str
+    deletion_vectors_enabled: bool
+
+
+class AllocateRequest(Envelope):
+    """Reserve descriptors for deletion vectors that the engine will write itself."""
+
+    transaction_id: str | None = None
+    sizes: list[Annotated[int, Field(ge=1, lt=2**31)]] = Field(
+        min_length=1,
+        max_length=100_000,
+        description="Serialized size of each bitmap, in order (sizeInBytes).",
+    )
+
+
+class AllocatedDeletionVector(Answer):
+    """Where to write one deletion vector: ``offset`` bytes into ``file``."""
+
+    storage_type: Literal["u"] = "u"
+    path_or_inline_dv: str
+    offset: int
+    size_in_bytes: int
+    file: str = Field(description="Relative to the table's location.")
+
+
+class AllocateResponse(Answer):
+    """In the order of the request; several may share a file."""
+
+    transaction_id: str
+    deletion_vectors: list[AllocatedDeletionVector]
+
+
+class RowDelete(Envelope):
+    """Rows of one live file that are gone: as a bitmap, or as a deletion vector that the engine has written."""
+
+    path: str
+    rows: Base64 | None = Field(
+        default=None,
+        description="Physical row indexes in the portable 64-bit roaring format; "
+        "rows that the file's deletion vector already holds are ignored.",
+    )
+    deletion_vector: DeletionVectorDescriptor | None = Field(
+        default=None,
+        description="A deletion vector at a descriptor that the service allocated: the rows of the file's earlier "
+        "one, as of the version that was read, and those that are gone now.",
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "RowDelete":
+        if (self.rows is None) == (self.deletion_vector is None):
+            raise ValueError("give rows, or deletion-vector")
+        return self
+
+
+class FileRows(Envelope):
+    """Rows of one file."""
+
+    path: str
+    rows: Base64 = Field(description="Physical row indexes in the portable 64-bit roaring format.")
+
+
+class CommitReads(Envelope):
+    """What a commit rests on, beyond the rows that it deletes and the rows that match its predicate."""
+
+    whole_table: bool = Field(
+        default=False, description="Any change of data matters: a subquery, a function of unknown dependence."
+    )
+    files: list[str] = Field(default_factory=list, description="Any row that leaves these files matters.")
+    rows: list[FileRows] = Field(
+        default_factory=list,
+        description="That these rows leave matters: those that a MERGE with inserts has matched.",
+    )
+
+
+class AppTransaction(Envelope):
+    """How far an application has got; at or before what the table has, the commit is done already."""
+
+    app_id: str = Field(min_length=1, max_length=1024)
+    version: int = Field(ge=0, lt=2**63)
+
+
+class RowRun(Envelope):
+    """Rows of an output that are live rows of one source, one after the other in the source's order."""
+
+    source: str = Field(description="Path of a file that the commit removes.")
+    first_rank: int = Field(ge=0, description="Of the first row, among the source's rows that were live.")
+    count: int = Field(ge=1)
+    first_output_row: int = Field(ge=0)
+
+
+class RewrittenFile(Envelope):
+    """Where the rows of a file that a compaction added come from; together the runs are all of its rows."""
+
+    path: str = Field(description="Of a file that the commit adds.")
+    runs: list[RowRun]
+
+
+class CommitRequest(Envelope):
+    """One transaction: what was read, and what changes."""
+
+    read_version: int = Field(ge=0)
+    transaction_id: str | None = Field(default=None, description="From begin; a new one where absent.")
+    operation: str = Field(max_length=64, description="Delta's operation name: WRITE, DELETE, ...")
+    operation_parameters: dict[str, str] = Field(default_factory=dict)
+    operation_metrics: dict[str, int] = Field(
+        default_factory=dict,
+        description="Timings and counts that only the engine knows; the rest is computed.",
+    )
+    predicate: str | None = Field(
+        default=None,
+        description="The condition whose matching rows were changed: rows that match it and were added since are a "
+        "conflict. Absent: the commit rests on no rows but those that it names.",
+    )
+    reads: CommitReads | None = Field(
+        default=None, description="Absent: what the operation and the predicate imply."
+    )
+    adds: list[AddFile] = Field(default_factory=list)
+    removes: list[RemoveFile] = Field(default_factory=list)
+    row_deletes: list[RowDelete] = Field(default_factory=list)
+    data_change: bool = Field(
+        default=True, description="False where the same rows are written another way: compaction."
+    )
+    rewritten: list[RewrittenFile] = Field(
+        default_factory=list,
+        description="For a compaction that keeps the order of rows: lets it and row-wise changes pass each other.",
+    )
+    app_transaction: AppTransaction | None = None
+    user_metadata: str | None = None
+    engine_info: str | None = Field(default=None, max_length=256)
+
+
+class CommitResponse(Answer):
+    """A commit that took effect. A conflict is an error answer with status 409."""
+
+    result: Literal["committed", "rebased", "nothing-to-do", "already-applied"]
+    version: int | None = Field(description="Absent where no version was made.")
+    read_version: int
+    transaction_id: str
+    winners_passed: list[int] = Field(default_factory=list)
+    operation_metrics: dict[str, int]

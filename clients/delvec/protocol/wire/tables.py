@@ -1,0 +1,106 @@
+"""Tables, snapshots, detail and history."""
+
+from typing import Any
+
+from pydantic import ConfigDict, Field, model_validator
+
+from delvec.protocol.wire.shapes import Answer, Delta, Envelope
+
+__all__ = [
+    "DetailResponse",
+    "HistoryEntry",
+    "HistoryResponse",
+    "SnapshotResponse",
+    "TableRequest",
+    "TableResource",
+    "TablesResponse",
+]
+
+
+class TableRequest(Envelope):
+    """Register the table at a location; with a schema, create it there first."""
+
+    location: str | None = Field(default=None, description="A path, or a URL: file, s3, gs, az, memory.")
+    name: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_.\-]{0,127}$",
+        description="How URLs call the table; by default the last part of the location.",
+    )
+    table_schema: dict[str, Any] | None = Field(
+        default=None, alias="schema", description="Delta's schema JSON; given means: create a new table."
+    )
+    partition_columns: list[str] = Field(default_factory=list)
+    properties: dict[str, str] = Field(
+        default_factory=dict, description="Table properties, delta.* among them."
+    )
+    description: str | None = None
+
+    @model_validator(mode="after")
+    def _locatable(self) -> "TableRequest":
+        if self.location is None and self.name is None:
+            raise ValueError("give a location, a name, or both")
+        if self.table_schema is None and (self.partition_columns or self.properties or self.description):
+            raise ValueError(
+                "partition-columns, properties and description belong to creating: give a schema"
+            )
+        return self
+
+
+class TableResource(Answer):
+    """A registered table."""
+
+    id: str
+    name: str
+    location: str = Field(description="Canonical URL without a trailing slash.")
+    created_at: str
+    version: int | None = Field(default=None, description="Set where the request created the table.")
+
+
+class TablesResponse(Answer):
+    """A page of registered tables."""
+
+    tables: list[TableResource]
+    next_page_token: str | None = None
+
+
+class SnapshotResponse(Answer):
+    """What the table is at one version."""
+
+    table_id: str
+    name: str
+    location: str
+    version: int
+    timestamp: int = Field(description="Milliseconds since the epoch.")
+    table_schema: dict[str, Any] = Field(alias="schema")
+    partition_columns: list[str]
+    configuration: dict[str, str]
+    protocol: dict[str, Any]
+    metadata_id: str
+    num_files: int
+    size_in_bytes: int
+    num_deletion_vectors: int
+    num_deleted_rows: int
+    app_transactions: dict[str, int] = Field(default_factory=dict)
+    domain_metadata: dict[str, str] = Field(default_factory=dict)
+
+
+class DetailResponse(Answer):
+    """DESCRIBE DETAIL: Delta's columns, under ``detail`` in Delta's spelling."""
+
+    detail: dict[str, Any]
+
+
+class HistoryEntry(Delta):
+    """One version: Delta's history columns."""
+
+    model_config = ConfigDict(populate_by_name=True, extra="allow")
+
+    version: int
+    timestamp: int
+    operation: str | None = None
+
+
+class HistoryResponse(Answer):
+    """Newest first."""
+
+    history: list[HistoryEntry]

@@ -1,0 +1,82 @@
+"""Health, checkpoints, and what the service is."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from delvec.protocol.wire.shapes import Answer, Envelope
+
+__all__ = [
+    "CheckpointRequest",
+    "CheckpointResponse",
+    "ConfigResponse",
+    "HealthResponse",
+    "LogCleanUp",
+    "Recommendation",
+]
+
+
+class Recommendation(Answer):
+    """A maintenance action and what it would gain."""
+
+    action: Literal["OPTIMIZE", "PURGE", "CHECKPOINT", "VACUUM"]
+    reason: str
+    expected_gain: str
+
+
+class HealthResponse(Answer):
+    """How much care a table needs."""
+
+    table: str
+    version: int
+    num_files: int
+    size_in_bytes: int
+    num_physical_rows: int | None = Field(description="Absent where some file has no statistics.")
+    num_deleted_rows: int
+    deleted_ratio: float | None
+    num_files_with_deletion_vectors: int
+    num_deletion_vector_files: int
+    live_deletion_vector_bytes: int
+    small_files: int = Field(description="Files under 16 MiB.")
+    median_file_size: int | None
+    commits_since_checkpoint: int
+    deleted_ratio_histogram: dict[str, int]
+    recommendations: list[Recommendation]
+
+
+class CheckpointRequest(Envelope):
+    """What to do beside the checkpoint."""
+
+    clean_up: bool = Field(default=False, description="Delete what delta.logRetentionDuration need not keep.")
+    dry_run: bool = Field(default=False, description="Only list what a clean-up would delete now.")
+
+
+class LogCleanUp(Answer):
+    """What a clean-up deleted, or would delete."""
+
+    deleted: list[str] = Field(description="Paths relative to the table, in the order of deletion.")
+    oldest_version: int | None = Field(description="The oldest that can be read after it, where commits go.")
+    kept_because: str | None = Field(description="Why nothing was to go.")
+
+
+class CheckpointResponse(Answer):
+    """The checkpoint of the newest version."""
+
+    table: str
+    result: Literal["written", "exists", "dry-run"]
+    version: int | None = Field(description="Absent in a dry run.")
+    form: Literal["classic", "v2"] | None = Field(description="Absent in a dry run.")
+    num_files: int | None = Field(description="Live files in it; absent in a dry run.")
+    num_actions: int | None = Field(description="Absent where it exists already.")
+    size_in_bytes: int | None = Field(description="Sidecars included; absent where it exists already.")
+    num_sidecars: int | None = Field(description="Absent where it exists already.")
+    clean_up: LogCleanUp | None = Field(description="Absent where none was asked for.")
+
+
+class ConfigResponse(Answer):
+    """What this service is and can do."""
+
+    version: str
+    endpoints: list[str]
+    max_request_bytes: int
+    arrow_media_type: str
