@@ -1,4 +1,4 @@
-"""The relational tables: names, a ledger of what was begun, and snapshots that were read from logs.
+"""The relational tables: names, a ledger of what was begun, answers given, and snapshots that were read from logs.
 
 None of it is the truth about a table of data: that is the Delta log. No row refers to another by foreign key: the
 ledger is to outlive a registration that is dropped and made again, and a snapshot is saved in several transactions.
@@ -24,6 +24,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 __all__ = [
     "REVISION",
+    "AnswerRow",
     "Base",
     "LedgerFileRow",
     "SegmentBlobRow",
@@ -35,7 +36,7 @@ __all__ = [
     "TransactionRow",
 ]
 
-REVISION: Final = "0002"
+REVISION: Final = "0003"
 """The newest migration; the database is migrated only where it is behind this."""
 
 
@@ -91,6 +92,29 @@ class LedgerFileRow(Base):
     transaction_id: Mapped[str] = mapped_column(String(128))
     kind: Mapped[str] = mapped_column(String(32))
     state: Mapped[str] = mapped_column(String(16))
+    created_at: Mapped[datetime]
+
+
+class AnswerRow(Base):
+    """What was answered to a request with an idempotency key, or that one is being worked on.
+
+    Attributes:
+        request_hash: of method, path and body, so that the key is not taken for another request's.
+        claim: of the worker that is on it; None once there is an answer.
+        claimed_at: an old claim is of a worker that died.
+        status: HTTP's; None while there is no answer.
+        body: compressed.
+    """
+
+    __tablename__ = "answers"
+    __table_args__ = (Index("answers_by_created_at", "created_at"),)
+
+    key: Mapped[str] = mapped_column(String(128), primary_key=True)
+    request_hash: Mapped[str] = mapped_column(String(64))
+    claim: Mapped[str | None] = mapped_column(String(36))
+    claimed_at: Mapped[datetime | None]
+    status: Mapped[int | None] = mapped_column(Integer)
+    body: Mapped[bytes | None] = mapped_column(LargeBinary)
     created_at: Mapped[datetime]
 
 
