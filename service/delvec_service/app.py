@@ -23,6 +23,7 @@ from delvec_service.api import (
 from delvec_service.api.dependencies import Service
 from delvec_service.api.requests import RequestMiddleware
 from delvec_service.config import Settings
+from delvec_service.operations import fault_points
 from delvec_service.operations.checkpoints import Checkpoints
 from delvec_service.operations.commit import Commits
 from delvec_service.operations.log_upkeep import LogUpkeep
@@ -47,9 +48,10 @@ def create_app(settings: Settings) -> FastAPI:
     """Return the ASGI application; its lifespan migrates the database at the start and closes it at the end.
 
     Raises:
-        BadRequest: the database URL is neither of SQLite nor of PostgreSQL.
+        BadRequest: the database URL is neither of SQLite nor of PostgreSQL, or a fault point is not one.
         InvalidLocation: a root, or the warehouse, is not a location.
     """
+    fault_points.arm(settings.fault_points)
     service = _service(settings)
 
     @asynccontextmanager

@@ -74,6 +74,14 @@ class Settings(BaseSettings):
     commit_attempts: int = Field(
         default=1000, ge=1, description="How many winners one commit may pass before it gives up."
     )
+    max_file_age_seconds: int = Field(
+        default=3600,
+        ge=1,
+        description="How long ago, by the storage's clock, a commit's new files may have been written at most.",
+    )
+    fault_points: str = Field(
+        default="", description="For tests only: where commits fail or the process is killed."
+    )
     log_upkeep: bool = Field(
         default=True,
         description="Write checksums and checkpoints after commits, and clean up logs, in the background.",
