@@ -1,0 +1,117 @@
+"""Row tracking: ids and versions of the rows that a commit adds (PROTOCOL.md, "Row Tracking").
+
+A file's rows have the ids from its ``baseRowId`` on. No id is given twice, so the highest one is kept in the log.
+Numbers depend on the version that a commit takes: they are given anew at each attempt.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from delvec.protocol import statistics
+from delvec.protocol.errors import CorruptLog, InvalidCommit
+from delvec_service.delta.actions import AddFile, DomainMetadata
+from delvec_service.delta.features import writer_features
+from delvec_service.delta.snapshot import Snapshot
+
+__all__ = ["DOMAIN", "assigned", "high_water_mark", "is_enabled", "tags"]
+
+DOMAIN: Final = "delta.rowTracking"
+_MARK: Final = "rowIdHighWaterMark"
+_NO_ID_YET: Final = -1
+
+
+def is_enabled(snapshot: Snapshot) -> bool:
+    """Whether readers rely on the ids of every row."""
+    return _is_supported(snapshot) and _is_true(snapshot.configuration, "delta.enableRowTracking")
+
+
+def high_water_mark(snapshot: Snapshot) -> int:
+    """Return the highest row id that was ever given, -1 where none was.
+
+    Raises:
+        CorruptLog: the log says something that is no number.
+    """
+    found = snapshot.domain_metadata.get(DOMAIN)
+    if found is None or found.removed:
+        return _NO_ID_YET
+    try:
+        mark = json.loads(found.configuration)[_MARK]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        mark = None
+    if not isinstance(mark, int) or isinstance(mark, bool) or mark < _NO_ID_YET:
+        raise CorruptLog(
+            f"The log of the table at {snapshot.location} (version {snapshot.version}) does not say which row ids "
+            f"were given: its domain metadata {DOMAIN} is {found.configuration[:100]!r}; restore an earlier version.",
+            version=snapshot.version,
+            location=snapshot.location,
+        )
+    return mark
+
+
+def assigned(
+    adds: Sequence[AddFile], snapshot: Snapshot, version: int
+) -> tuple[list[AddFile], DomainMetadata | None]:
+    """Return the files with row ids and commit versions, and the new high-water mark where there is one.
+
+    Files that have theirs, because they are added again, keep them. Where the table does not support row
+    tracking nothing changes; where it is suspended, files lose them.
+
+    Args:
+        adds: every file that the version adds, in its order.
+        snapshot: the version before.
+        version: the one that is tried.
+
+    Raises:
+        InvalidCommit: a file does not say how many rows it has.
+        CorruptLog: the log does not say which ids were given.
+    """
+    if not _is_supported(snapshot):
+        return list(adds), None
+    if _is_true(snapshot.configuration, "delta.rowTrackingSuspended"):
+        return [replace(add, base_row_id=None, default_row_commit_version=None) for add in adds], None
+    before = mark = high_water_mark(snapshot)
+    found = []
+    for add in adds:
+        base = add.base_row_id
+        if base is None:
+            base = mark + 1
+            mark += _num_records(add, snapshot)
+        since = version if add.default_row_commit_version is None else add.default_row_commit_version
+        found.append(replace(add, base_row_id=base, default_row_commit_version=since))
+    if mark == before:
+        return found, None
+    return found, DomainMetadata(DOMAIN, json.dumps({_MARK: mark}, separators=(",", ":")))
+
+
+def tags(snapshot: Snapshot, *, copies_rows: bool) -> Mapping[str, str]:
+    """Return what commitInfo says of row tracking: whether every row that is copied kept its id.
+
+    Args:
+        snapshot: the version before.
+        copies_rows: whether added files hold rows of removed ones; they then have new ids.
+    """
+    if not is_enabled(snapshot):
+        return {}
+    return {"delta.rowTracking.preserved": "false" if copies_rows else "true"}
+
+
+def _is_supported(snapshot: Snapshot) -> bool:
+    return "rowTracking" in writer_features(snapshot.protocol)
+
+
+def _num_records(add: AddFile, snapshot: Snapshot) -> int:
+    count = statistics.num_records(add.stats)
+    if count is None:
+        raise InvalidCommit(
+            f"File '{add.path}' has no numRecords in its statistics, and the table at {snapshot.location} "
+            f"(version {snapshot.version}) gives each row an id; send the number of rows.",
+            file=add.path,
+            version=snapshot.version,
+        )
+    return count
+
+
+def _is_true(configuration: Mapping[str, str], name: str) -> bool:
+    return configuration.get(name, "").strip().lower() == "true"
