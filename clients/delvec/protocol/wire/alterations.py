@@ -1,0 +1,216 @@
+"""Table changes: what may be asked for, all in one commit, and what came of it."""
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field, model_validator
+
+from delvec.protocol.wire.shapes import Answer, Envelope
+
+__all__ = [
+    "AddColumns",
+    "AddConstraint",
+    "AddFeature",
+    "AlterRequest",
+    "AlterResponse",
+    "ChangeColumn",
+    "ClusterBy",
+    "DropColumns",
+    "DropConstraint",
+    "NewColumn",
+    "RenameColumn",
+    "SetComment",
+    "SetProperties",
+    "TableChange",
+    "UnsetProperties",
+    "UpgradeProtocol",
+]
+
+_Column = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=4096,
+        description="A column, or with dots a field of a struct: address.city; `element` of an array, `key` and "
+        "`value` of a map. A name with other characters than letters, digits and underscores stands in backticks.",
+    ),
+]
+_After = Annotated[
+    str | None, Field(description="Put it behind this one; a name, without the path before it.")
+]
+_First = Annotated[bool, Field(description="Put it before all others of its struct.")]
+
+
+class _Positioned(Envelope):
+    first: _First = False
+    after: _After = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> "_Positioned":
+        if self.first and self.after is not None:
+            raise ValueError("give first, or after, not both")
+        return self
+
+    @property
+    def position(self) -> str | None:
+        """FIRST or AFTER and a name, as Delta records it; None where the column goes last or stays."""
+        return "FIRST" if self.first else None if self.after is None else f"AFTER {self.after}"
+
+
+class NewColumn(_Positioned):
+    """A column to be added; without a position it goes last."""
+
+    column: _Column
+    type: str | dict[str, Any] = Field(description="A type of Delta's schema JSON.")
+    comment: str | None = None
+    nullable: bool = Field(default=True, description="Must be true: what is there already has no values.")
+
+
+class AddColumns(Envelope):
+    """Add columns, or fields of structs. Rows that are there already read as null."""
+
+    change: Literal["add-columns"]
+    columns: list[NewColumn] = Field(min_length=1, max_length=10_000)
+
+
+class RenameColumn(Envelope):
+    """Rename a column; needs column mapping."""
+
+    change: Literal["rename-column"]
+    column: _Column
+    to: str = Field(min_length=1, max_length=4096, description="The new name, without the path before it.")
+
+
+class DropColumns(Envelope):
+    """Drop columns; needs column mapping. The files keep the values."""
+
+    change: Literal["drop-columns"]
+    columns: list[_Column] = Field(min_length=1, max_length=10_000)
+    if_exists: bool = False
+
+
+class ChangeColumn(_Positioned):
+    """Change what is given of one column: its type, whether it may be null, its comment, its place."""
+
+    change: Literal["change-column"]
+    column: _Column
+    type: str | dict[str, Any] | None = Field(
+        default=None, description="A wider type; needs delta.enableTypeWidening=true."
+    )
+    nullable: bool | None = Field(
+        default=None, description="False: every row must have a value, which is verified first."
+    )
+    comment: str | None = Field(default=None, description="Empty: none any more.")
+
+    @model_validator(mode="after")
+    def _something(self) -> "ChangeColumn":
+        if (self.type, self.nullable, self.comment, self.position) == (None, None, None, None):
+            raise ValueError("give what is to change: type, nullable, comment, first or after")
+        return self
+
+
+class SetProperties(Envelope):
+    """Set table properties; what they need is added to the protocol."""
+
+    change: Literal["set-properties"]
+    properties: dict[str, str] = Field(min_length=1, max_length=1000)
+    allow_unknown: bool = Field(
+        default=False, description="Also set delta.* properties that Delvec does not know."
+    )
+
+
+class UnsetProperties(Envelope):
+    """Unset table properties."""
+
+    change: Literal["unset-properties"]
+    names: list[str] = Field(min_length=1, max_length=1000)
+    if_exists: bool = False
+
+
+class AddConstraint(Envelope):
+    """Add a CHECK constraint; that every row satisfies it is verified first."""
+
+    change: Literal["add-constraint"]
+    name: str = Field(min_length=1, max_length=255)
+    expression: str = Field(
+        description="A Boolean expression in Spark's SQL that must be true for every row."
+    )
+
+
+class DropConstraint(Envelope):
+    """Drop a CHECK constraint."""
+
+    change: Literal["drop-constraint"]
+    name: str = Field(min_length=1, max_length=255)
+    if_exists: bool = False
+
+
+class AddFeature(Envelope):
+    """Add a table feature to the protocol, and those that it needs."""
+
+    change: Literal["add-feature"]
+    feature: str = Field(min_length=1, max_length=255)
+
+
+class UpgradeProtocol(Envelope):
+    """Raise the versions of the protocol; lower ones than the table has mean nothing."""
+
+    change: Literal["upgrade-protocol"]
+    min_reader_version: int = Field(ge=1, le=3)
+    min_writer_version: int = Field(ge=1, le=7)
+
+
+class SetComment(Envelope):
+    """Set the table's description, or remove it."""
+
+    change: Literal["set-comment"]
+    comment: str | None = Field(default=None, description="Absent: none any more.")
+
+
+class ClusterBy(Envelope):
+    """Set the columns by which files are to be clustered; none: no longer."""
+
+    change: Literal["cluster-by"]
+    columns: list[_Column] = Field(max_length=1000)
+
+
+TableChange: TypeAlias = Annotated[
+    AddColumns
+    | RenameColumn
+    | DropColumns
+    | ChangeColumn
+    | SetProperties
+    | UnsetProperties
+    | AddConstraint
+    | DropConstraint
+    | AddFeature
+    | UpgradeProtocol
+    | SetComment
+    | ClusterBy,
+    Field(discriminator="change"),
+]
+
+
+class AlterRequest(Envelope):
+    """Changes of a table, applied in order and committed together: all of them or none."""
+
+    changes: list[TableChange] = Field(min_length=1, max_length=1000)
+    verified_version: int | None = Field(
+        default=None,
+        ge=0,
+        description="The version whose rows were all found to satisfy what the changes ask of rows. Absent: the "
+        "service takes what statistics prove, and refuses the rest.",
+    )
+    transaction_id: str | None = Field(default=None, description="A new one where absent.")
+    user_metadata: str | None = None
+    engine_info: str | None = Field(default=None, max_length=256)
+
+
+class AlterResponse(Answer):
+    """What came of it; nothing-to-do where the table is as asked for already."""
+
+    result: Literal["committed", "rebased", "nothing-to-do"]
+    version: int | None = Field(description="Absent where no version was made.")
+    read_version: int
+    transaction_id: str
+    winners_passed: list[int] = Field(default_factory=list)
+    operation: str | None = Field(default=None, description="Its name in the table's history.")
