@@ -5,13 +5,13 @@ a table supports, only one that is in use binds a writer. Whatever is not known 
 """
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from delvec.protocol.errors import UnsupportedReaderFeature, UnsupportedWriterFeature
 from delvec_service.delta.actions import Metadata, Protocol
+from delvec_service.delta.table_changes.type_widening import TYPE_CHANGES, widens
 
 __all__ = [
     "CATALOG_MANAGED",
@@ -52,16 +52,6 @@ _LEGACY_WRITER: Final[Mapping[str, int]] = {
     "columnMapping": 5,
     "identityColumns": 6,
 }
-_TYPE_CHANGES: Final = "delta.typeChanges"
-_WIDER: Final[Mapping[str, frozenset[str]]] = {
-    "byte": frozenset({"short", "integer", "long", "double"}),
-    "short": frozenset({"integer", "long", "double"}),
-    "integer": frozenset({"long", "double"}),
-    "float": frozenset({"double"}),
-    "date": frozenset({"timestamp_ntz"}),
-}
-_DIGITS: Final[Mapping[str, int]] = {"byte": 3, "short": 5, "integer": 10, "long": 20}
-_DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 CATALOG_MANAGED: Final = frozenset({"catalogManaged", "catalogOwned", "catalogOwned-preview"})
 
 
@@ -117,12 +107,12 @@ def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
 
 def _check_type_changes(metadata: Metadata, table: str) -> None:
     """Refuse a table with files whose types no engine is known to widen (PROTOCOL.md, "Type Widening")."""
-    if _TYPE_CHANGES not in metadata.schema_string:
+    if TYPE_CHANGES not in metadata.schema_string:
         return
     for column in _columns(metadata.schema_string):
-        for change in (column.get("metadata") or {}).get(_TYPE_CHANGES) or ():
+        for change in (column.get("metadata") or {}).get(TYPE_CHANGES) or ():
             before, after = (change.get(key) for key in ("fromType", "toType"))
-            if not (isinstance(before, str) and isinstance(after, str) and _widens(before, after)):
+            if not (isinstance(before, str) and isinstance(after, str) and widens(before, after)):
                 raise UnsupportedReaderFeature(
                     f"Column '{column.get('name')}' of table '{table}' was changed from {before} to {after}, "
                     "which Delvec does not know as a widening; use a reader that knows it, or have the table's "
@@ -131,17 +121,6 @@ def _check_type_changes(metadata: Metadata, table: str) -> None:
                     column=column.get("name"),
                     features=["typeWidening"],
                 )
-
-
-def _widens(before: str, after: str) -> bool:
-    old, new = _DECIMAL.fullmatch(before), _DECIMAL.fullmatch(after)
-    if not new:
-        return after in _WIDER.get(before, ())
-    scale = int(new[2])
-    whole = int(new[1]) - scale
-    if old:
-        return scale >= int(old[2]) and whole >= int(old[1]) - int(old[2])
-    return before in _DIGITS and whole >= _DIGITS[before]
 
 
 @dataclass(frozen=True)

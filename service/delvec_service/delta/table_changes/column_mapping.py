@@ -1,0 +1,83 @@
+"""Column mapping: ids and physical names of columns (PROTOCOL.md, "Column Mapping")."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from delvec.protocol.types import (
+    FIELD_ID,
+    PHYSICAL_NAME,
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+)
+
+__all__ = ["MAX_COLUMN_ID", "MODE", "all_fields", "is_mapped", "mapped"]
+
+MODE: Final = "delta.columnMapping.mode"
+MAX_COLUMN_ID: Final = "delta.columnMapping.maxColumnId"
+
+
+def is_mapped(configuration: Mapping[str, str]) -> bool:
+    """Whether files name columns by physical names or ids."""
+    return configuration.get(MODE, "none").strip().lower() != "none"
+
+
+def all_fields(kind: DataType) -> Iterator[StructField]:
+    """Yield the fields of a type and of all types within, each before what it holds."""
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            yield field
+            yield from all_fields(field.type)
+    elif isinstance(kind, ArrayType):
+        yield from all_fields(kind.element)
+    elif isinstance(kind, MapType):
+        yield from all_fields(kind.key)
+        yield from all_fields(kind.value)
+
+
+def mapped(
+    schema: StructType, max_id: int, *, enabling: bool, new_name: Callable[[], str]
+) -> tuple[StructType, int]:
+    """Return a schema whose every field has an id and a physical name, and the highest id that was ever given.
+
+    Args:
+        schema: fields without id or physical name are new.
+        max_id: the highest id so far, of columns that were dropped since among them.
+        enabling: the table has not been mapped so far, so that its files name columns as the schema does.
+        new_name: gives a physical name that no other column has.
+    """
+    known = [int(field.metadata[FIELD_ID]) for field in all_fields(schema) if FIELD_ID in field.metadata]
+    numbers = _Numbers(max([max_id, *known]))
+
+    def assign(kind: DataType) -> DataType:
+        if isinstance(kind, ArrayType):
+            return replace(kind, element=assign(kind.element))
+        if isinstance(kind, MapType):
+            return replace(kind, key=assign(kind.key), value=assign(kind.value))
+        if not isinstance(kind, StructType):
+            return kind
+        fields = []
+        for field in kind.fields:
+            metadata = dict(field.metadata)
+            if FIELD_ID not in metadata:
+                metadata[FIELD_ID] = numbers.next()
+            if PHYSICAL_NAME not in metadata:
+                metadata[PHYSICAL_NAME] = field.name if enabling else new_name()
+            fields.append(replace(field, type=assign(field.type), metadata=metadata))
+        return StructType(tuple(fields))
+
+    result = assign(schema)
+    assert isinstance(result, StructType)  # noqa: S101 - a struct stays one
+    return result, numbers.last
+
+
+class _Numbers:
+    def __init__(self, last: int) -> None:
+        self.last = last
+
+    def next(self) -> int:
+        self.last += 1
+        return self.last
