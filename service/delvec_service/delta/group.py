@@ -28,6 +28,7 @@ __all__ = [
     "kind_of",
     "members_of",
     "members_tag",
+    "weight",
     "without",
 ]
 
@@ -122,6 +123,18 @@ def compatible(ours: Changes, other: Changes, configuration: Mapping[str, str]) 
     return Group(ours, configuration).admit(other)
 
 
+def weight(changes: Changes) -> int:
+    """Return about how many bytes a transaction's request has."""
+    # As arrays; a run is shorter, and a container of many rows is never longer than 8 KiB.
+    rows = sum(
+        100 + 2 * min(len(gone), 4096 * (1 + (gone.max() >> 16)))
+        for gone in changes.row_deletes.values()
+        if gone
+    )
+    adds = sum(200 + len(add.path) + len(add.stats or "") for add in changes.adds)
+    return 200 + rows + adds + sum(map(len, changes.removes))
+
+
 def without(changes: Changes, earlier: Iterable[Changes], location: str) -> Changes:
     """Return a member of a group less what members before it take: files, and rows of files.
 
@@ -146,10 +159,11 @@ def without(changes: Changes, earlier: Iterable[Changes], location: str) -> Chan
         changes,
         removes=[path for path in changes.removes if canonical_log_path(path, location) not in files],
         row_deletes=left,
+        # A vector that was written for a file is wrong once another member has taken rows of it.
         written_vectors={
             path: one
             for path, one in changes.written_vectors.items()
-            if left.get(path) is changes.row_deletes[path]
+            if path in left and canonical_log_path(path, location) not in rows
         },
     )
 
