@@ -120,12 +120,12 @@ def test_a_delete_that_lost_names_the_winner_and_writes_nothing(filled, error, w
     assert sorted(filled.folder.rglob("*.bin")) == files
 
 
-def test_a_blind_append_does_not_pass_a_delete_yet(filled, error):
+def test_a_blind_append_passes_a_delete(filled):
     filled.delete({"a.parquet": [1]})
 
     answer = filled.append(filled.write_file("c.parquet", [1]), read_version=1)
 
-    assert error(answer)["type"] == "ConcurrentWriteException"
+    assert answer.json()["result"] == "rebased"
 
 
 def test_an_overwrite_is_no_blind_append(filled):

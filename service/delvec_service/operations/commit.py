@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from pyroaring import BitMap64
+
 from delvec.protocol import locations
 from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.errors import (
@@ -26,7 +28,7 @@ from delvec.protocol.errors import (
     StorageError,
 )
 from delvec_service.delta import commit_builder, conflicts, dv_packing
-from delvec_service.delta.actions import Action, AddFile, CommitInfo
+from delvec_service.delta.actions import Action, AddFile, CommitInfo, RemoveFile
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.commit_builder import Resolved
 from delvec_service.delta.conflicts import Conflict, Ours, Winner
@@ -169,7 +171,7 @@ class Commits:
                 # The version that was taken is not listed yet, or its file is being replaced.
                 time.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 - spreads load
             checked = snapshot.version
-            verdict = conflicts.check(attempt.ours, winners)
+            verdict = conflicts.check(Ours.of(changes, snapshot), winners, _no_vectors)
             if isinstance(verdict, Conflict):
                 return verdict
             try:
@@ -283,15 +285,6 @@ class _Attempt:
     def __init__(self, table: OpenTable, changes: Changes) -> None:
         self.table = table
         self.changes = changes
-        self.ours = Ours(
-            operation=changes.operation,
-            read_version=changes.read_version,
-            reads=not changes.is_blind_append,
-            removes=frozenset(
-                locations.canonical_log_path(path, table.location)
-                for path in (*changes.removes, *changes.row_deletes)
-            ),
-        )
         self.resolved: Resolved | None = None
         self.descriptors: Mapping[str, Descriptor] = {}
         self.written: list[str] = []
@@ -305,6 +298,10 @@ class _Attempt:
         descriptors = [action.deletion_vector for action in actions if isinstance(action, AddFile)]
         named = {descriptor.relative_path() for descriptor in descriptors if descriptor is not None}
         self.written = [path for path in self.written if path in named]
+
+
+def _no_vectors(_: AddFile | RemoveFile) -> BitMap64:
+    return BitMap64()
 
 
 def _read_commit(table: OpenTable, version: int) -> list[Action]:
