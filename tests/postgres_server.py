@@ -102,3 +102,16 @@ class PostgresServer:
         with psycopg.connect(self.url, autocommit=True) as connection:
             for statement in statements:
                 connection.execute(statement)
+
+    def query(self, statement):
+        """Return the rows of a query."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            return connection.execute(statement).fetchall()
+
+    def wipe(self):
+        """Empty every table but the one that says which migration was the last."""
+        found = self.query(
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
+        )
+        if found:
+            self.execute(f"TRUNCATE {', '.join(name for (name,) in found)}")
