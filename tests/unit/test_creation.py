@@ -130,7 +130,7 @@ def test_properties_of_users_are_kept_and_deltas_are_spelled_as_delta_does():
         ("delta.checkpointInterval", "0"),
         ("delta.checkpointInterval", "often"),
         ("delta.checkpointPolicy", "v2"),
-        ("delta.isolationLevel", "WriteSerializable"),
+        ("delta.isolationLevel", "Snapshot"),
     ],
 )
 def test_what_delvec_would_not_honour_is_refused_by_name(name, value):

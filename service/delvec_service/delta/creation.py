@@ -5,7 +5,7 @@ need beyond those is refused by name, because a table that Delvec creates and th
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from delvec.protocol.errors import BadRequest, InvalidSchema
@@ -19,13 +19,11 @@ from delvec.protocol.types import (
     has_variant,
 )
 from delvec_service.delta.actions import Action, CommitInfo, Metadata, Protocol
+from delvec_service.delta.column_names import check_column_name
+from delvec_service.delta.table_properties import PROPERTIES, known_property, parsed_value
 
 __all__ = ["first_version"]
 
-_FORBIDDEN: Final = " ,;{}()\n\t="
-_RESERVED: Final = frozenset(
-    {"__delvec_row_index", "_metadata", "_change_type", "_commit_version", "_commit_timestamp"}
-)
 _DV: Final = "delta.enableDeletionVectors"
 _ICT: Final = "delta.enableInCommitTimestamps"
 _CDF: Final = "delta.enableChangeDataFeed"
@@ -33,53 +31,11 @@ _CDF: Final = "delta.enableChangeDataFeed"
 _LEGACY_FEATURES: Final = ("appendOnly", "invariants")
 
 
-def _boolean(text: str) -> str | None:
-    return text.lower() if text.lower() in ("true", "false") else None
-
-
-def _count(least: int) -> Callable[[str], str | None]:
-    def parse(text: str) -> str | None:
-        try:
-            return str(int(text)) if int(text) >= least else None
-        except ValueError:
-            return None
-
-    return parse
-
-
-def _one_of(*values: str) -> Callable[[str], str | None]:
-    return lambda text: next((value for value in values if value.lower() == text.lower()), None)
-
-
-def _text(text: str) -> str | None:
-    return text.strip() or None
-
-
-_PROPERTIES: Final[Mapping[str, Callable[[str], str | None]]] = {
-    _DV: _boolean,
-    _ICT: _boolean,
-    _CDF: _boolean,
-    "delta.appendOnly": _boolean,
-    "delta.autoOptimize.autoCompact": _boolean,
-    "delta.autoOptimize.optimizeWrite": _boolean,
-    "delta.checkpoint.writeStatsAsJson": _boolean,
-    "delta.checkpoint.writeStatsAsStruct": _boolean,
-    "delta.checkpointInterval": _count(1),
-    "delta.checkpointPolicy": _one_of("classic"),
-    "delta.columnMapping.mode": _one_of("none"),
-    "delta.dataSkippingNumIndexedCols": _count(-1),
-    "delta.dataSkippingStatsColumns": _text,
-    "delta.deletedFileRetentionDuration": _text,
-    "delta.enableExpiredLogCleanup": _boolean,
-    "delta.isolationLevel": _one_of("Serializable"),
-    "delta.logRetentionDuration": _text,
-    "delta.parquet.compression.codec": _text,
-    "delta.randomPrefixLength": _count(1),
-    "delta.randomizeFilePrefixes": _boolean,
-    "delta.setTransactionRetentionDuration": _text,
-    "delta.targetFileSize": _text,
-    "delta.tuneFileSizesForRewrites": _boolean,
+_NARROWER: Final[Mapping[str, tuple[str, ...]]] = {
+    "delta.checkpointPolicy": ("classic",),
+    "delta.columnMapping.mode": ("none",),
 }
+"""What a new table may not begin with can be set once it is there."""
 
 
 def first_version(
@@ -147,21 +103,20 @@ def first_version(
 
 
 def _configuration(properties: Mapping[str, str]) -> dict[str, str]:
-    known = {name.lower(): name for name in _PROPERTIES}
     configuration: dict[str, str] = {}
     for given, value in properties.items():
         if not given.lower().startswith("delta."):
             configuration[given] = value
             continue
-        name = known.get(given.lower())
-        if name is None:
+        name = known_property(given)
+        if name is None or not PROPERTIES[name].at_creation:
             raise BadRequest(
                 f"Delvec does not know the table property '{given}', or does not implement what it turns on; "
                 "leave it out.",
                 property=given,
             )
-        parsed = _PROPERTIES[name](value.strip())
-        if parsed is None:
+        parsed = parsed_value(name, value)
+        if parsed not in _NARROWER.get(name, (parsed,)):
             raise BadRequest(f"'{value}' is not a value of the table property '{name}' here.", property=name)
         configuration[name] = parsed
     return configuration
@@ -189,14 +144,7 @@ def _check_columns(schema: StructType) -> None:
     if not schema.fields:
         raise InvalidSchema("A table needs at least one column.")
     for field in _fields(schema):
-        if not field.name or any(character in _FORBIDDEN for character in field.name):
-            raise InvalidSchema(
-                f"The column name '{field.name}' is empty or has one of the characters ' ,;{{}}()' or =, tab or "
-                "newline in it, which needs column mapping; rename the column.",
-                column=field.name,
-            )
-        if field.name.lower() in _RESERVED:
-            raise InvalidSchema(f"The column name '{field.name}' is reserved; rename it.", column=field.name)
+        check_column_name(field.name)
         for key in field.metadata:
             if key.startswith("delta.") or key in ("CURRENT_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING"):
                 raise InvalidSchema(

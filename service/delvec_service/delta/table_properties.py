@@ -1,0 +1,178 @@
+"""Table properties that Delta knows: what values they take, what they need, who may set them."""
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from delvec.protocol.errors import BadRequest, CorruptTable
+from delvec_service.delta.log.durations import parse_duration
+
+__all__ = ["PROPERTIES", "Property", "known_property", "parsed_value", "suggestion"]
+
+_Parse = Callable[[str], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A ``delta.*`` property.
+
+    Attributes:
+        parse: gives a value as Delta writes it, None for what is none.
+        takes: what the values are, for messages.
+        at_creation: whether a new table may have it.
+        feature: what the protocol needs once the value is anything but ``off``.
+        off: values with which nothing is needed.
+        refusal: why nobody may set or unset it, as the end of a sentence; None where they may.
+    """
+
+    parse: _Parse
+    takes: str
+    at_creation: bool = True
+    feature: str | None = None
+    off: tuple[str, ...] = ("false",)
+    refusal: str | None = None
+
+
+def _boolean(text: str) -> str | None:
+    return text.lower() if text.lower() in ("true", "false") else None
+
+
+def _count(least: int) -> _Parse:
+    def parse(text: str) -> str | None:
+        try:
+            return str(int(text)) if int(text) >= least else None
+        except ValueError:
+            return None
+
+    return parse
+
+
+def _one_of(*values: str) -> _Parse:
+    return lambda text: next((value for value in values if value.lower() == text.lower()), None)
+
+
+def _text(text: str) -> str | None:
+    return text.strip() or None
+
+
+def _duration(text: str) -> str | None:
+    try:
+        parse_duration(text, "")
+    except CorruptTable:
+        return None
+    return text
+
+
+def _flag(feature: str | None = None, *, at_creation: bool = True) -> Property:
+    return Property(_boolean, "true or false", at_creation=at_creation, feature=feature)
+
+
+def _number(least: int, *, at_creation: bool = True) -> Property:
+    return Property(_count(least), f"a whole number from {least} on", at_creation=at_creation)
+
+
+def _time(*, at_creation: bool = True) -> Property:
+    return Property(_duration, "a duration such as 'interval 30 days'", at_creation=at_creation)
+
+
+def _refused(why: str) -> Property:
+    return Property(_text, "", at_creation=False, refusal=why)
+
+
+_KEPT_BY_WRITERS: Final = "is kept by writers, not set by users"
+_NOT_YET: Final = "turns on what Delvec does not implement yet"
+
+PROPERTIES: Final[Mapping[str, Property]] = {
+    "delta.appendOnly": _flag("appendOnly"),
+    "delta.autoOptimize.autoCompact": _flag(),
+    "delta.autoOptimize.optimizeWrite": _flag(),
+    "delta.checkpoint.writeStatsAsJson": _flag(),
+    "delta.checkpoint.writeStatsAsStruct": _flag(),
+    "delta.checkpointInterval": _number(1),
+    "delta.checkpointPolicy": Property(
+        _one_of("classic", "v2"), "classic or v2", feature="v2Checkpoint", off=("classic",)
+    ),
+    "delta.checkpointRetentionDuration": _time(at_creation=False),
+    "delta.columnMapping.mode": Property(
+        _one_of("none", "name"), "none or name", feature="columnMapping", off=("none",)
+    ),
+    "delta.dataSkippingNumIndexedCols": _number(-1),
+    "delta.dataSkippingStatsColumns": Property(_text, "columns, separated by commas"),
+    "delta.dataSkippingStringPrefixLength": _number(0, at_creation=False),
+    "delta.deletedFileRetentionDuration": _time(),
+    "delta.enableChangeDataFeed": _flag("changeDataFeed"),
+    "delta.enableDeletionVectors": _flag("deletionVectors"),
+    "delta.enableExpiredLogCleanup": _flag(),
+    "delta.enableFullRetentionRollback": _flag(at_creation=False),
+    "delta.enableInCommitTimestamps": _flag("inCommitTimestamp"),
+    "delta.enableTypeWidening": _flag("typeWidening", at_creation=False),
+    "delta.isolationLevel": Property(
+        _one_of("Serializable", "WriteSerializable"), "Serializable or WriteSerializable"
+    ),
+    "delta.logRetentionDuration": _time(),
+    "delta.parquet.compression.codec": Property(_text, "the name of a codec"),
+    "delta.randomPrefixLength": _number(1),
+    "delta.randomizeFilePrefixes": _flag(),
+    "delta.sampleRetentionDuration": _time(at_creation=False),
+    "delta.setTransactionRetentionDuration": _time(),
+    "delta.targetFileSize": Property(_text, "a size such as 128mb"),
+    "delta.tuneFileSizesForRewrites": _flag(),
+    "delta.columnMapping.maxColumnId": _refused(_KEPT_BY_WRITERS),
+    "delta.inCommitTimestampEnablementTimestamp": _refused(_KEPT_BY_WRITERS),
+    "delta.inCommitTimestampEnablementVersion": _refused(_KEPT_BY_WRITERS),
+    "delta.requireCheckpointProtectionBeforeVersion": _refused(_KEPT_BY_WRITERS),
+    "delta.rowTracking.materializedRowCommitVersionColumnName": _refused(_KEPT_BY_WRITERS),
+    "delta.rowTracking.materializedRowIdColumnName": _refused(_KEPT_BY_WRITERS),
+    "delta.coordinatedCommits.commitCoordinator-preview": _refused(_NOT_YET),
+    "delta.coordinatedCommits.commitCoordinatorConf-preview": _refused(_NOT_YET),
+    "delta.coordinatedCommits.tableConf-preview": _refused(_NOT_YET),
+    "delta.enableIcebergCompatV1": _refused(_NOT_YET),
+    "delta.enableIcebergCompatV2": _refused(_NOT_YET),
+    "delta.enableIcebergCompatV3": _refused(_NOT_YET),
+    "delta.enableMaterializePartitionColumnsFeature": _refused(_NOT_YET),
+    "delta.enableRowTracking": _refused(_NOT_YET),
+    "delta.enableVariantShredding": _refused(_NOT_YET),
+    "delta.redirectReaderWriter-preview": _refused(_NOT_YET),
+    "delta.redirectWriterOnly-preview": _refused(_NOT_YET),
+    "delta.rowTrackingSuspended": _refused(_NOT_YET),
+    "delta.universalFormat.enabledFormats": _refused(_NOT_YET),
+    "delta.minReaderVersion": _refused("is no property of tables: upgrade the protocol"),
+    "delta.minWriterVersion": _refused("is no property of tables: upgrade the protocol"),
+}
+"""By name as Delta spells it."""
+
+
+def known_property(name: str) -> str | None:
+    """Return Delta's spelling of a property, or None for one that is not in PROPERTIES."""
+    return next((known for known in PROPERTIES if known.lower() == name.lower()), None)
+
+
+def parsed_value(name: str, value: str) -> str:
+    """Return the value of a property as Delta writes it.
+
+    Raises:
+        BadRequest: it is no value of that property.
+    """
+    found = PROPERTIES[name].parse(value.strip())
+    if found is None:
+        raise BadRequest(
+            f"'{value}' is not a value of the table property '{name}', which takes {PROPERTIES[name].takes}.",
+            property=name,
+        )
+    return found
+
+
+def suggestion(name: str) -> str:
+    """Return the end of a message about an unknown property: what may have been meant."""
+    lower = {known.lower(): known for known in _settable()}
+    near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
+    return (
+        f"; did you mean {lower[near[0]]}?"
+        if near
+        else "; see docs/table-changes.md for those that it knows."
+    )
+
+
+def _settable() -> Iterator[str]:
+    return (name for name, known in PROPERTIES.items() if known.refusal is None)
