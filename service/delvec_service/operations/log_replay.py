@@ -71,23 +71,25 @@ def replayed(reader: LogReader, listing: LogListing, version: int | None = None)
         raise
 
 
-def followed(reader: LogReader, snapshot: Snapshot, versions: Sequence[int], listing: LogListing) -> Snapshot:
+def followed(
+    reader: LogReader, snapshot: Snapshot, commits: Sequence[Commit], listing: LogListing
+) -> Snapshot:
     """Return the snapshot that the next commits lead to; costs what they hold.
 
     Args:
         reader: the table's log.
-        snapshot: the version before ``versions``.
-        versions: at least one, ascending, without a gap.
+        snapshot: the version before ``commits``.
+        commits: at least one, ascending, without a gap.
         listing: holds them.
 
     Raises:
-        MissingLogFile: one went away.
-        CorruptLog: one cannot be read.
+        CorruptLog: what they say makes no sense.
         UnsupportedReaderFeature: Delvec could read the table wrong.
     """
+    versions = [commit.where.version for commit in commits]
     try:
         after = snapshot.after(
-            reader.commits(versions),
+            list(commits),
             file_time=listing.commits[versions[-1]].last_modified_ms,
             checkpoint_version=max((one for one in listing.checkpoints if one <= versions[-1]), default=None),
         )

@@ -7,13 +7,14 @@ log has the same file for it; what the database loses in the middle of a request
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from delvec.protocol.errors import BadRequest, MissingLogFile
 from delvec_service.delta.log.checksum_check import ChecksumPolicy
 from delvec_service.delta.log.log_segment import ListedFile, LogListing
+from delvec_service.delta.log.replay import Commit
 from delvec_service.delta.segments.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations.log_reader import LogReader
@@ -32,6 +33,8 @@ _CLOSE_SECONDS: Final = 5.0
 _TRIES: Final = 2
 _MEASURE_SECONDS: Final = 1.0
 _OLD_VERSIONS: Final = 8
+_MOST_ACTIONS: Final = 4000
+_ACTION_BYTES: Final = 1500
 _MANY_COMMITS: Final = 100
 """From so many new commits on, a newer checkpoint is the shorter way."""
 
@@ -40,10 +43,16 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _Held:
-    """A snapshot, and the file that tells whether the log is still the one that it was read from."""
+    """A snapshot, and the file that tells whether the log is still the one that it was read from.
+
+    Attributes:
+        base: the snapshot that it follows from by ``commits``, where it was made so.
+    """
 
     snapshot: Snapshot
     file: ListedFile
+    base: Snapshot | None = None
+    commits: Sequence[Commit] = ()
 
     def still(self, found: ListedFile | None) -> bool:
         return found is not None and (found.name, found.size, found.last_modified_ms) == (
@@ -60,12 +69,15 @@ class _Table:
     Attributes:
         listed_at: when the listing that ``latest`` rests on began, by the monotonic clock.
         old: earlier versions that were asked for.
+        commits: the last ones of the log that ``latest`` was made from, by version.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     latest: _Held | None = None
     listed_at: float = 0.0
     old: OrderedDict[int, _Held] = field(default_factory=OrderedDict)
+    commits: OrderedDict[int, Commit] = field(default_factory=OrderedDict)
+    actions: int = 0
     nbytes: int = 0
     measured: _Held | None = None
     measured_at: float = 0.0
@@ -80,6 +92,18 @@ class _Table:
         while len(self.old) > _OLD_VERSIONS:
             self.old.popitem(last=False)
 
+    def follow(self, newest: _Held) -> None:
+        """Make a version the latest."""
+        if self.latest is None or newest.base is not self.latest.snapshot:
+            self.commits, self.actions = OrderedDict(), 0  # perhaps those of another log
+        self.latest = _Held(newest.snapshot, newest.file)
+        for commit in newest.commits:
+            assert commit.where.version is not None  # noqa: S101 - it is a commit's
+            self.commits[commit.where.version] = commit
+            self.actions += len(commit.actions)
+        while self.actions > _MOST_ACTIONS and len(self.commits) > 1:
+            self.actions -= len(self.commits.popitem(last=False)[1].actions)
+
     def measure(self) -> None:
         now = time.monotonic()
         if self.measured is self.latest and now - self.measured_at < _MEASURE_SECONDS:
@@ -87,7 +111,7 @@ class _Table:
         self.measured, self.measured_at = self.latest, now
         # Versions share most of what they hold, and segments grow and shrink as they are used and saved.
         shared = {member.segment for held in self.versions for member in held.snapshot.live.members}
-        self.nbytes = sum(segment.nbytes for segment in shared)
+        self.nbytes = sum(segment.nbytes for segment in shared) + self.actions * _ACTION_BYTES
 
 
 class SnapshotLoader:
@@ -185,6 +209,21 @@ class SnapshotLoader:
         reader = LogReader(objects, table, self._checksums)
         return work(replayed(reader, reader.list_all(), version).snapshot)
 
+    def commits(self, objects: ObjectStore, table: str, versions: range) -> list[Commit]:
+        """Return commits as :meth:`load` read them; those that it did not read are read now.
+
+        Raises:
+            MissingLogFile: one is not there any more.
+            CorruptLog: one cannot be read.
+        """
+        held = self._tables.get(objects.location)
+        known = {} if held is None else held.commits
+        found = {version: commit for version in versions if (commit := known.get(version)) is not None}
+        missing = [version for version in versions if version not in found]
+        if missing:
+            found.update(zip(missing, LogReader(objects, table).commits(missing), strict=True))
+        return [found[version] for version in versions]
+
     def lost(self, snapshot: Snapshot, error: SegmentsLost) -> None:
         """Drop a snapshot of which the database lost files; the next :meth:`load` does without them."""
         gone = _gone(snapshot, error)
@@ -260,14 +299,17 @@ class SnapshotLoader:
             # Whoever waited here while another thread listed the log later than it was asked is served.
             if held.latest is None or held.listed_at < asked:
                 began = time.monotonic()
-                newest = self._newest(reader, held.latest)
-                if held.latest is not None and held.latest is not newest:
-                    held.keep(held.latest)
-                if held.latest is not newest:
+                before, newest = held.latest, self._newest(reader, held.latest)
+                if before is not newest:
+                    if before is not None:
+                        held.keep(before)
                     self._note(newest)
-                held.latest, held.listed_at = newest, began
+                    held.follow(newest)
+                held.listed_at = began
                 held.measure()
-            snapshot = held.latest.snapshot
+                snapshot = newest.snapshot
+            else:
+                snapshot = held.latest.snapshot
         self._evict(reader.objects.location)
         return snapshot
 
@@ -303,9 +345,11 @@ class SnapshotLoader:
         if not new:
             if checkpoint is None or checkpoint == snapshot.checkpoint_version:
                 return before
-            return _Held(snapshot.with_checkpoint(checkpoint), before.file)
+            return _Held(snapshot.with_checkpoint(checkpoint), before.file, snapshot)
         try:
-            return _Held(followed(reader, snapshot, new, listing), listing.commits[new[-1]])
+            commits = reader.commits(new)
+            after = followed(reader, snapshot, commits, listing)
+            return _Held(after, listing.commits[new[-1]], snapshot, commits)
         except MissingLogFile:
             return None
 
