@@ -3,19 +3,20 @@
 It answers no question about a table's data. It makes a search for orphans cheap, and shows what a crash left.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal, TypeAlias, cast
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Connection, Executable, Table, bindparam, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from delvec_service.store.database import Database
 from delvec_service.store.models import LedgerFileRow, TransactionRow
 
-__all__ = ["Ledger", "LedgerFile", "Outcome", "TransactionRecord"]
+__all__ = ["Ending", "Ledger", "LedgerFile", "Outcome", "TransactionRecord"]
 
+_Upsert: TypeAlias = Callable[[Table], postgresql.Insert | sqlite.Insert]
 Outcome = Literal["committed", "nothing-to-do", "conflict", "failed", "unknown"]
 
 
@@ -40,6 +41,25 @@ class LedgerFile:
     state: str
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a transaction ended.
+
+    Attributes:
+        transaction_id: known or not.
+        operation: Delta's operation name.
+        outcome: of the transaction. Its files get the same, but for those of attempts before: they stay open.
+        version: the version that it committed.
+        written: the files that ``outcome`` is about.
+    """
+
+    transaction_id: str
+    operation: str
+    outcome: Outcome
+    version: int | None = None
+    written: Sequence[str] = ()
+
+
 class Ledger:
     """The ledger, in SQL."""
 
@@ -48,10 +68,8 @@ class Ledger:
 
     def open(self, table_id: str, transaction_id: str, operation: str) -> None:
         """Note that a transaction begins; one that is known already is left as it is."""
-        with self._database.write() as session:
-            session.execute(
-                _put_transaction(session.get_bind().dialect.name, table_id, transaction_id, operation)
-            )
+        with self._database.changing() as connection:
+            connection.execute(*_opening(connection, table_id, transaction_id, operation))
 
     def announce(
         self, table_id: str, transaction_id: str, operation: str, paths: Iterable[str], kind: str
@@ -69,11 +87,9 @@ class Ledger:
             }
             for path in paths
         ]
-        with self._database.write() as session:
-            session.execute(
-                _put_transaction(session.get_bind().dialect.name, table_id, transaction_id, operation)
-            )
-            session.execute(insert(LedgerFileRow), rows)
+        with self._database.changing() as connection:
+            connection.execute(*_opening(connection, table_id, transaction_id, operation))
+            connection.execute(_ADD_FILE, rows)
 
     def close(
         self,
@@ -85,41 +101,38 @@ class Ledger:
         version: int | None = None,
         written: Iterable[str] = (),
     ) -> None:
-        """Note how a transaction ended.
+        """Note how a transaction ended; see :class:`Ending`."""
+        self.close_all(table_id, [Ending(transaction_id, operation, outcome, version, tuple(written))])
 
-        Args:
-            table_id: the table.
-            transaction_id: the transaction, known or not.
-            operation: Delta's operation name.
-            outcome: of the transaction. Its files get the same, but for those of attempts before: they stay open.
-            version: the version that it committed.
-            written: the files that ``outcome`` is about.
-        """
-        with self._database.write() as session:
-            upsert = _put_transaction(session.get_bind().dialect.name, table_id, transaction_id, operation)
-            session.execute(upsert)
-            session.execute(
-                update(TransactionRow)
-                .where(TransactionRow.table_id == table_id, TransactionRow.id == transaction_id)
-                # What is committed stays committed, whatever becomes of a second attempt under the same id.
-                .where(TransactionRow.state != "committed")
-                .values(state=outcome, version=version)
-            )
-            paths = list(written)
-            if paths:
-                session.execute(
-                    update(LedgerFileRow)
-                    .where(LedgerFileRow.table_id == table_id, LedgerFileRow.path.in_(paths))
-                    .values(state=outcome)
-                )
+    def close_all(self, table_id: str, endings: Sequence[Ending]) -> None:
+        """Note how transactions of one table ended, all in one SQL transaction."""
+        now = datetime.now(UTC)
+        transactions = [
+            {
+                "table_id": table_id,
+                "id": one.transaction_id,
+                "operation": one.operation,
+                "state": one.outcome,
+                "version": one.version,
+                "created_at": now,
+            }
+            for one in endings
+        ]
+        files = [
+            {"in_table": table_id, "at": path, "outcome": one.outcome}
+            for one in endings
+            for path in one.written
+        ]
+        with self._database.changing() as connection:
+            connection.execute(_CLOSE[connection.dialect.name], transactions)
+            if files:
+                connection.execute(_CLOSE_FILE, files)
 
     def transaction(self, table_id: str, transaction_id: str) -> TransactionRecord | None:
         """Return what is known of a transaction."""
-        with self._database.read() as session:
-            row = session.get(TransactionRow, (table_id, transaction_id))
-        if row is None:
-            return None
-        return TransactionRecord(row.id, row.table_id, row.operation, row.state, row.version)
+        with self._database.looking() as connection:
+            row = connection.execute(_FIND, {"in_table": table_id, "named": transaction_id}).first()
+        return None if row is None else TransactionRecord(*row)
 
     def files(self, table_id: str, transaction_id: str | None = None) -> Sequence[LedgerFile]:
         """Return the files of a table, or of one of its transactions, in the order of their paths."""
@@ -133,17 +146,49 @@ class Ledger:
             ]
 
 
-def _put_transaction(dialect: str, table_id: str, transaction_id: str, operation: str) -> Any:
-    """Return the statement that records a transaction where it is not known yet."""
-    upsert = postgresql.insert if dialect == "postgresql" else sqlite.insert
-    return (
-        upsert(TransactionRow)
-        .values(
-            table_id=table_id,
-            id=transaction_id,
-            operation=operation,
-            state="open",
-            created_at=datetime.now(UTC),
-        )
-        .on_conflict_do_nothing(index_elements=["table_id", "id"])
+def _opening(
+    connection: Connection, table_id: str, transaction_id: str, operation: str
+) -> tuple[Executable, dict[str, Any]]:
+    """Return the statement that records a transaction where it is not known yet, and what it takes."""
+    return _OPEN[connection.dialect.name], {
+        "table_id": table_id,
+        "id": transaction_id,
+        "operation": operation,
+        "state": "open",
+        "created_at": datetime.now(UTC),
+    }
+
+
+def _closing(upsert: _Upsert) -> Executable:
+    statement = upsert(_TRANSACTIONS)
+    return statement.on_conflict_do_update(
+        index_elements=["table_id", "id"],
+        set_={"state": statement.excluded.state, "version": statement.excluded.version},
+        # What is committed stays committed, whatever becomes of a second attempt under the same id.
+        where=TransactionRow.state != "committed",
     )
+
+
+_TRANSACTIONS: Final = cast(Table, TransactionRow.__table__)
+_FILES: Final = cast(Table, LedgerFileRow.__table__)
+
+# Made once: composing them took most of the time of a small transaction.
+_UPSERTS: Final[Mapping[str, _Upsert]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+_OPEN: Final[Mapping[str, Executable]] = {
+    name: upsert(_TRANSACTIONS).on_conflict_do_nothing(index_elements=["table_id", "id"])
+    for name, upsert in _UPSERTS.items()
+}
+_CLOSE: Final[Mapping[str, Executable]] = {name: _closing(upsert) for name, upsert in _UPSERTS.items()}
+_ADD_FILE: Final = insert(_FILES)
+_CLOSE_FILE: Final = (
+    update(_FILES)
+    .where(LedgerFileRow.table_id == bindparam("in_table"), LedgerFileRow.path == bindparam("at"))
+    .values(state=bindparam("outcome"))
+)
+_FIND: Final = select(
+    TransactionRow.id,
+    TransactionRow.table_id,
+    TransactionRow.operation,
+    TransactionRow.state,
+    TransactionRow.version,
+).where(TransactionRow.table_id == bindparam("in_table"), TransactionRow.id == bindparam("named"))
