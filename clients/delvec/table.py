@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec import checking
 from delvec._transport import ServiceClient, answer, request, table_path
 from delvec.engines.engine import Engine, WriteTarget
 from delvec.protocol import locations
@@ -198,6 +199,14 @@ class DeltaTable:
         """Return how much care the table needs, with recommendations; names are as on the wire."""
         body = self._service.get(table_path(self.id, "health"))
         return answer(HealthResponse, body).model_dump(by_alias=True)
+
+    def check(self, *, data_files: bool = True) -> dict[str, Any]:
+        """Check the log version by version, and the live files in storage; the table is sound without ``num-errors``.
+
+        Args:
+            data_files: also look up each live data file, one request each.
+        """
+        return checking.check(self._service, self.id, data_files=data_files)
 
     def checkpoint(self, *, clean_up: bool = False, dry_run: bool = False) -> dict[str, Any]:
         """Write a checkpoint of the newest version, unless there is one; returns what was done.

@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
 from delvec_service.api import (
+    check,
     checkpoint,
     commits,
     deletion_vectors,
@@ -79,7 +80,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(probes.router)
     # Declares the scheme; the middleware enforces it, before a body is read.
     v1 = APIRouter(prefix="/v1", dependencies=[Security(HTTPBearer(auto_error=False))])
-    for module in (tables, snapshot, plan, commits, deletion_vectors, history, health, checkpoint):
+    for module in (tables, snapshot, plan, commits, deletion_vectors, history, health, checkpoint, check):
         v1.include_router(module.router)
     v1.include_router(probes.config_router)
     app.include_router(v1)

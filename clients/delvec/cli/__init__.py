@@ -65,6 +65,7 @@ app.command("history")(inspection.history)
 app.command("detail")(inspection.detail)
 app.command("health")(inspection.health)
 app.command("checkpoint")(maintenance.checkpoint)
+app.command("check")(maintenance.check)
 
 
 def _show_version(asked: bool) -> None:

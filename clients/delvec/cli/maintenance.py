@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from delvec.cli.output import number, print_json, say
+from delvec.cli.output import number, print_json, print_table, say
 from delvec.cli.session import Table, session
 
-__all__ = ["checkpoint"]
+__all__ = ["check", "checkpoint"]
 
 
 def checkpoint(
@@ -49,3 +49,46 @@ def checkpoint(
         say(f"nothing {verb}: {cleaned['kept-because']}")
     else:
         say(f"{number(len(cleaned['deleted']))} files {verb}")
+
+
+def check(
+    context: typer.Context,
+    table: Table,
+    data_files: Annotated[
+        bool, typer.Option("--data-files/--no-data-files", help="Also look up each live data file.")
+    ] = True,
+) -> None:
+    """Check the log version by version, and the live files in storage; exit code 1 where an error is found.
+
+    [bold]delvec check people[/bold]
+
+    [bold]delvec check s3://bucket/people --no-data-files[/bold]
+    """
+    now = session(context)
+    with now.table(table) as target:
+        found = target.check(data_files=data_files)
+    if now.as_json:
+        print_json(found)
+    else:
+        if found["findings"]:
+            print_table(
+                ["severity", "invariant", "version", "file", "what is wrong"],
+                [
+                    [entry[name] for name in ("severity", "invariant", "version", "file", "message")]
+                    for entry in found["findings"]
+                ],
+                right=["version"],
+            )
+        for orphan in found["orphans"]:
+            print(
+                f"orphan: {orphan['path']} ({orphan['size-in-bytes']} bytes, transaction {orphan['state']})"
+            )
+        looked = ("num-commits", "num-data-files", "num-deletion-vectors")
+        commits, files, vectors = (number(found[name]) for name in looked)
+        say(f"looked at {commits} commits, {files} data files, {vectors} deletion vectors")
+        say(
+            f"{number(found['num-errors'])} errors, {number(found['num-warnings'])} warnings, "
+            f"{number(found['num-orphans'])} orphans"
+        )
+    if found["num-errors"]:
+        raise typer.Exit(1)

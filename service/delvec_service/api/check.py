@@ -1,0 +1,68 @@
+"""``…/check``: whether all that must be true of a table is."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+
+from delvec.protocol.errors import NotADeltaTable, StorageError
+from delvec.protocol.wire import CheckFinding, CheckResponse, OrphanFile
+from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.problems import COMMON, OPENING, responses
+from delvec_service.operations.check import check
+
+__all__ = ["router"]
+
+_SHOWN: Final = 1000
+
+router = APIRouter(tags=["maintenance"])
+
+
+@router.get("/tables/{table}/check", responses=responses(*COMMON, *OPENING, NotADeltaTable, StorageError))
+def check_table(
+    table: Table,
+    service: ServiceState,
+    data_files: Annotated[
+        bool, Query(alias="data-files", description="Look up every live data file in storage, too.")
+    ] = True,
+) -> CheckResponse:
+    """Check the log version by version, and the live files in storage; changes nothing."""
+    found = check(
+        service.loader,
+        table.objects,
+        table.name,
+        allowed=table.roots.allows,
+        data_files=data_files,
+        ledgered=service.ledger.files(table.record.id),
+    )
+    errors = [finding for finding in found.findings if finding.severity == "error"]
+    warnings = [finding for finding in found.findings if finding.severity == "warning"]
+    return CheckResponse(
+        table=table.name,
+        version=found.version,
+        first_version=found.first_version,
+        num_commits=found.commits,
+        num_data_files=found.data_files,
+        num_deletion_vectors=found.vectors,
+        num_errors=len(errors),
+        num_warnings=len(warnings),
+        num_orphans=len(found.orphans),
+        findings=[
+            CheckFinding(
+                invariant=finding.invariant,
+                severity=finding.severity,
+                version=finding.version,
+                file=finding.file,
+                message=finding.message,
+            )
+            for finding in [*errors, *warnings][:_SHOWN]
+        ],
+        orphans=[
+            OrphanFile(
+                path=orphan.path,
+                size_in_bytes=orphan.size,
+                transaction_id=orphan.transaction_id,
+                state=orphan.state,
+            )
+            for orphan in found.orphans[:_SHOWN]
+        ],
+    )
