@@ -27,6 +27,11 @@ from delvec.protocol.wire.alterations import (
     UnsetProperties,
     UpgradeProtocol,
 )
+from delvec.protocol.wire.check import (
+    CheckFinding,
+    CheckResponse,
+    OrphanFile,
+)
 from delvec.protocol.wire.commits import (
     AllocatedDeletionVector,
     AllocateRequest,
@@ -83,6 +88,8 @@ __all__ = [
     "BeginRequest",
     "BeginResponse",
     "ChangeColumn",
+    "CheckFinding",
+    "CheckResponse",
     "CheckpointRequest",
     "CheckpointResponse",
     "ClusterBy",
@@ -102,6 +109,7 @@ __all__ = [
     "HistoryResponse",
     "LogCleanUp",
     "NewColumn",
+    "OrphanFile",
     "PlanFile",
     "PlanRequest",
     "PlanResponse",
