@@ -27,6 +27,8 @@ __all__ = [
     "AnswerRow",
     "Base",
     "LedgerFileRow",
+    "OverwrittenCommitRow",
+    "OwnCommitRow",
     "SegmentBlobRow",
     "SegmentRow",
     "SegmentSummaryRow",
@@ -36,7 +38,7 @@ __all__ = [
     "TransactionRow",
 ]
 
-REVISION: Final = "0003"
+REVISION: Final = "0004"
 """The newest migration; the database is migrated only where it is behind this."""
 
 
@@ -116,6 +118,37 @@ class AnswerRow(Base):
     status: Mapped[int | None] = mapped_column(Integer)
     body: Mapped[bytes | None] = mapped_column(LargeBinary)
     created_at: Mapped[datetime]
+
+
+class OwnCommitRow(Base):
+    """A version of a table that Delvec created; only the newest are kept.
+
+    Attributes:
+        key: its commitInfo.txnId.
+        size: bytes of the log entry.
+    """
+
+    __tablename__ = "own_commits"
+
+    table_id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    version: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    key: Mapped[str] = mapped_column(String(128))
+    size: Mapped[int] = mapped_column(BigInteger)
+
+
+class OverwrittenCommitRow(Base):
+    """An own commit that another writer replaced; ``by_`` is what the commit in its place says of itself."""
+
+    __tablename__ = "overwritten_commits"
+
+    table_id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    version: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    key: Mapped[str] = mapped_column(String(128), primary_key=True)
+    by_operation: Mapped[str | None] = mapped_column(String(64))
+    by_engine: Mapped[str | None] = mapped_column(String(256))
+    by_key: Mapped[str | None] = mapped_column(String(128))
+    newest_version: Mapped[int] = mapped_column(BigInteger)
+    found_at: Mapped[datetime]
 
 
 class SnapshotRow(Base):

@@ -1,0 +1,159 @@
+"""What this service and its replicas committed lately, and what of it was replaced, in SQL.
+
+Put-if-absent protects only against writers that do the same. One that looks and then renames can replace a version
+that Delvec has acknowledged; what is kept here is what tells. A store that was wiped can tell nothing, and no answer
+about a table's data rests on it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Connection, bindparam, delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from delvec_service.store.database import Database
+from delvec_service.store.models import OverwrittenCommitRow, OwnCommitRow
+
+__all__ = ["Overwritten", "OwnCommit", "OwnCommitStore", "record"]
+
+KEPT: Final = 128
+"""Own commits of a table, about: the newest."""
+
+_PRUNED_EVERY: Final = 16
+_EVENTS: Final = 100
+_COLUMNS: Final[Mapping[str, Any]] = {
+    name: bindparam(name) for name in ("table_id", "version", "key", "size")
+}
+_PRUNE: Final = delete(OwnCommitRow).where(
+    OwnCommitRow.table_id == bindparam("table"), OwnCommitRow.version <= bindparam("oldest")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCommit:
+    """A version that Delvec created.
+
+    Attributes:
+        key: its commitInfo.txnId; of a group of commits, the group's.
+        size: bytes of the log entry.
+    """
+
+    version: int
+    key: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overwritten:
+    """An own commit in whose place the log has another one.
+
+    Attributes:
+        key: of the commit that is gone.
+        by_operation: of the commit that is there, as far as it says; so ``by_engine`` and ``by_key``.
+        newest_version: of the table when that was found.
+    """
+
+    version: int
+    key: str
+    by_operation: str | None
+    by_engine: str | None
+    by_key: str | None
+    newest_version: int
+    found_at: datetime
+
+
+def record(connection: Connection, table_id: str, commit: OwnCommit) -> None:
+    """Note a commit, in a transaction that is open anyway; what is far behind it is forgotten."""
+    upsert = _UPSERTS[connection.dialect.name]
+    row = {"table_id": table_id, "version": commit.version, "key": commit.key, "size": commit.size}
+    connection.execute(upsert, row)
+    if commit.version % _PRUNED_EVERY == 0:
+        connection.execute(_PRUNE, {"table": table_id, "oldest": commit.version - KEPT})
+
+
+class OwnCommitStore:
+    """Own commits and what became of them; safe to share between threads."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def newest(self, table_id: str) -> Sequence[OwnCommit]:
+        """Return what is known of a table's own commits, oldest first.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        row = OwnCommitRow
+        query = select(row.version, row.key, row.size).where(row.table_id == table_id).order_by(row.version)
+        with self._database.read() as session:
+            return [OwnCommit(*values) for values in session.execute(query)]
+
+    def note(self, table_id: str, found: Overwritten) -> bool:
+        """Keep what was found; return whether it is news.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        row = OverwrittenCommitRow
+        values = {
+            "table_id": table_id,
+            "version": found.version,
+            "key": found.key,
+            "by_operation": _short(found.by_operation, 64),
+            "by_engine": _short(found.by_engine, 256),
+            "by_key": _short(found.by_key, 128),
+            "newest_version": found.newest_version,
+            "found_at": found.found_at,
+        }
+        with self._database.write() as session:
+            insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+            done = session.execute(
+                insert(row).values(**values).on_conflict_do_nothing().returning(row.version)
+            )
+            return done.first() is not None
+
+    def overwritten(self, table_id: str, limit: int = _EVENTS) -> Sequence[Overwritten]:
+        """Return what was found so far, the latest first.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        row = OverwrittenCommitRow
+        query = (
+            select(
+                row.version,
+                row.key,
+                row.by_operation,
+                row.by_engine,
+                row.by_key,
+                row.newest_version,
+                row.found_at,
+            )
+            .where(row.table_id == table_id)
+            .order_by(row.found_at.desc(), row.version.desc())
+            .limit(limit)
+        )
+        with self._database.read() as session:
+            return [Overwritten(*values) for values in session.execute(query)]
+
+
+def _upsert(insert: Any) -> Any:
+    statement = insert(OwnCommitRow).values(**_COLUMNS)
+    # A version that was committed again: the log was restored from a backup, or another writer replaced it before.
+    return statement.on_conflict_do_update(
+        index_elements=["table_id", "version"],
+        set_={"key": statement.excluded.key, "size": statement.excluded.size},
+    )
+
+
+_UPSERTS: Final[Mapping[str, Any]] = {
+    "postgresql": _upsert(postgresql.insert),
+    "sqlite": _upsert(sqlite.insert),
+}
+
+
+def _short(text: str | None, length: int) -> str | None:
+    # PostgreSQL counts, and has no NUL; both are of a log that anybody may have written.
+    return None if text is None else text.replace("\0", "")[:length]
