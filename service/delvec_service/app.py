@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from typing import Final
 
 from fastapi import APIRouter, FastAPI, Security
 from fastapi.routing import APIRoute
@@ -25,6 +26,7 @@ from delvec_service.api.dependencies import Service
 from delvec_service.api.requests import RequestMiddleware
 from delvec_service.config import Settings
 from delvec_service.operations import fault_points
+from delvec_service.operations.answers import Answers
 from delvec_service.operations.checkpoints import Checkpoints
 from delvec_service.operations.commit import Commits
 from delvec_service.operations.log_upkeep import LogUpkeep
@@ -32,12 +34,16 @@ from delvec_service.operations.rehearsal import rehearse
 from delvec_service.operations.roots import Roots
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import Tables
+from delvec_service.store.answers import AnswerStore
 from delvec_service.store.database import Database
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.registry import Registry
 from delvec_service.store.snapshots import SnapshotStore
 
 __all__ = ["create_app"]
+
+_CLAIM_SECONDS: Final = 60.0
+"""After so long a request with an idempotency key is taken to have died; nothing goes wrong where it has not."""
 
 _DESCRIPTION = """Metadata and transactions for Delta Lake tables with deletion vectors.
 
@@ -119,6 +125,9 @@ def _service(settings: Settings) -> Service:
             deletion_vector_target_bytes=settings.deletion_vector_target_bytes,
         ),
         upkeep=upkeep,
+        answers=Answers(
+            AnswerStore(database, seconds=settings.idempotency_seconds, claim_seconds=_CLAIM_SECONDS)
+        ),
     )
 
 

@@ -82,6 +82,12 @@ class Settings(BaseSettings):
     fault_points: str = Field(
         default="", description="For tests only: where commits fail or the process is killed."
     )
+    idempotency_seconds: float = Field(
+        default=24 * 3600.0,
+        gt=0,
+        description="How long answers are kept under their Idempotency-Key. What a commit did is found in the log "
+        "for longer.",
+    )
     log_upkeep: bool = Field(
         default=True,
         description="Write checksums and checkpoints after commits, and clean up logs, in the background.",

@@ -5,17 +5,18 @@ from fastapi import APIRouter
 from delvec.protocol.errors import ConcurrentWrite, CorruptTable, UnsupportedWriterFeature
 from delvec.protocol.wire import CheckpointRequest, CheckpointResponse, LogCleanUp
 from delvec_service.api.dependencies import ServiceState, Table
-from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
+from delvec_service.api.repeats import Mutation
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["maintenance"])
+router = APIRouter(tags=["maintenance"], route_class=Mutation)
 
 
 @router.post(
     "/tables/{table}/checkpoint",
     responses=responses(
-        *COMMON, *OPENING, *SNAPSHOT, CorruptTable, UnsupportedWriterFeature, ConcurrentWrite
+        *MUTATION, *OPENING, *SNAPSHOT, CorruptTable, UnsupportedWriterFeature, ConcurrentWrite
     ),
 )
 def write_checkpoint(

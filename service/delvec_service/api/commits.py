@@ -1,10 +1,11 @@
 """``…/transactions`` and ``…/commits``: begin, commit, and read back one version's actions."""
 
+import dataclasses
 import json
 import uuid
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Path, status
+from fastapi import APIRouter, Path, Response, status
 
 from delvec.protocol.errors import (
     AppendOnlyTable,
@@ -18,6 +19,7 @@ from delvec.protocol.errors import (
     ConcurrentWrite,
     CorruptLog,
     CorruptTable,
+    DelvecError,
     InvalidCommit,
     MetadataChanged,
     MissingDataFile,
@@ -27,24 +29,28 @@ from delvec.protocol.errors import (
     VersionNotFound,
 )
 from delvec.protocol.wire import BeginRequest, BeginResponse, CommitRequest, CommitResponse
+from delvec_service.api import problems
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
-from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
+from delvec_service.api.repeats import IdempotencyKey, Mutation, ParsedBody, replay
 from delvec_service.api.snapshot import snapshot_fields
-from delvec_service.operations.commit import Committed, NothingToDo, Rebased
+from delvec_service.operations.answers import is_final, request_hash
+from delvec_service.operations.commit import CommitResult, Committed, NothingToDo, Rebased
 from delvec_service.operations.commit_request import changes_of
-from delvec_service.operations.tables import commit_path
+from delvec_service.operations.tables import OpenTable, commit_path
 from delvec_service.operations.transactions import begin
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["commits"])
+_mutations = APIRouter(route_class=Mutation)
 
 
-@router.post(
+@_mutations.post(
     "/tables/{table}/transactions",
     status_code=status.HTTP_201_CREATED,
-    responses=responses(*COMMON, *OPENING, *SNAPSHOT, UnsupportedWriterFeature),
+    responses=responses(*MUTATION, *OPENING, *SNAPSHOT, UnsupportedWriterFeature),
 )
 def begin_transaction(table: Table, body: BeginRequest, service: ServiceState) -> BeginResponse:
     """Open a transaction before data files are written; the answer is what a writer has to know."""
@@ -58,8 +64,9 @@ def begin_transaction(table: Table, body: BeginRequest, service: ServiceState) -
 
 @router.post(
     "/tables/{table}/commits",
+    response_model=CommitResponse,
     responses=responses(
-        *COMMON,
+        *MUTATION,
         *OPENING,
         *SNAPSHOT,
         InvalidCommit,
@@ -84,16 +91,34 @@ def commit(
     table: Table,
     body: CommitRequest,
     service: ServiceState,
-    idempotency_key: Annotated[
-        str | None,
-        Header(max_length=128, description="The transaction id; asked again, the first answer comes back."),
-    ] = None,
-) -> CommitResponse:
-    """Commit one transaction. A conflict is an answer with status 409 that names the winner."""
+    parsed: ParsedBody,
+    idempotency_key: IdempotencyKey = None,
+) -> CommitResponse | Response:
+    """Commit one transaction, whose id is the idempotency key. A conflict has status 409 and names the winner."""
     if idempotency_key and body.transaction_id and idempotency_key != body.transaction_id:
         raise BadRequest("Idempotency-Key and transaction-id differ; send one of them, or both alike.")
-    transaction_id = body.transaction_id or idempotency_key or str(uuid.uuid4())
-    result = service.commits.commit(table, changes_of(body, transaction_id, table))
+    key = body.transaction_id or idempotency_key
+    if key is None:
+        return _response(table, service.commits.commit(table, changes_of(body, str(uuid.uuid4()), table)))
+    hashed = request_hash("commit", table.record.id, parsed)
+    known = service.answers.find(key, hashed)
+    if known is not None:
+        return replay(known)
+    try:
+        result = service.commits.commit(
+            table, dataclasses.replace(changes_of(body, key, table), request_hash=hashed)
+        )
+        answer = _response(table, result)
+    except DelvecError as error:
+        if is_final(error):
+            service.answers.keep(key, hashed, error.status, bytes(problems.answer(error).body))
+        raise
+    if answer.version is None:  # and so not in the log
+        service.answers.keep(key, hashed, status.HTTP_200_OK, answer.model_dump_json(by_alias=True).encode())
+    return answer
+
+
+def _response(table: OpenTable, result: CommitResult) -> CommitResponse:
     if isinstance(result, Committed):
         return CommitResponse(
             result="rebased" if isinstance(result, Rebased) else "committed",
@@ -141,3 +166,6 @@ def get_commit(
             file=path,
         ) from error
     return {"version": version, "actions": actions}
+
+
+router.include_router(_mutations)

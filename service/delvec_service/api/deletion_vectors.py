@@ -5,18 +5,19 @@ from fastapi import APIRouter, status
 from delvec.protocol.errors import InvalidCommit, UnsupportedWriterFeature
 from delvec.protocol.wire import AllocatedDeletionVector, AllocateRequest, AllocateResponse
 from delvec_service.api.dependencies import ServiceState, Table
-from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
+from delvec_service.api.repeats import Mutation
 from delvec_service.operations.deletion_vectors import allocate
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["deletion vectors"])
+router = APIRouter(tags=["deletion vectors"], route_class=Mutation)
 
 
 @router.post(
     "/tables/{table}/deletion-vectors",
     status_code=status.HTTP_201_CREATED,
-    responses=responses(*COMMON, *OPENING, *SNAPSHOT, InvalidCommit, UnsupportedWriterFeature),
+    responses=responses(*MUTATION, *OPENING, *SNAPSHOT, InvalidCommit, UnsupportedWriterFeature),
 )
 def allocate_deletion_vectors(table: Table, body: AllocateRequest, service: ServiceState) -> AllocateResponse:
     """Reserve files, offsets and UUIDs; deletion vectors share files of about the configured size."""

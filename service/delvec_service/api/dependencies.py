@@ -8,6 +8,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from delvec.protocol.errors import BadRequest
 from delvec_service.config import Settings
+from delvec_service.operations.answers import Answers
 from delvec_service.operations.commit import Commits
 from delvec_service.operations.log_upkeep import LogUpkeep
 from delvec_service.operations.snapshots import SnapshotLoader
@@ -29,6 +30,7 @@ class Service:
     tables: Tables
     commits: Commits
     upkeep: LogUpkeep
+    answers: Answers
 
 
 # What does no I/O is a coroutine: each plain function costs a change of thread and back.

@@ -12,6 +12,7 @@ from delvec.protocol.errors import (
     BadRequest,
     CorruptLog,
     DelvecError,
+    IdempotencyKeyReused,
     InternalError,
     LocationNotAllowed,
     MissingLogFile,
@@ -27,7 +28,7 @@ from delvec.protocol.errors import (
 )
 from delvec.protocol.wire import ErrorEnvelope
 
-__all__ = ["COMMON", "OPENING", "SNAPSHOT", "answer", "install", "responses"]
+__all__ = ["COMMON", "MUTATION", "OPENING", "SNAPSHOT", "answer", "install", "responses"]
 
 COMMON: tuple[type[DelvecError], ...] = (
     BadRequest,
@@ -37,6 +38,9 @@ COMMON: tuple[type[DelvecError], ...] = (
     ServiceUnavailable,
 )
 """What every route under /v1 may answer."""
+
+MUTATION: tuple[type[DelvecError], ...] = (*COMMON, IdempotencyKeyReused)
+"""What every route that changes something may answer."""
 
 OPENING = (TableNotFound, LocationNotAllowed)
 """What every route of one table may answer, too."""

@@ -1,5 +1,6 @@
 """``/v1/tables``: register, create, list, resolve, forget."""
 
+import uuid
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response, status
@@ -13,13 +14,14 @@ from delvec.protocol.errors import (
 )
 from delvec.protocol.wire import TableRequest, TableResource, TablesResponse
 from delvec_service.api.dependencies import ServiceState, Table
-from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
+from delvec_service.api.repeats import IdempotencyKey, Mutation
 from delvec_service.operations.tables import NewTable
 from delvec_service.store.registry import TableRecord
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["tables"])
+router = APIRouter(tags=["tables"], route_class=Mutation)
 
 
 @router.post(
@@ -28,7 +30,7 @@ router = APIRouter(tags=["tables"])
     responses={
         200: {"model": TableResource, "description": "The table was registered already."},
         **responses(
-            *COMMON,
+            *MUTATION,
             *SNAPSHOT,
             InvalidLocation,
             InvalidSchema,
@@ -38,7 +40,9 @@ router = APIRouter(tags=["tables"])
         ),
     },
 )
-def register_table(body: TableRequest, service: ServiceState, response: Response) -> TableResource:
+def register_table(
+    body: TableRequest, service: ServiceState, response: Response, idempotency_key: IdempotencyKey = None
+) -> TableResource:
     """Register the Delta table at a location, as often as you like; with a schema, create it there first."""
     if body.table_schema is None:
         record, created = service.tables.register(body.location, body.name)
@@ -50,6 +54,8 @@ def register_table(body: TableRequest, service: ServiceState, response: Response
         partition_columns=tuple(body.partition_columns),
         properties=body.properties,
         description=body.description,
+        # In the log, where it is found even if the database is lost.
+        transaction_id=idempotency_key or str(uuid.uuid4()),
     )
     record, version = service.tables.create(body.location, body.name, new)
     service.upkeep.committed(service.tables.open(record.id), version, new.transaction_id)
@@ -83,7 +89,7 @@ def get_table(table: Table) -> TableResource:
 
 
 @router.delete(
-    "/tables/{table}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(*COMMON, *OPENING)
+    "/tables/{table}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(*MUTATION, *OPENING)
 )
 def forget_table(service: ServiceState, table: str) -> None:
     """Forget a table. Its files stay, and registering its location brings it back under the same id."""

@@ -10,11 +10,20 @@ from importlib.metadata import version as distribution_version
 from typing import Any, Final
 from urllib.parse import unquote
 
-from delvec.protocol.errors import BadRequest, DelvecError, InvalidLocation, TableAlreadyExists
+from delvec.protocol.errors import (
+    BadRequest,
+    CorruptTable,
+    DelvecError,
+    InvalidLocation,
+    StorageError,
+    TableAlreadyExists,
+)
 from delvec.protocol.types import StructType
+from delvec_service.delta.actions import CommitInfo
 from delvec_service.delta.creation import first_version
 from delvec_service.delta.log.commit_file import serialize_commit
 from delvec_service.delta.log.log_segment import commit_name
+from delvec_service.operations.log_reader import LogReader
 from delvec_service.operations.roots import Roots
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
@@ -179,6 +188,8 @@ class Tables:
             location=canonical,
         )
         if objects.list_from("_delta_log"):
+            if self._made_by(objects, new.transaction_id):
+                return self._registry.add(canonical, name, _default_name(canonical))[0], 0
             raise exists
         # The name first: it can be given back, a table that was created cannot.
         record, added = self._registry.add(canonical, name, _default_name(canonical))
@@ -188,9 +199,17 @@ class Tables:
             if added:
                 self._registry.remove(record.id)
             raise
-        if not created:
+        if not created and not self._made_by(objects, new.transaction_id):
             raise exists
         return record, 0
+
+    def _made_by(self, objects: ObjectStore, transaction_id: str) -> bool:
+        """Whether a transaction created the table: the request was made before, and its answer was lost."""
+        try:
+            first = LogReader(objects, objects.location).commit(0).actions
+        except (CorruptTable, StorageError):
+            return False
+        return any(isinstance(action, CommitInfo) and action.txn_id == transaction_id for action in first)
 
     def _in_warehouse(self, name: str | None) -> str:
         if self._warehouse is None:

@@ -1,6 +1,6 @@
 """Transactions: begun, given descriptors, committed."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -25,6 +25,10 @@ __all__ = [
 ]
 
 
+TransactionId: TypeAlias = Annotated[str, Field(max_length=128, pattern=r"^[!-~]+$")]
+"""Any printable ASCII without spaces: a UUID."""
+
+
 class BeginRequest(Envelope):
     """Open a transaction before data files are written, so that the ledger knows of them."""
 
@@ -41,7 +45,7 @@ class BeginResponse(SnapshotResponse):
 class AllocateRequest(Envelope):
     """Reserve descriptors for deletion vectors that the engine will write itself."""
 
-    transaction_id: str | None = None
+    transaction_id: TransactionId | None = None
     sizes: list[Annotated[int, Field(ge=1, lt=2**31)]] = Field(
         min_length=1,
         max_length=100_000,
@@ -135,7 +139,9 @@ class CommitRequest(Envelope):
     """One transaction: what was read, and what changes."""
 
     read_version: int = Field(ge=0)
-    transaction_id: str | None = Field(default=None, description="From begin; a new one where absent.")
+    transaction_id: TransactionId | None = Field(
+        default=None, description="From begin; a new one where absent."
+    )
     operation: str = Field(max_length=64, description="Delta's operation name: WRITE, DELETE, ...")
     operation_parameters: dict[str, str] = Field(default_factory=dict)
     operation_metrics: dict[str, int] = Field(

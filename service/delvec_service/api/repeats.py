@@ -1,0 +1,123 @@
+"""``Idempotency-Key``: a request that is sent again gets the answer of the first.
+
+:class:`Mutation` is the class of every route that changes something, but for commits, which look into the log and
+use the parts of this module by themselves.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, Final, TypeAlias
+
+from fastapi import Depends, Header, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.routing import APIRoute
+
+from delvec.protocol.errors import BadRequest, DelvecError
+from delvec_service.api import problems
+from delvec_service.operations.answers import Answers, is_final, request_hash
+from delvec_service.store.answers import Claim, StoredAnswer, Taken
+
+__all__ = ["REPLAYED", "IdempotencyKey", "Mutation", "ParsedBody", "replay"]
+
+REPLAYED: Final = {"Idempotent-Replay": "true"}
+"""The header of an answer that was given before."""
+
+_FIRST_PAUSE_SECONDS: Final = 0.02
+_LONGEST_PAUSE_SECONDS: Final = 0.5
+
+IdempotencyKey: TypeAlias = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=128,
+        pattern=r"^[!-~]+$",
+        description="Names this request, so that it can be sent again: the first answer comes back, with "
+        "`Idempotent-Replay: true`, and nothing is done twice. Another request needs another key.",
+    ),
+]
+
+
+async def _parsed(request: Request) -> Any:
+    return await request.json()  # FastAPI has parsed it, and the request remembers
+
+
+ParsedBody: TypeAlias = Annotated[Any, Depends(_parsed)]
+"""The body as JSON values, for handlers that hash it."""
+
+
+async def _declared(key: IdempotencyKey = None) -> str | None:
+    return key
+
+
+class Mutation(APIRoute):
+    """A route whose requests may name themselves.
+
+    The key is claimed before the work begins. Final answers are kept under it; after any other the key is free.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        if (options.get("methods") or {"GET"}) != {"GET"}:
+            # Declares the header; it is read before FastAPI gets to dependencies.
+            options["dependencies"] = [*(options.get("dependencies") or ()), Depends(_declared)]
+        super().__init__(path, endpoint, **options)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler: FastAPI's own, once per key."""
+        handle = super().get_route_handler()
+
+        async def once(request: Request) -> Response:
+            key = request.headers.get("idempotency-key")
+            if not key or request.method in ("GET", "HEAD"):
+                return await handle(request)
+            _check(key)
+            answers: Answers = request.app.state.service.answers
+            claim = await _claimed(answers, key, await _hash(request))
+            if isinstance(claim, StoredAnswer):
+                return replay(claim)
+            try:
+                response = await handle(request)
+            except DelvecError as error:
+                if not is_final(error):
+                    await run_in_threadpool(answers.release, claim)
+                    raise
+                response = problems.answer(error)
+            except Exception:
+                await run_in_threadpool(answers.release, claim)
+                raise
+            await run_in_threadpool(
+                answers.keep, key, claim.request_hash, response.status_code, bytes(response.body)
+            )
+            return response
+
+        return once
+
+
+def replay(answer: StoredAnswer) -> Response:
+    """Return an answer that was given before."""
+    media_type = "application/json" if answer.body else None
+    return Response(answer.body or None, answer.status, REPLAYED, media_type)
+
+
+def _check(key: str) -> None:
+    if len(key) > 128 or not all("!" <= character <= "~" for character in key):  # noqa: PLR2004
+        raise BadRequest(
+            "An Idempotency-Key has 1 to 128 printable ASCII characters and no space: a UUID does."
+        )
+
+
+async def _hash(request: Request) -> str:
+    try:
+        body = await request.json() if await request.body() else None
+    except (ValueError, RecursionError):
+        body = (await request.body()).hex()  # to be refused in a moment
+    return request_hash(request.method, request.url.path, request.url.query, body)
+
+
+async def _claimed(answers: Answers, key: str, hashed: str) -> Claim | StoredAnswer:
+    """Return the key, or its answer; waits for whoever has it, at most until their claim runs out."""
+    pause = _FIRST_PAUSE_SECONDS
+    while isinstance(found := await run_in_threadpool(answers.claim, key, hashed), Taken):
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+    return found

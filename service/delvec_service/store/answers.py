@@ -1,0 +1,184 @@
+"""Answers that were given under idempotency keys, in SQL.
+
+A key is claimed before its request is worked on, so that of two requests at once, on whatever replicas, one works
+and the other waits for its answer. A claim that is older than its term is of a worker that died; the next one takes
+it over. The rows are kept for a while only, and may be lost: what a commit did is in the table's log.
+"""
+
+import zlib
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import and_, delete, or_, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from delvec_service.store.database import Database
+from delvec_service.store.models import AnswerRow
+
+__all__ = ["AnswerStore", "Claim", "StoredAnswer", "Taken"]
+
+_LARGEST_BODY: Final = 4 * 1024 * 1024
+_COLUMNS: Final = (
+    AnswerRow.request_hash,
+    AnswerRow.status,
+    AnswerRow.body,
+    AnswerRow.claim,
+    AnswerRow.claimed_at,
+    AnswerRow.created_at,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """What was answered first."""
+
+    request_hash: str
+    status: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The key is ours to work on."""
+
+    key: str
+    request_hash: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Somebody else is working on the key."""
+
+    request_hash: str
+
+
+class AnswerStore:
+    """Answers by key; safe to share between threads.
+
+    Args:
+        database: where they are.
+        seconds: how long an answer is kept.
+        claim_seconds: how long a claim without an answer holds.
+    """
+
+    def __init__(self, database: Database, *, seconds: float, claim_seconds: float) -> None:
+        self._database = database
+        self._kept = timedelta(seconds=seconds)
+        self._term = timedelta(seconds=claim_seconds)
+
+    def find(self, key: str) -> StoredAnswer | None:
+        """Return the answer of a key, if there is one that is not too old.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        with self._database.read() as session:
+            row = session.execute(select(*_COLUMNS).where(AnswerRow.key == key)).first()
+        if row is None or row.created_at < _now() - self._kept:
+            return None
+        return _answer(row)
+
+    def claim(self, key: str, request_hash: str, claim: str) -> Claim | StoredAnswer | Taken:
+        """Take a key, or return who has it, or what was answered.
+
+        Args:
+            key: the idempotency key.
+            request_hash: of the request that it came with; a key that is taken keeps its own.
+            claim: a new id, of this worker.
+
+        Raises:
+            ServiceUnavailable: the database does not answer; nothing was taken.
+        """
+        now = _now()
+        mine: dict[str, Any] = {
+            "request_hash": request_hash,
+            "claim": claim,
+            "claimed_at": now,
+            "status": None,
+            "body": None,
+            "created_at": now,
+        }
+        free = or_(
+            AnswerRow.created_at < now - self._kept,
+            and_(AnswerRow.status.is_(None), AnswerRow.claimed_at < now - self._term),
+        )
+        with self._database.write() as session:
+            upsert = _insert(session.get_bind().dialect.name).values(key=key, **mine)
+            # One statement, so that two at once cannot both find the key free.
+            claimed = session.execute(
+                upsert.on_conflict_do_update(index_elements=["key"], set_=mine, where=free).returning(
+                    AnswerRow.claim
+                )
+            ).first()
+            if claimed is not None:
+                return Claim(key, request_hash, claim)
+            row = session.execute(select(*_COLUMNS).where(AnswerRow.key == key)).first()
+        if row is None:
+            return Taken(request_hash)  # given back just now: ask again
+        return _answer(row) or Taken(row.request_hash)
+
+    def keep(self, key: str, request_hash: str, status: int, body: bytes) -> None:
+        """Keep the answer of a key, claimed or not; the first one stays. One that is very large is not kept.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        now = _now()
+        packed = zlib.compress(body, 1)
+        if len(packed) > _LARGEST_BODY:
+            return
+        answered: dict[str, Any] = {
+            "request_hash": request_hash,
+            "claim": None,
+            "claimed_at": None,
+            "status": status,
+            "body": packed,
+            "created_at": now,
+        }
+        with self._database.write() as session:
+            upsert = _insert(session.get_bind().dialect.name).values(key=key, **answered)
+            session.execute(
+                upsert.on_conflict_do_update(
+                    index_elements=["key"],
+                    set_=answered,
+                    where=or_(
+                        and_(AnswerRow.status.is_(None), AnswerRow.request_hash == request_hash),
+                        AnswerRow.created_at < now - self._kept,
+                    ),
+                )
+            )
+
+    def release(self, claim: Claim) -> None:
+        """Give a key back without an answer, if it is still ours.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        with self._database.write() as session:
+            session.execute(delete(AnswerRow).where(AnswerRow.key == claim.key, AnswerRow.claim == claim.id))
+
+    def sweep(self) -> None:
+        """Forget what is too old.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        with self._database.write() as session:
+            session.execute(delete(AnswerRow).where(AnswerRow.created_at < _now() - self._kept))
+
+
+def _insert(dialect: str) -> Any:
+    insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    return insert(AnswerRow)
+
+
+def _answer(row: Any) -> StoredAnswer | None:
+    if row.status is None:
+        return None
+    return StoredAnswer(row.request_hash, row.status, zlib.decompress(row.body or b""))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
