@@ -11,8 +11,10 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from sqlalchemy import Connection, Executable, Table, bindparam, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from delvec_service.store import own_commits
 from delvec_service.store.database import Database
 from delvec_service.store.models import LedgerFileRow, TransactionRow
+from delvec_service.store.own_commits import OwnCommit
 
 __all__ = ["Ending", "Ledger", "LedgerFile", "Outcome", "TransactionRecord"]
 
@@ -104,8 +106,8 @@ class Ledger:
         """Note how a transaction ended; see :class:`Ending`."""
         self.close_all(table_id, [Ending(transaction_id, operation, outcome, version, tuple(written))])
 
-    def close_all(self, table_id: str, endings: Sequence[Ending]) -> None:
-        """Note how transactions of one table ended, all in one SQL transaction."""
+    def close_all(self, table_id: str, endings: Sequence[Ending], own: OwnCommit | None = None) -> None:
+        """Note how transactions of one table ended, and the version that they made, all in one SQL transaction."""
         now = datetime.now(UTC)
         transactions = [
             {
@@ -127,6 +129,8 @@ class Ledger:
             connection.execute(_CLOSE[connection.dialect.name], transactions)
             if files:
                 connection.execute(_CLOSE_FILE, files)
+            if own is not None:
+                own_commits.record(connection, table_id, own)
 
     def transaction(self, table_id: str, transaction_id: str) -> TransactionRecord | None:
         """Return what is known of a transaction."""
