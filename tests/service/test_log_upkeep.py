@@ -3,12 +3,14 @@
 import json
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 
 from delvec_service.operations import checkpoints as writing
 from delvec_service.operations.log_reader import LogReader
+from delvec_service.operations.log_upkeep import _Work, _Worker
 
 
 @pytest.fixture
@@ -261,3 +263,27 @@ def test_the_checksum_of_a_commit_that_was_replaced_does_not_speak_against_the_l
     if another:
         assert found.json()["size-in-bytes"] == described["tableSizeBytes"] + 2 * 17
         assert filled.append(filled.write_file("more.parquet", [7])).status_code == 200
+
+
+def test_under_load_a_table_has_a_turn_now_and_then_and_whoever_waits_has_it_at_once():
+    turns = []
+    begun = threading.Event()
+
+    def task(work):
+        turns.append(dict(work.commits))
+        begun.set()
+
+    worker = _Worker("delvec-test", task, rest=3600.0)
+    table = SimpleNamespace(location="memory:///t", name="t")
+    other = SimpleNamespace(location="memory:///other", name="other")
+    worker.add(_Work(table, {1: "a"}))
+    assert begun.wait(30)
+    for version in (2, 3, 4):
+        worker.add(_Work(table, {version: "b"}))
+    begun.clear()
+    worker.add(_Work(other, {9: "c"}))
+    assert begun.wait(30)
+    assert turns == [{1: "a"}, {9: "c"}]
+    assert worker.wait(30)
+    assert turns == [{1: "a"}, {9: "c"}, {2: "b", 3: "b", 4: "b"}]
+    worker.close()

@@ -1,13 +1,15 @@
 """What a service does for a log after its commits, in the background: checksums, checkpoints, clean-up.
 
 No answer waits for any of it, and none fails for it: what does not work is logged, and the next commit is the next
-chance. Under load work is coalesced: of a table only what is newest when its turn comes is done.
+chance. Under load work is coalesced: of a table only what is newest when its turn comes is done, and turns are rare.
 """
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from delvec.protocol.errors import DelvecError
 from delvec_service.delta.log.log_policy import LogPolicy
@@ -21,6 +23,9 @@ from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 
 __all__ = ["LogUpkeep"]
+
+_REST_SECONDS: Final = 1.0
+_SHARE: Final = 0.05
 
 
 @dataclass
@@ -38,15 +43,25 @@ class _Work:
 class _Worker:
     """One thread, and the tables that wait for it, each once.
 
+    A table rests after each turn, so that what is done for it takes little from the commits that go on; one that did
+    not have a turn of late has it at once.
+
     Args:
         name: of the thread.
         task: what to do for a table.
+        rest: seconds that a table rests, at least.
+        share: of the time, that may go to one table.
     """
 
-    def __init__(self, name: str, task: Callable[[_Work], None]) -> None:
+    def __init__(
+        self, name: str, task: Callable[[_Work], None], *, rest: float = _REST_SECONDS, share: float = _SHARE
+    ) -> None:
         self._name, self._task = name, task
+        self._rest, self._share = rest, share
         self._condition = threading.Condition()
         self._waiting: OrderedDict[str, _Work] = OrderedDict()
+        self._resting: dict[str, float] = {}
+        self._hurried = 0
         self._busy = False
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -65,9 +80,14 @@ class _Worker:
             self._condition.notify_all()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until there is nothing to do; False if there still is."""
+        """Wait until there is nothing to do, which is done now; False if there still is."""
         with self._condition:
-            return self._condition.wait_for(lambda: not (self._waiting or self._busy), seconds)
+            self._hurried += 1
+            self._condition.notify_all()
+            try:
+                return self._condition.wait_for(lambda: not (self._waiting or self._busy), seconds)
+            finally:
+                self._hurried -= 1
 
     def close(self) -> None:
         """Take no more work, and let the thread end after what it is doing."""
@@ -77,15 +97,8 @@ class _Worker:
             self._condition.notify_all()
 
     def _run(self) -> None:
-        while True:
-            with self._condition:
-                self._busy = False
-                self._condition.notify_all()
-                self._condition.wait_for(lambda: bool(self._waiting) or self._closed)
-                if self._closed:
-                    return
-                _, work = self._waiting.popitem(last=False)
-                self._busy = True
+        while (work := self._next()) is not None:
+            began = time.monotonic()
             try:
                 self._task(work)
             except DelvecError as error:
@@ -94,6 +107,26 @@ class _Worker:
                 )
             except Exception:  # noqa: BLE001 - the thread has other tables to look after
                 logger.exception("log upkeep failed", table=work.table.name, task=self._name)
+            ended = time.monotonic()
+            rest = max(self._rest, (ended - began) / self._share)
+            with self._condition:
+                self._busy = False
+                self._resting[work.table.location] = ended + rest
+                self._condition.notify_all()
+
+    def _next(self) -> _Work | None:
+        """Wait for the turn of a table, and begin it; None once this is closed."""
+        with self._condition:
+            while not self._closed:
+                now = time.monotonic()
+                self._resting = {name: until for name, until in self._resting.items() if until > now}
+                for location in self._waiting:
+                    if self._hurried or location not in self._resting:
+                        self._busy = True
+                        return self._waiting.pop(location)
+                rests = [self._resting[location] - now for location in self._waiting]
+                self._condition.wait(min(rests, default=None))
+            return None
 
 
 class LogUpkeep:
