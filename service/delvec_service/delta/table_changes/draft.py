@@ -1,0 +1,173 @@
+"""A table as it will be: what the changes of one commit have made of it so far."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from delvec.protocol.errors import InvalidTableChange
+from delvec.protocol.types import DataType, PrimitiveType, StructType
+from delvec_service.delta.actions import DomainMetadata, Metadata, Protocol
+from delvec_service.delta.table_changes.clustering import (
+    CLUSTERING_DOMAIN,
+    clustering_domain,
+    clustering_paths,
+)
+from delvec_service.delta.table_changes.column_mapping import MAX_COLUMN_ID, is_mapped, mapped
+from delvec_service.delta.table_changes.column_paths import ColumnPath
+from delvec_service.delta.table_changes.constraints import CONSTRAINT_PREFIX
+from delvec_service.delta.table_changes.protocol_upgrade import supported, upgraded, with_versions
+from delvec_service.delta.table_properties import PROPERTIES
+
+__all__ = ["Draft", "Recorded", "Requirement"]
+
+_NTZ: Final = PrimitiveType("timestamp_ntz")
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What every row must satisfy for a change to be right.
+
+    Attributes:
+        condition: SQL over the table as it was before.
+        what: asks for it, for messages.
+    """
+
+    condition: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A change as Delta's history names it.
+
+    Attributes:
+        listed: the parameter, if any, whose values are put together where several such changes are one commit.
+    """
+
+    operation: str
+    parameters: Mapping[str, Any]
+    listed: str | None = None
+
+
+class Draft:
+    """A table's metadata, protocol and domains while they are changed; changes go through ``table_changes``.
+
+    Args:
+        metadata: of the version that is changed.
+        protocol: of the same version.
+        domains: of the same version.
+        schema: of the same version.
+        new_name: gives a physical name that no other column has.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        protocol: Protocol,
+        domains: Mapping[str, DomainMetadata],
+        schema: StructType,
+        new_name: Callable[[], str],
+    ) -> None:
+        self._before = metadata
+        self._protocol_before = protocol
+        self._schema_before = schema
+        self._clustering_before = clustering_paths(domains)
+        self._new_name = new_name
+        self._features: set[str] = set()
+        self.schema = schema
+        self.partition_columns = metadata.partition_columns
+        self.configuration = dict(metadata.configuration)
+        self.description = metadata.description
+        self.protocol = protocol
+        self.clustering: tuple[ColumnPath, ...] = self._clustering_before
+        self.is_clustered = CLUSTERING_DOMAIN in domains and not domains[CLUSTERING_DOMAIN].removed
+        self.requirements: list[Requirement] = []
+        self.new_schema_names = False
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether files name columns by physical names."""
+        return is_mapped(self.configuration)
+
+    @property
+    def widens_types(self) -> bool:
+        """Whether types of columns may be widened."""
+        return self.configuration.get("delta.enableTypeWidening", "").lower() == "true"
+
+    def set_schema(self, schema: StructType) -> None:
+        """Put another schema in place; fields that are new in it get ids and names where columns are mapped."""
+        self.schema = schema
+        self.assign_ids()
+
+    def assign_ids(self, *, enabling: bool = False) -> None:
+        """Give an id and a physical name to every field that needs them."""
+        if self.is_mapped:
+            highest = int(self.configuration.get(MAX_COLUMN_ID, "0"))
+            self.schema, highest = mapped(self.schema, highest, enabling=enabling, new_name=self._new_name)
+            self.configuration[MAX_COLUMN_ID] = str(highest)
+
+    def need(self, feature: str) -> None:
+        """Add a feature to the protocol."""
+        self.protocol = upgraded(self.protocol, [feature])
+
+    def need_versions(self, reader: int, writer: int) -> None:
+        """Raise the protocol's versions.
+
+        Raises:
+            InvalidTableChange: they do not go together.
+        """
+        self.protocol = with_versions(self.protocol, reader, writer)
+
+    def finish(self) -> tuple[Metadata | None, Protocol | None, tuple[DomainMetadata, ...]]:
+        """Return what is different from before, each None or empty where nothing is.
+
+        Raises:
+            InvalidTableChange: a column has a type that needs a feature which Delta adds on request only.
+        """
+        self._need_what_metadata_implies()
+        schema_string = self._before.schema_string
+        if self.schema != self._schema_before or _metadata_differs(self.schema, self._schema_before):
+            schema_string = json.dumps(self.schema.to_json(), separators=(",", ":"), ensure_ascii=False)
+        metadata = replace(
+            self._before,
+            schema_string=schema_string,
+            partition_columns=tuple(self.partition_columns),
+            configuration=self.configuration,
+            description=self.description,
+        )
+        changes_clustering = self.clustering != self._clustering_before
+        return (
+            None if metadata == self._before else metadata,
+            None if self.protocol == self._protocol_before else self.protocol,
+            (clustering_domain(self.clustering),) if changes_clustering else (),
+        )
+
+    def _need_what_metadata_implies(self) -> None:
+        wanted = {
+            known.feature
+            for name, known in PROPERTIES.items()
+            if known.feature is not None
+            and self.configuration.get(name, known.off[0]).strip().lower() not in known.off
+        }
+        has = supported(self.protocol)
+        if "typeWidening-preview" in has:
+            wanted.discard("typeWidening")
+        if any(name.lower().startswith(CONSTRAINT_PREFIX) for name in self.configuration):
+            wanted.add("checkConstraints")
+        if "timestampNtz" not in has and _holds_ntz(self.schema):
+            raise InvalidTableChange(
+                "A column of type timestamp_ntz needs the table feature timestampNtz, which readers must know; add the "
+                "feature in the same request, before the column.",
+                feature="timestampNtz",
+            )
+        self.protocol = upgraded(self.protocol, wanted)
+
+
+def _metadata_differs(one: StructType, other: StructType) -> bool:
+    # Fields compare by everything, hash without metadata; dictionaries differ by their content.
+    return one.to_json() != other.to_json()
+
+
+def _holds_ntz(kind: DataType) -> bool:
+    return kind == _NTZ or '"timestamp_ntz"' in json.dumps(kind.to_json())
