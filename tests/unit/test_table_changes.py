@@ -330,7 +330,7 @@ NARROWER = {
     "float": ["decimal(38,2)", "long"],
     "double": ["float"],
     "date": ["timestamp", "string"],
-    "decimal(10,2)": ["decimal(9,2)", "decimal(11,3)", "decimal(12,1)", "double", "long"],
+    "decimal(10,2)": ["decimal(9,2)", "decimal(11,4)", "decimal(12,1)", "double", "long"],
     "timestamp": ["timestamp_ntz"],
     "string": ["binary"],
 }
