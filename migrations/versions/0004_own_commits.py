@@ -16,6 +16,7 @@ def upgrade() -> None:
         sa.Column("version", sa.BigInteger, primary_key=True),
         sa.Column("key", sa.String(128), nullable=False),
         sa.Column("size", sa.BigInteger, nullable=False),
+        sa.Column("metadata_id", sa.String(64), nullable=False),
     )
     op.create_table(
         "overwritten_commits",

@@ -23,22 +23,22 @@ def record(database, *commits, table="t"):
 
 
 def test_commits_come_back_in_order(database, store):
-    record(database, OwnCommit(2, "b", 20), OwnCommit(1, "a", 10))
-    record(database, OwnCommit(1, "x", 5), table="other")
+    record(database, OwnCommit(2, "b", 20, "m"), OwnCommit(1, "a", 10, "m"))
+    record(database, OwnCommit(1, "x", 5, "m"), table="other")
 
-    assert store.newest("t") == [OwnCommit(1, "a", 10), OwnCommit(2, "b", 20)]
+    assert store.newest("t") == [OwnCommit(1, "a", 10, "m"), OwnCommit(2, "b", 20, "m")]
 
 
 def test_the_last_commit_of_a_version_counts(database, store):
-    record(database, OwnCommit(1, "a", 10), OwnCommit(1, "b", 20))
+    record(database, OwnCommit(1, "a", 10, "m"), OwnCommit(1, "b", 20, "m"))
 
-    assert store.newest("t") == [OwnCommit(1, "b", 20)]
+    assert store.newest("t") == [OwnCommit(1, "b", 20, "m")]
 
 
 def test_only_the_newest_are_kept(database, store):
     count = 3 * own_commits.KEPT
-    record(database, *(OwnCommit(version, "k", 1) for version in range(count)))
-    record(database, OwnCommit(1, "a", 1), table="other")
+    record(database, *(OwnCommit(version, "k", 1, "m") for version in range(count)))
+    record(database, OwnCommit(1, "a", 1, "m"), table="other")
 
     kept = [commit.version for commit in store.newest("t")]
     assert kept == list(range(kept[0], count))

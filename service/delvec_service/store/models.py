@@ -126,6 +126,7 @@ class OwnCommitRow(Base):
     Attributes:
         key: its commitInfo.txnId.
         size: bytes of the log entry.
+        metadata_id: of the table then: another one means another table, created in its place.
     """
 
     __tablename__ = "own_commits"
@@ -134,6 +135,7 @@ class OwnCommitRow(Base):
     version: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     key: Mapped[str] = mapped_column(String(128))
     size: Mapped[int] = mapped_column(BigInteger)
+    metadata_id: Mapped[str] = mapped_column(String(64))
 
 
 class OverwrittenCommitRow(Base):

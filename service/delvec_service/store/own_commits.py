@@ -23,8 +23,9 @@ KEPT: Final = 128
 
 _PRUNED_EVERY: Final = 16
 _EVENTS: Final = 100
+_LONGEST_ID: Final = 64
 _COLUMNS: Final[Mapping[str, Any]] = {
-    name: bindparam(name) for name in ("table_id", "version", "key", "size")
+    name: bindparam(name) for name in ("table_id", "version", "key", "size", "metadata_id")
 }
 _PRUNE: Final = delete(OwnCommitRow).where(
     OwnCommitRow.table_id == bindparam("table"), OwnCommitRow.version <= bindparam("oldest")
@@ -38,11 +39,13 @@ class OwnCommit:
     Attributes:
         key: its commitInfo.txnId; of a group of commits, the group's.
         size: bytes of the log entry.
+        metadata_id: of the table then: another one means another table, created in its place.
     """
 
     version: int
     key: str
     size: int
+    metadata_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,13 @@ class Overwritten:
 def record(connection: Connection, table_id: str, commit: OwnCommit) -> None:
     """Note a commit, in a transaction that is open anyway; what is far behind it is forgotten."""
     upsert = _UPSERTS[connection.dialect.name]
-    row = {"table_id": table_id, "version": commit.version, "key": commit.key, "size": commit.size}
+    row = {
+        "table_id": table_id,
+        "version": commit.version,
+        "key": commit.key,
+        "size": commit.size,
+        "metadata_id": commit.metadata_id[:_LONGEST_ID],
+    }
     connection.execute(upsert, row)
     if commit.version % _PRUNED_EVERY == 0:
         connection.execute(_PRUNE, {"table": table_id, "oldest": commit.version - KEPT})
@@ -86,7 +95,8 @@ class OwnCommitStore:
             ServiceUnavailable: the database does not answer.
         """
         row = OwnCommitRow
-        query = select(row.version, row.key, row.size).where(row.table_id == table_id).order_by(row.version)
+        columns = (row.version, row.key, row.size, row.metadata_id)
+        query = select(*columns).where(row.table_id == table_id).order_by(row.version)
         with self._database.read() as session:
             return [OwnCommit(*values) for values in session.execute(query)]
 
@@ -144,7 +154,7 @@ def _upsert(insert: Any) -> Any:
     # A version that was committed again: the log was restored from a backup, or another writer replaced it before.
     return statement.on_conflict_do_update(
         index_elements=["table_id", "version"],
-        set_={"key": statement.excluded.key, "size": statement.excluded.size},
+        set_={name: statement.excluded[name] for name in ("key", "size", "metadata_id")},
     )
 
 
