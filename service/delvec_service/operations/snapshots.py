@@ -139,6 +139,7 @@ class SnapshotLoader:
         self._lock = threading.Lock()
         self._tables: OrderedDict[str, _Table] = OrderedDict()
         self.store = store
+        self._replaced: Callable[[ObjectStore, str], None] = lambda *_: None
         self._writer = (
             None if store is None else SnapshotWriter(store, max_stored_bytes, self.discard, self.lost)
         )
@@ -243,6 +244,10 @@ class SnapshotLoader:
                 return held.file
         return None
 
+    def when_replaced(self, call: Callable[[ObjectStore, str], None]) -> None:
+        """Have ``call`` told of a table, and its name, whose log has another file for a version that was read."""
+        self._replaced = call
+
     def know_checkpoint(self, location: str, version: int) -> None:
         """Take note of a checkpoint: one that took long is of a version that no listing reaches back to any more."""
         table = self._tables.get(location)
@@ -335,8 +340,12 @@ class SnapshotLoader:
         """Return the newest version by way of an older one, None where that is not possible or not shorter."""
         snapshot = before.snapshot
         listing = reader.list_after(snapshot.version)
-        if not listing or not before.still(file_of(listing, snapshot.version)):
-            return None  # cleaned up, or deleted and created again
+        file = file_of(listing, snapshot.version)
+        if not listing or not before.still(file):
+            # Cleaned up, deleted and created again, or replaced by a writer that does not create atomically.
+            if file is not None:
+                self._replaced(reader.objects, reader.table)
+            return None
         new = [version for version, _ in listing.after(snapshot.version)]
         checkpoint = max(listing.checkpoints, default=None)
         gap = listing.latest != snapshot.version + len(new)
