@@ -30,6 +30,7 @@ from delvec_service.operations.answers import Answers
 from delvec_service.operations.checkpoints import Checkpoints
 from delvec_service.operations.commit import Commits
 from delvec_service.operations.log_upkeep import LogUpkeep
+from delvec_service.operations.own_commits import OwnCommits
 from delvec_service.operations.rehearsal import rehearse
 from delvec_service.operations.roots import Roots
 from delvec_service.operations.snapshots import SnapshotLoader
@@ -37,6 +38,7 @@ from delvec_service.operations.tables import Tables
 from delvec_service.store.answers import AnswerStore
 from delvec_service.store.database import Database
 from delvec_service.store.ledger import Ledger
+from delvec_service.store.own_commits import OwnCommitStore
 from delvec_service.store.registry import Registry
 from delvec_service.store.snapshots import SnapshotStore
 
@@ -71,6 +73,7 @@ def create_app(settings: Settings) -> FastAPI:
             yield
         finally:
             service.upkeep.close()
+            service.own_commits.close()
             service.loader.close()
             service.database.close()
 
@@ -125,6 +128,7 @@ def _service(settings: Settings) -> Service:
             deletion_vector_target_bytes=settings.deletion_vector_target_bytes,
         ),
         upkeep=upkeep,
+        own_commits=OwnCommits(loader, OwnCommitStore(database)),
         answers=Answers(
             AnswerStore(database, seconds=settings.idempotency_seconds, claim_seconds=_CLAIM_SECONDS)
         ),

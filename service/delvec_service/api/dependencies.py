@@ -11,6 +11,7 @@ from delvec_service.config import Settings
 from delvec_service.operations.answers import Answers
 from delvec_service.operations.commit import Commits
 from delvec_service.operations.log_upkeep import LogUpkeep
+from delvec_service.operations.own_commits import OwnCommits
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable, Tables
 from delvec_service.store.database import Database
@@ -30,6 +31,7 @@ class Service:
     tables: Tables
     commits: Commits
     upkeep: LogUpkeep
+    own_commits: OwnCommits
     answers: Answers
 
 

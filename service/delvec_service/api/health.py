@@ -15,10 +15,11 @@ router = APIRouter(tags=["reading"])
 @router.get("/tables/{table}/health", responses=responses(*COMMON, *OPENING, *SNAPSHOT))
 def get_health(table: Table, service: ServiceState, moment: PointInTime) -> HealthResponse:
     """Return deleted rows, small files, deletion vector files, and what to do about them, from the log alone."""
+    overwritten = service.own_commits.overwritten(table.location)
     return service.loader.reading(
         table.objects,
         table.name,
-        lambda snapshot: health(snapshot, table.name),
+        lambda snapshot: health(snapshot, table.name, overwritten),
         version=moment.version,
         timestamp=moment.timestamp,
     )

@@ -20,6 +20,7 @@ from delvec.protocol.errors import (
 from delvec.storage import Allowed
 from delvec_service.delta.invariants.finding import Finding
 from delvec_service.delta.invariants.row_ids import row_id_findings
+from delvec_service.delta.log.log_segment import commit_name
 from delvec_service.delta.segments.live_files import LiveFiles
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations.live_file_check import FilesChecked, check_files
@@ -28,6 +29,7 @@ from delvec_service.operations.log_reader import LogReader
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.store.ledger import LedgerFile
 from delvec_service.store.objects import ObjectStore
+from delvec_service.store.own_commits import Overwritten
 
 __all__ = ["Checked", "Orphan", "check"]
 
@@ -80,6 +82,7 @@ def check(
     allowed: Allowed,
     data_files: bool = True,
     ledgered: Sequence[LedgerFile] = (),
+    overwritten: Sequence[Overwritten] = (),
 ) -> Checked:
     """Check every invariant of a table.
 
@@ -90,6 +93,7 @@ def check(
         allowed: whether a file outside the table may be looked at.
         data_files: whether to look up each live data file in storage.
         ledgered: the files that the ledger knows.
+        overwritten: own commits that others replaced.
 
     Raises:
         NotADeltaTable: there is no log.
@@ -124,8 +128,22 @@ def check(
         commits=log.commits,
         data_files=files.data_files,
         vectors=files.vectors,
-        findings=findings,
+        findings=[*map(_overwritten_finding, overwritten), *findings],
         orphans=list(_orphans(objects, ledgered, log.referenced | live)),
+    )
+
+
+def _overwritten_finding(one: Overwritten) -> Finding:
+    by = " ".join(
+        filter(None, [f"'{one.by_operation or 'a commit'}'", one.by_engine and f"by {one.by_engine}"])
+    )
+    return Finding(
+        "own-commit",
+        "error",
+        one.version,
+        commit_name(one.version),
+        f"Transaction {one.key} committed version {one.version}, and {by} is in its place since before "
+        f"{one.found_at:%Y-%m-%d %H:%M:%S} UTC: run its command again, and let such writers take turns with Delvec.",
     )
 
 

@@ -71,6 +71,7 @@ from delvec.protocol.wire.upkeep import (
     ConfigResponse,
     HealthResponse,
     LogCleanUp,
+    OverwrittenCommit,
     Recommendation,
 )
 
@@ -108,6 +109,7 @@ __all__ = [
     "HistoryEntry",
     "HistoryResponse",
     "LogCleanUp",
+    "OverwrittenCommit",
     "NewColumn",
     "OrphanFile",
     "PlanFile",

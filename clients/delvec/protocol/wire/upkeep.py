@@ -1,5 +1,6 @@
 """Health, checkpoints, and what the service is."""
 
+from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
@@ -12,6 +13,7 @@ __all__ = [
     "ConfigResponse",
     "HealthResponse",
     "LogCleanUp",
+    "OverwrittenCommit",
     "Recommendation",
 ]
 
@@ -22,6 +24,19 @@ class Recommendation(Answer):
     action: Literal["OPTIMIZE", "PURGE", "CHECKPOINT", "VACUUM"]
     reason: str
     expected_gain: str
+
+
+class OverwrittenCommit(Answer):
+    """A commit that took effect and that a writer replaced which does not create versions atomically."""
+
+    version: int
+    transaction_id: str = Field(description="Of the commit that is gone; of a group of commits, the group's.")
+    by_operation: str | None = Field(
+        description="Of the commit in its place, as far as it says; so the next two."
+    )
+    by_engine: str | None
+    by_transaction_id: str | None
+    found_at: datetime
 
 
 class HealthResponse(Answer):
@@ -42,6 +57,9 @@ class HealthResponse(Answer):
     commits_since_checkpoint: int
     deleted_ratio_histogram: dict[str, int]
     recommendations: list[Recommendation]
+    overwritten_commits: list[OverwrittenCommit] = Field(
+        default_factory=list, description="Own commits that others replaced, the latest first."
+    )
 
 
 class CheckpointRequest(Envelope):

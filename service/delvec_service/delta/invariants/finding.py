@@ -26,6 +26,7 @@ INVARIANTS: Final = {
     "checkpoint-agrees": "What readers load, by checkpoint or not, is what the commits say.",
     "in-commit-timestamp": "With in-commit timestamps, each commit begins with one, later than the one before.",
     "application-version": "The version of an application (txn) rises.",
+    "own-commit": "What Delvec committed lately is in the log as it was committed.",
     "row-ids": "With row tracking, each file has row ids; none is given twice, or is above the high-water mark.",
 }
 """Each invariant by its code."""
