@@ -2,19 +2,15 @@
 
 Every failure becomes a :class:`~delvec.protocol.errors.DelvecError`: an error envelope becomes the class that
 the service raised, an unreachable service becomes ServiceUnavailable, and a commit whose answer was lost
-becomes CommitOutcomeUnknown. Only requests that change nothing, or that may safely be made twice, are
-repeated, a commit only because its transaction id tells the service that it is the same one: with full jitter,
-and after ``Retry-After`` where the service gives one.
+becomes CommitOutcomeUnknown. Requests are repeated with full jitter, and after ``Retry-After`` where the service
+gives one. What changes something goes out under an idempotency key, the same at each attempt, by which the service
+knows that it is one request; for a commit that is its transaction id, and the table's log knows it too.
 """
 
-import email.utils
-import io
-import random
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from http import HTTPStatus
 from importlib.metadata import version as distribution_version
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -24,37 +20,28 @@ import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
 from delvec._asgi import AppFailed
+from delvec._backoff import pause
+from delvec._failures import RETRYABLE, answer_lost, error_of, not_delvec
+from delvec._plan_stream import ARROW_STREAM, read_plan
 from delvec.protocol.errors import (
+    AtomicCreateUnsupported,
     BadRequest,
     CommitOutcomeUnknown,
     DelvecError,
     InternalError,
-    NotFound,
-    RequestTooLarge,
     ServiceUnavailable,
     StorageError,
-    Unauthorized,
     from_wire,
 )
-from delvec.protocol.wire import PlanRequest, PlanResponse
+from delvec.protocol.wire import CommitOutcome, CommitRequest, PlanRequest, PlanResponse
 
-__all__ = ["ARROW_STREAM", "ServiceClient", "answer", "request", "table_path"]
+__all__ = ["ServiceClient", "answer", "request", "table_path"]
 
 _Answer = TypeVar("_Answer")
 _Model = TypeVar("_Model", bound=BaseModel)
 
-ARROW_STREAM = "application/vnd.apache.arrow.stream"
 _RETRIES = 3
-_BACKOFF_SECONDS = 0.2
-_LONGEST_WAIT_SECONDS = 30.0
-_RETRYABLE = frozenset(
-    {
-        HTTPStatus.TOO_MANY_REQUESTS,
-        HTTPStatus.BAD_GATEWAY,
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        HTTPStatus.GATEWAY_TIMEOUT,
-    }
-)
+_COMMIT_RETRIES = 6
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
@@ -113,41 +100,67 @@ class ServiceClient:
         """GET a JSON document; parameters that are None are left out."""
         return self._json("GET", path, parameters=parameters, repeatable=True)
 
-    def post(self, path: str, body: BaseModel, *, repeatable: bool = False) -> Any:
-        """POST a wire model, by alias and without what is unset; ``repeatable`` where twice is as good as once."""
-        return self._json("POST", path, body=body, repeatable=repeatable)
+    def post(self, path: str, body: BaseModel) -> Any:
+        """POST a wire model, by alias and without what is unset; once, however often it has to be sent."""
+        return self._json("POST", path, body=body, headers=_new_key(), repeatable=True)
 
-    def commit(self, path: str, body: BaseModel, transaction_id: str) -> Any:
-        """POST a commit; again, where its answer was lost: the service knows it by the transaction id.
+    def commit(self, path: str, body: CommitRequest, transaction_id: str) -> Any:
+        """POST a commit; where its answer was lost, ask what became of it, and only then send it again.
+
+        The service knows it by the transaction id, so that it takes effect once.
 
         Raises:
             CommitOutcomeUnknown: the request was sent, and no answer of the service came back.
         """
-        lost: ServiceUnavailable | None = None
-        for number in range(_RETRIES + 1):
+        lost: DelvecError | None = None
+        headers = {"Idempotency-Key": transaction_id}
+        for number in range(_COMMIT_RETRIES + 1):
             try:
-                return self._json("POST", path, body=body, headers={"Idempotency-Key": transaction_id})
-            except (ServiceUnavailable, StorageError) as error:
-                if isinstance(error, ServiceUnavailable) and error.details.pop("answer_lost", False):
-                    lost = error
-                # Until an answer is lost, a refusal means that nothing was done. Afterwards it says nothing
-                # about the request whose answer was lost, which may still be under way.
-                elif lost is None:
-                    raise
-                if self._http.is_closed or number == _RETRIES:
-                    break
-                self._sleep(_pause(error, number))
-        reason = "" if lost is None else lost.message
-        raise CommitOutcomeUnknown(
-            f"the answer to the commit of transaction {transaction_id} was lost: {reason}; "
-            "look for its txnId in the table's history before trying again",
-            transaction_id=transaction_id,
-        ) from lost
+                return self._json("POST", path, body=body, headers=headers)
+            except AtomicCreateUnsupported:
+                raise
+            except (ServiceUnavailable, StorageError, CommitOutcomeUnknown, InternalError) as error:
+                failure = error
+            # Until an answer is lost, a refusal means that nothing was done. Afterwards it says nothing about
+            # the request whose answer was lost, which may still be under way.
+            told = not isinstance(failure, CommitOutcomeUnknown | InternalError)
+            if failure.details.pop("answer_lost", False) or not told:
+                lost = failure
+            if self._http.is_closed or (lost is None and number == _COMMIT_RETRIES):
+                break
+            self._sleep(pause(failure, number))
+            if lost is not None:
+                known = self._outcome(path, body.read_version, transaction_id)
+                if known is not None:
+                    return known
+                if isinstance(lost, InternalError):
+                    raise lost
+        raise failure if lost is None else _outcome_unknown(lost, transaction_id)
+
+    def _outcome(self, path: str, read_version: int, transaction_id: str) -> Any:
+        """Return the answer of a commit that took effect, or None where that is not known.
+
+        Raises:
+            DelvecError: what the commit was refused with.
+        """
+        parameters = {"transaction-id": transaction_id, "read-version": read_version}
+        try:
+            found = answer(CommitOutcome, self._json("GET", path, parameters=parameters))
+        except DelvecError:
+            return None
+        if found.error is not None:
+            raise from_wire({"error": found.error.model_dump(by_alias=True)})
+        return None if found.commit is None else found.commit.model_dump(by_alias=True)
 
     def delete(self, path: str) -> None:
-        """DELETE a resource."""
-        with self._send("DELETE", path):
-            pass
+        """DELETE a resource; once, however often it has to be sent."""
+
+        def send() -> None:
+            with self._send("DELETE", path, headers=headers):
+                pass
+
+        headers = _new_key()
+        self._repeat(send)
 
     def plan(self, path: str, request: PlanRequest) -> tuple[PlanResponse, pa.Table]:
         """POST a plan request; return the answer without files, and the files as an Arrow table.
@@ -158,7 +171,7 @@ class ServiceClient:
 
         def read() -> tuple[PlanResponse, pa.Table]:
             with self._send("POST", path, body=request, accept=ARROW_STREAM) as response:
-                return _read_plan(response)
+                return read_plan(response)
 
         return self._repeat(read)
 
@@ -177,7 +190,7 @@ class ServiceClient:
                 try:
                     return response.json()
                 except ValueError as error:
-                    raise _not_delvec(response) from error
+                    raise not_delvec(response) from error
 
         return self._repeat(read) if repeatable else read()
 
@@ -209,7 +222,7 @@ class ServiceClient:
                 if accept != ARROW_STREAM or not response.is_success:
                     response.read()
                 if not response.is_success:
-                    raise _error(response, request_id)
+                    raise error_of(response, request_id)
                 yield response
             finally:
                 response.close()
@@ -223,12 +236,12 @@ class ServiceClient:
             except ServiceUnavailable as error:
                 if self._http.is_closed:
                     raise
-                pause = _pause(error, number)
+                failure: DelvecError = error
             except DelvecError as error:
-                if not error.retryable or error.details.get("status") not in _RETRYABLE:
+                if not error.retryable or error.details.get("status") not in RETRYABLE:
                     raise
-                pause = _pause(error, number)
-            self._sleep(pause)
+                failure = error
+            self._sleep(pause(failure, number))
         return attempt()
 
     def _unreachable(self, error: httpx.TransportError, request_id: str) -> DelvecError:
@@ -243,12 +256,23 @@ class ServiceClient:
         what = (
             "did not answer in time" if isinstance(error, httpx.TimeoutException) else "broke the connection"
         )
-        return _answer_lost(f"the service at {self.base_url} {what}: {error}", request_id=request_id)
+        return answer_lost(f"the service at {self.base_url} {what}: {error}", request_id=request_id)
 
 
-def _answer_lost(message: str, **details: Any) -> ServiceUnavailable:
-    """Return the error for a request that was sent, may have been carried out, and got no answer."""
-    return ServiceUnavailable(message, answer_lost=True, **details)
+def _outcome_unknown(lost: DelvecError, transaction_id: str) -> CommitOutcomeUnknown:
+    if isinstance(lost, CommitOutcomeUnknown):
+        return lost
+    unknown = CommitOutcomeUnknown(
+        f"the answer to the commit of transaction {transaction_id} was lost: {lost.message}; "
+        "look for its txnId in the table's history before trying again",
+        transaction_id=transaction_id,
+    )
+    unknown.__cause__ = lost
+    return unknown
+
+
+def _new_key() -> dict[str, str]:
+    return {"Idempotency-Key": str(uuid.uuid4())}
 
 
 def table_path(table: str, *rest: str) -> str:
@@ -289,114 +313,3 @@ def answer(model: type[_Model], body: Any) -> _Model:
             f"the service's answer is not a {model.__name__} ({field}: {first['msg']}); "
             "compare the versions of service and client"
         ) from error
-
-
-def _error(response: httpx.Response, request_id: str) -> DelvecError:
-    try:
-        body = response.json()
-    except ValueError:
-        body = None
-    request_id = response.headers.get("X-Request-Id", request_id)
-    if isinstance(body, dict) and isinstance(body.get("error"), dict):
-        error = from_wire(body)
-    else:
-        error = _not_delvec(response)
-    error.details.setdefault("request_id", request_id)
-    if response.status_code in _RETRYABLE:
-        error.details.setdefault("status", response.status_code)
-    if "Retry-After" in response.headers:
-        error.details.setdefault("retry_after", response.headers["Retry-After"])
-    return error
-
-
-def _not_delvec(response: httpx.Response) -> DelvecError:
-    """Return the error for an answer without an envelope: a proxy, or another program on that port."""
-    status = response.status_code
-    text = " ".join(response.text.split())[:200]
-    message = (
-        f"{response.request.method} {response.request.url.copy_with(query=None)} answered {status} "
-        f"{response.reason_phrase or 'without a reason'}, not as a Delvec service would"
-        f"{': ' + text if text else ''}"
-    )
-    if status in (HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT):
-        return _answer_lost(message)
-    if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-        return ServiceUnavailable(message)
-    classes: dict[int, type[DelvecError]] = {
-        HTTPStatus.UNAUTHORIZED: Unauthorized,
-        HTTPStatus.FORBIDDEN: Unauthorized,
-        HTTPStatus.NOT_FOUND: NotFound,
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE: RequestTooLarge,
-    }
-    return classes.get(status, InternalError)(message)
-
-
-def _pause(error: DelvecError, attempt: int) -> float:
-    """Return seconds to wait: what the service asks for, else a random part of a doubling span."""
-    asked = _retry_after(error.details.get("retry_after"))
-    if asked is not None:
-        return min(asked, _LONGEST_WAIT_SECONDS)
-    return random.uniform(0, _BACKOFF_SECONDS * 2**attempt)  # noqa: S311 - spreads load, protects nothing
-
-
-def _retry_after(value: object) -> float | None:
-    """Parse ``Retry-After``: seconds, or an HTTP date."""
-    if value is None:
-        return None
-    try:
-        return max(0.0, float(str(value)))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(str(value)).timestamp() - time.time())
-    except ValueError:
-        return None
-
-
-class _Chunks(io.RawIOBase):
-    """A response body as a file, so that Arrow decodes batches as they arrive."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        super().__init__()
-        self._chunks = chunks
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._rest:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return 0
-            self._rest = memoryview(chunk)
-        taken = min(len(buffer), len(self._rest))
-        buffer[:taken] = self._rest[:taken]
-        self._rest = self._rest[taken:]
-        return taken
-
-
-def _read_plan(response: httpx.Response) -> tuple[PlanResponse, pa.Table]:
-    if response.headers.get("Content-Type", "").partition(";")[0] != ARROW_STREAM:
-        response.read()
-        raise _not_delvec(response)
-    url = response.request.url
-    try:
-        source = io.BufferedReader(_Chunks(response.iter_bytes()), 1 << 20)
-        with pa.ipc.open_stream(source) as reader:
-            files = reader.read_all()
-        plan = PlanResponse.model_validate_json((files.schema.metadata or {}).get(b"delvec", b""))
-    except (pa.ArrowInvalid, OSError) as error:  # OSError: within a batch
-        raise ServiceUnavailable(
-            f"the plan from {url} broke off or is not an Arrow stream: {error}"
-        ) from error
-    except ValidationError as error:
-        raise InternalError(
-            f"the plan from {url} lacks its description: {error.errors()[0]['msg']}"
-        ) from error
-    # Arrow reads a stream that ends between two batches as complete; a file less is rows lost silently.
-    if files.num_rows != plan.num_files:
-        raise ServiceUnavailable(
-            f"the plan from {url} broke off: {files.num_rows} of {plan.num_files} files came"
-        )
-    return plan, files

@@ -159,7 +159,7 @@ class Connection:
         resource = self._resolve(location)
         if resource is None:
             body = request(TableRequest, location=location)
-            resource = answer(TableResource, self._service.post("/v1/tables", body, repeatable=True))
+            resource = answer(TableResource, self._service.post("/v1/tables", body))
         return DeltaTable(self._service, resource, chosen)
 
     def tables(self) -> list[TableResource]:

@@ -219,7 +219,7 @@ class DeltaTable:
             UnsupportedWriterFeature: the table has features that Delvec does not know.
         """
         body = request(CheckpointRequest, clean_up=clean_up, dry_run=dry_run)
-        answered = self._service.post(table_path(self.id, "checkpoint"), body, repeatable=True)
+        answered = self._service.post(table_path(self.id, "checkpoint"), body)
         return answer(CheckpointResponse, answered).model_dump(by_alias=True)
 
     def plan(

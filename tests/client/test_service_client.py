@@ -7,8 +7,11 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from delvec._transport import ARROW_STREAM, ServiceClient, table_path
+from delvec._backoff import pause
+from delvec._plan_stream import ARROW_STREAM
+from delvec._transport import ServiceClient, table_path
 from delvec.protocol.errors import (
+    AtomicCreateUnsupported,
     BadRequest,
     CommitOutcomeUnknown,
     ConcurrentDeleteDelete,
@@ -20,26 +23,35 @@ from delvec.protocol.errors import (
     TableNotFound,
     Unauthorized,
 )
-from delvec.protocol.wire import CommitRequest, PlanRequest, PlanResponse, TableRequest
+from delvec.protocol.wire import CommitRequest, CommitResponse, PlanRequest, PlanResponse, TableRequest
 
 
 class Script(httpx.BaseTransport):
-    """Answers requests with the given responses or failures, in order, the last one again and again."""
+    """Answers requests with the given responses or failures, in order, the last one again and again.
 
-    def __init__(self, *answers):
+    What became of a commit is asked for apart: ``outcome`` answers all of that.
+    """
+
+    def __init__(self, *answers, outcome=None):
         self.requests = []
+        self.asked = []
+        self._outcome = outcome
         self._answers = itertools.chain(answers, itertools.repeat(answers[-1]))
 
     def handle_request(self, request):
-        self.requests.append(request)
-        answer = next(self._answers)
+        if self._outcome is not None and "transaction-id" in request.url.params:
+            self.asked.append(request)
+            answer = self._outcome
+        else:
+            self.requests.append(request)
+            answer = next(self._answers)
         if isinstance(answer, Exception):
             raise answer
         return answer(request) if callable(answer) else answer
 
 
-def service(*answers, **options):
-    script = Script(*answers)
+def service(*answers, outcome=None, **options):
+    script = Script(*answers, outcome=outcome)
     waits = []
     client = ServiceClient("http://delvec.test/base", transport=script, sleep=waits.append, **options)
     return client, script, waits
@@ -47,6 +59,11 @@ def service(*answers, **options):
 
 def envelope(error, **headers):
     return lambda _request: httpx.Response(error.status, json=error.to_wire(), headers=headers)
+
+
+def outcome(result, **more):
+    searched = {"searched-from": 2, "searched-to": 7}
+    return ok({"transaction-id": "5f1c", "result": result, **searched, **more})
 
 
 def ok(body):
@@ -100,21 +117,26 @@ def test_service_unavailable_keeps_its_own_class():
     assert type(caught.value) is ServiceUnavailable
 
 
-def test_reads_are_repeated_and_writes_are_not():
+def test_reads_are_repeated():
     busy = envelope(ServiceUnavailable("starting"))
     client, script, waits = service(busy, busy, ok({"version": 3}))
     assert client.get("/v1/tables/t/snapshot") == {"version": 3}
     assert len(script.requests) == 3
     assert waits[0] <= 0.2
     assert waits[1] <= 0.4
+    assert not any("Idempotency-Key" in request.headers for request in script.requests)
 
-    client, script, waits = service(busy, ok({}))
-    with pytest.raises(ServiceUnavailable):
-        client.post("/v1/tables", REGISTER)
-    assert (len(script.requests), waits) == (1, [])
 
-    client, script, _ = service(busy, ok({"name": "people"}))
-    assert client.post("/v1/tables", REGISTER, repeatable=True) == {"name": "people"}
+@pytest.mark.parametrize("trouble", [envelope(ServiceUnavailable("starting")), httpx.ReadError("reset")])
+def test_changes_are_repeated_under_one_key_each(trouble):
+    client, script, _ = service(trouble, ok({"name": "people"}))
+    assert client.post("/v1/tables", REGISTER) == {"name": "people"}
+    client.post("/v1/tables", REGISTER)
+    client.delete("/v1/tables/people")
+
+    keys = [request.headers["Idempotency-Key"] for request in script.requests]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
 
 
 def test_repeating_ends():
@@ -163,49 +185,128 @@ LOST = [
 ]
 
 
+UNKNOWN = outcome("unknown")
+DONE = CommitResponse(
+    result="committed",
+    version=7,
+    read_version=1,
+    transaction_id="5f1c",
+    operation_metrics={"numDeletedRows": 1},
+).model_dump(mode="json", by_alias=True)
+
+
+def commit(client):
+    return client.commit("/v1/tables/t/commits", COMMIT, "5f1c")
+
+
 @pytest.mark.parametrize("failure", LOST)
-def test_lost_answer_to_a_commit_is_asked_for_under_the_same_key(failure):
-    client, script, _ = service(failure, ok({"version": 7}))
-    assert client.commit("/v1/tables/t/commits", COMMIT, "5f1c") == {"version": 7}
+def test_lost_answer_to_a_commit_is_asked_for_by_its_key(failure):
+    client, script, _ = service(failure, outcome=outcome("committed", commit=DONE))
+    assert commit(client) == DONE
+    assert len(script.requests) == 1
+    (asked,) = script.asked
+    assert (asked.method, asked.url.path) == ("GET", "/base/v1/tables/t/commits")
+    assert dict(asked.url.params) == {"transaction-id": "5f1c", "read-version": "1"}
+
+
+@pytest.mark.parametrize("failure", LOST)
+@pytest.mark.parametrize(
+    "nothing", [UNKNOWN, httpx.ConnectError("refused"), envelope(NotFound("no such route"))]
+)
+def test_a_commit_of_which_nothing_is_known_is_sent_again_under_the_same_key(failure, nothing):
+    client, script, _ = service(failure, ok(DONE), outcome=nothing)
+    assert commit(client) == DONE
     assert [request.headers["Idempotency-Key"] for request in script.requests] == ["5f1c", "5f1c"]
+    assert script.requests[0].content == script.requests[1].content
+
+
+def test_a_conflict_whose_answer_was_lost_is_a_conflict():
+    body = ConcurrentDeleteDelete("lost the race", conflict={"winning-version": 3}).to_wire()["error"]
+    client, script, _ = service(httpx.ReadError("reset"), outcome=outcome("conflict", error=body))
+    with pytest.raises(ConcurrentDeleteDelete) as caught:
+        commit(client)
+    assert caught.value.conflict == {"winning-version": 3}
+    assert len(script.requests) == 1
 
 
 @pytest.mark.parametrize("failure", LOST)
 def test_answer_that_stays_lost_is_an_unknown_outcome(failure):
-    client, script, _ = service(failure)
+    client, script, _ = service(failure, outcome=UNKNOWN)
     with pytest.raises(CommitOutcomeUnknown, match="transaction 5f1c") as caught:
-        client.commit("/v1/tables/t/commits", COMMIT, "5f1c")
+        commit(client)
     assert caught.value.details["transaction_id"] == "5f1c"
-    assert len(script.requests) == 4
+    assert len(script.requests) == len(script.asked) == 7
 
 
 @pytest.mark.parametrize("refusal", [httpx.ConnectError("refused"), envelope(StorageError("S3 is down"))])
 def test_refusal_after_a_lost_answer_does_not_tell_the_outcome(refusal):
-    client, _, _ = service(httpx.ReadError("reset"), refusal)
+    client, _, _ = service(httpx.ReadError("reset"), refusal, outcome=UNKNOWN)
     with pytest.raises(CommitOutcomeUnknown):
-        client.commit("/v1/tables/t/commits", COMMIT, "5f1c")
+        commit(client)
 
 
 def test_conflict_after_a_lost_answer_is_a_conflict():
-    client, _, _ = service(httpx.ReadError("reset"), envelope(ConcurrentDeleteDelete("lost the race")))
+    again = envelope(ConcurrentDeleteDelete("lost the race"))
+    client, _, _ = service(httpx.ReadError("reset"), again, outcome=UNKNOWN)
     with pytest.raises(ConcurrentDeleteDelete):
-        client.commit("/v1/tables/t/commits", COMMIT, "5f1c")
+        commit(client)
+
+
+def test_an_outcome_that_the_service_does_not_know_is_asked_for_too():
+    lost = envelope(CommitOutcomeUnknown("storage failed in mid-commit"))
+    client, script, _ = service(lost, outcome=outcome("committed", commit=DONE))
+    assert commit(client) == DONE
+
+    client, script, _ = service(lost, outcome=UNKNOWN)
+    with pytest.raises(CommitOutcomeUnknown, match="storage failed in mid-commit"):
+        commit(client)
+    assert len(script.requests) == 7
+
+
+def test_a_defect_may_have_come_after_the_commit():
+    defect = envelope(InternalError("a defect"))
+    client, script, _ = service(defect, outcome=outcome("committed", commit=DONE))
+    assert commit(client) == DONE
+
+    client, script, _ = service(defect, outcome=UNKNOWN)
+    with pytest.raises(InternalError, match="a defect"):
+        commit(client)
+    assert len(script.requests) == 1
 
 
 @pytest.mark.parametrize(
-    "refusal", [envelope(ServiceUnavailable("busy")), envelope(StorageError("S3 is down"))]
+    "refusal",
+    [envelope(ServiceUnavailable("busy"), **{"Retry-After": "2"}), envelope(StorageError("S3 is down"))],
 )
-def test_refused_commit_is_not_sent_again(refusal):
+def test_refused_commit_is_sent_again_with_patience(refusal):
+    client, script, waits = service(refusal, refusal, ok(DONE))
+    assert commit(client) == DONE
+    assert [request.headers["Idempotency-Key"] for request in script.requests] == ["5f1c"] * 3
+    assert len(waits) == 2
+
     client, script, _ = service(refusal)
     with pytest.raises((ServiceUnavailable, StorageError)):
-        client.commit("/v1/tables/t/commits", COMMIT, "5f1c")
-    assert len(script.requests) == 1
+        commit(client)
+    assert len(script.requests) == 7
 
 
 def test_commit_that_was_never_sent_has_a_known_outcome():
     client, _, _ = service(httpx.ConnectError("refused"))
     with pytest.raises(ServiceUnavailable):
-        client.commit("/v1/tables/t/commits", COMMIT, "5f1c")
+        commit(client)
+
+
+def test_storage_that_can_never_take_a_commit_is_not_asked_again():
+    client, script, _ = service(envelope(AtomicCreateUnsupported("no hard links")))
+    with pytest.raises(AtomicCreateUnsupported):
+        commit(client)
+    assert len(script.requests) == 1
+
+
+def test_waits_do_not_grow_without_end():
+    busy = ServiceUnavailable("busy")
+    assert all(pause(busy, number) <= 5 for number in range(100))
+    assert max(pause(busy, 50) for _ in range(100)) > 1
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from delvec.protocol.wire.actions import AddFile, DeletionVectorDescriptor, RemoveFile
+from delvec.protocol.wire.problems import ErrorBody
 from delvec.protocol.wire.shapes import Answer, Base64, Envelope
 from delvec.protocol.wire.tables import SnapshotResponse
 
@@ -15,6 +16,7 @@ __all__ = [
     "AppTransaction",
     "BeginRequest",
     "BeginResponse",
+    "CommitOutcome",
     "CommitReads",
     "CommitRequest",
     "CommitResponse",
@@ -180,3 +182,19 @@ class CommitResponse(Answer):
     transaction_id: str
     winners_passed: list[int] = Field(default_factory=list)
     operation_metrics: dict[str, int]
+
+
+class CommitOutcome(Answer):
+    """What became of a commit, by its transaction id."""
+
+    transaction_id: str
+    result: Literal["committed", "nothing-to-do", "already-applied", "conflict", "refused", "unknown"] = (
+        Field(
+            description="`unknown`: the commits that were searched do not have it. It may be under way, may never have "
+            "been asked for, or may be among commits that the log no longer has."
+        )
+    )
+    commit: CommitResponse | None = Field(default=None, description="The answer, where it was not an error.")
+    error: ErrorBody | None = Field(default=None, description="The answer, where it was one.")
+    searched_from: int = Field(description="The first version that was searched for it.")
+    searched_to: int = Field(description="The last one: the newest of the table.")
