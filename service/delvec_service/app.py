@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
 from delvec_service.api import (
+    alter,
     check,
     checkpoint,
     commits,
@@ -89,7 +90,18 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(probes.router)
     # Declares the scheme; the middleware enforces it, before a body is read.
     v1 = APIRouter(prefix="/v1", dependencies=[Security(HTTPBearer(auto_error=False))])
-    for module in (tables, snapshot, plan, commits, deletion_vectors, history, health, checkpoint, check):
+    for module in (
+        tables,
+        snapshot,
+        plan,
+        commits,
+        alter,
+        deletion_vectors,
+        history,
+        health,
+        checkpoint,
+        check,
+    ):
         v1.include_router(module.router)
     v1.include_router(probes.config_router)
     app.include_router(v1)

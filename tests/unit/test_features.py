@@ -85,17 +85,20 @@ def test_legacy_writers_are_written_while_nothing_of_theirs_is_in_use(version):
         "v2Checkpoint",
         "domainMetadata",
         "inCommitTimestamp",
+        "columnMapping",
+        "typeWidening",
+        "clustering",
     ],
 )
 def test_features_that_delvec_implements_are_written(feature):
-    check_writable(table(feature), metadata({"delta.enableDeletionVectors": "true"}), "t")
+    used = {"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": "name"}
+    check_writable(table(feature), metadata(used), "t")
 
 
 IN_USE = {
     "invariants": (metadata(**{"delta.invariants": "x > 1"}), 2),
     "checkConstraints": (metadata({"delta.constraints.positive": "id > 0"}), 3),
     "generatedColumns": (metadata(**{"delta.generationExpression": "1"}), 4),
-    "columnMapping": (metadata({"delta.columnMapping.mode": "name"}), 5),
     "identityColumns": (metadata(**{"delta.identity.start": 1}), 6),
     "allowColumnDefaults": (metadata(CURRENT_DEFAULT="1"), None),
     "icebergCompatV2": (metadata({"delta.enableIcebergCompatV2": "true"}), None),
@@ -115,9 +118,7 @@ def test_a_feature_is_refused_when_it_is_in_use(feature):
             check_writable(Protocol(2, legacy), used, "t")
 
 
-@pytest.mark.parametrize(
-    "feature", ["rowTracking", "clustering", "coordinatedCommits-preview", "collations", "x"]
-)
+@pytest.mark.parametrize("feature", ["rowTracking", "coordinatedCommits-preview", "collations", "x"])
 def test_features_that_bind_whoever_writes_are_refused(feature):
     with pytest.raises(UnsupportedWriterFeature, match=feature):
         check_writable(table(feature), metadata(), "t")
@@ -132,10 +133,10 @@ def test_change_data_feed_allows_what_the_feed_can_be_told_from():
 
 
 def test_all_reasons_are_given_at_once():
-    used = metadata({"delta.constraints.c": "x", "delta.columnMapping.mode": "id"})
+    used = metadata({"delta.constraints.c": "x"}, **{"delta.identity.start": 1})
     with pytest.raises(UnsupportedWriterFeature) as caught:
         check_writable(Protocol(2, 6), used, "t")
-    assert caught.value.details["features"] == ["checkConstraints", "columnMapping"]
+    assert caught.value.details["features"] == ["checkConstraints", "identityColumns"]
     assert "delta.constraints.c" in caught.value.message
 
 

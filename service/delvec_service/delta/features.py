@@ -170,21 +170,19 @@ def _change_data_feed(facts: _Facts) -> str | None:
     return "delta.enableChangeDataFeed is true and this change rewrites rows" if on else None
 
 
-def _column_mapping(facts: _Facts) -> str | None:
-    mode = facts.configuration.get("delta.columnMapping.mode", "none").strip().lower()
-    return None if mode == "none" else f"delta.columnMapping.mode is {mode}"
-
-
 WRITABLE: Final[Mapping[str, _Problem]] = {
     "appendOnly": _never,  # the commands that remove rows look at delta.appendOnly themselves
     "invariants": _columns_with("delta.invariants"),
     "checkConstraints": _constraints,
     "changeDataFeed": _change_data_feed,
     "generatedColumns": _columns_with("delta.generationExpression"),
-    "columnMapping": _column_mapping,
+    "columnMapping": _never,  # engines write physical names and field ids
+    "clustering": _never,  # clustering columns are among those that get statistics
     "identityColumns": _columns_with("delta.identity.start"),
     "deletionVectors": _never,
     "timestampNtz": _never,
+    "typeWidening": _never,  # new files have the types of now
+    "typeWidening-preview": _never,
     "vacuumProtocolCheck": _never,
     "v2Checkpoint": _never,
     "domainMetadata": _never,

@@ -200,6 +200,12 @@ class AlterRequest(Envelope):
         description="The version whose rows were all found to satisfy what the changes ask of rows. Absent: the "
         "service takes what statistics prove, and refuses the rest.",
     )
+    read_version: int | None = Field(
+        default=None,
+        ge=0,
+        description="A version that was the newest before the request was first sent: when it is sent again, its commit is "
+        "looked for from there on. The changes themselves are always made to the newest version.",
+    )
     transaction_id: str | None = Field(default=None, description="A new one where absent.")
     user_metadata: str | None = None
     engine_info: str | None = Field(default=None, max_length=256)

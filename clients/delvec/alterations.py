@@ -1,0 +1,279 @@
+"""Changes of a table itself: its columns, properties, constraints, protocol."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from delvec._transport import ServiceClient, answer, request, table_path
+from delvec.ddl import parse_ddl
+from delvec.protocol.errors import ConcurrentModification, ConstraintViolation
+from delvec.protocol.types import StructField, schema_from
+from delvec.protocol.wire import (
+    AddColumns,
+    AddConstraint,
+    AddFeature,
+    AlterRequest,
+    AlterResponse,
+    ChangeColumn,
+    ClusterBy,
+    DropColumns,
+    DropConstraint,
+    NewColumn,
+    RenameColumn,
+    SetComment,
+    SetProperties,
+    TableChange,
+    UnsetProperties,
+    UpgradeProtocol,
+)
+
+if TYPE_CHECKING:
+    from delvec.table import DeltaTable
+
+__all__ = ["Alterations", "Altered"]
+
+_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True)
+class Altered:
+    """What came of it.
+
+    Attributes:
+        version: that the changes are, None where the table was as asked for already.
+        operation: its name in the table's history, None without a version.
+    """
+
+    version: int | None
+    operation: str | None
+
+
+class Alterations:
+    """Changes a table; each call is one commit, those within :meth:`together` are one commit as a whole.
+
+    A column is named by a path: ``address.city``, ``tags.element``, with backticks around a name that has other
+    characters than letters, digits and underscores. Changes are made to the newest version: others may write rows
+    and change other things of the table meanwhile. A constraint, and NOT NULL, hold for the rows that are there:
+    those that statistics do not tell about are looked at by the table's engine before the commit.
+
+    Every method returns :class:`Altered`, or within :meth:`together` None, and raises:
+        InvalidTableChange: the table cannot be changed so; the message says why, and what would help.
+        BadRequest: or a subclass: a value, a type, a name or an expression is not one.
+        ConstraintViolation: rows of the table break a constraint that was to be added.
+        UnsupportedWriterFeature: the table needs more of a writer than Delvec does.
+        MetadataChanged: others change the table all the time.
+    """
+
+    def __init__(self, service: ServiceClient, table: "DeltaTable") -> None:
+        self._service = service
+        self._table = table
+        self._waiting: list[TableChange] | None = None
+
+    @contextmanager
+    def together(self) -> Iterator["Alterations"]:
+        """Make the changes of a ``with`` block in one commit; none of them if the block raises."""
+        block = Alterations(self._service, self._table)
+        block._waiting = []
+        yield block
+        if block._waiting:
+            self._commit(block._waiting)
+
+    # --- columns --------------------------------------------------------------------------------------
+
+    def add_columns(
+        self, columns: Any, *, first: bool = False, after: str | None = None, into: str | None = None
+    ) -> Altered | None:
+        """Add columns; rows that are there have null in them.
+
+        Args:
+            columns: Spark's DDL (``'age int, born date'``), or a schema: Arrow's, PySpark's, Delta's.
+            first: put them before all others.
+            after: put them behind this one.
+            into: the path of a struct to add them to, as fields.
+        """
+        fields = (parse_ddl(columns) if isinstance(columns, str) else schema_from(columns)).fields
+        made = []
+        for number, field in enumerate(fields):
+            # Each goes behind the one before it, so that they stay in order.
+            place = (
+                {"first": first, "after": after}
+                if not number or not (first or after)
+                else {"after": fields[number - 1].name}
+            )
+            made.append(_new_column(field, into, place))
+        return self._apply(request(AddColumns, change="add-columns", columns=made))
+
+    def rename_column(self, column: str, to: str) -> Altered | None:
+        """Rename a column or a field of a struct; the table needs ``delta.columnMapping.mode=name``."""
+        return self._apply(request(RenameColumn, change="rename-column", column=column, to=to))
+
+    def drop_columns(self, columns: str | Iterable[str], *, if_exists: bool = False) -> Altered | None:
+        """Drop columns or fields of structs; the table needs ``delta.columnMapping.mode=name``."""
+        names = [columns] if isinstance(columns, str) else list(columns)
+        return self._apply(request(DropColumns, change="drop-columns", columns=names, if_exists=if_exists))
+
+    def change_type(self, column: str, to: str) -> Altered | None:
+        """Give a column a wider type, ``'bigint'``; the table needs ``delta.enableTypeWidening=true``."""
+        (field,) = parse_ddl(f"x {to}").fields
+        return self._apply(
+            request(ChangeColumn, change="change-column", column=column, type=field.type.to_json())
+        )
+
+    def set_not_null(self, column: str) -> Altered | None:
+        """Ask for a value in every row; those that are there are looked at first."""
+        return self._apply(request(ChangeColumn, change="change-column", column=column, nullable=False))
+
+    def drop_not_null(self, column: str) -> Altered | None:
+        """Let a column be null."""
+        return self._apply(request(ChangeColumn, change="change-column", column=column, nullable=True))
+
+    def comment_column(self, column: str, comment: str | None) -> Altered | None:
+        """Say what a column is; None takes the comment away."""
+        return self._apply(
+            request(ChangeColumn, change="change-column", column=column, comment=comment or "")
+        )
+
+    def move_column(self, column: str, *, first: bool = False, after: str | None = None) -> Altered | None:
+        """Put a column before all others, or behind one."""
+        return self._apply(
+            request(ChangeColumn, change="change-column", column=column, first=first, after=after)
+        )
+
+    # --- the rest -------------------------------------------------------------------------------------
+
+    def set_properties(self, properties: Mapping[str, str], *, allow_unknown: bool = False) -> Altered | None:
+        """Set table properties; what they need is added to the protocol.
+
+        Args:
+            properties: ``delta.*`` and others.
+            allow_unknown: also set ``delta.*`` properties that Delvec does not know.
+        """
+        return self._apply(
+            request(
+                SetProperties,
+                change="set-properties",
+                properties=dict(properties),
+                allow_unknown=allow_unknown,
+            )
+        )
+
+    def unset_properties(self, names: str | Iterable[str], *, if_exists: bool = False) -> Altered | None:
+        """Unset table properties; features stay in the protocol."""
+        given = [names] if isinstance(names, str) else list(names)
+        return self._apply(
+            request(UnsetProperties, change="unset-properties", names=given, if_exists=if_exists)
+        )
+
+    def enable_deletion_vectors(self) -> Altered | None:
+        """Let rows be deleted by deletion vector; readers must know them from then on."""
+        return self.set_properties({"delta.enableDeletionVectors": "true"})
+
+    def add_constraint(self, name: str, expression: str) -> Altered | None:
+        """Add a CHECK constraint, a Boolean expression that must be true for every row, those there included."""
+        return self._apply(request(AddConstraint, change="add-constraint", name=name, expression=expression))
+
+    def drop_constraint(self, name: str, *, if_exists: bool = False) -> Altered | None:
+        """Drop a CHECK constraint."""
+        return self._apply(request(DropConstraint, change="drop-constraint", name=name, if_exists=if_exists))
+
+    def add_feature(self, feature: str) -> Altered | None:
+        """Add a table feature to the protocol, and those that it needs."""
+        return self._apply(request(AddFeature, change="add-feature", feature=feature))
+
+    def upgrade_protocol(self, min_reader_version: int, min_writer_version: int) -> Altered | None:
+        """Add to the protocol what two versions stand for."""
+        return self._apply(
+            request(
+                UpgradeProtocol,
+                change="upgrade-protocol",
+                min_reader_version=min_reader_version,
+                min_writer_version=min_writer_version,
+            )
+        )
+
+    def comment(self, comment: str | None) -> Altered | None:
+        """Say what the table is; None takes the description away."""
+        return self._apply(request(SetComment, change="set-comment", comment=comment))
+
+    def cluster_by(self, columns: str | Sequence[str]) -> Altered | None:
+        """Set the columns by which files are to be clustered; none turns it off."""
+        names = [columns] if isinstance(columns, str) else list(columns)
+        return self._apply(request(ClusterBy, change="cluster-by", columns=names))
+
+    # --------------------------------------------------------------------------------------------------
+
+    def _apply(self, change: TableChange) -> Altered | None:
+        if self._waiting is None:
+            return self._commit([change])
+        self._waiting.append(change)
+        return None
+
+    def _commit(self, changes: Sequence[TableChange]) -> Altered:
+        conditions = [condition for condition in map(_required, changes) if condition is not None]
+        for number in range(_ATTEMPTS):
+            verified = self._verify(conditions) if conditions else None
+            seen = self._table.version() if verified is None else verified
+            try:
+                return self._send(changes, verified, seen)
+            except ConcurrentModification:
+                # Rows came that nobody has looked at, or the table is another: look again.
+                if verified is None or number == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _send(self, changes: Sequence[TableChange], verified: int | None, seen: int) -> Altered:
+        body = request(
+            AlterRequest,
+            changes=list(changes),
+            verified_version=verified,
+            read_version=seen,
+            engine_info=self._table.engine.name,
+        )
+        done = answer(AlterResponse, self._service.post(table_path(self._table.id, "alter"), body))
+        return Altered(done.version, done.operation)
+
+    def _verify(self, conditions: Sequence[str]) -> int:
+        """Return the newest version, all of whose rows satisfy the conditions.
+
+        Raises:
+            ConstraintViolation: some do not.
+        """
+        version: int | None = None
+        for condition in conditions:
+            broken = f"NOT ({condition}) OR ({condition}) IS NULL"
+            if version is None:
+                version = self._table.plan(predicate=broken)[0].version
+            count = self._table.count(broken, version=version)
+            if count:
+                raise ConstraintViolation(
+                    f"{count:,} row{'s' if count > 1 else ''} of table '{self._table.name}' (version {version}) do not "
+                    f"satisfy {condition}; correct or delete them first: they are those with {broken}.",
+                    table=self._table.name,
+                    version=version,
+                    count=count,
+                )
+        assert version is not None  # noqa: S101 - called with at least one condition
+        return version
+
+
+def _required(change: TableChange) -> str | None:
+    """Return what every row must satisfy for a change."""
+    if isinstance(change, AddConstraint):
+        return change.expression
+    if isinstance(change, ChangeColumn) and change.nullable is False:
+        return f"{change.column} IS NOT NULL"
+    return None
+
+
+def _new_column(field: StructField, into: str | None, place: Mapping[str, Any]) -> NewColumn:
+    name = "`" + field.name.replace("`", "``") + "`"
+    comment = field.metadata.get("comment")
+    return request(
+        NewColumn,
+        column=name if into is None else f"{into}.{name}",
+        type=field.type.to_json(),
+        comment=None if comment is None else str(comment),
+        nullable=field.nullable,
+        **place,
+    )

@@ -1,0 +1,85 @@
+"""``…/alter``: change a table itself, in one commit."""
+
+import uuid
+
+from fastapi import APIRouter
+
+from delvec.protocol.errors import (
+    AtomicCreateUnsupported,
+    BadRequest,
+    CommitOutcomeUnknown,
+    ConcurrentAppend,
+    ConcurrentTransaction,
+    ConcurrentWrite,
+    CorruptTable,
+    InvalidPredicate,
+    InvalidSchema,
+    InvalidTableChange,
+    MetadataChanged,
+    ProtocolChanged,
+    UnknownColumn,
+    UnsupportedTable,
+    UnsupportedWriterFeature,
+    VersionFromFuture,
+)
+from delvec.protocol.wire import AlterRequest, AlterResponse
+from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
+from delvec_service.api.repeats import IdempotencyKey, Mutation
+from delvec_service.operations.alter import Altered, Unchanged, alter
+from delvec_service.operations.commit import Rebased
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["tables"], route_class=Mutation)
+
+
+@router.post(
+    "/tables/{table}/alter",
+    responses=responses(
+        *MUTATION,
+        *OPENING,
+        *SNAPSHOT,
+        InvalidTableChange,
+        InvalidSchema,
+        InvalidPredicate,
+        UnknownColumn,
+        VersionFromFuture,
+        UnsupportedTable,
+        UnsupportedWriterFeature,
+        CorruptTable,
+        MetadataChanged,
+        ProtocolChanged,
+        ConcurrentAppend,
+        ConcurrentTransaction,
+        ConcurrentWrite,
+        CommitOutcomeUnknown,
+        AtomicCreateUnsupported,
+    ),
+)
+def alter_table(
+    table: Table, body: AlterRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
+) -> AlterResponse:
+    """Apply changes in order and commit them together. A conflict has status 409 and names the winner."""
+    if idempotency_key and body.transaction_id and idempotency_key != body.transaction_id:
+        raise BadRequest("Idempotency-Key and transaction-id differ; send one of them, or both alike.")
+    transaction_id = body.transaction_id or idempotency_key or str(uuid.uuid4())
+    result = alter(table, service.loader, service.commits, body, transaction_id)
+    if isinstance(result, Altered):
+        done = result.committed
+        return AlterResponse(
+            result="rebased" if isinstance(done, Rebased) else "committed",
+            version=done.version,
+            read_version=done.read_version,
+            transaction_id=done.transaction_id,
+            winners_passed=list(done.winners_passed),
+            operation=result.operation,
+        )
+    if isinstance(result, Unchanged):
+        return AlterResponse(
+            result="nothing-to-do",
+            version=None,
+            read_version=result.read_version,
+            transaction_id=result.transaction_id,
+        )
+    raise result.error(table.name)
