@@ -17,7 +17,7 @@ from delvec import storage
 from delvec.engines import parquet_writer
 from delvec.engines.engine import WriteTarget
 from delvec.engines.parquet_writer import DataFileWriter, write_data_files
-from delvec.protocol.errors import SchemaMismatch, StorageError
+from delvec.protocol.errors import ConstraintViolation, SchemaMismatch, StorageError
 from delvec.protocol.types import (
     ArrayType,
     DecimalType,
@@ -255,12 +255,17 @@ DOES_NOT_FIT = [
     (pa.array([[1]]), StructType((StructField("x", LONG),))),
     (pa.array([{"x": 1, "y": 2}]), StructType((StructField("x", LONG),))),
     (pa.array([{}], pa.struct([])), StructType((StructField("x", LONG, nullable=False),))),
+]
+
+NULLS_WHERE_NONE_MAY_BE = [
     (
+        "v.x",
         pa.array([{"x": None}], pa.struct([("x", pa.int64())])),
         StructType((StructField("x", LONG, nullable=False),)),
     ),
-    (pa.array([[1, None]]), ArrayType(LONG, contains_null=False)),
+    ("v.element", pa.array([[1, None]]), ArrayType(LONG, contains_null=False)),
     (
+        "v.value",
         pa.array([[("k", None)]], pa.map_(pa.string(), pa.int64())),
         MapType(STRING, LONG, value_contains_null=False),
     ),
@@ -272,6 +277,13 @@ DOES_NOT_FIT = [
 )
 def test_values_that_do_not_fit_are_refused_by_column_and_nothing_is_left(tmp_path, array, kind):
     with pytest.raises(SchemaMismatch, match=r"'v[.a-z]*'"):
+        write(pa.table({"v": array}), target(tmp_path, StructField("v", kind)))
+    assert everything_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(("name", "array", "kind"), NULLS_WHERE_NONE_MAY_BE)
+def test_nulls_where_none_may_be_are_refused_by_column_and_nothing_is_left(tmp_path, name, array, kind):
+    with pytest.raises(ConstraintViolation, match=f"NOT NULL constraint violated for column: {name}"):
         write(pa.table({"v": array}), target(tmp_path, StructField("v", kind)))
     assert everything_in(tmp_path) == []
 
@@ -294,13 +306,19 @@ def test_nulls_that_no_value_sees_are_allowed(tmp_path):
     [
         ({"id": [1], "extra": [2]}, "extra"),
         ({"name": ["a"]}, "lacks column 'id'"),
-        ({"id": [1, None], "name": ["a", "b"]}, "'id' has 1 NULLs"),
     ],
 )
 def test_columns_that_do_not_fit(tmp_path, data, reason):
     where = target(tmp_path, StructField("id", LONG, nullable=False), StructField("name", STRING))
     with pytest.raises(SchemaMismatch, match=reason):
         write(pa.table(data), where)
+    assert everything_in(tmp_path) == []
+
+
+def test_a_null_in_a_column_that_allows_none(tmp_path):
+    where = target(tmp_path, StructField("id", LONG, nullable=False))
+    with pytest.raises(ConstraintViolation, match=r"violated for column: id\. It has 1 NULL"):
+        write(pa.table({"id": [1, None]}), where)
     assert everything_in(tmp_path) == []
 
 

@@ -1,4 +1,4 @@
-"""Arrow columns brought to a Delta schema: exact types, names and nesting, or a SchemaMismatch that names the column.
+"""Arrow columns brought to a Delta schema: exact types, names and nesting, or an error that names the column.
 
 What fits is decided by value, not by type alone: a 64-bit column whose values fit goes into an ``integer``
 column. Nothing is rounded, truncated, parsed from text or moved between time zones, with one exception that
@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.protocol.errors import SchemaMismatch
+from delvec.protocol.errors import ConstraintViolation, SchemaMismatch
 from delvec.protocol.types import (
     ArrayType,
     DataType,
@@ -74,7 +74,8 @@ def conform_batch(
         check_nulls: whether NULL in a column that does not allow it is an error.
 
     Raises:
-        SchemaMismatch: unknown, duplicate or missing columns, values that do not fit, NULLs where none may be.
+        SchemaMismatch: unknown, duplicate or missing columns, values that do not fit.
+        ConstraintViolation: a NULL where none may be.
     """
     if not check_nulls and batch.schema.equals(target, check_metadata=True):
         return batch
@@ -98,6 +99,7 @@ def conform_array(
 
     Raises:
         SchemaMismatch: a value does not fit.
+        ConstraintViolation: a NULL where none may be.
     """
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
@@ -120,10 +122,7 @@ def conform_array(
 
 def _field(array: pa.Array, item: StructField, field: pa.Field, name: str, *, check_nulls: bool) -> pa.Array:
     if check_nulls and not item.nullable and array.null_count:
-        raise SchemaMismatch(
-            f"Column '{name}' has {array.null_count} NULLs, and the table does not allow any there.",
-            column=name,
-        )
+        raise _violated(name, array.null_count)
     return conform_array(array, item.type, field.type, name, check_nulls=check_nulls)
 
 
@@ -205,10 +204,15 @@ def _map(array: pa.Array, kind: MapType, target: pa.DataType, name: str, *, chec
 
 def _no_nulls(values: pa.Array, name: str) -> None:
     if values.null_count:
-        raise SchemaMismatch(
-            f"Column '{name}' has {values.null_count} NULLs, and the table does not allow any there.",
-            column=name,
-        )
+        raise _violated(name, values.null_count)
+
+
+def _violated(name: str, count: int) -> ConstraintViolation:
+    return ConstraintViolation(
+        f"NOT NULL constraint violated for column: {name}. It has {count} NULLs; give each a value.",
+        constraint="NOT NULL",
+        column=name,
+    )
 
 
 def _leaf(array: pa.Array, kind: DataType, target: pa.DataType, name: str) -> pa.Array:

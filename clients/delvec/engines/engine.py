@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from delvec.protocol.constraints import Constraints, constraints_of
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import AddFile
@@ -25,6 +27,7 @@ class WriteTarget:
         partition_columns: in the table's order; they are not stored in the files.
         configuration: table properties (``delta.*``).
         transaction_id: a UUID that goes into every file's name, so that a failed job's files are found.
+        generated_columns: whether the table's protocol makes writers keep generated columns.
     """
 
     location: str
@@ -32,6 +35,16 @@ class WriteTarget:
     partition_columns: Sequence[str]
     configuration: Mapping[str, str]
     transaction_id: str
+    generated_columns: bool = True
+
+    @cached_property
+    def constraints(self) -> Constraints:
+        """What new rows must satisfy.
+
+        Raises:
+            UnsupportedWriterFeature: it is not written as Delta writes it.
+        """
+        return constraints_of(self.schema, self.configuration, generated=self.generated_columns)
 
 
 @dataclass(frozen=True)
@@ -74,10 +87,12 @@ class Engine(Protocol):
         ...
 
     def write(self, data: Any, target: WriteTarget) -> Sequence[AddFile]:
-        """Write ``data`` as new files of the table.
+        """Write ``data`` as new files of the table; a generated column that is absent is computed.
 
         Raises:
-            SchemaMismatch: ``data`` has unknown columns, incompatible types, or nulls where none are allowed.
+            SchemaMismatch: ``data`` has unknown columns or incompatible types.
+            ConstraintViolation: a row does not satisfy the target's constraints.
+            UnsupportedWriterFeature: a constraint that this engine cannot evaluate exactly; nothing was written.
         """
         ...
 

@@ -1,0 +1,108 @@
+"""Rows compared with what their table asks of them as far as that needs no SQL: NOT NULL and lengths of texts."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec.engines.engine import WriteTarget
+from delvec.protocol.constraints import Check, Constraints
+from delvec.protocol.errors import ConstraintViolation, UnsupportedWriterFeature
+from delvec.protocol.types import StructType
+
+__all__ = ["RowChecks"]
+
+
+class RowChecks:
+    """The checks of one table, for rows that are new; those that are copied were checked when they were new.
+
+    Attributes:
+        where: the table, in words.
+
+    Raises:
+        UnsupportedWriterFeature: what the table asks cannot be understood.
+    """
+
+    def __init__(self, target: WriteTarget) -> None:
+        self._schema = target.schema
+        self.where = f"the table at {target.location}"
+        self.constraints: Constraints = target.constraints
+        self._inside_structs = [path for path in self.constraints.not_null if len(path) > 1]
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to look at beyond what every written column is checked for."""
+        found = self.constraints
+        return bool(self._inside_structs or found.lengths or found.has_expressions)
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        """Look at rows in the table's schema.
+
+        Raises:
+            ConstraintViolation: a struct with a NOT NULL field is NULL, or a text is too long.
+        """
+        for path in self._inside_structs:
+            for length in range(1, len(path)):
+                nulls = self._values(batch, path[:length]).null_count
+                if nulls:
+                    name, parent = ".".join(path), ".".join(path[:length])
+                    raise ConstraintViolation(
+                        f"NOT NULL constraint violated for column: {name}. In {nulls} rows for {self.where} "
+                        f"'{parent}' is NULL, and so is what it holds. Nothing was committed; give it a value.",
+                        constraint="NOT NULL",
+                        column=name,
+                    )
+        for rule in self.constraints.lengths:
+            values = self._values(batch, rule.path)
+            lengths = pc.utf8_length(values)
+            longest = pc.max(lengths).as_py()
+            if longest is not None and longest > rule.limit:
+                raise rule.violated(values[pc.index(lengths, longest).as_py()].as_py(), self.where)
+
+    def error(self, check: Check, row: pa.RecordBatch) -> ConstraintViolation:
+        """Return the error about the first row of ``row`` breaking a check; its columns are the table's."""
+        values = {}
+        for name in check.columns:
+            place = row.schema.get_field_index(name)
+            if place >= 0:
+                values[name] = _python(row.column(place))
+        return check.violated(values, self.where)
+
+    def refused(self, check: Check, reason: str, engine: str) -> UnsupportedWriterFeature:
+        """Return the error about an expression that an engine cannot keep."""
+        return UnsupportedWriterFeature(
+            f"Constraint {check.name} ({check.expression}) of {self.where} cannot be checked exactly by {engine}: "
+            f"{reason.rstrip('.')}. Nothing was written; write with another engine, or rewrite the constraint.",
+            constraint=check.name,
+            expression=check.expression,
+        )
+
+    def _values(self, batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
+        kind: Any = self._schema
+        values: Any = batch
+        for name in path:
+            if isinstance(kind, StructType):
+                place = [each.name for each in kind.fields].index(name)
+                # struct_field keeps the NULLs of the struct itself.
+                values = (
+                    values.column(place)
+                    if isinstance(values, pa.RecordBatch)
+                    else pc.struct_field(values, [place])
+                )
+                kind = kind.fields[place].type
+            else:
+                # Copied, because the values of a slice, or below a NULL, are not the list's.
+                whole = values.drop_null()
+                values = (
+                    whole.flatten() if name == "element" else whole.keys if name == "key" else whole.items
+                )
+                kind = getattr(kind, name)
+        return values
+
+
+def _python(column: pa.Array) -> Any:
+    if pa.types.is_timestamp(column.type):
+        # As a Python value, a zone needs the system's database of them.
+        return str(column[:1].cast(pa.timestamp("us"))[0].as_py()) if column[0].is_valid else None
+    return column[0].as_py()
