@@ -128,6 +128,33 @@ def test_only_new_commits_are_read(log):
     assert log.store.names == [f"{4:020d}.json", f"{5:020d}.json"]
 
 
+def test_the_next_commits_are_found_without_a_listing_where_checkpoints_do_not_matter(log):
+    loader = SnapshotLoader()
+    assert loader.known(log.store.location) is None
+    assert log.load(loader, checkpoints=False).version == 3
+    log.store.asked.clear()
+    log.add(4)
+    log.add(5)
+    assert log.load(loader, checkpoints=False).version == 5
+    assert log.load(loader, checkpoints=False) is loader.known(log.store.location)
+    assert log.store.asked == {"get": 2}
+    log.checkpoint(5, ["f1", "f2", "f3", "f4", "f5"])
+    assert log.load(loader, checkpoints=False).checkpoint_version is None
+    assert log.load(loader).checkpoint_version == 5
+
+
+def test_a_log_that_is_another_one_is_noticed_without_a_listing(log):
+    loader = SnapshotLoader()
+    assert log.load(loader).version == 3
+    log.commit(3, AddFile("another", {}, 1, 1), time=START)
+    assert files(log.load(loader, checkpoints=False)) == ["another", "f1", "f2"]
+    (log.log / f"{3:020d}.json").unlink()
+    assert log.load(loader, checkpoints=False).version == 2
+    log.add(4)
+    with pytest.raises(MissingLogFile):
+        log.load(loader, checkpoints=False)
+
+
 def test_threads_do_not_replay_the_same_log(log):
     loader, ready = SnapshotLoader(), threading.Barrier(8)
 

@@ -87,6 +87,20 @@ class LogReader:
         """List the files of ``version`` and of the versions after it."""
         return self._listing(f"{version:020d}")
 
+    def list_next(self, version: int) -> LogListing | None:
+        """Return the commits from ``version`` on, found by their names; None where a listing is the way to find them.
+
+        On local disk that is a look per commit, and a listing is one at every file of the log. It finds no checkpoints.
+        """
+        if not self.objects.location.startswith("file:"):
+            return None
+        found = []
+        while (file := self.head(version + len(found))) is not None:
+            found.append(file)
+        if not found or self.head(version + len(found) + 1) is not None:
+            return None  # there is a gap, or was one while commits were made
+        return LogListing(found)
+
     def _listing(self, start_after: str) -> LogListing:
         listing = LogListing(self.objects.list_from(_LOG, start_after=start_after))
         if listing.gap:

@@ -67,13 +67,15 @@ class _Table:
     """What is held of one table; ``lock`` guards all of it.
 
     Attributes:
-        listed_at: when the listing that ``latest`` rests on began, by the monotonic clock.
+        asked_at: when the look at the log that ``latest`` rests on began, by the monotonic clock.
+        listed_at: likewise, the last one that was a listing.
         old: earlier versions that were asked for.
         commits: the last ones of the log that ``latest`` was made from, by version.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     latest: _Held | None = None
+    asked_at: float = 0.0
     listed_at: float = 0.0
     old: OrderedDict[int, _Held] = field(default_factory=OrderedDict)
     commits: OrderedDict[int, Commit] = field(default_factory=OrderedDict)
@@ -151,6 +153,7 @@ class SnapshotLoader:
         *,
         version: int | None = None,
         timestamp: str | None = None,
+        checkpoints: bool = True,
     ) -> Snapshot:
         """Return the newest version, or the one asked for.
 
@@ -159,6 +162,7 @@ class SnapshotLoader:
             table: the name that errors give.
             version: a version.
             timestamp: ISO 8601 (UTC without a zone) or milliseconds since the epoch; the version of that time.
+            checkpoints: whether it has to be known which of them there are; without that less is listed.
 
         Raises:
             NotADeltaTable: there is no log.
@@ -173,7 +177,7 @@ class SnapshotLoader:
         reader = LogReader(objects, table, self._checksums)
         if timestamp is not None:
             version = version_at(reader, timestamp, self._latest(reader))
-        return self._latest(reader) if version is None else self._version(reader, version)
+        return self._latest(reader, checkpoints) if version is None else self._version(reader, version)
 
     def reading(
         self,
@@ -261,6 +265,12 @@ class SnapshotLoader:
             ):
                 table.latest = _Held(held.snapshot.with_checkpoint(version), held.file)
 
+    def known(self, location: str) -> Snapshot | None:
+        """Return the newest version of a table that was seen, if it is in memory; asks storage nothing."""
+        table = self._tables.get(location)
+        held = None if table is None else table.latest
+        return None if held is None else held.snapshot
+
     def discard(self, location: str) -> None:
         """Drop what is held of a table in memory."""
         with self._lock:
@@ -297,20 +307,21 @@ class SnapshotLoader:
         if self._writer is not None:
             self._writer.forget(snapshot.location, gone)
 
-    def _latest(self, reader: LogReader) -> Snapshot:
+    def _latest(self, reader: LogReader, checkpoints: bool = True) -> Snapshot:
         asked = time.monotonic()
         held = self._table(reader)
         with held.lock:
-            # Whoever waited here while another thread listed the log later than it was asked is served.
-            if held.latest is None or held.listed_at < asked:
+            # Whoever waited here while another thread looked at the log later than it was asked is served.
+            if held.latest is None or (held.listed_at if checkpoints else held.asked_at) < asked:
                 began = time.monotonic()
-                before, newest = held.latest, self._newest(reader, held.latest)
+                before, newest = held.latest, self._newest(reader, held.latest, checkpoints)
                 if before is not newest:
                     if before is not None:
                         held.keep(before)
                     self._note(newest)
                     held.follow(newest)
-                held.listed_at = began
+                held.asked_at = began
+                held.listed_at = began if checkpoints else held.listed_at
                 held.measure()
                 snapshot = newest.snapshot
             else:
@@ -318,12 +329,12 @@ class SnapshotLoader:
         self._evict(reader.objects.location)
         return snapshot
 
-    def _newest(self, reader: LogReader, before: _Held | None) -> _Held:
+    def _newest(self, reader: LogReader, before: _Held | None, checkpoints: bool) -> _Held:
         for in_memory in (True, False):
             start = before if in_memory else self._stored(reader)
             if start is not None:
                 try:
-                    after = self._advanced(reader, start)
+                    after = self._advanced(reader, start, checkpoints or not in_memory)
                 except SegmentsLost as error:
                     self._forget_stored(start.snapshot, _gone(start.snapshot, error))
                     continue
@@ -336,10 +347,12 @@ class SnapshotLoader:
         found = None if self._writer is None else self._writer.find(reader.objects.location)
         return None if found is None else _Held(found.snapshot, found.file)
 
-    def _advanced(self, reader: LogReader, before: _Held) -> _Held | None:
+    def _advanced(self, reader: LogReader, before: _Held, checkpoints: bool) -> _Held | None:
         """Return the newest version by way of an older one, None where that is not possible or not shorter."""
         snapshot = before.snapshot
-        listing = reader.list_after(snapshot.version)
+        listing = (None if checkpoints else reader.list_next(snapshot.version)) or reader.list_after(
+            snapshot.version
+        )
         file = file_of(listing, snapshot.version)
         if not listing or not before.still(file):
             # Cleaned up, deleted and created again, or replaced by a writer that does not create atomically.
