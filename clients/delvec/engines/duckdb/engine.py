@@ -67,9 +67,11 @@ class DuckDBEngine:
 
         Raises:
             SchemaMismatch: they do not fit the table.
+            ConstraintViolation: a row does not satisfy the table's constraints.
+            UnsupportedWriterFeature: DuckDB cannot evaluate one of them; nothing was written.
             StorageError: storage did not answer.
         """
-        return append(data, target)
+        return append(self._session, data, target)
 
     def read(self, scan: Scan, columns: Sequence[str] | None, predicate: Predicate | None) -> pa.Table:
         """Return the live rows that satisfy ``predicate``, in the schema's column order.

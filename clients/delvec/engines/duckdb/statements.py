@@ -83,6 +83,16 @@ class Session:
             cursor.register(LOOKUP, pa.table({"name": pa.array(names, pa.string())}))
             return cursor.sql(f"SELECT hash(name) AS h FROM {LOOKUP}").to_arrow_table()["h"].combine_chunks()  # noqa: S608
 
+    def over(self, name: str, rows: pa.RecordBatch, sql: str) -> pa.Table:
+        """Run a statement over rows in memory, which it knows as ``name``.
+
+        Raises:
+            duckdb.Error: it fails for a row.
+        """
+        with closing(self._cursor()) as cursor:
+            cursor.register(name, pa.Table.from_batches([rows]))
+            return cursor.sql(sql).to_arrow_table()
+
     def _cursor(self) -> Any:
         with self._lock:
             cursor = self._connection.cursor()

@@ -1,16 +1,20 @@
 """Writing with DuckDB: appends, and copy-on-write where a table has no deletion vectors."""
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec.engines.conform import conform_batch
 from delvec.engines.duckdb.find_rows import count_rows_by_file
+from delvec.engines.duckdb.row_expressions import RowExpressions
 from delvec.engines.duckdb.scan import quoted, sources
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.engine import RewrittenFiles, WriteTarget
 from delvec.engines.parquet_writer import DataFileWriter
+from delvec.engines.row_checks import RowChecks
 from delvec.engines.tabular import to_reader
 from delvec.protocol.errors import CorruptTable
 from delvec.protocol.predicate import Predicate
@@ -20,21 +24,44 @@ from delvec.scan import Scan
 __all__ = ["append", "rewrite"]
 
 
-def append(data: Any, target: WriteTarget) -> list[AddFile]:
+def append(session: Session, data: Any, target: WriteTarget) -> list[AddFile]:
     """Write rows as new files; streams are not collected.
 
     Raises:
         SchemaMismatch: they do not fit the table.
+        ConstraintViolation: a row does not satisfy the table's constraints.
+        UnsupportedWriterFeature: DuckDB cannot evaluate one of them; nothing was written.
         StorageError: storage did not answer.
     """
+    checks = RowChecks(target)
     reader = to_reader(data)
+    complete = _completion(session, reader.schema.names, target, checks)
     with DataFileWriter(target) as writer:
         # Columns that do not fit are an error without rows, too.
         empty = [pa.array([], field.type) for field in reader.schema]
-        writer.write(pa.RecordBatch.from_arrays(empty, schema=reader.schema))
+        writer.write(complete(pa.RecordBatch.from_arrays(empty, schema=reader.schema)))
         for batch in reader:
-            writer.write(batch)
+            writer.write(complete(batch))
         return writer.finish()
+
+
+def _completion(
+    session: Session, names: Sequence[str], target: WriteTarget, checks: RowChecks
+) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """Return what checks rows and adds their generated columns."""
+    if not checks.is_needed:
+        return lambda batch: batch
+    expressions = RowExpressions(session, target.schema, checks, {name.lower() for name in names})
+    given = target.schema.without(expressions.absent)
+    arrow = given.to_arrow()
+
+    def complete(batch: pa.RecordBatch) -> pa.RecordBatch:
+        # Compared as the values that the table will hold, not as those that come.
+        whole = expressions.complete(conform_batch(batch, given, arrow, check_nulls=True))
+        checks.check(whole)
+        return whole
+
+    return complete
 
 
 def rewrite(session: Session, scan: Scan, predicate: Predicate, target: WriteTarget) -> RewrittenFiles:

@@ -1,0 +1,169 @@
+"""A table's own expressions, evaluated by DuckDB over rows that are about to be written."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp
+
+from delvec.engines.conform import conform_array
+from delvec.engines.duckdb.statements import Session
+from delvec.engines.row_checks import RowChecks
+from delvec.protocol.constraints import Check, Generated
+from delvec.protocol.duckdb_sql import to_duckdb
+from delvec.protocol.errors import ConstraintViolation, InvalidPredicate, UnknownColumn
+from delvec.protocol.expression_kinds import kind_of
+from delvec.protocol.predicate import parse
+from delvec.protocol.types import StructType
+
+__all__ = ["RowExpressions"]
+
+_ROWS: Final = "delvec_new_rows"
+_NUMBER: Final = "__delvec_row"
+_CLOCK: Final = (exp.CurrentDate, exp.CurrentTimestamp)
+_ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """A column that DuckDB computes."""
+
+    rule: Generated
+    place: int
+    sql: str
+
+
+class RowExpressions:
+    """CHECK constraints, invariants and generated columns of one table.
+
+    Args:
+        session: DuckDB.
+        schema: the table's.
+        checks: what else is known of the table.
+        given: the columns of the data, lower-case; generated columns that are not among them are computed.
+
+    Raises:
+        UnsupportedWriterFeature: an expression that is not known to give Spark's answer in DuckDB; names it.
+    """
+
+    def __init__(
+        self, session: Session, schema: StructType, checks: RowChecks, given: Collection[str]
+    ) -> None:
+        self._session = session
+        self._schema = schema
+        self._checks = checks
+        self._arrow = schema.to_arrow()
+        self._computed: list[_Computed] = []
+        tests = list(checks.constraints.checks)
+        for rule in checks.constraints.generated:
+            if rule.column.lower() in given:
+                tests.append(rule.check)
+            else:
+                place = schema.names.index(rule.column)
+                self._computed.append(_Computed(rule, place, self._value(rule)))
+        self._tests = [(test, self._condition(test)) for test in tests]
+
+    @property
+    def absent(self) -> list[str]:
+        """The columns that are computed."""
+        return [each.rule.column for each in self._computed]
+
+    def complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows in the table's schema, with generated columns, after checking them.
+
+        Args:
+            batch: the table's columns, in its order, without those that are computed.
+
+        Raises:
+            ConstraintViolation: a row breaks a check, or an expression fails for one.
+        """
+        if self._computed:
+            batch = self._with_computed(batch)
+        if self._tests and batch.num_rows:
+            self._check(batch)
+        return batch
+
+    def _with_computed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = {name: batch.column(place) for place, name in enumerate(batch.schema.names)}
+        for each in self._computed:
+            name, field = each.rule.column, self._arrow.field(each.place)
+            found = self._answers(batch, each.sql, each.rule.check) if batch.num_rows else pa.nulls(0)
+            kind = self._schema.fields[each.place].type
+            columns[name] = conform_array(found, kind, field.type, name, check_nulls=False)
+        ordered = [columns[name] for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(ordered, names=self._schema.names)
+
+    def _check(self, batch: pa.RecordBatch) -> None:
+        for test, sql in self._tests:
+            # NULL is as bad as false.
+            broken = self._answers(batch, f"(CASE WHEN {sql} THEN 0 ELSE 1 END)", test)
+            first = broken.index(pa.scalar(1, broken.type)).as_py()
+            if first >= 0:
+                raise self._checks.error(test, batch.slice(first, 1))
+
+    def _answers(self, batch: pa.RecordBatch, sql: str, check: Check) -> pa.Array:
+        """Return the value of an expression for each row, in the rows' order."""
+        names = [name for name in check.columns if name in batch.schema.names]
+        rows = batch.select(names).append_column(_NUMBER, pa.array(range(batch.num_rows), pa.int64()))
+        # DuckDB may be set not to keep an order.
+        statement = f"SELECT {sql} AS v FROM {_ROWS} ORDER BY {_NUMBER}"  # noqa: S608 - written by the translator
+        try:
+            return self._session.over(_ROWS, rows, statement)["v"].combine_chunks()
+        except duckdb.Error as error:
+            reason = str(error).partition("\n")[0]
+            raise ConstraintViolation(
+                f"Constraint {check.name} ({check.expression}) of {self._checks.where} cannot be evaluated for a row: "
+                f"{reason}. Nothing was committed; correct the rows.",
+                constraint=check.name,
+                expression=check.expression,
+            ) from error
+
+    def _condition(self, check: Check) -> str:
+        try:
+            predicate = parse(check.expression, self._schema)
+            _refuse_inexact(predicate.expression, self._schema)
+            return predicate.sql("duckdb")
+        except (InvalidPredicate, UnknownColumn) as error:
+            raise self._checks.refused(check, error.message, "DuckDB") from error
+
+    def _value(self, rule: Generated) -> str:
+        """Return the SQL of a generated column's value."""
+        try:
+            value = _parsed_value(rule.expression, self._schema)
+            _refuse_inexact(value, self._schema)
+            return to_duckdb(value, self._schema, {}, rule.expression)
+        except (InvalidPredicate, UnknownColumn) as error:
+            raise self._checks.refused(rule.check, error.message, "DuckDB") from error
+
+
+def _parsed_value(text: str, schema: StructType) -> exp.Expr:
+    # Only a condition can be parsed, so make it one.
+    root = parse(f"(\n{text}\n) IS NULL", schema).expression
+    if not isinstance(root, exp.Is) or not isinstance(root.this, exp.Paren):
+        raise InvalidPredicate("it is not one expression")
+    return root.this
+
+
+def _refuse_inexact(root: exp.Expr, schema: StructType) -> None:
+    """Refuse arithmetic whose last digit differs from Spark's, and what has another value each time.
+
+    A predicate is content with less: there both sides are usually far apart.
+
+    Raises:
+        InvalidPredicate: says why.
+    """
+    for node in root.walk():
+        if isinstance(node, exp.Rand) or (isinstance(node, exp.Func) and _is_new_each_time(node)):
+            raise InvalidPredicate("it has another value each time")
+        if isinstance(node, _ARITHMETIC):
+            kinds = {kind_of(side, schema) for side in (node.this, node.expression)} - {"null"}
+            if isinstance(node, exp.Div) and "decimal" in kinds:
+                raise InvalidPredicate("division of decimals is rounded differently")
+            if "float" in kinds and len(kinds) > 1:
+                raise InvalidPredicate("arithmetic of float and another type is rounded differently")
+
+
+def _is_new_each_time(node: exp.Func) -> bool:
+    return not isinstance(node, _CLOCK) and type(node).__name__.startswith(("Uuid", "Rand", "Session"))
