@@ -48,6 +48,16 @@ def logging_as_it_was():
         log.disabled = was
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_state(tmp_path_factory):
+    """Keeps the user's own database and settings out of every test: another version may have made them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("own-state")))
+        for name in ("DELVEC_URL", "DELVEC_TOKEN", "DELVEC_ROOTS", "DELVEC_DATABASE_URL"):
+            patch.delenv(name, raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def lake(tmp_path_factory):
     """A connection with a database of its own, for tests that only read or that make tables of their own."""

@@ -518,7 +518,7 @@ def test_many_files_are_planned_quickly(spark, engine, make_scan):
     start = time.perf_counter()
     engine.to_df(scan)
 
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - start < 20  # to look at each file took 49 seconds
 
 
 # --- where manifests go -------------------------------------------------------------------------------------
