@@ -1,0 +1,75 @@
+"""Data files: tiny Parquet files, encoded once per content and stored under a new name each time."""
+
+import io
+import json
+import time
+import uuid
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delvec import storage
+from delvec_service.delta.actions import AddFile
+
+__all__ = ["write_file", "write_files"]
+
+
+def write_files(location, rows, *, partitioned, statistics, data_change=True):
+    """Write rows, one file per partition; return the adds."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(row.part if partitioned else None, []).append(row)
+    return [
+        write_file(location, group, part, statistics=statistics, data_change=data_change)
+        for part, group in sorted(groups.items(), key=lambda item: item[0] or "")
+    ]
+
+
+def write_file(location, rows, part, *, statistics, data_change=True):
+    """Write one file.
+
+    Args:
+        location: of the table.
+        rows: in order.
+        part: the partition, None where the table has none.
+        statistics: whether bounds are told, or only how many rows there are.
+        data_change: as in the action.
+    """
+    content = _encoded(tuple(rows), part is None)
+    path = f"{'' if part is None else f'part={part}/'}{uuid.uuid4()}.parquet"
+    storage.write_file(location, path, content)
+    return AddFile(
+        path=path,
+        partition_values={} if part is None else {"part": part},
+        size=len(content),
+        modification_time=time.time_ns() // 1_000_000,
+        data_change=data_change,
+        stats=_statistics(rows, part is None, statistics),
+    )
+
+
+@lru_cache(maxsize=50_000)
+def _encoded(rows, with_part):
+    columns = {
+        "id": pa.array([row.id for row in rows], pa.int64()),
+        "value": pa.array([row.value for row in rows], pa.int32()),
+    }
+    if with_part:
+        columns["part"] = pa.array([row.part for row in rows], pa.string())
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(columns), buffer, compression="none", use_dictionary=False)
+    return buffer.getvalue()
+
+
+def _statistics(rows, with_part, bounds):
+    document = {"numRecords": len(rows), "tightBounds": True}
+    if bounds:
+        columns = {"id": [row.id for row in rows], "value": [row.value for row in rows]}
+        if with_part:
+            columns["part"] = [row.part for row in rows]
+        known = {name: [item for item in values if item is not None] for name, values in columns.items()}
+        document["minValues"] = {name: min(values) for name, values in known.items() if values}
+        document["maxValues"] = {name: max(values) for name, values in known.items() if values}
+        document["nullCount"] = {name: len(rows) - len(values) for name, values in known.items()}
+    return json.dumps(document)

@@ -1,0 +1,206 @@
+"""The oracle: what rows a table has, and what each transaction makes of them, by its definition."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+__all__ = [
+    "Appends",
+    "Effect",
+    "Merges",
+    "Moment",
+    "Nothing",
+    "RemovesFiles",
+    "RemovesRows",
+    "Replaces",
+    "Restores",
+    "Row",
+    "State",
+    "Stored",
+    "Updates",
+]
+
+
+@dataclass(frozen=True, order=True)
+class Row:
+    """One row; ``value`` may be null. Among the rows of a table ``id`` is unique."""
+
+    id: int
+    value: int | None
+    part: str
+
+    @property
+    def sortable(self):
+        return self.id, self.part, self.value is None, self.value or 0
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A row in the table.
+
+    Attributes:
+        birth: the version that inserted it: a row that was deleted and inserted again is another one.
+        origin: the version that gave it its values; RESTORE can bring back an earlier one.
+        written: the version that wrote it last.
+        blind: whether that was a blind append.
+    """
+
+    row: Row
+    birth: int
+    origin: int
+    written: int
+    blind: bool = False
+
+    @classmethod
+    def new(cls, row, version, *, blind=False):
+        return cls(row, version, version, version, blind)
+
+    def updated(self, value, version):
+        return replace(self, row=replace(self.row, value=value), origin=version, written=version, blind=False)
+
+
+State = Mapping[int, Stored]
+"""By id."""
+
+Condition = Callable[[Row], bool]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a transaction takes effect.
+
+    Attributes:
+        version: that it becomes.
+        read_version: that it was planned at.
+        skips_blind: whether it comes, in the serial order, before the blind appends that it did not see.
+        restored: whether a RESTORE came in between.
+        states: of each version before.
+        ids_in: ids of the rows that are live in these files in the version before, by path.
+    """
+
+    version: int
+    read_version: int
+    skips_blind: bool
+    restored: bool
+    states: list
+    ids_in: Callable[[str], set]
+
+    def sees(self, stored):
+        """Whether a row is there for the transaction, by its place in the serial order."""
+        return not (self.skips_blind and stored.blind and stored.written > self.read_version)
+
+
+class Effect:
+    """What a transaction makes of the rows before it."""
+
+    def on(self, state, now):
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Nothing(Effect):
+    """Rows are arranged another way, or not touched."""
+
+    def on(self, state, _now):
+        return state
+
+
+@dataclass(frozen=True)
+class Appends(Effect):
+    rows: tuple
+    blind: bool = True
+
+    def on(self, state, now):
+        assert not [row for row in self.rows if row.id in state], "the test inserts an id twice"
+        return {
+            **state,
+            **{row.id: Stored.new(row, now.version, blind=self.blind) for row in self.rows},
+        }
+
+
+@dataclass(frozen=True)
+class Replaces(Effect):
+    """The rows of a condition go, and others come: DELETE where none do, replaceWhere, overwrite."""
+
+    condition: Condition
+    rows: tuple = ()
+
+    def on(self, state, now):
+        kept = {
+            key: stored
+            for key, stored in state.items()
+            if not (now.sees(stored) and self.condition(stored.row))
+        }
+        return {**kept, **{row.id: Stored.new(row, now.version) for row in self.rows}}
+
+
+@dataclass(frozen=True)
+class RemovesRows(Effect):
+    """Certain rows go: ``rows`` has, of each, id, birth and origin.
+
+    Only a RESTORE in between may leave an earlier state of such a row in another file: that is none of them.
+    """
+
+    rows: frozenset
+
+    def on(self, state, now):
+        return {key: stored for key, stored in state.items() if not self.has(stored, now)}
+
+    def has(self, stored, now):
+        if now.restored:
+            return (stored.row.id, stored.birth, stored.origin) in self.rows
+        return any((stored.row.id, stored.birth) == known[:2] for known in self.rows)
+
+
+@dataclass(frozen=True)
+class RemovesFiles(RemovesRows):
+    """Certain files go, and with them whatever they hold."""
+
+    paths: tuple = ()
+
+    def on(self, state, now):
+        there = set().union(*map(now.ids_in, self.paths))
+        return {key: stored for key, stored in super().on(state, now).items() if key not in there}
+
+
+@dataclass(frozen=True)
+class Updates(Effect):
+    condition: Condition
+    value: int | None
+
+    def on(self, state, now):
+        return {
+            key: stored.updated(self.value, now.version)
+            if now.sees(stored) and self.condition(stored.row)
+            else stored
+            for key, stored in state.items()
+        }
+
+
+@dataclass(frozen=True)
+class Merges(Effect):
+    """MERGE on id: rows that match both get the source's value, rows of the source that match none are inserted."""
+
+    source: tuple
+    matched: Condition
+    inserts: bool
+
+    def on(self, state, now):
+        result = dict(state)
+        for row in self.source:
+            stored = state.get(row.id)
+            if stored is not None and now.sees(stored):
+                if self.matched(stored.row):
+                    result[row.id] = stored.updated(row.value, now.version)
+            elif self.inserts:
+                assert stored is None, "the test merges an id that was appended blindly"
+                result[row.id] = Stored.new(row, now.version)
+        return result
+
+
+@dataclass(frozen=True)
+class Restores(Effect):
+    version: int
+
+    def on(self, _state, now):
+        old = now.states[self.version]
+        return {key: replace(stored, written=now.version, blind=False) for key, stored in old.items()}

@@ -1,0 +1,314 @@
+"""A small table, two replicas that commit to it, a foreign writer, and the oracle that watches the log."""
+
+import json
+import uuid
+from collections import Counter
+from datetime import UTC, datetime
+from functools import cache
+
+from tests.checked import assert_sound
+from tests.state_machine.foreign import ForeignWriter
+from tests.state_machine.rows import Moment
+from tests.state_machine.small_reader import SmallReader
+from tests.state_machine.transactions import PLANS, Planner
+
+from delvec import _places, storage
+from delvec.protocol import locations
+from delvec_service.app import create_app
+from delvec_service.config import Settings
+from delvec_service.delta.concurrency.verdict import Conflict
+from delvec_service.operations.roots import Roots
+from delvec_service.operations.tables import NewTable, OpenTable
+from delvec_service.store.objects import ObjectStore
+from delvec_service.store.registry import TableRecord, table_id
+
+__all__ = ["World"]
+
+SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+        {"name": "value", "type": "integer", "nullable": True, "metadata": {}},
+        {"name": "part", "type": "string", "nullable": True, "metadata": {}},
+    ],
+}
+_REPLICAS = 2
+_MOST_PENDING = 8
+_OLDEST_READ = 6
+_STATISTICS_ARE_QUIRKS = ("vector-loosens-bounds", "application-version")
+"""What the foreign writer leaves behind."""
+
+
+@cache
+def _replica(number):
+    """Return a service of its own, with a database of its own."""
+    settings = Settings(
+        database_url="sqlite://", log_upkeep=False, snapshot_store_bytes=0, snapshot_cache_bytes=32 << 20
+    )
+    service = create_app(settings).state.service
+    service.database.migrate()
+    return service
+
+
+class World:
+    """One history.
+
+    Args:
+        choices: where its decisions come from.
+        location: of the new table; in memory unless told otherwise.
+
+    Attributes:
+        counts: of what happened.
+        states: the oracle's rows by version.
+    """
+
+    def __init__(self, choices, location=None):
+        self.location = location or f"memory:///{uuid.uuid4()}"
+        self.counts = Counter()
+        self.partitioned = choices.flag()
+        self.replicas = [_replica(number) for number in range(_REPLICAS)]
+        record = TableRecord(table_id(self.location), "people", self.location, datetime.now(UTC))
+        self.tables = [OpenTable(record, Roots()) for _ in self.replicas]
+        self._create(choices)
+        self.reader = SmallReader(self.location)
+        self.planner = Planner(self.location, partitioned=self.partitioned, statistics=choices.flag(70))
+        self.effects = {}
+        self.transactions = {}
+        self.pending = []
+        self.done = []
+        self.states = []
+        self.foreign = ForeignWriter(self.reader, self.planner, self.effects)
+        self.catch_up()
+        self.begin(choices, Planner.append)
+        self.commit(choices)
+
+    def _create(self, choices):
+        properties = {}
+        if choices.flag(30):
+            properties["delta.isolationLevel"] = "WriteSerializable"
+        if choices.flag(30):
+            properties["delta.enableInCommitTimestamps"] = "true"
+        if choices.flag(20):
+            properties["delta.randomizeFilePrefixes"] = "true"
+        new = NewTable(SCHEMA, ["part"] if self.partitioned else [], properties)
+        self.replicas[0].tables.create(self.location, None, new)
+
+    # --- what may happen ----------------------------------------------------------------------------------
+
+    def begin(self, choices, plan=None):
+        """Plan a transaction, at the newest version or at an earlier one."""
+        if len(self.pending) >= _MOST_PENDING:
+            return
+        plan = plan or choices.pick(PLANS)
+        newest = self.reader.newest.number
+        back = choices.integer(0, min(newest, _OLDEST_READ)) if choices.flag(30) else 0
+        pending = plan(self.planner, choices, self.reader.versions[newest - back], self.states)
+        if pending is not None:
+            self.pending.append(pending)
+            self.transactions[pending.key] = pending
+            self.effects[pending.key] = pending.effect
+            self.counts["planned"] += 1
+
+    def commit(self, choices):
+        """Commit one of the pending transactions, through one of the replicas."""
+        if self.pending:
+            pending = self.pending.pop(choices.integer(0, len(self.pending) - 1))
+            self._submit(choices, [pending])
+
+    def commit_together(self, choices):
+        """Submit several pending transactions as the members of one group."""
+        if not self.pending:
+            return
+        chosen = choices.some(self.pending)
+        self.pending = [pending for pending in self.pending if pending not in chosen]
+        self._submit(choices, chosen)
+
+    def repeat(self, choices):
+        """Send a request again that was answered: it gets the same answer, and nothing happens."""
+        if not self.done:
+            return
+        pending, answered = self.done[choices.integer(max(0, len(self.done) - 12), len(self.done) - 1)]
+        [again] = self._run(choices, [pending])
+        assert (again.version, again.read_version) == (answered.version, answered.read_version)
+        assert again.metrics == answered.metrics, (pending.kind, again.metrics, answered.metrics)
+        assert not self.reader.catch_up(), "a request that was sent twice was committed twice"
+        self.counts["repeated"] += 1
+
+    def commit_foreign(self, choices):
+        kind = self.foreign.commit(choices)
+        if kind is not None:
+            self.counts[kind] += 1
+            self.catch_up()
+
+    def checkpoint(self, choices):
+        number = choices.integer(0, _REPLICAS - 1)
+        self.replicas[number].upkeep.checkpoint(self.tables[number], cleaning=False, dry_run=False)
+        self.counts["checkpoint"] += 1
+
+    # --- committing ---------------------------------------------------------------------------------------
+
+    def _run(self, choices, members):
+        number = choices.integer(0, _REPLICAS - 1)
+        commits, table = self.replicas[number].commits, self.tables[number]
+        if len(members) == 1:
+            return [commits.commit(table, members[0].changes)]
+        return [commits.commit(table, member.changes) for member in members]
+
+    def _submit(self, choices, members):
+        before = self.reader.newest.number
+        results = self._run(choices, members)
+        self.catch_up()
+        for pending, result in zip(members, results, strict=True):
+            name = type(result).__name__
+            self.counts[name] += 1
+            self.counts[f"{pending.kind}: {name}"] += 1
+            if isinstance(result, Conflict):
+                self._check_conflict(pending, result)
+            elif name == "NothingToDo":
+                self._check_nothing(pending, before)
+            elif name == "AlreadyApplied":
+                txn = pending.changes.app_transaction
+                assert self.reader.newest.txns[txn.app_id] >= txn.version
+            else:
+                self._check_committed(pending, result)
+                self.done.append((pending, result))
+
+    def _check_committed(self, pending, result):
+        assert pending.key in self._keys(self.reader.versions[result.version]), (pending.kind, result)
+        assert result.winners_passed == tuple(range(pending.changes.read_version + 1, result.version))
+        assert result.read_version == pending.changes.read_version
+
+    def _check_nothing(self, pending, before):
+        """Whoever is told that there was nothing to do must not have wanted any row changed, at some moment."""
+        for version in range(before, self.reader.newest.number + 1):
+            state = self.states[version]
+            now = self._moment(pending, version + 1, self._isolation())
+            if _rows(pending.effect.on(state, now)) == _rows(state):
+                return
+        raise AssertionError(f"{pending.kind} was told that there is nothing to do")
+
+    def _check_conflict(self, pending, result):
+        assert not self._is_in_log(pending), f"{pending.kind} is in the log, and was told of a conflict"
+        winners = self.reader.versions[pending.changes.read_version + 1 :]
+        assert winners, "a conflict without a winner"
+        changes_table = any("metaData" in action for winner in winners for action in winner.actions)
+        if changes_table:
+            return
+        kinds = {self._kind_of(winner) for winner in winners}
+        story = f"{pending.kind} lost against {sorted(kinds)}: {result}"
+        applications = {txn["appId"] for winner in winners for txn in winner.all("txn")}
+        if pending.is_blind_append:
+            mine = pending.changes.app_transaction
+            assert mine is not None and mine.app_id in applications, story  # noqa: PT018
+        if pending.is_pure_delete:
+            assert not kinds <= {"pure delete", "optimize"}, story
+        if pending.kind in ("update", "merge"):
+            assert not kinds <= {"optimize"}, story
+        if pending.kind == "optimize":
+            assert not kinds <= {"pure delete", "update", "merge", "blind append"}, story
+
+    def _kind_of(self, version):
+        """Return the kind of winner, as far as promises are made about it."""
+        pendings = [self.transactions.get(key) for key in self._keys(version)]
+        if any(pending is None for pending in pendings):
+            return "foreign"
+        if all(pending.is_pure_delete for pending in pendings):
+            return "pure delete"
+        if all(pending.is_blind_append for pending in pendings):
+            return "blind append"
+        return pendings[0].kind
+
+    # --- watching the log ---------------------------------------------------------------------------------
+
+    @staticmethod
+    def _keys(version):
+        members = json.loads((version.info.get("tags") or {}).get("delvec.members", "[]"))
+        return [member["key"] for member in members] or [version.info.get("txnId")]
+
+    def _is_in_log(self, pending):
+        return any(pending.key in self._keys(version) for version in self.reader.versions)
+
+    def _isolation(self):
+        return self.reader.newest.metadata["configuration"].get("delta.isolationLevel", "Serializable")
+
+    def _moment(self, pending, version, isolation):
+        read = version - 1 if pending is None else pending.changes.read_version
+        between = self.reader.versions[read + 1 : version]
+        return Moment(
+            version=version,
+            read_version=read,
+            restored=any(winner.info.get("operation") == "RESTORE" for winner in between),
+            skips_blind=isolation == "WriteSerializable",
+            states=self.states,
+            ids_in=self.reader.versions[version - 1].ids_in,
+        )
+
+    def catch_up(self):
+        """Follow the log: each new version must hold the rows that the oracle says."""
+        for version in self.reader.catch_up():
+            keys = self._keys(version)
+            if version.number == 0:
+                self.states.append({})
+                continue
+            state = self.states[-1]
+            story = []
+            for key in keys:
+                assert key in self.effects, f"version {version.number} is of nobody"
+                pending = self.transactions.get(key)
+                now = self._moment(pending, version.number, version.info.get("isolationLevel"))
+                state = self.effects[key].on(state, now)
+                story.append(f"{key} {self.effects[key]}")
+            self.states.append(state)
+            self.counts["versions"] += 1
+            self.counts["members"] += len(keys)
+            found, wanted = version.rows, _rows(state)
+            assert found == wanted, self._difference(version, found, wanted, story)
+            paths = [file.path for file in version.files.values()]
+            assert len(paths) == len(set(paths)), f"version {version.number} has a path twice"
+
+    def _difference(self, version, found, wanted, story):
+        lost = Counter(wanted) - Counter(found)
+        extra = Counter(found) - Counter(wanted)
+        pendings = [self.transactions.get(key) for key in self._keys(version)]
+        asked = [pending.changes for pending in pendings if pending is not None]
+        return (
+            f"version {version.number} ({version.info.get('operation')}): lost {sorted(lost.elements())}, "
+            f"extra {sorted(extra.elements())}; {story}; {asked}"
+        )
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    def finish(self):
+        """Check all invariants, and what a service that starts now reads; return the counts."""
+        self.catch_up()
+        assert_sound(ObjectStore(self.location), allow=_STATISTICS_ARE_QUIRKS)
+        for replica, table in zip(self.replicas, self.tables, strict=True):
+            snapshot = replica.loader.load(table.objects, table.name)
+            assert snapshot.version == self.reader.newest.number
+            assert snapshot.num_files == len(self.reader.newest.files)
+            assert (snapshot.num_records or 0) - snapshot.num_deleted_rows == len(self.states[-1])
+        return self.counts
+
+    def rows(self):
+        """Return the rows of the newest version, by the oracle."""
+        return _rows(self.states[-1])
+
+    def copy_to(self, folder):
+        """Copy the table to local disk, for readers that cannot see this process's memory."""
+        store = storage.store_for(self.location)
+        for chunk in store.list():
+            for meta in chunk:
+                target = folder / meta["path"]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(bytes(store.get(meta["path"]).bytes()))
+
+    def forget(self):
+        """Free the table's memory."""
+        if locations.local_path(self.location) is None:
+            _places._memory.pop(self.location, None)
+        for replica in self.replicas:
+            replica.loader.forget(self.location)
+
+
+def _rows(state):
+    return sorted((stored.row for stored in state.values()), key=lambda row: row.sortable)
