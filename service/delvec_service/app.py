@@ -125,6 +125,7 @@ def _service(settings: Settings) -> Service:
         store=SnapshotStore(database) if settings.snapshot_store_bytes else None,
         max_stored_bytes=settings.snapshot_store_bytes,
     )
+    answers = AnswerStore(database, seconds=settings.idempotency_seconds, claim_seconds=_CLAIM_SECONDS)
     upkeep = LogUpkeep(loader, Checkpoints(loader), enabled=settings.log_upkeep)
     return Service(
         settings=settings,
@@ -140,10 +141,8 @@ def _service(settings: Settings) -> Service:
             deletion_vector_target_bytes=settings.deletion_vector_target_bytes,
         ),
         upkeep=upkeep,
-        own_commits=OwnCommits(loader, OwnCommitStore(database)),
-        answers=Answers(
-            AnswerStore(database, seconds=settings.idempotency_seconds, claim_seconds=_CLAIM_SECONDS)
-        ),
+        own_commits=OwnCommits(loader, OwnCommitStore(database), answers),
+        answers=Answers(answers),
     )
 
 

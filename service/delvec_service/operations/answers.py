@@ -20,7 +20,7 @@ from delvec.protocol.errors import (
     Unauthorized,
 )
 from delvec_service.logs import logger
-from delvec_service.store.answers import AnswerStore, Claim, StoredAnswer, Taken
+from delvec_service.store.answers import ANY_REQUEST, AnswerStore, Claim, StoredAnswer, Taken
 
 __all__ = ["Answers", "is_final", "request_hash"]
 
@@ -116,7 +116,7 @@ class Answers:
 
 
 def _same(key: str, hashed: str, first: str) -> None:
-    if hashed != first:
+    if first not in (hashed, ANY_REQUEST):
         raise IdempotencyKeyReused(
             f"The idempotency key '{key}' was first sent with another request: another method, path or body. "
             "Use a new key for each new request.",

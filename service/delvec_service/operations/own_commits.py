@@ -5,6 +5,7 @@ without a DynamoDB table) may replace a commit that was acknowledged in between.
 done is to find it out, to say so, and to forget what was read before. A thread looks, so that no commit waits for it.
 """
 
+import json
 import threading
 import time
 from collections import OrderedDict
@@ -15,10 +16,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from delvec.protocol.errors import CommitOverwritten, DelvecError, MissingLogFile, ServiceUnavailable
+from delvec_service.delta.actions import CommitInfo
+from delvec_service.delta.group import members_of
 from delvec_service.delta.log.log_segment import ListedFile, LogListing
 from delvec_service.logs import logger
 from delvec_service.operations.log_reader import LogReader
 from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_service.store.answers import ANY_REQUEST, AnswerStore
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.own_commits import Overwritten, OwnCommit, OwnCommitStore
 from delvec_service.store.registry import table_id
@@ -30,6 +34,7 @@ _WATCHED_SECONDS: Final = 30.0
 """So long after its last look, a writer is not taken to be on its way any more."""
 _WATCHED: Final = 256
 _EVENTS: Final = 100
+_LOST: Final = 1000
 
 
 @dataclass
@@ -38,11 +43,13 @@ class _Watched:
 
     Attributes:
         since: by the monotonic clock.
+        keys: of the transactions in it; empty where only the database knows them.
         modified: time of its file when it was seen first, None before.
     """
 
     commit: OwnCommit
     since: float
+    keys: Sequence[str] = ()
     modified: int | None = None
 
 
@@ -52,6 +59,7 @@ class _Watch:
 
     Attributes:
         due: when to look, by the monotonic clock: the longer nothing was committed, the more seldom.
+        versions: of ``commits``, by the keys of their transactions.
         suspected: something in its log was replaced; all that is known of it is to be compared.
     """
 
@@ -59,7 +67,18 @@ class _Watch:
     name: str
     due: float
     commits: OrderedDict[int, _Watched] = field(default_factory=OrderedDict)
+    versions: dict[str, int] = field(default_factory=dict)
     suspected: bool = False
+
+    def keep(self, one: _Watched) -> None:
+        self.commits[one.commit.version] = one
+        self.versions.update(dict.fromkeys(one.keys, one.commit.version))
+        if len(self.commits) > _WATCHED:
+            self.drop(next(iter(self.commits)))
+
+    def drop(self, version: int) -> None:
+        for key in self.commits.pop(version).keys:
+            self.versions.pop(key, None)
 
 
 class OwnCommits:
@@ -68,6 +87,7 @@ class OwnCommits:
     Args:
         loader: whose snapshots are forgotten where a commit was replaced.
         store: knows the commits of other replicas and of processes before this one.
+        answers: gets what the writers of replaced commits are told when they ask again.
         pause: seconds between two looks at a log that is written to.
         watched: seconds for which a commit is looked at again and again.
     """
@@ -76,17 +96,20 @@ class OwnCommits:
         self,
         loader: SnapshotLoader,
         store: OwnCommitStore,
+        answers: AnswerStore,
         *,
         pause: float = _PAUSE_SECONDS,
         watched: float = _WATCHED_SECONDS,
     ) -> None:
         self._loader = loader
         self._store = store
+        self._answers = answers
         self._pause = pause
         self._seconds = watched
         self._condition = threading.Condition()
         self._watches: dict[str, _Watch] = {}
         self._found: dict[str, OrderedDict[tuple[int, str], Overwritten]] = {}
+        self._lost: OrderedDict[tuple[str, str], Overwritten] = OrderedDict()
         self._thread: threading.Thread | None = None
         self._busy = False
         self._closed = False
@@ -94,14 +117,28 @@ class OwnCommits:
 
     # --- on the threads of requests -----------------------------------------------------------------------
 
-    def committed(self, objects: ObjectStore, table: str, commit: OwnCommit) -> None:
-        """Take note of a commit; returns at once."""
+    def committed(
+        self, objects: ObjectStore, table: str, commit: OwnCommit, transactions: Sequence[str]
+    ) -> None:
+        """Take note of a commit, and of the transactions in it; returns at once."""
         with self._condition:
-            watch = self._watch(objects, table)
-            watch.commits[commit.version] = _Watched(commit, time.monotonic())
-            watch.commits.move_to_end(commit.version)
-            if len(watch.commits) > _WATCHED:
-                watch.commits.popitem(last=False)
+            self._watch(objects, table).keep(_Watched(commit, time.monotonic(), transactions))
+
+    def check(self, objects: ObjectStore, table: str, key: str, newest: int) -> None:
+        """Tell the writer of a transaction that was committed and is in no version of the log up to ``newest``.
+
+        Raises:
+            CommitOverwritten: it was committed; another commit is in its place.
+        """
+        found = self._lost.get((objects.location, key))
+        if found is None:
+            watch = self._watches.get(objects.location)
+            version = None if watch is None else watch.versions.get(key)
+            if version is None or version > newest:
+                return
+            self.suspect(objects, table)
+            found = Overwritten(version, key, None, None, None, newest, _now())
+        raise overwritten_error(replace(found, key=key), table)
 
     def suspect(self, objects: ObjectStore, table: str) -> None:
         """Have all that is known of a table's own commits compared with its log, soon; returns at once."""
@@ -127,14 +164,6 @@ class OwnCommits:
         self._compare(objects, table, self._known(objects.location), thoroughly=True)
         return self.overwritten(objects.location)
 
-    def replaced(self, objects: ObjectStore, table: str, version: int, key: str) -> CommitOverwritten:
-        """Return the error for a transaction that was committed as a version which is another's now."""
-        self.suspect(objects, table)
-        for one in self.overwritten(objects.location):
-            if one.version == version:
-                return overwritten_error(replace(one, key=key), table)
-        return overwritten_error(Overwritten(version, key, None, None, None, version, _now()), table)
-
     def wait(self, seconds: float) -> bool:
         """Look at everything now; return whether that was done in time."""
         with self._condition:
@@ -142,6 +171,11 @@ class OwnCommits:
                 watch.suspected = True
             self._condition.notify_all()
             return self._condition.wait_for(lambda: not (self._busy or self._suspected), seconds)
+
+    def is_watching(self, location: str) -> bool:
+        """Return whether a table's log is still looked at."""
+        with self._condition:
+            return location in self._watches
 
     def close(self) -> None:
         """Stop looking."""
@@ -210,7 +244,7 @@ class OwnCommits:
             with self._condition:
                 for version, one in list(watch.commits.items()):
                     if began - one.since > self._seconds:
-                        del watch.commits[version]
+                        watch.drop(version)
                 newest = max((one.since for one in watch.commits.values()), default=began)
                 watch.due = began + max(self._pause, began - newest)
                 if not watch.commits and not watch.suspected:
@@ -276,33 +310,55 @@ class OwnCommits:
         # What memory and database hold was read before: it has rows of commits that are not there.
         self._loader.forget(objects.location)
         metadata_id = self._loader.load(objects, table).metadata.id
+        for one, found in gone:
+            if metadata_id.startswith(one.commit.metadata_id):  # and not another table in its place
+                self._keep(objects, table, found, one.keys)
         with self._condition:
             watch = self._watches.get(objects.location)
             for one, _ in gone:
                 if watch is not None and watch.commits.get(one.commit.version) is one:
-                    del watch.commits[one.commit.version]
-        for one, found in gone:
-            if metadata_id.startswith(one.commit.metadata_id):  # and not another table in its place
-                self._keep(objects.location, table, found)
+                    watch.drop(one.commit.version)
 
-    def _keep(self, location: str, table: str, found: Overwritten) -> None:
+    def _keep(self, objects: ObjectStore, table: str, found: Overwritten, keys: Sequence[str]) -> None:
+        id_ = table_id(objects.location)
+        with suppress(ServiceUnavailable):
+            keys = keys or self._store.transactions(id_, found.version)
+        keys = [
+            key for key in keys or (found.key,) if key not in self._committed_again(objects, table, found)
+        ]
         with self._condition:
-            events = self._found.setdefault(location, OrderedDict())
+            events = self._found.setdefault(objects.location, OrderedDict())
             news = events.setdefault((found.version, found.key), found) is found
             if len(events) > _EVENTS:
                 events.popitem(last=False)
+            self._lost.update({(objects.location, key): found for key in keys})
+            while len(self._lost) > _LOST:
+                self._lost.popitem(last=False)
         with suppress(ServiceUnavailable):
-            news = self._store.note(table_id(location), found)
+            news = self._store.note(id_, found)
+            for key in keys if news else ():
+                error = overwritten_error(replace(found, key=key), table)
+                self._answers.keep(key, ANY_REQUEST, error.status, json.dumps(error.to_wire()).encode())
         if news:
             logger.error(
                 "commit overwritten",
                 table=table,
                 version=found.version,
-                transaction=found.key,
+                transactions=list(keys),
                 by_operation=found.by_operation,
                 by_engine=found.by_engine,
                 by_transaction=found.by_key,
             )
+
+    def _committed_again(self, objects: ObjectStore, table: str, found: Overwritten) -> set[str]:
+        """Return the transactions of the versions since: a writer may have asked again before this was found."""
+        again: set[str] = set()
+        for commit in LogReader(objects, table).commits(range(found.version + 1, found.newest_version + 1)):
+            info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
+            if info is not None:
+                again.update(member.key for member in members_of(info))
+                again.add(info.txn_id or "")
+        return again
 
 
 def overwritten_error(found: Overwritten, table: str) -> CommitOverwritten:

@@ -16,7 +16,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 from delvec_service.store.database import Database
 from delvec_service.store.models import AnswerRow
 
-__all__ = ["AnswerStore", "Claim", "StoredAnswer", "Taken"]
+__all__ = ["ANY_REQUEST", "AnswerStore", "Claim", "StoredAnswer", "Taken"]
+
+ANY_REQUEST: Final = ""
+"""In place of a request's hash: the answer is for whatever request comes with the key."""
 
 _LARGEST_BODY: Final = 4 * 1024 * 1024
 _COLUMNS: Final = (

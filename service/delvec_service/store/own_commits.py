@@ -14,7 +14,7 @@ from sqlalchemy import Connection, bindparam, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from delvec_service.store.database import Database
-from delvec_service.store.models import OverwrittenCommitRow, OwnCommitRow
+from delvec_service.store.models import OverwrittenCommitRow, OwnCommitRow, TransactionRow
 
 __all__ = ["Overwritten", "OwnCommit", "OwnCommitStore", "record"]
 
@@ -99,6 +99,19 @@ class OwnCommitStore:
         query = select(*columns).where(row.table_id == table_id).order_by(row.version)
         with self._database.read() as session:
             return [OwnCommit(*values) for values in session.execute(query)]
+
+    def transactions(self, table_id: str, version: int) -> Sequence[str]:
+        """Return the transactions that the ledger has as committed in a version.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        row = TransactionRow
+        query = select(row.id).where(
+            row.table_id == table_id, row.version == version, row.state == "committed"
+        )
+        with self._database.read() as session:
+            return list(session.scalars(query))
 
     def note(self, table_id: str, found: Overwritten) -> bool:
         """Keep what was found; return whether it is news.
