@@ -323,9 +323,8 @@ class OwnCommits:
         id_ = table_id(objects.location)
         with suppress(ServiceUnavailable):
             keys = keys or self._store.transactions(id_, found.version)
-        keys = [
-            key for key in keys or (found.key,) if key not in self._committed_again(objects, table, found)
-        ]
+        again = self._committed_again(objects, table, found)
+        keys = [key for key in keys or (found.key,) if key not in again]
         with self._condition:
             events = self._found.setdefault(objects.location, OrderedDict())
             news = events.setdefault((found.version, found.key), found) is found
@@ -353,7 +352,11 @@ class OwnCommits:
     def _committed_again(self, objects: ObjectStore, table: str, found: Overwritten) -> set[str]:
         """Return the transactions of the versions since: a writer may have asked again before this was found."""
         again: set[str] = set()
-        for commit in LogReader(objects, table).commits(range(found.version + 1, found.newest_version + 1)):
+        try:
+            since = LogReader(objects, table).commits(range(found.version + 1, found.newest_version + 1))
+        except MissingLogFile:
+            return again
+        for commit in since:
             info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
             if info is not None:
                 again.update(member.key for member in members_of(info))
