@@ -10,7 +10,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import inspect
+from sqlalchemy import inspect, text
 
 from delvec.protocol.errors import BadRequest, ServiceUnavailable, TableAlreadyExists, TableNotFound
 from delvec_service.store.database import Database, migrations_directory
@@ -35,6 +35,20 @@ def test_migrations_lead_to_the_models_and_back(url):
         assert set(inspect(connection).get_table_names()) <= {"alembic_version"}
     database.migrate()
     database.check()
+    database.close()
+
+
+def test_a_database_of_a_newer_version_is_refused_in_words(url):
+    database = Database(url)
+    database.migrate()
+    with database._engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+
+    with pytest.raises(ServiceUnavailable, match=r"revision 9999.*upgrade Delvec"):
+        database.migrate()
+
+    with database._engine.begin() as connection:  # the server outlives the test
+        connection.execute(text("UPDATE alembic_version SET version_num = :was"), {"was": REVISION})
     database.close()
 
 

@@ -51,11 +51,17 @@ class Database:
         """Bring the schema to ``revision``; several processes may do so at once.
 
         Raises:
-            ServiceUnavailable: the database does not answer.
+            ServiceUnavailable: the database does not answer, or a newer Delvec has migrated it.
         """
         with _failures():
-            if revision == "head" and self._revision() == REVISION:
+            found = self._revision() if revision == "head" else None
+            if found == REVISION:
                 return  # spares every start the import of Alembic
+            if found is not None and found > REVISION:
+                raise ServiceUnavailable(
+                    f"The service's database has schema revision {found}, and this Delvec knows up to {REVISION}: "
+                    "upgrade Delvec, or name another database in DELVEC_DATABASE_URL."
+                )
             with self._engine.connect().execution_options(**_WRITES) as connection, connection.begin():
                 if self._engine.dialect.name == "postgresql":
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
