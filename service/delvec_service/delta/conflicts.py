@@ -35,7 +35,7 @@ def check(ours: Ours, winners: Sequence[Winner], vectors: Vectors) -> Passed | C
             table.conflict(winner)
             or rebase.conflict(winner)
             or reads.conflict(winner)
-            or added.conflict(winner, winners[:place], rebase.resurfaced, rebase.known_again)
+            or added.conflict(winner, winners[:place], rebase)
         )
         if conflict is not None:
             return conflict

@@ -10,7 +10,7 @@ from delvec.protocol.errors import ConcurrentAppend, ConcurrentDeleteRead
 from delvec_service.delta.actions import AddFile
 from delvec_service.delta.concurrency.added_files import that_may_match
 from delvec_service.delta.concurrency.ours import Ours
-from delvec_service.delta.concurrency.rebase import DeletedRows
+from delvec_service.delta.concurrency.rebase import DeletedRows, Rebase
 from delvec_service.delta.concurrency.verdict import Conflict, Overlap
 from delvec_service.delta.concurrency.winner import Winner
 
@@ -116,37 +116,37 @@ class AddedRows:
         self,
         winner: Winner,
         earlier: Sequence[Winner],
-        resurfaced: Sequence[AddFile],
-        known_again: set[str],
+        rebase: Rebase,
     ) -> Conflict | None:
         """Return whether ``winner`` added rows that matter to us.
 
         Args:
             winner: the commit that came first.
             earlier: those before it, of which we know that we pass them.
-            resurfaced: files of ours in which it made rows live again that we did not see.
-            known_again: paths that it added and that hold no row that we did not see, beside those.
+            rebase: our removals, past the winner already.
         """
         ours = self._ours
         if ours.rests_on_added == "nothing" or ours.isolation == "SnapshotIsolation":
             return None
-        files = {key: add for key, add in winner.new_files.items() if key not in known_again}
+        files = {key: add for key, add in winner.new_files.items() if key not in rebase.known_again}
         if not winner.only_deletes_more:
             files |= {
                 key: add
                 for key, add in winner.adds.items()
-                if key in winner.removes and key not in known_again and self._may_have_shrunk(winner, key)
+                if key in winner.removes
+                and key not in rebase.known_again
+                and self._may_have_shrunk(winner, key)
             }
-        if not (files or resurfaced) or not winner.changes_data:
+        if not (files or rebase.resurfaced) or not winner.changes_data:
             return None
         blind = winner.is_blind_append and not winner.removes
         if blind and ours.isolation == "WriteSerializable" and ours.changes.metadata is None:
             return None
-        added = [*files.values(), *resurfaced]
+        added = [*files.values(), *rebase.resurfaced]
         if ours.rests_on_added == "matching":
             added = that_may_match(ours, added)
         # Only these are worth reading deletion vectors for.
-        keys = {id(add): key for key, add in files.items()}
+        keys = {id(add): key for key, add in files.items() if key not in rebase.moved_on}
         added = [
             add for add in added if id(add) not in keys or self._is_new(keys[id(add)], add, winner, earlier)
         ]

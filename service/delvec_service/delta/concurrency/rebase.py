@@ -59,6 +59,7 @@ class Rebase:
     Attributes:
         resurfaced: files of ours in which the last winner made rows live again that were not when we read them.
         known_again: paths that the last winner added and that hold no row that we did not see.
+        moved_on: files of ours that are gone, and their rows in others.
     """
 
     def __init__(self, ours: Ours, deleted: DeletedRows) -> None:
@@ -73,6 +74,7 @@ class Rebase:
         self._moves: dict[str, SourceRuns] | None = None
         self.resurfaced: list[AddFile] = []
         self.known_again: set[str] = set()
+        self.moved_on: set[str] = set()
 
     def conflict(self, winner: Winner) -> Conflict | None:
         """Take our removals past ``winner``, or return why they cannot be."""
@@ -80,7 +82,7 @@ class Rebase:
         self.known_again = set()
         keys = self._targets.keys()
         if keys.isdisjoint(winner.removes) and keys.isdisjoint(winner.adds):
-            return None
+            return self._brought_back(winner) if winner.is_restore else None
         found = _Found()
         rearranged: list[str] = []
         for key in [key for key in keys if key in winner.removes or key in winner.adds]:
@@ -95,7 +97,16 @@ class Rebase:
                 rearranged.append(key)
         if rearranged:
             self._rearranged(rearranged, winner, found)
-        return self._report(found, winner)
+        return self._report(found, winner) or (self._brought_back(winner) if winner.is_restore else None)
+
+    def _brought_back(self, winner: Winner) -> Conflict | None:
+        """A RESTORE adds files from before our time; rows that we no longer remove may be in them."""
+        files = [add.path for key, add in winner.new_files.items() if key not in self.known_again]
+        if not (files and self._touched and self._manner == "whatever is left"):
+            return None
+        if self._ours.rests_on_added != "nothing":
+            return None  # they are judged as files that were added
+        return self._conflict(winner, files, f"brought back {_files(files)}", appended=True)
 
     # --- one file -------------------------------------------------------------------------------------------
 
@@ -182,7 +193,7 @@ class Rebase:
         """The winner put the rows of files into other files."""
         if self._covers(winner):
             for key in keys:
-                self._count_gone(self._targets.pop(key))
+                self._move_on(key)
             for key, add in winner.new_files.items():
                 self._targets[key] = Target(add.path, None, add, None, add)
                 self._touched.add(key)
@@ -198,7 +209,7 @@ class Rebase:
             if placed is None:
                 found.rewritten.append(winner.removes[key].path)
                 continue
-            self._count_gone(self._targets.pop(key))
+            self._move_on(key)
             for output, rows in placed.items():
                 add = winner.adds[output]
                 here = outputs.setdefault(output, Target(add.path, BitMap64(), add, None, add))
@@ -214,6 +225,10 @@ class Rebase:
                 target.rows = None
         self._targets |= outputs
         self._touched |= outputs.keys()
+
+    def _move_on(self, key: str) -> None:
+        self._count_gone(self._targets.pop(key))
+        self.moved_on.add(key)
 
     def _covers(self, winner: Winner) -> bool:
         """Whether all that a compaction rewrote is ours to remove, so that its outputs are, wherever the rows are."""

@@ -118,6 +118,11 @@ class Winner:
         """Whether the deletion vectors that it changed are known to hold the rows that they held before."""
         return self.operation in _ONLY_DELETES_MORE
 
+    @property
+    def is_restore(self) -> bool:
+        """Whether it brought back what the table was once."""
+        return self.operation == "RESTORE"
+
     @cached_property
     def sources(self) -> Mapping[str, SourceRuns]:
         """Where it put the rows of the files that it compacted, by canonical path; nothing where it does not say."""
