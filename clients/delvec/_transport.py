@@ -96,6 +96,10 @@ class ServiceClient:
         """Close the connections; an embedded service shuts down."""
         self._http.close()
 
+    def wait(self, seconds: float) -> None:
+        """Let time pass between two attempts."""
+        self._sleep(seconds)
+
     def get(self, path: str, parameters: Mapping[str, Any] | None = None) -> Any:
         """GET a JSON document; parameters that are None are left out."""
         return self._json("GET", path, parameters=parameters, repeatable=True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from delvec._embedded import embedded_service
 from delvec._transport import ServiceClient, answer, request, table_path
+from delvec.commands.reruns import DEFAULT_RETRIES, checked
 from delvec.ddl import parse_ddl
 from delvec.engines.engine import Engine
 from delvec.protocol import locations
@@ -30,6 +31,7 @@ def connect(
     token: str | None = None,
     database_url: str | None = None,
     timeout: float | None = None,
+    retries: int = DEFAULT_RETRIES,
 ) -> "Connection":
     """Connect to a service, or run one in this process.
 
@@ -40,6 +42,7 @@ def connect(
         database_url: where a service in this process keeps its records, as an SQLAlchemy URL; by default an
             SQLite file under ``$XDG_STATE_HOME/delvec`` or ``~/.local/state/delvec``.
         timeout: seconds to wait for a remote service to answer; 300 by default.
+        retries: how often a command that lost a race is run again, unless it is told otherwise itself.
 
     Raises:
         EngineUnavailable: there is no URL and the service is not installed.
@@ -50,11 +53,11 @@ def connect(
         if token:
             raise BadRequest("a token is for a service that runs elsewhere: give its url too")
         transport = embedded_service(database_url)
-        return Connection(ServiceClient(_EMBEDDED_URL, timeout=None, transport=transport))
+        return Connection(ServiceClient(_EMBEDDED_URL, timeout=None, transport=transport), retries)
     if database_url:
         raise BadRequest("database_url is for a service in this process: leave out url")
     token = token or os.environ.get("DELVEC_TOKEN")
-    return Connection(ServiceClient(url, token=token, timeout=timeout or _REMOTE_TIMEOUT_SECONDS))
+    return Connection(ServiceClient(url, token=token, timeout=timeout or _REMOTE_TIMEOUT_SECONDS), retries)
 
 
 class Connection:
@@ -64,8 +67,9 @@ class Connection:
     with a dot, is a location, as is a :class:`pathlib.Path`; a relative path starts from the working directory.
     """
 
-    def __init__(self, service: ServiceClient) -> None:
+    def __init__(self, service: ServiceClient, retries: int = DEFAULT_RETRIES) -> None:
         self._service = service
+        self._retries = checked(retries)
         self._lock = threading.Lock()
         self._duckdb: Engine | None = None
 
@@ -137,7 +141,7 @@ class Connection:
             description=description,
         )
         resource = answer(TableResource, self._service.post("/v1/tables", body))
-        return DeltaTable(self._service, resource, chosen)
+        return DeltaTable(self._service, resource, chosen, self._retries)
 
     def table(self, name_or_location: str | os.PathLike[str], engine: Any = None) -> DeltaTable:
         """Return an existing table. The table at a location is made known to the service where it is not yet.
@@ -155,12 +159,14 @@ class Connection:
         location = _location(name_or_location)
         if location is None:
             path = table_path(os.fspath(name_or_location))
-            return DeltaTable(self._service, answer(TableResource, self._service.get(path)), chosen)
+            return DeltaTable(
+                self._service, answer(TableResource, self._service.get(path)), chosen, self._retries
+            )
         resource = self._resolve(location)
         if resource is None:
             body = request(TableRequest, location=location)
             resource = answer(TableResource, self._service.post("/v1/tables", body))
-        return DeltaTable(self._service, resource, chosen)
+        return DeltaTable(self._service, resource, chosen, self._retries)
 
     def tables(self) -> list[TableResource]:
         """Return every table that the service knows."""

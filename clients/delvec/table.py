@@ -1,16 +1,19 @@
 """A Delta table and its commands: one implementation of each, whatever the engine."""
 
-import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec import checking
 from delvec._transport import ServiceClient, answer, request, table_path
-from delvec.engines.engine import Engine, WriteTarget
+from delvec.alterations import Alterations
+from delvec.commands.append import append, is_repeatable
+from delvec.commands.delete import delete
+from delvec.commands.reruns import DEFAULT_RETRIES, checked, with_retries
+from delvec.engines.engine import Engine
 from delvec.protocol import locations
 from delvec.protocol import predicate as predicates
 from delvec.protocol.errors import BadRequest, EngineUnavailable
@@ -27,26 +30,9 @@ from delvec.protocol.wire import (
     TableResource,
 )
 from delvec.scan import Scan
-from delvec.transaction import Metrics, Transaction, begin
+from delvec.transaction import Metrics, Transaction, TransactionOptions, begin
 
 __all__ = ["DeltaTable"]
-
-_DELETE_METRICS: Final = (
-    "numAddedFiles",
-    "numAddedBytes",
-    "numRemovedFiles",
-    "numRemovedBytes",
-    "numDeletionVectorsAdded",
-    "numDeletionVectorsRemoved",
-    "numDeletionVectorsUpdated",
-    "numAddedChangeFiles",
-    "numDeletedRows",
-    "numCopiedRows",
-    "executionTimeMs",
-    "scanTimeMs",
-    "rewriteTimeMs",
-)
-_APPEND_METRICS: Final = ("numFiles", "numOutputRows", "numOutputBytes")
 
 
 class DeltaTable:
@@ -63,8 +49,15 @@ class DeltaTable:
         engine: what reads and writes the data files.
     """
 
-    def __init__(self, service: ServiceClient, resource: TableResource, engine: Engine) -> None:
+    def __init__(
+        self,
+        service: ServiceClient,
+        resource: TableResource,
+        engine: Engine,
+        retries: int = DEFAULT_RETRIES,
+    ) -> None:
         self._service = service
+        self._retries = retries
         self._dv_feature: bool | None = None
         self.id = resource.id
         self.name = resource.name
@@ -73,6 +66,11 @@ class DeltaTable:
 
     def __repr__(self) -> str:
         return f"DeltaTable(name={self.name!r}, location={self.location!r}, engine={self.engine.name!r})"
+
+    @property
+    def alter(self) -> Alterations:
+        """Changes of the table itself: ``table.alter.add_columns("age int")``, and so on."""
+        return Alterations(self._service, self)
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -256,12 +254,16 @@ class DeltaTable:
 
     # --- writing --------------------------------------------------------------------------------------
 
-    def append(self, data: Any) -> Metrics:
+    def append(self, data: Any, *, txn: tuple[str, int] | None = None, retries: int | None = None) -> Metrics:
         """Add rows; without any, nothing is committed.
 
         Args:
             data: an Arrow table or stream, a pandas or polars DataFrame, a list of dictionaries; on Spark also
                 a Spark DataFrame.
+            txn: an application's id and how far it has got, as a stream's query and batch: where the table has
+                that or more, nothing is added, and ``.already_applied`` says so.
+            retries: how often to write anew where the table was changed meanwhile in a way that matters; by default
+                the connection's. Data that can be read only once is written once.
 
         Returns:
             Delta's metrics of a write, and the version in ``.version``.
@@ -269,34 +271,22 @@ class DeltaTable:
         Raises:
             SchemaMismatch: the data does not fit the table's schema.
             UnsupportedWriterFeature: the table needs more of a writer than Delvec does.
+            ConcurrentModification: or a subclass: another writer changed the table; ``.conflict`` says how.
+            CommitOutcomeUnknown: the answer was lost, and the service does not know what became of the commit.
         """
-        begun, schema = begin(self._service, self.id, "WRITE")
-        target = WriteTarget(
-            location=begun.location,
-            schema=schema,
-            partition_columns=begun.partition_columns,
-            configuration=begun.configuration,
-            transaction_id=begun.transaction_id,
-        )
-        transaction = Transaction(
-            self._service,
-            self.id,
-            "WRITE",
-            begun.version,
-            transaction_id=begun.transaction_id,
-            engine_info=self.engine.name,
-        )
-        transaction.add(self.engine.write(data, target))
-        if transaction.is_empty:
-            return Metrics(dict.fromkeys(_APPEND_METRICS, 0), None)
-        done = transaction.commit()
-        return Metrics(done.operation_metrics, done.version)
+        allowed = self._allowed(retries) if is_repeatable(data) else 0
+        return with_retries(self._service, allowed, lambda: append(self._service, self, data, txn))
 
-    def delete(self, predicate: str | None = None) -> Metrics:
+    def delete(self, predicate: str | None = None, *, retries: int | None = None) -> Metrics:
         """Delete the rows for which ``predicate`` is true; all rows without one.
 
         Files that lose all their rows are removed. Of the others the rows are marked in deletion vectors, or
         the files are written again where the table does not have deletion vectors enabled.
+
+        Args:
+            predicate: a Boolean expression in Spark's SQL.
+            retries: how often to run again, on the new version, where another writer won and the service cannot
+                pass the two; by default the connection's. ``.retries`` of what is returned says how often it was.
 
         Returns:
             Delta's metrics of a delete, and the version in ``.version``: None where no row matched, as then
@@ -304,56 +294,45 @@ class DeltaTable:
 
         Raises:
             InvalidPredicate: the predicate cannot be parsed.
-            ConcurrentModification: or a subclass: another writer won; ``.conflict`` says which, and that
-                running the command again is safe.
+            ConcurrentModification: or a subclass: another writer won, the last time too; ``.conflict`` says which.
             AppendOnlyTable: the table does not let rows be removed.
+            CommitOutcomeUnknown: the answer was lost, and the service does not know what became of the commit.
         """
-        clock = _Clock()
-        scan, condition = self.plan(predicate=predicate)
-        whole, rest = scan, scan.filter(pa.repeat(False, len(scan)))
-        if condition is not None:
-            whole = scan.filter(scan.files["matches_all"])
-            rest = scan.filter(pc.invert(scan.files["matches_all"]))
-        transaction = Transaction(
-            self._service, self.id, "DELETE", scan.version, engine_info=self.engine.name
+        return with_retries(
+            self._service, self._allowed(retries), lambda: delete(self._service, self, predicate)
         )
-        metrics: dict[str, int] = {}
-        if condition is not None and len(rest):
-            if self._deletion_vectors_enabled(scan):
-                transaction.delete_rows(self.engine.find_rows(rest, condition))
-            else:
-                metrics = self._rewrite(transaction, rest, condition, clock)
-        clock.scanned()
-        transaction.remove(whole.files["path"].to_pylist())
-        if "numDeletedRows" in metrics and len(whole):
-            # The service counts what it can; this is for files without statistics, and half a count is none.
-            del metrics["numDeletedRows"]
-        if transaction.is_empty:
-            return Metrics(dict.fromkeys(_DELETE_METRICS, 0) | clock.metrics(), None)
-        done = transaction.commit(metrics=metrics | clock.metrics(), predicate=predicate)
-        return Metrics(dict.fromkeys(_DELETE_METRICS, 0) | done.operation_metrics, done.version)
 
-    def _rewrite(
-        self, transaction: Transaction, scan: Scan, condition: Predicate, clock: "_Clock"
-    ) -> dict[str, int]:
-        """Write files again without the matching rows; return the metrics that only this knows."""
-        begun, _ = begin(self._service, self.id, "DELETE")
-        transaction.transaction_id = begun.transaction_id
-        target = WriteTarget(
-            location=scan.location,
-            schema=scan.schema,
-            partition_columns=scan.partition_columns,
-            configuration=scan.configuration,
-            transaction_id=begun.transaction_id,
-        )
-        clock.scanned()
-        rewritten = self.engine.rewrite(scan, condition, target)
-        clock.rewritten()
-        transaction.add(rewritten.adds)
-        transaction.remove(rewritten.removed)
-        return {"numDeletedRows": rewritten.rows_deleted, "numCopiedRows": rewritten.rows_copied}
+    def transaction(
+        self, operation: str, *, read_version: int | None = None, **options: Unpack[TransactionOptions]
+    ) -> Transaction:
+        """Begin a transaction whose changes the caller knows, for programs that find rows or write files themselves.
 
-    def _deletion_vectors_enabled(self, scan: Scan) -> bool:
+        ::
+
+            with people.transaction("DELETE", read_version=7, predicate="id = 3") as change:
+                change.delete_rows({"part-0.parquet": [17, 18]})
+            print(change.result.version)
+
+        Args:
+            operation: Delta's operation name: WRITE, DELETE, UPDATE, MERGE, OPTIMIZE, ...
+            read_version: the version that the changes rest on; without one the newest, which is then in
+                ``.read_version``.
+            options: see :class:`~delvec.transaction.Transaction`.
+
+        Raises:
+            UnsupportedWriterFeature: the table needs more of a writer than Delvec does.
+        """
+        if read_version is None:
+            begun, _ = begin(self._service, self.id, operation)
+            read_version = begun.version
+            options.setdefault("transaction_id", begun.transaction_id)
+        options.setdefault("engine_info", self.engine.name)
+        return Transaction(self._service, self.id, operation, read_version, **options)
+
+    def _allowed(self, retries: int | None) -> int:
+        return self._retries if retries is None else checked(retries)
+
+    def deletes_by_vector(self, scan: Scan) -> bool:
         """Whether rows may be deleted by deletion vector: the property is on and the protocol has the feature.
 
         The protocol is asked for once: a feature that is dropped later makes the commit fail, not go wrong.
@@ -364,33 +343,6 @@ class DeltaTable:
             features = self.snapshot(scan.version).protocol.get("writerFeatures") or ()
             self._dv_feature = "deletionVectors" in features
         return self._dv_feature
-
-
-class _Clock:
-    """Milliseconds since the command began, split as Delta's metrics split them."""
-
-    def __init__(self) -> None:
-        self._start = time.perf_counter()
-        self._scan: int | None = None
-        self._rewrite = 0
-
-    def _elapsed(self) -> int:
-        return round((time.perf_counter() - self._start) * 1000)
-
-    def scanned(self) -> None:
-        """Note the end of the search for rows; the first call counts."""
-        if self._scan is None:
-            self._scan = self._elapsed()
-
-    def rewritten(self) -> None:
-        """Note the end of the rewriting that followed."""
-        self._rewrite = self._elapsed() - (self._scan or 0)
-
-    def metrics(self) -> dict[str, int]:
-        """Return the times so far."""
-        elapsed = self._elapsed()
-        scan = elapsed if self._scan is None else self._scan
-        return {"executionTimeMs": elapsed, "scanTimeMs": scan, "rewriteTimeMs": self._rewrite}
 
 
 def _live_rows(scan: Scan) -> int:

@@ -2,24 +2,32 @@
 
 import base64
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypedDict
 
 from pyroaring import BitMap64
 
+from delvec import vector_files
 from delvec._transport import ServiceClient, answer, request, table_path
 from delvec.protocol.deletion_vector import serialize_bitmap
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import (
     AddFile,
+    AppTransaction,
     BeginRequest,
     BeginResponse,
+    CommitReads,
     CommitRequest,
     CommitResponse,
+    FileRows,
     RemoveFile,
+    RewrittenFile,
     RowDelete,
+    RowRun,
 )
 
-__all__ = ["Metrics", "Transaction", "begin"]
+__all__ = ["Metrics", "Transaction", "TransactionOptions", "begin"]
 
 
 class Metrics(dict[str, int]):
@@ -27,25 +35,72 @@ class Metrics(dict[str, int]):
 
     Attributes:
         version: the version that the command committed; None where there was nothing to commit.
+        already_applied: the table had the application's transaction before, so that nothing was done.
+        retries: how often the command was run again because another writer won.
     """
 
-    def __init__(self, values: Mapping[str, int], version: int | None) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, int],
+        version: int | None,
+        *,
+        already_applied: bool = False,
+        retries: int = 0,
+    ) -> None:
         super().__init__(values)
         self.version = version
+        self.already_applied = already_applied
+        self.retries = retries
+
+    @classmethod
+    def of(cls, done: CommitResponse, defaults: Mapping[str, int]) -> Self:
+        """Return what a commit did; ``defaults`` are the metrics that it has at least."""
+        metrics = {**defaults, **done.operation_metrics}
+        return cls(metrics, done.version, already_applied=done.result == "already-applied")
 
     def __repr__(self) -> str:
-        return f"Metrics({dict(self)!r}, version={self.version})"
+        more = "".join(
+            f", {name}={value}"
+            for name, value in (("already_applied", self.already_applied), ("retries", self.retries))
+            if value
+        )
+        return f"Metrics({dict(self)!r}, version={self.version}{more})"
+
+
+class TransactionOptions(TypedDict, total=False):
+    """What a :class:`Transaction` may be given, beside what it must."""
+
+    transaction_id: str | None
+    engine_info: str | None
+    predicate: str | None
+    txn: tuple[str, int] | None
+    data_change: bool
+    operation_parameters: Mapping[str, str] | None
+    user_metadata: str | None
 
 
 class Transaction:
-    """The changes of one command, sent as one commit.
+    """Changes that take effect together, as one commit, or not at all.
+
+    A context manager, which commits at its end unless the block raises; ``.result`` is then what came of it.
+    Paths are those of the log: relative to the table's location and URL-encoded, as plans and statistics have them.
 
     Args:
         table_id: the table's id.
         operation: Delta's operation name.
-        read_version: the version that the command read.
+        read_version: the version that the changes rest on.
         transaction_id: from :func:`begin`; a new one for a command that writes no data files itself.
         engine_info: recorded in the log.
+        predicate: the condition whose matching rows are changed: rows that match and were added since are a
+            conflict. Without it the commit rests on no rows but those that it names.
+        txn: the application and how far it has got; at or before what the table has, nothing is done.
+        data_change: False where the same rows are written another way.
+        operation_parameters: for the table's history.
+        user_metadata: likewise.
+
+    Attributes:
+        transaction_id: the idempotency key. Names of new files carry it.
+        result: the service's answer, once committed; ``result.result`` and ``result.version`` say what was done.
     """
 
     def __init__(
@@ -57,38 +112,103 @@ class Transaction:
         *,
         transaction_id: str | None = None,
         engine_info: str | None = None,
+        predicate: str | None = None,
+        txn: tuple[str, int] | None = None,
+        data_change: bool = True,
+        operation_parameters: Mapping[str, str] | None = None,
+        user_metadata: str | None = None,
     ) -> None:
         self._service = service
         self._table_id = table_id
         self._operation = operation
-        self._read_version = read_version
         self._engine_info = engine_info
+        self._predicate = predicate
+        self._txn = None if txn is None else request(AppTransaction, app_id=txn[0], version=txn[1])
+        self._data_change = data_change
+        self._parameters = dict(operation_parameters or {})
+        self._user_metadata = user_metadata
+        self._reads: CommitReads | None = None
         self._adds: list[AddFile] = []
         self._removes: list[RemoveFile] = []
         self._row_deletes: list[RowDelete] = []
+        self._rewritten: list[RewrittenFile] = []
+        self.read_version = read_version
         self.transaction_id = transaction_id or str(uuid.uuid4())
+        self.result: CommitResponse | None = None
 
-    def add(self, files: Sequence[AddFile]) -> None:
-        """Add files that an engine wrote."""
-        self._adds.extend(files)
+    def __enter__(self) -> Self:
+        return self
 
-    def remove(self, paths: Sequence[str]) -> None:
-        """Remove whole files, by their paths in the log."""
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None and self.result is None and not self.is_empty:
+            self.commit()
+
+    def add(self, files: Iterable[AddFile | Mapping[str, object]]) -> None:
+        """Add files that were written already, as Delta's ``add`` actions describe them."""
+        self._adds.extend(
+            file if isinstance(file, AddFile) else request(AddFile, **dict(file)) for file in files
+        )
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Remove whole files, whatever deletion vectors they have by then."""
         self._removes.extend(RemoveFile(path=path) for path in paths)
 
-    def delete_rows(self, rows: Mapping[str, BitMap64]) -> None:
-        """Delete rows of live files: physical row indexes by path. Empty bitmaps are left out."""
+    def delete_rows(self, rows: Mapping[str, Iterable[int]]) -> None:
+        """Delete rows of live files: physical row indexes by path. Files without any are left out."""
+        self._row_deletes.extend(RowDelete(path=path, rows=sent) for path, sent in _sent(rows))
+
+    def delete_rows_by_vectors(self, location: str, vectors: Mapping[str, BitMap64]) -> None:
+        """Write deletion vectors oneself, at places that the service gives out, for sets too large to send.
+
+        Args:
+            location: the table's.
+            vectors: by path, each complete: the rows that were gone in ``read_version``, and those that go now.
+
+        Raises:
+            InvalidCommit: the table does not have deletion vectors enabled.
+            StorageError: a file cannot be written.
+        """
+        wanted = {path: rows for path, rows in vectors.items() if rows}
         self._row_deletes.extend(
-            # The field takes base64, which is how it travels.
-            RowDelete(path=path, rows=base64.b64encode(serialize_bitmap(bitmap)))
-            for path, bitmap in rows.items()
-            if bitmap
+            RowDelete(path=path, deletion_vector=descriptor)
+            for path, descriptor in vector_files.write(
+                self._service, self._table_id, location, self.transaction_id, wanted
+            ).items()
         )
+
+    def rests_on(
+        self,
+        *,
+        whole_table: bool = False,
+        files: Sequence[str] = (),
+        rows: Mapping[str, Iterable[int]] | None = None,
+    ) -> None:
+        """Say what else was read, so that a change of it is a conflict; replaces what was said before.
+
+        Args:
+            whole_table: any change of data matters.
+            files: any row that leaves these files matters.
+            rows: that these rows leave matters: row indexes by path.
+        """
+        self._reads = CommitReads(
+            whole_table=whole_table,
+            files=list(files),
+            rows=[FileRows(path=path, rows=sent) for path, sent in _sent(rows or {})],
+        )
+
+    def rewrote(self, path: str, runs: Iterable[RowRun]) -> None:
+        """Say where each row of an added file comes from, so that a compaction and row-wise changes pass each other."""
+        self._rewritten.append(RewrittenFile(path=path, runs=list(runs)))
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not (self._adds or self._removes or self._row_deletes)
+        return not (self._adds or self._removes or self._row_deletes or self._txn)
 
     def commit(
         self,
@@ -96,30 +216,38 @@ class Transaction:
         metrics: Mapping[str, int] | None = None,
         predicate: str | None = None,
     ) -> CommitResponse:
-        """Send the changes.
+        """Send the changes; sent again, the same transaction gets the same answer.
 
         Args:
             metrics: what only the client knows: times in milliseconds, rows copied.
-            predicate: the condition whose matching rows were changed.
+            predicate: in place of the one that the transaction was made with.
 
         Raises:
             ConcurrentModification: or a subclass; another writer won, and ``.conflict`` says which.
+            InvalidCommit: or a subclass; the changes contradict the table.
             CommitOutcomeUnknown: the answer was lost.
         """
         body = request(
             CommitRequest,
-            read_version=self._read_version,
+            read_version=self.read_version,
             transaction_id=self.transaction_id,
             operation=self._operation,
+            operation_parameters=self._parameters,
             operation_metrics=dict(metrics or {}),
-            predicate=predicate,
+            predicate=self._predicate if predicate is None else predicate,
+            reads=self._reads,
             adds=self._adds,
             removes=self._removes,
             row_deletes=self._row_deletes,
+            data_change=self._data_change,
+            rewritten=self._rewritten,
+            app_transaction=self._txn,
+            user_metadata=self._user_metadata,
             engine_info=self._engine_info,
         )
         path = table_path(self._table_id, "commits")
-        return answer(CommitResponse, self._service.commit(path, body, self.transaction_id))
+        self.result = answer(CommitResponse, self._service.commit(path, body, self.transaction_id))
+        return self.result
 
 
 def begin(service: ServiceClient, table_id: str, operation: str) -> tuple[BeginResponse, StructType]:
@@ -127,3 +255,11 @@ def begin(service: ServiceClient, table_id: str, operation: str) -> tuple[BeginR
     body = request(BeginRequest, operation=operation)
     begun = answer(BeginResponse, service.post(table_path(table_id, "transactions"), body))
     return begun, StructType.from_json(begun.table_schema)
+
+
+def _sent(rows: Mapping[str, Iterable[int]]) -> Iterator[tuple[str, bytes]]:
+    """Yield row indexes as they travel, of the files that have any."""
+    for path, indexes in rows.items():
+        bitmap = indexes if isinstance(indexes, BitMap64) else BitMap64(indexes)
+        if bitmap:
+            yield path, base64.b64encode(serialize_bitmap(bitmap))

@@ -7,6 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import delvec
 from delvec.protocol.errors import (
     AppendOnlyTable,
     BadRequest,
@@ -333,22 +334,83 @@ def test_append_only_table_keeps_its_rows(lake, tmp_path):
     assert table.count() == 1
 
 
-def test_loser_of_a_race_learns_who_won(people, monkeypatch):
-    find_rows = people.engine.find_rows
+@pytest.fixture
+def rewritten(lake, people, tmp_path):
+    """A table without deletion vectors: what two DELETEs do to one file cannot be passed."""
+    table = lake.create_table(
+        tmp_path / "rewritten", people.schema(), properties={"delta.enableDeletionVectors": False}
+    )
+    table.append(people.to_arrow())
+    return table
 
-    def lose(scan, predicate):
-        rows = find_rows(scan, predicate)
-        monkeypatch.setattr(people.engine, "find_rows", find_rows)
-        people.delete("id = 9")
-        return rows
 
-    monkeypatch.setattr(people.engine, "find_rows", lose)
+def overtaken(table, monkeypatch, *predicates):
+    """Another writer deletes between the reading and the commit of the next commands, once for each predicate."""
+    rewrite, others = table.engine.rewrite, list(predicates)
+
+    def lose(scan, predicate, target):
+        found = rewrite(scan, predicate, target)
+        if others:
+            with monkeypatch.context() as patch:
+                patch.setattr(table.engine, "rewrite", rewrite)
+                table.delete(others.pop(0))
+        return found
+
+    monkeypatch.setattr(table.engine, "rewrite", lose)
+
+
+def test_loser_of_a_race_learns_who_won(rewritten, monkeypatch):
+    overtaken(rewritten, monkeypatch, "id = 9")
     with pytest.raises(ConcurrentModification) as caught:
-        people.delete("id = 1")
+        rewritten.delete("id = 1", retries=0)
     assert caught.value.conflict["winning-version"] == 2
     assert caught.value.conflict["winning-operation"] == "DELETE"
-    assert ids(people) == list(range(9))
-    assert people.delete("id = 1")["numDeletedRows"] == 1
+    assert caught.value.conflict["files"]
+    assert ids(rewritten) == list(range(9))
+    assert rewritten.delete("id = 1")["numDeletedRows"] == 1
+
+
+def test_loser_of_a_race_runs_again_by_itself(rewritten, monkeypatch):
+    overtaken(rewritten, monkeypatch, "id = 9", "id = 8")
+    metrics = rewritten.delete("id IN (1, 8)")
+    assert (metrics["numDeletedRows"], metrics.version, metrics.retries) == (1, 4, 2)
+    assert "retries=2" in repr(metrics)
+    assert ids(rewritten) == [0, 2, 3, 4, 5, 6, 7]
+
+
+def test_running_again_ends(rewritten, monkeypatch):
+    overtaken(rewritten, monkeypatch, "id = 9", "id = 8", "id = 7")
+    with pytest.raises(ConcurrentModification):
+        rewritten.delete("id = 1", retries=2)
+    assert ids(rewritten) == list(range(7))
+
+
+def test_how_often_to_run_again_is_said_for_a_connection(rewritten, monkeypatch, tmp_path):
+    with delvec.connect(database_url=f"sqlite:///{tmp_path / 'other.db'}", retries=0) as lake:
+        table = lake.table(rewritten.location)
+        overtaken(table, monkeypatch, "id = 9", "id = 8")
+        with pytest.raises(ConcurrentModification):
+            table.delete("id = 1")
+        assert table.delete("id = 1", retries=1).retries == 1
+    with pytest.raises(BadRequest, match="retries"):
+        delvec.connect(database_url="sqlite://", retries=-1)
+    with pytest.raises(BadRequest, match="retries"):
+        rewritten.delete("id = 1", retries=-1)
+
+
+def test_a_delete_of_everything_takes_what_was_added_meanwhile(people, monkeypatch):
+    plan, appended = people.plan, []
+
+    def late(*arguments, **options):
+        found = plan(*arguments, **options)
+        if not appended:
+            appended.append(people.append([{"id": 100, "name": "late", "country": "FI"}]))
+        return found
+
+    monkeypatch.setattr(people, "plan", late)
+    metrics = people.delete()
+    assert metrics.retries == 1
+    assert people.count() == 0
 
 
 @pytest.mark.parametrize("predicate", ["id =", "nope = 1", "count(*) > 1", "id IN (SELECT 1)", ""])

@@ -1,0 +1,1 @@
+"""The commands of a table, one implementation of each, whatever the engine."""
