@@ -6,7 +6,7 @@ SETUP := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py setup
 RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types unit test-long fuzz bench bench-reading serve lock wheel clean
+.PHONY: help setup demo test check lint format types unit test-long fuzz bench bench-reading bench-commits serve lock wheel clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,13 +59,17 @@ fuzz: ## Damage tables in 100,000 ways (about an hour; goes on where it was stop
 	@$(SETUP)
 	@$(RUN) python -m tests.fuzz --cases 100000
 
-bench: ## Measure against delta-spark and write docs/benchmarks.md (about 45 minutes)
+bench: ## Measure against delta-spark and write docs/benchmarks.md (about 65 minutes)
 	@$(SETUP) --java --jars
 	@$(RUN) python -m benchmarks
 
 bench-reading: ## Measure plans of large tables and scans with deletion vectors again (about 15 minutes)
 	@$(SETUP) --java --jars
 	@$(RUN) python -m benchmarks --only large vectors
+
+bench-commits: ## Measure commits again (about 20 minutes)
+	@$(SETUP) --java --jars
+	@$(RUN) python -m benchmarks --only commits
 
 serve: ## Serve the tables under ./data on port 8710
 	@$(SETUP)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import delvec
+from benchmarks.commits import QUICK_COMMITS, CommitEffort, measure_commits
 from benchmarks.contenders import Contender, DeltaSpark, DelvecOnDuckDB, DelvecOnSpark, spark_session
 from benchmarks.curves import draw
 from benchmarks.deletes import measure_deletes, measure_scans
@@ -20,7 +21,8 @@ from benchmarks.report import markdown
 from benchmarks.tables import write_people
 from benchmarks.vectors import measure_vectors
 
-PARTS = ("deletes", "scans", "planning", "vectors", "large")
+PARTS = ("deletes", "scans", "planning", "vectors", "commits", "large")
+SECTIONS = ("large", "commits")
 WITH_PEOPLE = {"deletes", "scans"}
 KEPT = Path(".build/benchmarks")
 
@@ -69,11 +71,12 @@ def main() -> None:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         if figures["large"]:
             draw(figures["large"], arguments.out.parent / PLOT)
-        others = [figure for part in PARTS if part != "large" for figure in figures[part]]
+        others = [figure for part in PARTS if part not in SECTIONS for figure in figures[part]]
         earlier = arguments.out.read_text() if arguments.out.exists() else ""
         page = markdown(
             others,
             figures["large"],
+            figures["commits"],
             earlier,
             rows=arguments.rows,
             warm=arguments.warm,
@@ -118,6 +121,9 @@ def _with_spark(arguments: argparse.Namespace, scratch: Path, kept: Path) -> Non
                 measured["vectors"] = measure_vectors(
                     lake, spark, KEPT, files=arguments.files, warm=scans_warm, runs=runs, say=say
                 )
+            if "commits" in arguments.only:
+                effort = QUICK_COMMITS if arguments.quick else CommitEffort()
+                measured["commits"] = measure_commits(spark, KEPT, scratch, effort, say)
     finally:
         spark.stop()
     for part, figures in measured.items():

@@ -6,7 +6,7 @@ import multiprocessing
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,7 @@ class Target:
         paths: live files that rows are deleted from, in turn; or files that are to be added.
         size: bytes of each file that is to be added.
         rows: of each file.
+        partition_values: of what is added.
     """
 
     table: str
@@ -37,6 +38,7 @@ class Target:
     paths: Sequence[str]
     rows: int
     size: int | None = None
+    partition_values: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ def _requests(load: Load, number: int) -> Iterator[tuple[str, dict[str, Any]]]:
             stats = {"numRecords": target.rows, "minValues": {"id": 0}, "maxValues": {"id": target.rows - 1}}
             add = {
                 "path": target.paths[place],
-                "partitionValues": {},
+                "partitionValues": dict(target.partition_values),
                 "size": target.size,
                 "modificationTime": int(time.time() * 1000),
                 "dataChange": True,

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.questions import Questions
 
-__all__ = ["LargeTable", "large_table"]
+__all__ = ["FIRST_DAY", "LargeTable", "large_table", "metadata", "paths_of"]
 
 ROWS = 10_000
 DAYS = 29
@@ -38,8 +38,8 @@ REVISION = 2
 _ADDS = 10
 _WITH_DATA = 30
 _ROW_GROUP = 131_072
-_FIRST_DAY = np.datetime64("2026-01-01")
-_EPOCH = int(_FIRST_DAY.astype("datetime64[ms]").astype(int))
+FIRST_DAY = np.datetime64("2026-01-01")
+_EPOCH = int(FIRST_DAY.astype("datetime64[ms]").astype(int))
 _DAY_MS = 86_400_000
 _TYPES: dict[str, tuple[str, pa.DataType]] = {
     "id": ("long", pa.int64()),
@@ -143,7 +143,7 @@ class LargeTable:
         days = _day_numbers(np.arange(self.files), self.files)
         sizes = np.bincount(days, minlength=DAYS) - np.bincount(days[list(self.gaps)], minlength=DAYS)
         partitions = [  # but for the last one, which the commits add to
-            (f"day = '{_FIRST_DAY + np.timedelta64(day, 'D')}'", int(sizes[day])) for day in range(DAYS - 1)
+            (f"day = '{FIRST_DAY + np.timedelta64(day, 'D')}'", int(sizes[day])) for day in range(DAYS - 1)
         ]
         prepared.mkdir(parents=True, exist_ok=True)
         files = []
@@ -157,7 +157,7 @@ class LargeTable:
 
     def _write_data(self, numbers: np.ndarray) -> None:
         """Write files of one row, for readers that do not plan without reading."""
-        for number, path in zip(numbers.tolist(), _paths(numbers, self.files).to_pylist(), strict=True):
+        for number, path in zip(numbers.tolist(), paths_of(numbers, self.files).to_pylist(), strict=True):
             place = self.location / path
             place.parent.mkdir(exist_ok=True)
             pq.write_table(pa.table({"id": [number * ROWS + 5]}), place)
@@ -192,7 +192,7 @@ def large_table(location: Path, files: int, stats: str = "both") -> LargeTable:
     for number in range(COMMITS):
         part = slice(number * per_commit, (number + 1) * per_commit)
         numbers = np.arange(files, files + added)[part]
-        removed = _paths(gaps[part], files).to_pylist()
+        removed = paths_of(gaps[part], files).to_pylist()
         version = CHECKPOINT + 1 + number
         (log / f"{version:020d}.json").write_text(_commit(version, _adds(numbers, files), removed))
     (log / "_last_checkpoint").write_text(
@@ -202,7 +202,8 @@ def large_table(location: Path, files: int, stats: str = "both") -> LargeTable:
     return table
 
 
-def _metadata() -> dict[str, Any]:
+def metadata() -> dict[str, Any]:
+    """Return the table's metaData as Arrow takes it: maps are lists of pairs."""
     kinds = {name: kind for name, (kind, _) in _TYPES.items()} | {"day": "date"}
     fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
     return {
@@ -227,9 +228,9 @@ def _day_numbers(numbers: np.ndarray, files: int) -> np.ndarray:
     return np.minimum(numbers * DAYS // files, DAYS - 1)
 
 
-def _paths(numbers: np.ndarray, files: int) -> pa.Array:
+def paths_of(numbers: np.ndarray, files: int) -> pa.Array:
     """Return ``day=2026-01-05/part-00042-<uuid>.c000.snappy.parquet`` for each file."""
-    days = np.datetime_as_string(_FIRST_DAY + _day_numbers(numbers, files)).astype("S10")
+    days = np.datetime_as_string(FIRST_DAY + _day_numbers(numbers, files)).astype("S10")
     words = np.stack([_noise(numbers, 1), _noise(numbers, 2)], axis=1).astype(">u8")
     digits = np.frombuffer(words.tobytes().hex().encode(), np.uint8).reshape(-1, 32)
     parts = numbers % 200
@@ -321,8 +322,8 @@ def _stats(bounds: dict[str, tuple[pa.Array, pa.Array, pa.Array]]) -> pa.Array:
 
 def _adds(numbers: np.ndarray, files: int) -> list[dict[str, Any]]:
     """Return add actions as the commits hold them."""
-    paths = _paths(numbers, files).to_pylist()
-    days = [str(_FIRST_DAY + np.timedelta64(int(day), "D")) for day in _day_numbers(numbers, files)]
+    paths = paths_of(numbers, files).to_pylist()
+    days = [str(FIRST_DAY + np.timedelta64(int(day), "D")) for day in _day_numbers(numbers, files)]
     stats = _stats(_bounds(numbers, files)).to_pylist()
     sizes = _sizes(numbers).tolist()
     return [
@@ -361,12 +362,12 @@ def _write_checkpoint(path: Path, files: int, stats: str) -> None:
     }
 
     def add(numbers: np.ndarray) -> pa.StructArray:
-        days = pa.array(_day_numbers(numbers, files) + int(_FIRST_DAY.astype(int)))
+        days = pa.array(_day_numbers(numbers, files) + int(FIRST_DAY.astype(int)))
         dates = days.cast(pa.int32()).cast(pa.date32())
         ends = pa.array(np.arange(len(numbers) + 1, dtype=np.int32))
         keys = pa.repeat(pa.scalar("day"), len(numbers))
         columns: dict[str, pa.Array] = {
-            "path": _paths(numbers, files),
+            "path": paths_of(numbers, files),
             "partitionValues": pa.MapArray.from_arrays(ends, keys, dates.cast(pa.string())),
             "size": pa.array(_sizes(numbers)),
             "modificationTime": pa.array(_EPOCH + numbers),
@@ -389,7 +390,7 @@ def _write_checkpoint(path: Path, files: int, stats: str) -> None:
         return pa.StructArray.from_arrays(list(columns.values()), list(columns))
 
     heads = {
-        "metaData": pa.array([None, _metadata()], _METADATA),
+        "metaData": pa.array([None, metadata()], _METADATA),
         "protocol": pa.array([{"minReaderVersion": 1, "minWriterVersion": 2}, None], _PROTOCOL),
     }
     schema = pa.schema(

@@ -23,6 +23,9 @@ class Figure:
         files: live files of the table, where a job is done on tables of several sizes.
         resident: memory of the contender's process after the job, in bytes.
         peak: the most that it has been so far.
+        elapsed: seconds from the first request to the last answer, where several clients ask at once.
+        tried: requests that were made then; ``seconds`` has those that succeeded.
+        samples: memory from time to time, in bytes.
     """
 
     job: str
@@ -32,6 +35,14 @@ class Figure:
     files: int | None = None
     resident: int | None = None
     peak: int | None = None
+    elapsed: float | None = None
+    tried: int | None = None
+    samples: list[int] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float | None:
+        """Successes a second of all clients together."""
+        return len(self.seconds) / self.elapsed if self.elapsed else None
 
     @property
     def median(self) -> float:

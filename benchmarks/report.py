@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from importlib.metadata import version
 
+from benchmarks.commits_report import commits
 from benchmarks.deletes import REWRITES
 from benchmarks.measure import Figure
 from benchmarks.reading_report import reading
@@ -47,13 +48,21 @@ def _size(number: int | None) -> str:
 
 
 def markdown(
-    figures: Sequence[Figure], large: Sequence[Figure], earlier: str, *, rows: int, warm: int, runs: int
+    figures: Sequence[Figure],
+    large: Sequence[Figure],
+    committed: Sequence[Figure],
+    earlier: str,
+    *,
+    rows: int,
+    warm: int,
+    runs: int,
 ) -> str:
     """Return the page.
 
     Args:
         figures: of deletes and scans.
         large: of large tables, which have a section of their own.
+        committed: of commits, which have one too.
         earlier: the page as it was; what it says of jobs that are not among ``figures`` stays.
         rows: of the table that deletes and scans are measured on.
         warm: untimed runs.
@@ -65,6 +74,7 @@ def markdown(
         "",
         f"Machine: {_machine()}.",
         *reading(large),
+        *commits(committed),
         "",
         "## Deletes and scans",
         "",

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,13 +80,14 @@ def disk_usage(folder: Path) -> int:
     return sum(file.stat().st_size for file in files if not file.name.startswith("."))
 
 
-def many_files(location: Path, files: int) -> None:
-    """Write a Delta table of ``files`` one-thousand-row files in one commit.
+def many_files(
+    location: Path, files: int, *, rows: int = 1000, properties: Mapping[str, str] | None = None
+) -> None:
+    """Write a Delta table of ``files`` files of ``rows`` rows, ids from 0 up in each, in one commit.
 
     Every file is a hard link to the first; statistics are true.
     """
     (location / "_delta_log").mkdir(parents=True)
-    rows = 1000
     first = location / "part-00000.snappy.parquet"
     pq.write_table(pa.table({"id": np.arange(rows), "value": np.arange(rows) * 0.5}), first)
     size, now = first.stat().st_size, int(time.time() * 1000)
@@ -100,7 +101,7 @@ def many_files(location: Path, files: int) -> None:
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps({"type": "struct", "fields": fields}),
         "partitionColumns": [],
-        "configuration": {"delta.enableDeletionVectors": "true"},
+        "configuration": {"delta.enableDeletionVectors": "true", **(properties or {})},
         "createdTime": now,
     }
     lines: list[dict[str, Any]] = [

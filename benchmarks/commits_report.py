@@ -1,0 +1,141 @@
+"""The part of the page about commits: goals, rates and latencies beside delta-spark's, and how they were measured."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.commits import CLIENTS, DELVEC, PEER, TABLES, TURNS
+from benchmarks.measure import Figure
+
+__all__ = ["commits"]
+
+_MIB = 2**20
+_HOW = f"""\
+Delvec is `delvec serve` with its default settings and an SQLite store, in a process of its own on the same cores as its
+{CLIENTS} clients; every acknowledged commit is synced to disk. Each client sends its next request when it has the answer to the one before, with
+the version of that answer as its read version. "Row known" is a DELETE of one row
+whose index the client holds: what is measured is HTTP, conflict check, deletion vector and log. "Row found" is
+`DeltaTable.delete("id = ...")` in Python with DuckDB as the engine: plan, scan, commit. delta-spark ran in one session with a thread
+per client, snapshotPartitions and shuffle partitions at the number of cores, after ten untimed deletes; "tried again" repeats
+a delete until it succeeds, and a latency then includes the tries before. The table of all of these is one file of a million rows, with deletion
+vectors on. An append adds one file that lies there already. On large tables (`python -m benchmarks.large_table`) one client deletes a row
+of another file each time, or appends. `make bench-commits` measures this part."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A line of the table.
+
+    Attributes:
+        ours: Delvec's job.
+        theirs: delta-spark's, the faster of several.
+        goal: successes a second, at least.
+    """
+
+    name: str
+    ours: str
+    theirs: Sequence[str] = ()
+    goal: float | None = None
+
+
+_ROWS = (
+    _Row("row known, one table", "ready rows", goal=200),
+    _Row("row known, one table, `delvec.groupCommit=false`", "ready rows, no groups", goal=40),
+    _Row(f"row known, {TABLES} tables", "ready rows, many tables"),
+    _Row("append, one table", "appends", goal=200),
+    _Row("append, one table, `delvec.groupCommit=false`", "appends, no groups", goal=40),
+    _Row(
+        "row found, one table",
+        "rows found by DuckDB",
+        ("rows found, tried again", "rows found, one client"),
+        goal=15,
+    ),
+)
+
+
+def commits(figures: Sequence[Figure]) -> list[str]:
+    """Return the section's lines; nothing where nothing was measured."""
+    by = {(figure.contender, figure.job, figure.files): figure for figure in figures}
+    if not by:
+        return []
+    lines = ["", "## Commits", "", " ".join(_HOW.split("\n")), ""]
+    lines += [f"{CLIENTS} writers delete {TURNS} rows each of one file, every row another one:", ""]
+    lines += ["| contender | succeeded | of tries | seconds | slowest delete |", "|---|---:|---:|---:|---:|"]
+    for job, contender in (
+        ("five rows each", DELVEC),
+        ("five rows each", PEER),
+        ("five rows each, tried again", PEER),
+    ):
+        figure = by.get((contender, job, None))
+        if figure is not None and figure.elapsed is not None:
+            again = ", tried again" if job.endswith("again") else ""
+            slowest = _milliseconds(max(figure.seconds)) if figure.seconds else ""
+            lines.append(
+                f"| {contender}{again} | {len(figure.seconds)} | {figure.tried} | {figure.elapsed:.2f} | {slowest} |"
+            )
+    lines += ["", f"Commits a second, {CLIENTS} clients:", ""]
+    lines += ["| | goal | Delvec | p50, p99 | delta-spark | p50, p99 |", "|---|---:|---:|---:|---:|---:|"]
+    for row in _ROWS:
+        ours = by.get((DELVEC, row.ours, None))
+        theirs = [found for job in row.theirs if (found := by.get((PEER, job, None))) is not None]
+        best = max(theirs, key=lambda figure: figure.rate or 0, default=None)
+        lines.append(f"| {row.name} | {_goal(row, ours)} | {_rate(ours)} | {_rate(best)} |")
+    return [*lines, *_by_size(by), *_long(by.get((DELVEC, "ready rows, a long time", None)))]
+
+
+def _goal(row: _Row, figure: Figure | None) -> str:
+    if row.goal is None:
+        return ""
+    met = "" if figure is None else f" ({'met' if (figure.rate or 0) >= row.goal else 'not met'})"
+    return f"{row.goal:.0f}{met}"
+
+
+def _rate(figure: Figure | None) -> str:
+    if figure is None or figure.rate is None or not figure.seconds:
+        return " | "
+    return f"{figure.rate:.1f} | {_milliseconds(figure.median)}, {_milliseconds(figure.percentile(99))}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:,.0f} ms" if seconds >= 0.1 else f"{seconds * 1000:.1f} ms"
+
+
+def _by_size(by: dict[tuple[str, str, int | None], Figure]) -> list[str]:
+    sizes = sorted({files for _, _, files in by if files is not None})
+    if not sizes:
+        return []
+    lines = [
+        "",
+        "One client, by the number of live files; median and 99th percentile, then the median beside that of",
+    ]
+    lines[-1] += f" {sizes[0]:,} files (goal: within 20 %):"
+    lines += ["", "| commit | " + " | ".join(f"{files:,}" for files in sizes) + " |"]
+    lines += ["|---|" + "---:|" * len(sizes)]
+    for job, name in (("latency of a delete", "delete of one row"), ("latency of an append", "append")):
+        cells = [_latency(by.get((DELVEC, job, files)), by.get((DELVEC, job, sizes[0]))) for files in sizes]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _latency(figure: Figure | None, first: Figure | None) -> str:
+    if figure is None or first is None:
+        return ""
+    ratio = figure.median / first.median - 1
+    return f"{_milliseconds(figure.median)}, {_milliseconds(figure.percentile(99))}, {ratio:+.0%}"
+
+
+def _long(figure: Figure | None) -> list[str]:
+    if figure is None or figure.elapsed is None or len(figure.samples) < 2:
+        return []
+    middle = len(figure.samples) // 2
+    return [
+        "",
+        (
+            f"Memory of the service under the first of these loads for {figure.elapsed / 60:.0f} minutes and "
+            f"{len(figure.seconds):,} commits ({figure.rate:.0f} a second): {_mib(figure.samples[1])} after ten seconds, "
+            f"{_mib(figure.samples[middle])} half-way, {_mib(figure.samples[-1])} at the end, {_mib(figure.peak or 0)} at most."
+        ),
+    ]
+
+
+def _mib(count: int) -> str:
+    return f"{count / _MIB:,.0f} MiB"
