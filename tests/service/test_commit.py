@@ -226,7 +226,7 @@ def test_a_repeated_delete_by_rewriting_does_not_bring_rows_back(filled, error):
 
     answer = filled.delete({}, removes=["b.parquet"], adds=[second], read_version=2)
 
-    assert error(answer)["type"] == "InvalidCommit"
+    assert error(answer)["type"] == "FileNotInSnapshot"
     assert filled.version() == 2
 
 
@@ -347,19 +347,19 @@ def refused(table, answer, error, says, kind="InvalidCommit", status=400):
 
 
 @pytest.mark.parametrize(
-    ("rows", "says"),
+    ("rows", "says", "kind"),
     [
-        ({"unknown.parquet": [1]}, "is not a live file of version 1"),
-        ({"a.parquet": [10]}, "has 10 rows, so there is no row index 10"),
-        ({"a.parquet": [1, 2**40]}, "no row index 1099511627776"),
-        ({"/etc/passwd": [1]}, "'/etc/passwd'"),
-        ({"../other/a.parquet": [1]}, "'../other/a.parquet'"),
-        ({"": [1]}, "''"),
-        ({"a.parquet": [1], "./a.parquet": [2]}, "a.parquet"),
+        ({"unknown.parquet": [1]}, "is not a live file of version 1", "FileNotInSnapshot"),
+        ({"a.parquet": [10]}, "has 10 rows, so there is no row index 10", "RowIndexOutOfRange"),
+        ({"a.parquet": [1, 2**40]}, "no row index 1099511627776", "RowIndexOutOfRange"),
+        ({"/etc/passwd": [1]}, "'/etc/passwd'", "FileNotInTable"),
+        ({"../other/a.parquet": [1]}, "'../other/a.parquet'", "FileNotInTable"),
+        ({"": [1]}, "''", "InvalidCommit"),
+        ({"a.parquet": [1], "./a.parquet": [2]}, "a.parquet", "DuplicateFile"),
     ],
 )
-def test_rows_that_are_not_there_are_refused(filled, error, rows, says):
-    refused(filled, filled.delete(rows), error, says)
+def test_rows_that_are_not_there_are_refused(filled, error, rows, says, kind):
+    refused(filled, filled.delete(rows), error, says, kind)
 
 
 @pytest.mark.parametrize("rows", [b"", b"junk", b"\x01" + bytes(20), b"\xff" * 64])
@@ -367,7 +367,7 @@ def test_bitmaps_that_do_not_parse_are_refused(filled, error, rows):
     entry = {"path": "a.parquet", "rows": base64.b64encode(rows).decode()}
     answer = filled.commit(operation="DELETE", row_deletes=[entry])
 
-    refused(filled, answer, error, "are not a 64-bit Roaring bitmap")
+    refused(filled, answer, error, "are not a 64-bit Roaring bitmap", "InvalidBitmap")
 
 
 @pytest.mark.parametrize("junk", ["%%%", "{}%", "{}\n", "%{}", "-_{}", "{}=", "{}AAA", "é{}"])
@@ -394,51 +394,53 @@ def test_a_file_is_named_once(filled, error, bitmap, request_):
     rows = [{"path": path, "rows": bitmap(1)} for path in request_.get("row_deletes", ())]
     removes = [{"path": path.format(location=filled.folder)} for path in request_.get("removes", ())]
 
-    refused(filled, filled.commit(operation="DELETE", row_deletes=rows, removes=removes), error, "twice")
+    answer = filled.commit(operation="DELETE", row_deletes=rows, removes=removes)
+
+    refused(filled, answer, error, "twice", "DuplicateFile")
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "says", "kind"),
     [
-        ({"size": 1}, "not the 1 of the request"),
-        ({"path": "missing.parquet"}, "is not in storage"),
-        ({"path": "b.parquet"}, "is a live file of the table already"),
-        ({"path": "{location}/c.parquet"}, "relative to the table's location"),
-        ({"path": "file://{location}/c.parquet"}, "relative to the table's location"),
-        ({"path": "../people/c.parquet"}, "relative to the table's location"),
-        ({"path": "%2E%2E/people/c.parquet"}, "relative to the table's location"),
-        ({"path": ""}, "relative to the table's location"),
-        ({"path": "_delta_log/c.parquet"}, "not a place for a data file"),
-        ({"path": "x/_c.parquet"}, "not a place for a data file"),
-        ({"stats": None}, "no numRecords"),
-        ({"stats": "{}"}, "no numRecords"),
-        ({"stats": "{"}, "not JSON"),
-        ({"stats": "[]"}, "not a JSON object"),
-        ({"stats": '{"numRecords": "3"}'}, "not a count"),
-        ({"stats": '{"numRecords": -1}'}, "not a count"),
-        ({"partitionValues": {"id": "1"}}, "partition"),
+        ({"size": 1}, "not the 1 of the request", "FileSizeMismatch"),
+        ({"path": "missing.parquet"}, "is not in storage", "FileNotInStorage"),
+        ({"path": "b.parquet"}, "is a live file of the table already", "DuplicateFile"),
+        ({"path": "{location}/c.parquet"}, "relative to the table's location", "FileNotInTable"),
+        ({"path": "file://{location}/c.parquet"}, "relative to the table's location", "FileNotInTable"),
+        ({"path": "../people/c.parquet"}, "relative to the table's location", "FileNotInTable"),
+        ({"path": "%2E%2E/people/c.parquet"}, "relative to the table's location", "FileNotInTable"),
+        ({"path": ""}, "relative to the table's location", "FileNotInTable"),
+        ({"path": "_delta_log/c.parquet"}, "not a place for a data file", "InvalidCommit"),
+        ({"path": "x/_c.parquet"}, "not a place for a data file", "InvalidCommit"),
+        ({"stats": None}, "no numRecords", "InvalidCommit"),
+        ({"stats": "{}"}, "no numRecords", "InvalidCommit"),
+        ({"stats": "{"}, "not JSON", "InvalidCommit"),
+        ({"stats": "[]"}, "not a JSON object", "InvalidCommit"),
+        ({"stats": '{"numRecords": "3"}'}, "not a count", "InvalidCommit"),
+        ({"stats": '{"numRecords": -1}'}, "not a count", "InvalidCommit"),
+        ({"partitionValues": {"id": "1"}}, "partition", "InvalidCommit"),
     ],
 )
-def test_new_files_that_are_not_what_they_say_are_refused(filled, error, change, says):
+def test_new_files_that_are_not_what_they_say_are_refused(filled, error, change, says, kind):
     add = filled.write_file("c.parquet", [1, 2, 3])
     change = {
         name: value.format(location=filled.folder) if name == "path" else value
         for name, value in change.items()
     }
 
-    refused(filled, filled.append({**add, **change}), error, says)
+    refused(filled, filled.append({**add, **change}), error, says, kind)
 
 
 def test_two_new_files_are_two_files(filled, error):
     add = filled.write_file("c d.parquet", [1])
 
-    refused(filled, filled.append(add, {**add, "path": "c%20d.parquet"}), error, "twice")
+    refused(filled, filled.append(add, {**add, "path": "c%20d.parquet"}), error, "twice", "DuplicateFile")
 
 
 def test_a_version_from_the_future_is_refused(filled, error):
     answer = filled.delete({"a.parquet": [1]}, read_version=7)
 
-    refused(filled, answer, error, "whose newest version is 1")
+    refused(filled, answer, error, "whose newest version is 1", "VersionFromFuture")
 
 
 def test_a_negative_metric_is_refused(filled, error):
@@ -556,12 +558,16 @@ def damage(name, path):
         ("size", "DeletionVectorSizeMismatch"),
     ],
 )
-def test_a_damaged_deletion_vector_is_named_and_nothing_is_committed(filled, error, name, kind):
+def test_a_damaged_deletion_vector_is_named_and_nothing_is_committed(filled, running, error, name, kind):
     filled.delete({"a.parquet": [1]})
     (path,) = filled.folder.rglob("*.bin")
     damage(name, path)
+    writer = filled.client
 
-    answer = filled.delete({"a.parquet": [2], "b.parquet": [1]})
+    with running() as filled.client:  # the one that wrote it still knows what was in it
+        filled.client.post("/v1/tables", json={"location": str(filled.folder)})
+        answer = filled.delete({"a.parquet": [2], "b.parquet": [1]})
+    filled.client = writer
 
     assert answer.status_code == 422
     found = error(answer)

@@ -1,4 +1,5 @@
 import json
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -7,10 +8,20 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from delvec.protocol.deletion_vector import Descriptor
-from delvec.protocol.errors import CorruptTable, InvalidCommit
-from delvec_service.delta.actions import AddFile, CommitInfo, RemoveFile
-from delvec_service.delta.changes import Changes
-from delvec_service.delta.commit_builder import build, resolve
+from delvec.protocol.errors import CorruptTable, RowIndexOutOfRange
+from delvec_service.delta import commit_builder
+from delvec_service.delta.actions import (
+    AddFile,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Txn,
+)
+from delvec_service.delta.changes import Changes, RowRun
+from delvec_service.delta.commit_builder import metrics, resolve
+from delvec_service.delta.concurrency import row_runs
 
 NOW = 1_700_000_000_000
 OLD = Descriptor("u", "old", 1, 36, 2)
@@ -29,9 +40,24 @@ def changes(operation="DELETE", **fields):
 def snapshot(*, in_commit_timestamp=None):
     return SimpleNamespace(
         partition_columns=("p",),
+        configuration={},
+        version=7,
+        protocol=Protocol(3, 7, ("deletionVectors",), ("deletionVectors",)),
         in_commit_timestamps_enabled=in_commit_timestamp is not None,
         in_commit_timestamp=in_commit_timestamp,
     )
+
+
+@dataclass
+class Built:
+    actions: list
+    metrics: dict
+
+
+def build(request, outcome, descriptors, table, now):
+    counted = metrics(request, outcome)
+    found = commit_builder.build(request, outcome, descriptors, table, now, metrics=counted)
+    return Built(found if outcome.changes_files(request) else [], counted)
 
 
 def resolved(request, *files, deleted=None, num_records=10):
@@ -46,7 +72,7 @@ def delete(*rows, deleted=(), deletion_vector=None, num_records=10, **fields):
     old = {"a": BitMap64(deleted)} if deleted else {}
     outcome = resolved(request, file(deletion_vector=deletion_vector), deleted=old, num_records=num_records)
     built = build(request, outcome, {"a": NEW}, snapshot(), NOW)
-    return list(built.actions), built.metrics
+    return built.actions, built.metrics
 
 
 def test_a_file_that_loses_rows_is_removed_as_it_was_and_added_as_it_is():
@@ -117,7 +143,9 @@ def test_rows_are_counted_once(rows, deleted):
 
 @pytest.mark.parametrize("rows", [(10,), (0, 10), (2**40,)])
 def test_a_row_beyond_the_file_is_named(rows):
-    with pytest.raises(InvalidCommit, match=rf"'a' of table 'people' \(version 7\) has 10 rows.*{rows[-1]}"):
+    with pytest.raises(
+        RowIndexOutOfRange, match=rf"'a' of table 'people' \(version 7\) has 10 rows.*{rows[-1]}"
+    ):
         delete(*rows)
 
 
@@ -227,3 +255,89 @@ def test_in_commit_timestamps_rise(previous, expected):
 
     assert actions[0].in_commit_timestamp == actions[0].timestamp == expected
     assert actions[1].deletion_timestamp == expected
+
+
+# --- what else a commit may hold ------------------------------------------------------------------------
+
+
+def test_all_that_a_commit_may_change_comes_in_order():
+    metadata, protocol = Metadata("id", "{}"), Protocol(3, 7, (), ())
+    request = changes(
+        row_deletes={"a": BitMap64([1])},
+        adds=[file("b")],
+        removes=["c"],
+        metadata=metadata,
+        protocol=protocol,
+        domains=[DomainMetadata("d", "{}")],
+        app_transaction=Txn("app", 3),
+        operation="WRITE",
+    )
+
+    actions = build(request, resolved(request, file(), file("c")), {"a": NEW}, snapshot(), NOW).actions
+
+    assert [action.key for action in actions] == [
+        "commitInfo",
+        "protocol",
+        "metaData",
+        "domainMetadata",
+        "txn",
+        "remove",
+        "remove",
+        "add",
+        "add",
+    ]
+    assert actions[1:3] == [protocol, metadata]
+    assert actions[4] == Txn("app", 3, NOW)
+
+
+def test_a_compaction_changes_no_data():
+    request = changes("OPTIMIZE", removes=["a"], adds=[file("b")], data_change=False)
+
+    info, remove, add = build(request, resolved(request, file()), {}, snapshot(), NOW).actions
+
+    assert info.isolation_level == "SnapshotIsolation"
+    assert info.is_blind_append is False
+    assert remove.data_change is add.data_change is False
+
+
+def test_new_files_may_have_rows_that_do_not_live():
+    request = changes(
+        "OPTIMIZE",
+        removes=["a"],
+        adds=[file("b")],
+        data_change=False,
+        added_deletes={"b": BitMap64([2, 5])},
+        rewritten={"b": [RowRun("a", 0, 10, 0)]},
+    )
+    outcome = resolved(request, file())
+
+    assert [(marked.file.path, marked.rows) for marked in outcome.with_vectors] == [("b", BitMap64([2, 5]))]
+    info, _, add = build(request, outcome, {"b": NEW}, snapshot(), NOW).actions
+    assert add.deletion_vector == NEW
+    assert json.loads(add.stats)["tightBounds"] is False
+    assert json.loads(add.stats)["numRecords"] == 10
+    assert row_runs.decode(info.tags[row_runs.TAG], "memory:///t") == request.rewritten
+
+
+def test_rows_of_new_files_that_are_not_there_are_refused():
+    request = changes("OPTIMIZE", adds=[file("b")], added_deletes={"b": BitMap64([10])})
+
+    with pytest.raises(RowIndexOutOfRange, match="no row index 10"):
+        resolved(request)
+
+
+@pytest.mark.parametrize(("rows", "taken"), [([0, 1, 2], True), ([0, 1, 2, 3], False)])
+def test_a_vector_of_the_engine_is_taken_where_it_holds_all_rows(rows, taken):
+    request = changes(row_deletes={"a": BitMap64(rows)}, written_vectors={"a": NEW})
+
+    outcome = resolved(request, file(deletion_vector=OLD), deleted={"a": BitMap64([0, 1])})
+
+    assert outcome.marked[0].written == (NEW if taken else None)
+
+
+def test_rows_that_were_gone_already_are_a_metric_where_there_are_some():
+    request = changes(row_deletes={"a": BitMap64([1])})
+    outcome = resolved(request, file())
+
+    assert commit_builder.ROWS_ALREADY_GONE not in metrics(request, outcome)
+    assert metrics(request, outcome, rows_already_gone=2)[commit_builder.ROWS_ALREADY_GONE] == 2

@@ -2,11 +2,12 @@
 
 Pure, in two steps with the writing of deletion vector files between them: :func:`resolve` decides what
 becomes of each file, :func:`build` writes it down as actions (PROTOCOL.md, "Add File and Remove File",
-"Commit Provenance Information").
+"Commit Provenance Information"). The order of actions: commitInfo, protocol, metadata, domains, transaction,
+removes, adds.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,14 +15,19 @@ from pyroaring import BitMap64
 
 from delvec.protocol import statistics
 from delvec.protocol.deletion_vector import Descriptor
-from delvec.protocol.errors import CorruptTable, InvalidCommit
+from delvec.protocol.errors import CorruptTable, InvalidCommit, RowIndexOutOfRange
+from delvec_service.delta import row_tracking
 from delvec_service.delta.actions import Action, AddFile, CommitInfo, RemoveFile
 from delvec_service.delta.changes import Changes
+from delvec_service.delta.concurrency import row_runs
+from delvec_service.delta.concurrency.ours import isolation_level
+from delvec_service.delta.group import MemberInfo, members_tag
 from delvec_service.delta.snapshot import Snapshot
 
-__all__ = ["Built", "Marked", "Resolved", "build", "resolve"]
+__all__ = ["ROWS_ALREADY_GONE", "Marked", "Resolved", "build", "metrics", "resolve"]
 
-_ROW_METRICS: Final = {"DELETE": "numDeletedRows", "UPDATE": "numUpdatedRows"}
+ROWS_ALREADY_GONE: Final = "numRowsAlreadyGone"
+"""Metric, where it is not 0: rows that the commit was to delete, and that a commit which it passed had deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +37,15 @@ class Marked:
     Attributes:
         rows: all of its deleted rows, the earlier ones among them.
         num_records: physical rows.
+        written: where the engine has written these rows, and no others.
+        is_new: the commit adds the file.
     """
 
     file: AddFile
     rows: BitMap64
     num_records: int
+    written: Descriptor | None = None
+    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +54,26 @@ class Resolved:
 
     Attributes:
         removed: whole.
-        marked: by deletion vector.
+        marked: live files that get a deletion vector.
+        added: new files that get one.
         rows_marked: rows that ``marked`` files lose now, over all of them.
         rows_removed: live rows of ``removed`` files, or None where some file's number of rows is unknown.
     """
 
     removed: Sequence[AddFile]
     marked: Sequence[Marked]
+    added: Sequence[Marked]
     rows_marked: int
     rows_removed: int | None
 
+    @property
+    def with_vectors(self) -> Sequence[Marked]:
+        """All files that get a deletion vector."""
+        return [*self.marked, *self.added]
 
-@dataclass(frozen=True, slots=True)
-class Built:
-    """The next version: empty actions where nothing changes."""
-
-    actions: Sequence[Action]
-    metrics: Mapping[str, int]
+    def changes_files(self, changes: Changes) -> bool:
+        """Whether the next version has other files, or other rows in them."""
+        return bool(changes.adds or self.removed or self.marked)
 
 
 def resolve(
@@ -85,7 +98,8 @@ def resolve(
         version: for errors; the one that ``files`` are of.
 
     Raises:
-        InvalidCommit: a row index is not in the file, or a DELETE adds more rows than it removes files with.
+        RowIndexOutOfRange: a row index is not in the file.
+        InvalidCommit: a DELETE adds more rows than it removes files with.
         CorruptTable: a deletion vector marks rows that its file does not have, or the number of rows is unknown.
     """
     removed: list[AddFile] = []
@@ -101,12 +115,7 @@ def resolve(
         facts = {"table": table, "version": version, "file": file.path}
         if total is None:
             raise CorruptTable(f"{where} has no statistics that say how many rows it has.", **facts)
-        if rows and rows.max() >= total:
-            raise InvalidCommit(
-                f"{where} has {total} rows, so there is no row index {rows.max()}; "
-                "send physical row indexes that start at 0 in each file.",
-                **facts,
-            )
+        _check_range(rows, total, where, facts)
         if old and old.max() >= total:
             raise CorruptTable(
                 f"{where} has {total} rows, but its deletion vector marks row {old.max()}; "
@@ -120,7 +129,9 @@ def resolve(
             removed.append(file)
             rows_removed = _sum(rows_removed, total - len(old))
         else:
-            marked.append(Marked(file, union, total))
+            vector = changes.written_vectors.get(path)
+            same = vector is not None and vector.cardinality == len(union)
+            marked.append(Marked(file, union, total, vector if same else None))
             rows_marked += len(union) - len(old)
     added = _rows_added(changes)
     if (
@@ -135,7 +146,33 @@ def resolve(
             table=table,
             version=version,
         )
-    return Resolved(removed, marked, rows_marked, rows_removed)
+    return Resolved(removed, marked, _marked_adds(changes, table), rows_marked, rows_removed)
+
+
+def _marked_adds(changes: Changes, table: str) -> list[Marked]:
+    """Return the new files of which not every row is to live."""
+    found = []
+    for add in changes.adds:
+        rows = changes.added_deletes.get(add.path)
+        if rows:
+            total = statistics.num_records(add.stats)
+            where = f"The new file '{add.path}' of table '{table}'"
+            if total is None:
+                raise InvalidCommit(
+                    f"{where} gets a deletion vector and has no numRecords.", table=table, file=add.path
+                )
+            _check_range(rows, total, where, {"table": table, "file": add.path})
+            found.append(Marked(add, rows, total, is_new=True))
+    return found
+
+
+def _check_range(rows: BitMap64, total: int, where: str, facts: Mapping[str, Any]) -> None:
+    if rows and rows.max() >= total:
+        raise RowIndexOutOfRange(
+            f"{where} has {total} rows, so there is no row index {rows.max()}; "
+            "send physical row indexes that start at 0 in each file.",
+            **facts,
+        )
 
 
 def build(
@@ -144,57 +181,85 @@ def build(
     descriptors: Mapping[str, Descriptor],
     snapshot: Snapshot,
     now: int,
-) -> Built:
+    *,
+    metrics: Mapping[str, int],
+    members: Sequence[MemberInfo] = (),
+) -> list[Action]:
     """Return the actions that commit ``changes`` right after ``snapshot``.
 
     Args:
-        changes: the request.
+        changes: the request, or those of a group in one.
         resolved: what becomes of the files, by :func:`resolve`.
-        descriptors: of the deletion vectors that were written, by path of the ``marked`` files.
+        descriptors: of the deletion vectors, by path of the files that get one.
         snapshot: the version before.
         now: milliseconds since the epoch.
+        metrics: of the commit.
+        members: of the group.
     """
-    metrics = _metrics(changes, resolved)
-    if not (changes.adds or resolved.removed or resolved.marked):
-        return Built((), metrics)
     timestamped = snapshot.in_commit_timestamps_enabled
     if timestamped:
         # Two versions never share an in-commit timestamp, whatever the clocks say.
         now = max(now, (snapshot.in_commit_timestamp or 0) + 1)
+    vectors = {one.file.path: _with_vector(one, descriptors[one.file.path]) for one in resolved.with_vectors}
+    adds = [vectors[one.file.path] for one in resolved.marked]
+    adds += [vectors.get(add.path, add) for add in changes.adds]
+    adds = [
+        add if add.data_change is changes.data_change else replace(add, data_change=changes.data_change)
+        for add in adds
+    ]
+    adds, mark = row_tracking.assigned(adds, snapshot, snapshot.version + 1)
     info = CommitInfo(
         timestamp=now,
         in_commit_timestamp=now if timestamped else None,
         operation=changes.operation,
         operation_parameters=_parameters(changes, snapshot.partition_columns),
         read_version=changes.read_version,
-        isolation_level="Serializable",
+        isolation_level=isolation_level(changes, snapshot.configuration),
         is_blind_append=changes.is_blind_append,
         operation_metrics={name: str(value) for name, value in metrics.items()},
         user_metadata=changes.user_metadata,
+        tags=_tags(changes, snapshot, members) or None,
         engine_info=changes.engine_info,
         txn_id=changes.transaction_id,
     )
     actions: list[Action] = [info]
-    actions.extend(RemoveFile.of(file, now) for file in resolved.removed)
-    for marked in resolved.marked:
-        actions.append(RemoveFile.of(marked.file, now))
-        actions.append(_marked(marked, descriptors[marked.file.path]))
-    actions.extend(changes.adds)
-    return Built(actions, metrics)
+    if changes.protocol is not None:
+        actions.append(changes.protocol)
+    if changes.metadata is not None:
+        actions.append(changes.metadata)
+    actions.extend(changes.domains)
+    if mark is not None:
+        actions.append(mark)
+    if changes.app_transaction is not None:
+        actions.append(replace(changes.app_transaction, last_updated=now))
+    gone = [*resolved.removed, *(one.file for one in resolved.marked)]
+    actions.extend(RemoveFile.of(file, now, data_change=changes.data_change) for file in gone)
+    actions.extend(adds)
+    return actions
 
 
-def _marked(marked: Marked, descriptor: Descriptor) -> AddFile:
+def _with_vector(marked: Marked, descriptor: Descriptor) -> AddFile:
     """Return the file with its new deletion vector; all else about it stays."""
     file = marked.file
     had = file.deletion_vector.cardinality if file.deletion_vector else 0
     stats = statistics.widen(file.stats, marked.num_records, deleted_records=had)
-    return replace(file, data_change=True, deletion_vector=descriptor, stats=stats)
+    return replace(file, deletion_vector=descriptor, stats=stats)
+
+
+def _tags(changes: Changes, snapshot: Snapshot, members: Sequence[MemberInfo]) -> dict[str, str]:
+    copies = bool(changes.adds and (changes.removes or changes.row_deletes))
+    tags = dict(row_tracking.tags(snapshot, copies_rows=copies))
+    if changes.rewritten:
+        tags[row_runs.TAG] = row_runs.encode(changes.rewritten)
+    if members:
+        tags |= members_tag(members)
+    return tags
 
 
 def _parameters(changes: Changes, partition_columns: Sequence[str]) -> dict[str, Any]:
     """Return operationParameters, with what Delta always records for the operation."""
     parameters: dict[str, Any] = dict(changes.parameters)
-    if changes.operation in _ROW_METRICS:
+    if changes.operation in ("DELETE", "UPDATE"):
         predicate = [] if changes.predicate is None else [f"({changes.predicate})"]
         parameters.setdefault("predicate", json.dumps(predicate, ensure_ascii=False))
     elif changes.operation == "WRITE":
@@ -203,36 +268,84 @@ def _parameters(changes: Changes, partition_columns: Sequence[str]) -> dict[str,
     return parameters
 
 
-def _metrics(changes: Changes, resolved: Resolved) -> dict[str, int]:
+def metrics(changes: Changes, resolved: Resolved, *, rows_already_gone: int = 0) -> dict[str, int]:
     """Return operationMetrics: Delta's names, what can be counted here counted here."""
-    added_bytes = sum(file.size for file in changes.adds)
-    removed_bytes = sum(file.size for file in resolved.removed)
-    added_rows = _rows_added(changes)
-    computed: dict[str, int] = {}
-    if changes.operation in _ROW_METRICS:
-        updated = sum(marked.file.deletion_vector is not None for marked in resolved.marked)
-        dropped = sum(file.deletion_vector is not None for file in resolved.removed)
-        computed = {
-            "numAddedFiles": len(changes.adds),
-            "numAddedBytes": added_bytes,
-            "numRemovedFiles": len(resolved.removed),
-            "numRemovedBytes": removed_bytes,
-            "numDeletionVectorsAdded": len(resolved.marked),
-            "numDeletionVectorsRemoved": updated + dropped,
-            "numDeletionVectorsUpdated": updated,
-            "numAddedChangeFiles": 0,
-            "numCopiedRows": changes.metrics.get("numCopiedRows", 0),
-        }
-        if changes.operation == "DELETE" and resolved.rows_removed is not None and added_rows is not None:
-            # What a DELETE adds are the rows that it had to copy.
-            computed["numDeletedRows"] = resolved.rows_marked + resolved.rows_removed - added_rows
-    elif changes.operation in ("WRITE", "STREAMING UPDATE"):
-        computed = {"numFiles": len(changes.adds), "numOutputBytes": added_bytes}
-        if added_rows is not None:
-            computed["numOutputRows"] = added_rows
-        if resolved.removed:
-            computed |= {"numRemovedFiles": len(resolved.removed), "numRemovedBytes": removed_bytes}
+    count = _COUNTS.get(changes.operation)
+    computed = {} if count is None else count(changes, resolved)
+    if rows_already_gone:
+        computed[ROWS_ALREADY_GONE] = rows_already_gone
     return {**changes.metrics, **computed}
+
+
+def _vectors_dropped(resolved: Resolved) -> tuple[int, int]:
+    """Return how many deletion vectors others replace, and how many go with their files."""
+    updated = sum(one.file.deletion_vector is not None for one in resolved.marked)
+    return updated, sum(file.deletion_vector is not None for file in resolved.removed)
+
+
+def _count_rows(changes: Changes, resolved: Resolved) -> dict[str, int]:
+    updated, dropped = _vectors_dropped(resolved)
+    added_rows = _rows_added(changes)
+    computed = {
+        "numAddedFiles": len(changes.adds),
+        "numAddedBytes": sum(file.size for file in changes.adds),
+        "numRemovedFiles": len(resolved.removed),
+        "numRemovedBytes": sum(file.size for file in resolved.removed),
+        "numDeletionVectorsAdded": len(resolved.marked),
+        "numDeletionVectorsRemoved": updated + dropped,
+        "numDeletionVectorsUpdated": updated,
+        "numAddedChangeFiles": 0,
+        "numCopiedRows": changes.metrics.get("numCopiedRows", 0),
+    }
+    if changes.operation == "DELETE" and resolved.rows_removed is not None and added_rows is not None:
+        # What a DELETE adds are the rows that it had to copy.
+        computed["numDeletedRows"] = resolved.rows_marked + resolved.rows_removed - added_rows
+    return computed
+
+
+def _count_merge(changes: Changes, resolved: Resolved) -> dict[str, int]:
+    updated, dropped = _vectors_dropped(resolved)
+    return {
+        "numTargetFilesAdded": len(changes.adds),
+        "numTargetBytesAdded": sum(file.size for file in changes.adds),
+        "numTargetFilesRemoved": len(resolved.removed),
+        "numTargetBytesRemoved": sum(file.size for file in resolved.removed),
+        "numTargetDeletionVectorsAdded": len(resolved.marked),
+        "numTargetDeletionVectorsRemoved": updated + dropped,
+        "numTargetDeletionVectorsUpdated": updated,
+        "numTargetChangeFilesAdded": 0,
+    }
+
+
+def _count_compaction(changes: Changes, resolved: Resolved) -> dict[str, int]:
+    return {
+        "numAddedFiles": len(changes.adds),
+        "numAddedBytes": sum(file.size for file in changes.adds),
+        "numRemovedFiles": len(resolved.removed),
+        "numRemovedBytes": sum(file.size for file in resolved.removed),
+        "numDeletionVectorsRemoved": sum(_vectors_dropped(resolved)),
+    }
+
+
+def _count_write(changes: Changes, resolved: Resolved) -> dict[str, int]:
+    computed = {"numFiles": len(changes.adds), "numOutputBytes": sum(file.size for file in changes.adds)}
+    added_rows = _rows_added(changes)
+    if added_rows is not None:
+        computed["numOutputRows"] = added_rows
+    if resolved.removed:
+        computed["numRemovedFiles"] = len(resolved.removed)
+        computed["numRemovedBytes"] = sum(file.size for file in resolved.removed)
+    return computed
+
+
+_COUNTS: Final[Mapping[str, Callable[[Changes, Resolved], dict[str, int]]]] = {
+    "DELETE": _count_rows,
+    "UPDATE": _count_rows,
+    "MERGE": _count_merge,
+    "OPTIMIZE": _count_compaction,
+    "WRITE": _count_write,
+    "STREAMING UPDATE": _count_write,
+}
 
 
 def _rows_added(changes: Changes) -> int | None:

@@ -86,7 +86,7 @@ def followed(
         CorruptLog: what they say makes no sense.
         UnsupportedReaderFeature: Delvec could read the table wrong.
     """
-    versions = [commit.where.version for commit in commits]
+    versions = range(snapshot.version + 1, snapshot.version + 1 + len(commits))
     try:
         after = snapshot.after(
             list(commits),

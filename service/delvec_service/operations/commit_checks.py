@@ -1,0 +1,201 @@
+"""What a commit must satisfy, and what it comes to for each file.
+
+Everything is checked before the first effect, so that a refused request leaves nothing behind.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delvec import storage
+from delvec.protocol import locations, partition_values, statistics
+from delvec.protocol.errors import (
+    AppendOnlyTable,
+    CorruptLog,
+    CorruptTable,
+    DelvecError,
+    DuplicateFile,
+    FileNotInStorage,
+    FileSizeMismatch,
+    FileTooOld,
+    InvalidCommit,
+    MissingDataFile,
+)
+from delvec_service.delta.actions import AddFile
+from delvec_service.delta.changes import Changes
+from delvec_service.delta.features import check_writable
+from delvec_service.delta.snapshot import Snapshot
+from delvec_service.operations.tables import OpenTable
+from delvec_service.store.objects import ObjectMeta
+
+__all__ = ["check_adds", "check_files", "check_table", "num_records"]
+
+_CONCURRENT_HEADS: Final = 16
+
+
+def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
+    """Refuse to write tables that Delvec must not write, or not in this way.
+
+    Raises:
+        UnsupportedWriterFeature: the table has a writer feature that Delvec does not implement, or does not for
+            what the commit does: a change feed needs change files where rows are copied.
+        AppendOnlyTable: the commit removes rows, and the table does not let go of any.
+        InvalidCommit: rows are to be deleted by deletion vector, and the table has those turned off.
+    """
+    rewrites = changes.removes and changes.adds and changes.operation in ("DELETE", "UPDATE", "MERGE")
+    check_writable(snapshot.protocol, snapshot.metadata, table.name, keeps_change_data=not rewrites)
+    if (changes.removes or changes.row_deletes) and changes.data_change and snapshot.append_only:
+        raise AppendOnlyTable(
+            f"Table '{table.name}' has delta.appendOnly=true, so rows cannot be removed from it; "
+            "unset the property first.",
+            table=table.name,
+            version=snapshot.version,
+        )
+    if (changes.row_deletes or changes.added_deletes) and not snapshot.dv_enabled:
+        raise InvalidCommit(
+            f"Table '{table.name}' does not have deletion vectors enabled, and Delvec does not enable them by "
+            "itself: rewrite the files, sending adds and removes, or set delta.enableDeletionVectors=true.",
+            table=table.name,
+            version=snapshot.version,
+        )
+
+
+def check_adds(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
+    """Refuse new files that contradict the newest version; asks storage nothing.
+
+    Raises:
+        DuplicateFile: a file is live already.
+        InvalidCommit: a file lacks what the table needs.
+    """
+    if not changes.adds:
+        return
+    for path in snapshot.live.find_all([add.path for add in changes.adds]):
+        raise _refused(
+            DuplicateFile,
+            table,
+            path,
+            "is a live file of the table already; write new files under new names",
+        )
+    for add in changes.adds:
+        _check_partition_values(table, add, snapshot)
+        _check_stats(table, add, snapshot)
+
+
+def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> None:
+    """Refuse new files that are not what storage has.
+
+    The number of rows is not compared with the footers: that is a request per file, and the engine that sends
+    statistics is the one that wrote the footer.
+
+    Raises:
+        FileNotInStorage: a file is not there.
+        FileSizeMismatch: it has another size.
+        FileTooOld: it was written so long ago that VACUUM may take it for an orphan.
+        StorageError: storage did not answer.
+    """
+    oldest = time.time_ns() // 1_000_000 - max_age_seconds * 1000
+    paths = [add.path for add in changes.adds]
+    for add, found in zip(changes.adds, _looked_up(table, paths), strict=True):
+        if found is None:
+            what = f"is not in storage under {table.location}; write it, then commit"
+            raise _refused(FileNotInStorage, table, add.path, what)
+        if found.size != add.size:
+            what = f"has {found.size} bytes in storage, not the {add.size} of the request"
+            raise _refused(FileSizeMismatch, table, add.path, what)
+        if found.last_modified_ms < oldest:
+            age = round((oldest - found.last_modified_ms) / 1000 + max_age_seconds)
+            what = (
+                f"was written {age} s ago, and a commit takes files of the last {max_age_seconds:.0f} s: VACUUM may "
+                "take older ones for left-overs. Write it again, or raise DELVEC_MAX_FILE_AGE_SECONDS"
+            )
+            raise _refused(FileTooOld, table, add.path, what)
+
+
+def _looked_up(table: OpenTable, paths: Sequence[str]) -> Iterable[ObjectMeta | None]:
+    if locations.local_path(table.location) is not None or len(paths) < 2:  # noqa: PLR2004
+        return map(table.objects.head, paths)
+    with ThreadPoolExecutor(min(_CONCURRENT_HEADS, len(paths)), "delvec-head") as pool:
+        return list(pool.map(table.objects.head, paths))
+
+
+def _check_partition_values(table: OpenTable, add: AddFile, snapshot: Snapshot) -> None:
+    columns = {
+        snapshot.schema.field(name).physical_name: snapshot.schema.field(name)
+        for name in snapshot.partition_columns
+    }
+    if set(add.partition_values) != set(columns):
+        raise _invalid(
+            table,
+            add.path,
+            f"has partition values for {sorted(add.partition_values)}, and the table is partitioned by {list(columns)}",
+        )
+    for name, value in add.partition_values.items():
+        try:
+            partition_values.parse(value, columns[name].type)
+        except DelvecError as error:
+            what = f"has the partition value {value!r}, which column '{columns[name].name}' cannot hold"
+            raise _invalid(table, add.path, what) from error
+
+
+def _check_stats(table: OpenTable, add: AddFile, snapshot: Snapshot) -> None:
+    stats: Any = {}
+    if add.stats is not None:
+        try:
+            stats = json.loads(add.stats)
+        except (ValueError, RecursionError) as error:
+            raise _invalid(table, add.path, "has statistics that are not JSON") from error
+    if not isinstance(stats, dict):
+        raise _invalid(table, add.path, "has statistics that are not a JSON object")
+    count = stats.get("numRecords")
+    if count is None:
+        # PROTOCOL.md, "Writer Requirement for Deletion Vectors".
+        if snapshot.dv_enabled:
+            what = "has no numRecords in its statistics, which a table with deletion vectors needs"
+            raise _invalid(table, add.path, what)
+    elif not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise _invalid(table, add.path, "has statistics whose numRecords is not a count")
+
+
+def num_records(table: OpenTable, file: AddFile, version: int, *, from_footer: bool) -> int | None:
+    """Return a file's physical rows: from the log, else from the file's footer where that is asked for.
+
+    Raises:
+        MissingDataFile: its footer was to be read, and it is not there.
+        CorruptTable: it is not a Parquet file.
+        StorageError: storage did not answer.
+    """
+    try:
+        count = None if file.stats is None else statistics.num_records(file.stats)
+    except (CorruptLog, CorruptTable):
+        count = None
+    if count is not None or not from_footer:
+        return count
+    facts = {"table": table.name, "version": version, "file": file.path}
+    try:
+        with storage.open_input(table.location, file.path, allowed=table.roots.allows) as source:
+            return int(pq.read_metadata(source).num_rows)
+    except FileNotFoundError as error:
+        raise MissingDataFile(
+            f"File '{file.path}' of table '{table.name}' (version {version}) is not in storage; restore it "
+            "from a backup, or remove it from the table.",
+            **facts,
+        ) from error
+    except pa.ArrowException as error:
+        raise CorruptTable(
+            f"File '{file.path}' of table '{table.name}' (version {version}) is not a Parquet file; "
+            "restore it from a backup.",
+            **facts,
+        ) from error
+
+
+def _refused(kind: type[InvalidCommit], table: OpenTable, path: str, what: str) -> InvalidCommit:
+    return kind(f"File '{path}' {what} (table '{table.name}').", table=table.name, file=path)
+
+
+def _invalid(table: OpenTable, path: str, what: str) -> InvalidCommit:
+    return _refused(InvalidCommit, table, path, what)

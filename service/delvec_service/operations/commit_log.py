@@ -1,0 +1,155 @@
+"""The log as commits need it: who came first, whether that was us, and creating a version."""
+
+import random
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from delvec.protocol import locations
+from delvec.protocol.errors import AtomicCreateUnsupported, StorageError
+from delvec_service.delta.conflicts import Winner
+from delvec_service.delta.group import MemberInfo, members_of
+from delvec_service.delta.log.replay import Commit
+from delvec_service.operations import fault_points
+from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_service.operations.tables import OpenTable, commit_path
+
+__all__ = ["AmbiguousPutError", "CommitLog", "Entry"]
+
+_PUT_ATTEMPTS: Final = 4
+_PUT_PAUSE_SECONDS: Final = 0.2
+_ENTRIES: Final = 4096
+_LARGE: Final = 2000
+
+
+class AmbiguousPutError(Exception):
+    """Storage failed while a version was created, and cannot say whether it was."""
+
+    def __init__(self, version: int, failure: StorageError) -> None:
+        super().__init__(version)
+        self.version = version
+        self.failure = failure
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A version that is in the log.
+
+    Attributes:
+        commit: as it was read.
+        winner: the same, as the conflict check asks for it.
+    """
+
+    commit: Commit
+    winner: Winner
+
+    def transaction(self, key: str) -> MemberInfo | None:
+        """Return what the version says of a transaction, if it holds it."""
+        return self._transactions.get(key)
+
+    @cached_property
+    def _transactions(self) -> dict[str, MemberInfo]:
+        info = self.winner.info
+        if info is None:
+            return {}
+        found = {member.key: member for member in members_of(info)}
+        if not found and info.txn_id is not None:
+            metrics = {
+                name: int(value)
+                for name, value in (info.operation_metrics or {}).items()
+                if str(value).isdecimal()
+            }
+            read = self.winner.version - 1 if info.read_version is None else info.read_version
+            found[info.txn_id] = MemberInfo(info.txn_id, read, None, metrics)
+        return found
+
+
+class CommitLog:
+    """Reads and creates versions. Safe to share between threads.
+
+    Args:
+        loader: has read most of what is asked for.
+    """
+
+    def __init__(self, loader: SnapshotLoader) -> None:
+        self._loader = loader
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[tuple[str, int], Entry] = OrderedDict()
+
+    def entries(self, table: OpenTable, first: int, last: int) -> list[Entry]:
+        """Return the versions from ``first`` to ``last``.
+
+        They are the same commits that the newest snapshot was made from, also where another writer has replaced one.
+
+        Raises:
+            MissingLogFile: one has been cleaned up.
+            CorruptLog: one cannot be read.
+            StorageError: storage did not answer.
+        """
+        if first > last:
+            return []
+        versions = range(first, last + 1)
+        commits = self._loader.commits(table.objects, table.name, versions)
+        return [
+            self._entry(table, version, commit) for version, commit in zip(versions, commits, strict=True)
+        ]
+
+    def _entry(self, table: OpenTable, version: int, commit: Commit) -> Entry:
+        key = table.location, version
+        with self._lock:
+            found = self._entries.get(key)
+            if found is not None and found.commit is commit:
+                self._entries.move_to_end(key)
+                return found
+        entry = Entry(commit, Winner.of(version, commit.actions, table.location))
+        if len(commit.actions) <= _LARGE:
+            with self._lock:
+                self._entries[key] = entry
+                self._entries.move_to_end(key)
+                while len(self._entries) > _ENTRIES:
+                    self._entries.popitem(last=False)
+        return entry
+
+    def create(self, table: OpenTable, version: int, data: bytes) -> bool:
+        """Create a version; False where another commit is there.
+
+        Storage that fails in the middle leaves open whether the entry exists. Asking for the same bytes again
+        settles it: they hold the transaction id, so an entry with these bytes is this commit.
+
+        Raises:
+            AtomicCreateUnsupported: the storage cannot create a file atomically; there is no entry.
+            AmbiguousPutError: it may exist, or may come to exist.
+            StorageError: storage failed, and there is no entry.
+        """
+        path = commit_path(version)
+        for number in range(_PUT_ATTEMPTS):
+            try:
+                fault_points.reach("before-put")
+                created = table.objects.put_if_absent(path, data)
+                fault_points.reach("after-put")
+            except AtomicCreateUnsupported:
+                raise
+            except StorageError as error:
+                failure = error
+                time.sleep(random.uniform(0, _PUT_PAUSE_SECONDS * 2**number))  # noqa: S311 - spreads load
+            else:
+                return created
+        return self._settled(table, version, data, failure)
+
+    def _settled(self, table: OpenTable, version: int, data: bytes, failure: StorageError) -> bool:
+        """Say after a failure whether an entry is ours, by reading it."""
+        is_local = locations.local_path(table.location) is not None
+        try:
+            ours = table.objects.get(commit_path(version)) == data
+        except FileNotFoundError:
+            if is_local:
+                raise failure from None  # a local file that is not there will not appear later
+            raise AmbiguousPutError(version, failure) from failure
+        except StorageError:
+            raise AmbiguousPutError(version, failure) from failure
+        if ours and is_local:
+            raise AmbiguousPutError(version, failure)  # it is there, but may not outlive a power cut
+        return ours

@@ -1,0 +1,66 @@
+"""One transaction on its way to a version, alone or in a group."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from delvec.protocol.errors import DelvecError
+from delvec_service.delta.changes import Changes
+from delvec_service.delta.conflicts import Ours, Winner
+from delvec_service.operations.commit_result import CommitResult, Committed, Rebased
+
+__all__ = ["Member"]
+
+
+@dataclass(eq=False)
+class Member:
+    """A transaction, and what has become of it so far.
+
+    Attributes:
+        checked_to: the newest version in which it was looked for.
+        winners: the commits since the version that it read.
+        ours: as the conflict check sees it, once it was checked.
+        looked_at: when its new files were last seen in storage, by the monotonic clock.
+        found: the commit that it was found in, where another request with its key was first.
+        result: its answer.
+        error: what it was refused for, or failed with.
+    """
+
+    changes: Changes
+    checked_to: int = field(init=False)
+    winners: list[Winner] = field(default_factory=list)
+    ours: Ours | None = None
+    looked_at: float | None = None
+    found: Winner | None = None
+    result: CommitResult | None = None
+    error: DelvecError | None = None
+
+    def __post_init__(self) -> None:
+        self.checked_to = self.changes.read_version
+
+    @property
+    def key(self) -> str:
+        """Its transaction id."""
+        return self.changes.transaction_id
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is an answer."""
+        return self.result is not None or self.error is not None
+
+    def answer(self) -> CommitResult:
+        """Return the result.
+
+        Raises:
+            DelvecError: there is none.
+        """
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None  # noqa: S101 - asked once it is done
+        return self.result
+
+    def committed(self, version: int, metrics: Mapping[str, int], read_version: int | None = None) -> None:
+        """Take note that it is committed; ``read_version`` as the log has it, where it was found there."""
+        read = self.changes.read_version if read_version is None else read_version
+        winners = tuple(range(read + 1, version))
+        kind = Rebased if winners else Committed
+        self.result = kind(version, self.changes.read_version, self.key, metrics, winners)

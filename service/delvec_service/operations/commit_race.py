@@ -1,0 +1,216 @@
+"""One transaction against the commits since the version that it read: is it among them, and may it pass them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyroaring import BitMap64
+
+from delvec.protocol.errors import (
+    CommitOutcomeUnknown,
+    DelvecError,
+    MissingLogFile,
+    ServiceUnavailable,
+    StaleReadVersion,
+    StorageError,
+    VersionFromFuture,
+    VersionNotFound,
+)
+from delvec.protocol.locations import canonical_log_path
+from delvec_service.delta import conflicts
+from delvec_service.delta.actions import AddFile, RemoveFile
+from delvec_service.delta.changes import Changes
+from delvec_service.delta.conflicts import Conflict, Ours, Passed, Winner
+from delvec_service.delta.snapshot import Snapshot
+from delvec_service.operations import written_vectors
+from delvec_service.operations.commit_log import CommitLog, Entry
+from delvec_service.operations.commit_member import Member
+from delvec_service.operations.commit_result import AlreadyApplied
+from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_service.operations.tables import OpenTable
+from delvec_service.operations.vectors import VectorCache
+from delvec_service.store.ledger import Ledger
+
+__all__ = ["Candidate", "CommitRace"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A member that passed all winners.
+
+    Attributes:
+        changes: as they are to be done to the newest version.
+        already_gone: rows that were to be deleted, and that winners deleted.
+    """
+
+    member: Member
+    changes: Changes
+    already_gone: int = 0
+
+
+class CommitRace:
+    """Judges transactions by the log.
+
+    Args:
+        loader: reads snapshots.
+        log: reads commits.
+        ledger: may know of a commit whose version can no longer be found by search.
+        vectors: reads deletion vectors.
+    """
+
+    def __init__(self, loader: SnapshotLoader, log: CommitLog, ledger: Ledger, vectors: VectorCache) -> None:
+        self._loader = loader
+        self._log = log
+        self._ledger = ledger
+        self._vectors = vectors
+
+    def judge(self, table: OpenTable, members: Sequence[Member], snapshot: Snapshot) -> list[Candidate]:
+        """Return the members that may be committed right after ``snapshot``; the others get their answers.
+
+        Raises:
+            StorageError: storage did not answer.
+        """
+        found = []
+        for member in members:
+            try:
+                candidate = self._judge(table, member, snapshot)
+            except (StorageError, ServiceUnavailable):
+                raise  # everybody's matter
+            except DelvecError as error:
+                member.error = error
+            else:
+                if candidate is not None:
+                    found.append(candidate)
+        return found
+
+    def _judge(self, table: OpenTable, member: Member, snapshot: Snapshot) -> Candidate | None:
+        changes = member.changes
+        if snapshot.version < changes.read_version:
+            raise VersionFromFuture(
+                f"The commit says that it read version {changes.read_version} of table '{table.name}', "
+                f"whose newest version is {snapshot.version}.",
+                table=table.name,
+                version=changes.read_version,
+            )
+        if self._find(table, member, snapshot) or _is_applied(member, snapshot):
+            return None
+        if member.ours is None:
+            member.ours = Ours.of(changes, snapshot, self._read_snapshot(table, member, snapshot))
+            self._check_written(table, member, snapshot)
+        if not member.winners:
+            return Candidate(member, changes)
+        verdict = conflicts.check(
+            member.ours, member.winners, lambda action: self._rows(table, action, snapshot.version)
+        )
+        match verdict:
+            case Conflict():
+                member.result = verdict
+                return None
+            case Passed():
+                return Candidate(member, verdict.changes, verdict.rows_already_gone)
+
+    def _find(self, table: OpenTable, member: Member, snapshot: Snapshot) -> bool:
+        """Look for the member in the versions that came since; return whether it has its answer by that."""
+        try:
+            entries = self._log.entries(table, member.checked_to + 1, snapshot.version)
+        except MissingLogFile as error:
+            self._ask_ledger(table, member, snapshot, error)
+            return True
+        for entry in entries:
+            if _is_in(member, entry):
+                return True
+            member.winners.append(entry.winner)
+        member.checked_to = snapshot.version
+        return False
+
+    def _ask_ledger(
+        self, table: OpenTable, member: Member, snapshot: Snapshot, error: MissingLogFile
+    ) -> None:
+        """Answer a transaction some of whose winners have been cleaned up.
+
+        Raises:
+            CommitOutcomeUnknown: it was begun before, and may be one of the versions that are gone.
+            StaleReadVersion: nothing is known of it.
+        """
+        changes = member.changes
+        try:
+            known = self._ledger.transaction(table.record.id, member.key)
+        except ServiceUnavailable:
+            known = None
+        if known is not None and known.version is not None and known.version <= snapshot.version:
+            try:
+                (entry,) = self._log.entries(table, known.version, known.version)
+            except MissingLogFile:
+                pass
+            else:
+                if _is_in(member, entry):
+                    return
+        facts = {
+            "table": table.name,
+            "version": changes.read_version,
+            "transaction_id": member.key,
+        }
+        gone = (
+            f"The log of table '{table.name}' no longer has all versions since {changes.read_version}, which this "
+            f"{changes.operation} read"
+        )
+        if known is None:
+            raise StaleReadVersion(
+                f"{gone}, so it cannot be told what it would have to pass; read the table again, and if transaction "
+                f"{member.key} was sent before, see first whether it is done.",
+                **facts,
+            ) from error
+        raise CommitOutcomeUnknown(
+            f"{gone}, so it cannot be told whether transaction {member.key} is committed already; read the table and "
+            "decide anew.",
+            **facts,
+        ) from error
+
+    def _read_snapshot(self, table: OpenTable, member: Member, snapshot: Snapshot) -> Snapshot | None:
+        """Return the version that was read where the check has to know how metadata or protocol changed since."""
+        if not any(winner.metadata or winner.protocol for winner in member.winners):
+            return snapshot if not member.winners else None
+        try:
+            return self._loader.load(table.objects, table.name, version=member.changes.read_version)
+        except (VersionNotFound, MissingLogFile):
+            return None
+
+    def _check_written(self, table: OpenTable, member: Member, snapshot: Snapshot) -> None:
+        """Compare deletion vectors that the engine wrote with those that the files had when they were read."""
+        for path, vector in member.changes.written_vectors.items():
+            key = canonical_log_path(path, table.location)
+            before = _first_remove(key, member.winners) or snapshot.live.find(path)
+            if before is not None:  # otherwise it is refused later, for not being live
+                rows = member.changes.row_deletes[path]
+                written_vectors.check_holds(
+                    table, path, vector, rows, self._rows(table, before, snapshot.version)
+                )
+
+    def _rows(self, table: OpenTable, action: AddFile | RemoveFile, version: int) -> BitMap64:
+        vector = action.deletion_vector
+        if vector is None:
+            return BitMap64()
+        return self._vectors.load(table, [(action.path, vector)], version)[action.path]
+
+
+def _is_in(member: Member, entry: Entry) -> bool:
+    """Answer a transaction that a version holds."""
+    said = entry.transaction(member.key)
+    if said is None:
+        return False
+    member.committed(entry.winner.version, said.metrics, said.read_version)
+    member.found = entry.winner
+    return True
+
+
+def _first_remove(key: str, winners: Sequence[Winner]) -> RemoveFile | None:
+    return next((winner.removes[key] for winner in winners if key in winner.removes), None)
+
+
+def _is_applied(member: Member, snapshot: Snapshot) -> bool:
+    """Answer an application that the table knows to be as far, or farther."""
+    ours = member.changes.app_transaction
+    theirs = None if ours is None else snapshot.txns.get(ours.app_id)
+    if ours is None or theirs is None or theirs.version < ours.version:
+        return False
+    member.result = AlreadyApplied(member.changes.read_version, member.key, theirs.version)
+    return True

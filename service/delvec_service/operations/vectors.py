@@ -1,0 +1,99 @@
+"""Decoded deletion vectors in memory: those that were read last, and those that were written last."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+from pyroaring import BitMap64
+
+from delvec import storage
+from delvec.protocol.deletion_vector import Descriptor
+from delvec_service.operations.tables import OpenTable
+
+__all__ = ["VectorCache"]
+
+_BUDGET: Final = 64 * 1024 * 1024
+_OVERHEAD: Final = 400
+
+
+class VectorCache:
+    """Deletion vectors by the table's location and their unique id; safe to share between threads.
+
+    A file of deletion vectors never changes, so that nothing here gets old. Whoever is given rows must not change
+    them.
+
+    Args:
+        max_bytes: about how much memory they may take.
+    """
+
+    def __init__(self, max_bytes: int = _BUDGET) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._held: OrderedDict[tuple[str, str], tuple[BitMap64, int]] = OrderedDict()
+        self.nbytes = 0
+
+    def keep(self, location: str, descriptor: Descriptor, rows: BitMap64) -> None:
+        """Take in what was read or written."""
+        if descriptor.is_inline:
+            return  # decoding is as quick
+        key, size = (location, descriptor.unique_id), descriptor.size_in_bytes + _OVERHEAD
+        if size > self._max_bytes:
+            return
+        with self._lock:
+            self._drop(key)
+            self._held[key] = rows, size
+            self.nbytes += size
+            while self.nbytes > self._max_bytes:
+                self._drop(next(iter(self._held)))
+
+    def find(self, location: str, descriptor: Descriptor) -> BitMap64 | None:
+        """Return a deletion vector's rows if they are held."""
+        key = location, descriptor.unique_id
+        with self._lock:
+            found = self._held.get(key)
+            if found is None or len(found[0]) != descriptor.cardinality:
+                return None
+            self._held.move_to_end(key)
+            return found[0]
+
+    def load(
+        self, table: OpenTable, wanted: Sequence[tuple[str, Descriptor]], version: int | None
+    ) -> dict[str, BitMap64]:
+        """Return the deleted rows by data file path; what is not held is read.
+
+        Args:
+            table: the table.
+            wanted: the data file's path as in the log, and its descriptor.
+            version: for errors.
+
+        Raises:
+            CorruptDeletionVector: or a subclass: one cannot be read.
+            LocationNotAllowed: a descriptor points outside the table.
+            StorageError: storage did not answer.
+        """
+        found: dict[str, BitMap64] = {}
+        missing: dict[str, Descriptor] = {}
+        for path, descriptor in wanted:
+            rows = self.find(table.location, descriptor)
+            if rows is None:
+                missing[path] = descriptor
+            else:
+                found[path] = rows
+        if missing:
+            read = storage.read_deletion_vectors(
+                table.location,
+                list(missing.items()),
+                table=table.name,
+                version=version,
+                allowed=table.roots.allows,
+            )
+            for path, rows in read.items():
+                self.keep(table.location, missing[path], rows)
+            found.update(read)
+        return found
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        gone = self._held.pop(key, None)
+        if gone is not None:
+            self.nbytes -= gone[1]
