@@ -6,6 +6,7 @@ writers' own). By row and not by path, wherever the log tells which rows. docs/c
 
 from collections.abc import Sequence
 
+from delvec_service.delta.concurrency.added_files import AddedFiles
 from delvec_service.delta.concurrency.ours import Ours
 from delvec_service.delta.concurrency.reads import AddedRows, RowsRead
 from delvec_service.delta.concurrency.rebase import DeletedRows, Rebase
@@ -27,9 +28,9 @@ def check(ours: Ours, winners: Sequence[Winner], vectors: Vectors) -> Passed | C
     Raises:
         CorruptDeletionVector: or a subclass: a deletion vector that has to be looked at cannot be read.
     """
-    deleted = DeletedRows(vectors)
-    table, rebase = TableRules(ours), Rebase(ours, deleted)
-    reads, added = RowsRead(ours, deleted), AddedRows(ours, deleted)
+    deleted, files = DeletedRows(vectors), AddedFiles(ours, winners)
+    table, rebase = TableRules(ours), Rebase(ours, deleted, files)
+    reads, added = RowsRead(ours, deleted), AddedRows(ours, deleted, files)
     for place, winner in enumerate(winners):
         conflict = (
             table.conflict(winner)

@@ -8,7 +8,7 @@ from pyroaring import BitMap64
 from delvec.protocol import locations
 from delvec.protocol.errors import ConcurrentAppend, ConcurrentDeleteRead
 from delvec_service.delta.actions import AddFile
-from delvec_service.delta.concurrency.added_files import that_may_match
+from delvec_service.delta.concurrency.added_files import AddedFiles
 from delvec_service.delta.concurrency.ours import Ours
 from delvec_service.delta.concurrency.rebase import DeletedRows, Rebase
 from delvec_service.delta.concurrency.verdict import Conflict, Overlap
@@ -33,7 +33,7 @@ class RowsRead:
 
     def conflict(self, winner: Winner) -> Conflict | None:
         """Return whether ``winner`` took away what matters to us."""
-        if not winner.removes:
+        if not winner.removes or not (self._files or self._rows or self._ours.reads_whole_table):
             return None
         if not winner.changes_data:
             self._move(winner)
@@ -108,9 +108,10 @@ class RowsRead:
 class AddedRows:
     """Rows that we would have had to read, had they been there."""
 
-    def __init__(self, ours: Ours, deleted: DeletedRows) -> None:
+    def __init__(self, ours: Ours, deleted: DeletedRows, added: AddedFiles) -> None:
         self._ours = ours
         self._deleted = deleted
+        self._added = added
 
     def conflict(
         self,
@@ -128,6 +129,8 @@ class AddedRows:
         ours = self._ours
         if ours.rests_on_added == "nothing" or ours.isolation == "SnapshotIsolation":
             return None
+        if winner.only_deletes_more and not winner.new_files and not rebase.resurfaced:
+            return None  # nearly all there are, in a table of many deletes
         files = {key: add for key, add in winner.new_files.items() if key not in rebase.known_again}
         if not winner.only_deletes_more:
             files |= {
@@ -144,7 +147,7 @@ class AddedRows:
             return None
         added = [*files.values(), *rebase.resurfaced]
         if ours.rests_on_added == "matching":
-            added = that_may_match(ours, added)
+            added = self._added.that_may_match(added)
         # Only these are worth reading deletion vectors for.
         keys = {id(add): key for key, add in files.items() if key not in rebase.moved_on}
         added = [

@@ -11,7 +11,7 @@ from delvec.protocol.errors import ConcurrentAppend, ConcurrentDeleteDelete, Cor
 from delvec_service.delta.actions import AddFile, RemoveFile
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.concurrency import row_runs
-from delvec_service.delta.concurrency.added_files import that_may_match
+from delvec_service.delta.concurrency.added_files import AddedFiles
 from delvec_service.delta.concurrency.ours import Ours
 from delvec_service.delta.concurrency.row_runs import SourceRuns
 from delvec_service.delta.concurrency.targets import Target
@@ -55,6 +55,7 @@ class Rebase:
     Args:
         ours: the commit in the making.
         deleted: reads deletion vectors.
+        added: judges files.
 
     Attributes:
         resurfaced: files of ours in which the last winner made rows live again that were not when we read them.
@@ -62,9 +63,10 @@ class Rebase:
         moved_on: files of ours that are gone, and their rows in others.
     """
 
-    def __init__(self, ours: Ours, deleted: DeletedRows) -> None:
+    def __init__(self, ours: Ours, deleted: DeletedRows, added: AddedFiles) -> None:
         self._ours = ours
         self._deleted = deleted
+        self._added = added
         self._manner = ours.manner
         self._targets = {key: Target(path, None) for key, path in ours.removes.items()} | {
             key: Target(path, rows) for key, (path, rows) in ours.row_deletes.items()
@@ -177,7 +179,7 @@ class Rebase:
         if left is not None and not left:
             return
         if self._manner == "whatever is left":
-            if winner.new_files and that_may_match(self._ours, list(winner.new_files.values())):
+            if self._added.that_may_match(winner.new_files.values()):
                 found.replaced.append(remove.path)
         elif self._manner == "these rows" or left is not None:
             count = count_of(remove)
