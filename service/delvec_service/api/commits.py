@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import uuid
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Response, status
 
@@ -36,12 +36,14 @@ from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, res
 from delvec_service.api.repeats import IdempotencyKey, Mutation, ParsedBody, replay
 from delvec_service.api.snapshot import snapshot_fields
 from delvec_service.operations.answers import is_final, request_hash
-from delvec_service.operations.commit import CommitResult, Committed, NothingToDo, Rebased
+from delvec_service.operations.commit import AlreadyApplied, CommitResult, Committed, NothingToDo, Rebased
 from delvec_service.operations.commit_request import changes_of
 from delvec_service.operations.tables import OpenTable, commit_path
 from delvec_service.operations.transactions import begin
 
 __all__ = ["router"]
+
+_INVALID: Final[tuple[type[DelvecError], ...]] = (InvalidCommit, *InvalidCommit.__subclasses__())
 
 router = APIRouter(tags=["commits"])
 _mutations = APIRouter(route_class=Mutation)
@@ -69,7 +71,7 @@ def begin_transaction(table: Table, body: BeginRequest, service: ServiceState) -
         *MUTATION,
         *OPENING,
         *SNAPSHOT,
-        InvalidCommit,
+        *_INVALID,
         UnsupportedTable,
         UnsupportedWriterFeature,
         AppendOnlyTable,
@@ -135,6 +137,14 @@ def _response(table: OpenTable, result: CommitResult) -> CommitResponse:
             read_version=result.read_version,
             transaction_id=result.transaction_id,
             operation_metrics=dict(result.metrics),
+        )
+    if isinstance(result, AlreadyApplied):
+        return CommitResponse(
+            result="already-applied",
+            version=None,
+            read_version=result.read_version,
+            transaction_id=result.transaction_id,
+            operation_metrics={},
         )
     raise result.error(table.name)
 
