@@ -201,6 +201,10 @@ class Merges(Effect):
 class Restores(Effect):
     version: int
 
-    def on(self, _state, now):
-        old = now.states[self.version]
-        return {key: replace(stored, written=now.version, blind=False) for key, stored in old.items()}
+    def on(self, state, now):
+        result = {}
+        for key, old in now.states[self.version].items():
+            there = state.get(key)
+            stays = there is not None and (there.birth, there.origin) == (old.birth, old.origin)
+            result[key] = there if stays else replace(old, written=now.version, blind=False)
+        return result

@@ -3,7 +3,6 @@
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-
 from tests.state_machine.choices import Drawn
 from tests.state_machine.world import World
 

@@ -52,6 +52,18 @@ class Pending:
         return self.changes.operation == "DELETE" and not self.changes.adds
 
     @property
+    def in_partitions(self):
+        """Whether what happens in partitions other than ``parts`` cannot matter."""
+        rests_on_predicate = self.kind in (
+            "delete",
+            "update",
+            "delete by copy",
+            "update by copy",
+            "replaceWhere",
+        )
+        return rests_on_predicate and bool(self.parts)
+
+    @property
     def is_blind_append(self):
         return self.changes.is_blind_append
 
@@ -164,15 +176,15 @@ class Planner:
 
     def update(self, choices, version, _states):
         condition, value = any_condition(choices, self.next_id), choices.integer(0, 9)
-        removes, marks = self._taken(choices, version, condition)
-        if not removes and not marks:
+        # Files that go whole stand for copies: whoever updates rows in place names rows.
+        _, marks = self._taken(choices, version, condition, whole=False)
+        if not marks:
             return None
         rows = [Row(row.id, value, row.part) for row in self._matching(version, condition)]
         changes = self._changes(
             version,
             "UPDATE",
             predicate=condition.sql,
-            removes=removes,
             row_deletes=marks,
             adds=self.write(rows),
         )
@@ -327,12 +339,12 @@ class Planner:
         return choices.some(files, 3) if files else []
 
     @staticmethod
-    def _taken(choices, version, condition: Condition):
+    def _taken(choices, version, condition: Condition, *, whole=True):
         """Return the files that go whole, and by path the rows of others that go."""
         removes, marks = [], {}
         for file in version.files.values():
             found = [index for index, row in file.live if condition(row)]
-            if found and len(found) == len(file.live) and choices.flag(70):
+            if whole and found and len(found) == len(file.live) and choices.flag(70):
                 removes.append(file.path)
             elif found:
                 # A client may send again what the file's deletion vector already holds.

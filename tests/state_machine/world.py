@@ -14,9 +14,12 @@ from tests.state_machine.transactions import PLANS, Planner
 
 from delvec import _places, storage
 from delvec.protocol import locations
+from delvec.protocol.errors import StorageError
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 from delvec_service.delta.concurrency.verdict import Conflict
+from delvec_service.delta.group import Group
+from delvec_service.operations.commit_member import Member
 from delvec_service.operations.roots import Roots
 from delvec_service.operations.tables import NewTable, OpenTable
 from delvec_service.store.objects import ObjectStore
@@ -50,6 +53,28 @@ def _replica(number):
     return service
 
 
+class RacingStore(ObjectStore):
+    """Storage in which somebody may be first, or an answer may get lost, when a version is created.
+
+    Attributes:
+        before_put: called once, before the next version is created.
+        lose_answer: whether the answer to that gets lost.
+    """
+
+    before_put = None
+    lose_answer = False
+
+    def put_if_absent(self, path, data):
+        act, self.before_put = self.before_put, None
+        if act is not None:
+            act()
+        created = super().put_if_absent(path, data)
+        lost, self.lose_answer = self.lose_answer, False
+        if lost:
+            raise StorageError("the answer was lost")
+        return created
+
+
 class World:
     """One history.
 
@@ -69,6 +94,9 @@ class World:
         self.replicas = [_replica(number) for number in range(_REPLICAS)]
         record = TableRecord(table_id(self.location), "people", self.location, datetime.now(UTC))
         self.tables = [OpenTable(record, Roots()) for _ in self.replicas]
+        self.stores = [RacingStore(self.location) for _ in self.replicas]
+        for table, store in zip(self.tables, self.stores, strict=True):
+            table.__dict__["objects"] = store
         self._create(choices)
         self.reader = SmallReader(self.location)
         self.planner = Planner(self.location, partitioned=self.partitioned, statistics=choices.flag(70))
@@ -148,11 +176,31 @@ class World:
     # --- committing ---------------------------------------------------------------------------------------
 
     def _run(self, choices, members):
+        """Return what the members are answered; groups that may share a version do."""
         number = choices.integer(0, _REPLICAS - 1)
-        commits, table = self.replicas[number].commits, self.tables[number]
+        commits, table, store = self.replicas[number].commits, self.tables[number], self.stores[number]
+        if choices.flag(25):
+            store.before_put = self._interloper(choices)
+        store.lose_answer = choices.flag(10)
         if len(members) == 1:
             return [commits.commit(table, members[0].changes)]
-        return [commits.commit(table, member.changes) for member in members]
+        requests = [Member(member.changes) for member in members]
+        configuration = self.reader.newest.metadata["configuration"]
+        waiting = list(requests)
+        while waiting:
+            group = Group(waiting[0].changes, configuration)
+            together = [waiting[0], *(one for one in waiting[1:] if group.admit(one.changes))]
+            waiting = [one for one in waiting if one not in together]
+            commits.run(table, together)
+            self.counts["largest group"] = max(self.counts["largest group"], len(together))
+        return [request.answer() for request in requests]
+
+    def _interloper(self, choices):
+        """Return what somebody does while another is about to create a version."""
+        if self.pending and choices.flag(70):
+            pending = self.pending.pop(choices.integer(0, len(self.pending) - 1))
+            return lambda: self._submit(choices, [pending])
+        return lambda: self.commit_foreign(choices)
 
     def _submit(self, choices, members):
         before = self.reader.newest.number
@@ -196,6 +244,8 @@ class World:
             return
         kinds = {self._kind_of(winner) for winner in winners}
         story = f"{pending.kind} lost against {sorted(kinds)}: {result}"
+        if pending.in_partitions and self.partitioned:
+            assert not self._partitions(winners).isdisjoint(pending.parts), story
         applications = {txn["appId"] for winner in winners for txn in winner.all("txn")}
         if pending.is_blind_append:
             mine = pending.changes.app_transaction
@@ -206,6 +256,11 @@ class World:
             assert not kinds <= {"optimize"}, story
         if pending.kind == "optimize":
             assert not kinds <= {"pure delete", "update", "merge", "blind append"}, story
+
+    @staticmethod
+    def _partitions(versions):
+        files = [file for version in versions for file in (*version.all("add"), *version.all("remove"))]
+        return {file["partitionValues"]["part"] for file in files}
 
     def _kind_of(self, version):
         """Return the kind of winner, as far as promises are made about it."""
