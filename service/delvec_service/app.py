@@ -17,6 +17,7 @@ from delvec_service.api import (
     deletion_vectors,
     health,
     history,
+    outcomes,
     plan,
     probes,
     problems,
@@ -30,7 +31,9 @@ from delvec_service.operations import fault_points
 from delvec_service.operations.answers import Answers
 from delvec_service.operations.checkpoints import Checkpoints
 from delvec_service.operations.commit import Commits
+from delvec_service.operations.commit_log import CommitLog
 from delvec_service.operations.log_upkeep import LogUpkeep
+from delvec_service.operations.outcomes import Outcomes
 from delvec_service.operations.own_commits import OwnCommits
 from delvec_service.operations.rehearsal import rehearse
 from delvec_service.operations.roots import Roots
@@ -95,6 +98,7 @@ def create_app(settings: Settings) -> FastAPI:
         snapshot,
         plan,
         commits,
+        outcomes,
         alter,
         deletion_vectors,
         history,
@@ -144,6 +148,7 @@ def _service(settings: Settings) -> Service:
         own_commits=OwnCommits(loader, OwnCommitStore(database), answers),
         answers=Answers(answers),
     )
+        outcomes=Outcomes(loader, CommitLog(loader), ledger, Answers(answers)),
 
 
 def _operation_id(route: APIRoute) -> str:

@@ -1,5 +1,6 @@
 """Idempotency-Key: the first answer comes back, and nothing is done twice."""
 
+import json
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -206,3 +207,175 @@ def test_old_answers_are_swept(running, tmp_path):
         with client.service.database.read() as session:
             left = session.connection().exec_driver_sql("SELECT count(*) FROM answers").scalar()
     assert left <= 1
+
+
+# --- commits --------------------------------------------------------------------------------------------
+
+
+def one_row(table, **more):
+    """A DELETE of one row of ``a.parquet`` that rests on all rows."""
+    return table.delete({"a.parquet": [1]}, **{"predicate": "true", "read_version": 1, **more})
+
+
+def lose_a_race(table, key):
+    """Send a DELETE whose files another one has removed."""
+    assert table.commit(operation="DELETE", removes=[{"path": "a.parquet"}]).status_code == 200
+    added = table.write_file("rewritten.parquet", range(1, 10))
+    return table.commit(
+        operation="UPDATE", removes=[{"path": "a.parquet"}], adds=[added], read_version=1, headers=named(key)
+    )
+
+
+def test_a_conflict_comes_back_as_it_was(filled, error):
+    first = lose_a_race(filled, "k")
+    assert first.status_code == 409
+    filled.append(filled.write_file("c.parquet", [1]))
+    filled.commit(operation="DELETE", removes=[{"path": "c.parquet"}])
+
+    body = json.loads(first.request.content)
+    again = filled.client.post(f"{filled.url}/commits", json=body, headers=named("k"))
+
+    assert again.json() == first.json()
+    assert again.status_code == 409
+    assert replayed(again)
+    assert error(again)["details"]["conflict"]["winning-version"] == 2
+
+
+def test_a_commit_that_had_nothing_to_do_comes_back_too(filled):
+    one_row(filled)
+    first = one_row(filled, predicate=None, headers=named("k"))
+    assert first.json()["result"] == "nothing-to-do"
+    filled.append(filled.write_file("c.parquet", [1]))
+
+    again = one_row(filled, predicate=None, headers=named("k"))
+
+    assert again.json() == first.json()
+    assert replayed(again)
+
+
+def test_a_key_of_a_conflict_is_refused_for_another_commit(filled, error):
+    lose_a_race(filled, "k")
+
+    answer = one_row(filled, headers=named("k"))
+
+    assert answer.status_code == 422
+    assert error(answer)["type"] == "IdempotencyKeyReused"
+    assert filled.version() == 2
+
+
+def test_a_commit_does_not_need_the_answers(filled, monkeypatch):
+    def down(*_arguments):
+        raise ServiceUnavailable("the database is away")
+
+    monkeypatch.setattr(AnswerStore, "find", down)
+    monkeypatch.setattr(AnswerStore, "keep", down)
+
+    first = one_row(filled, headers=named("k"))
+    again = one_row(filled, headers=named("k"))
+
+    assert first.json()["version"] == again.json()["version"] == 2
+    assert lose_a_race(filled, "j").status_code == 409
+    assert filled.version() == 3
+
+
+def test_a_file_that_was_late_does_not_use_the_key_up(filled, error):
+    add = filled.write_file("late.parquet", [1])
+    (filled.folder / "late.parquet").rename(filled.folder / "elsewhere")
+    assert error(filled.append(add, read_version=1, headers=named("k")))["type"] == "FileNotInStorage"
+
+    (filled.folder / "elsewhere").rename(filled.folder / "late.parquet")
+
+    assert filled.append(add, read_version=1, headers=named("k")).json()["version"] == 2
+
+
+# --- what became of it ----------------------------------------------------------------------------------
+
+
+def ask(table, key, **parameters):
+    answer = table.client.get(f"{table.url}/commits", params={"transaction-id": key, **parameters})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.parametrize("parameters", [{}, {"read-version": 1}])
+def test_a_commit_is_found_by_its_key(filled, parameters):
+    done = one_row(filled, headers=named("k")).json()
+    for number in range(3):
+        filled.append(filled.write_file(f"{number}.parquet", [number]))
+
+    found = ask(filled, "k", **parameters)
+
+    assert found == {
+        "transaction-id": "k",
+        "result": "committed",
+        "commit": done,
+        "error": None,
+        "searched-from": 2,
+        "searched-to": 5,
+    }
+
+
+def test_the_log_alone_tells_what_became_of_a_commit(filled, running):
+    done = one_row(filled, headers=named("k")).json()
+    filled.append(filled.write_file("c.parquet", [1]))
+
+    with running() as other:  # an empty database
+        other.post("/v1/tables", json={"location": str(filled.folder)})
+        filled.client = other
+        assert ask(filled, "k")["commit"] == done
+
+
+def test_a_conflict_is_an_outcome(filled, error):
+    conflict = error(lose_a_race(filled, "k"))
+
+    found = ask(filled, "k")
+
+    assert (found["result"], found["commit"], found["error"]) == ("conflict", None, conflict)
+
+
+def test_that_there_was_nothing_to_do_is_an_outcome(filled):
+    one_row(filled)
+    done = one_row(filled, predicate=None, headers=named("k")).json()
+
+    found = ask(filled, "k")
+
+    assert (found["result"], found["commit"]) == ("nothing-to-do", done)
+
+
+def test_a_refusal_is_an_outcome(filled, error):
+    refused = error(filled.delete({"nowhere.parquet": [1]}, headers=named("k")))
+
+    found = ask(filled, "k")
+
+    assert (found["result"], found["error"]) == ("refused", refused)
+
+
+def test_a_commit_that_nobody_asked_for_is_unknown(filled):
+    found = ask(filled, "k")
+
+    assert (found["result"], found["commit"], found["error"]) == ("unknown", None, None)
+    assert (found["searched-from"], found["searched-to"]) == (0, 1)
+    assert ask(filled, "k", **{"read-version": 1})["searched-from"] == 2
+    assert ask(filled, "k", **{"read-version": 9})["searched-from"] == 2
+
+
+def test_a_commit_that_is_cleaned_up_is_unknown(filled, running):
+    one_row(filled, headers=named("k"))
+    for number in range(3):
+        filled.append(filled.write_file(f"{number}.parquet", [number]))
+    assert filled.client.post(f"{filled.url}/checkpoint").json()["version"] == 5
+    for version in range(3):
+        (filled.log / f"{version:020}.json").unlink()
+
+    with running() as other:
+        other.post("/v1/tables", json={"location": str(filled.folder)})
+        filled.client = other
+        found = ask(filled, "k", **{"read-version": 1})
+
+    assert (found["result"], found["searched-from"]) == ("unknown", 3)
+
+
+def test_an_answer_to_another_kind_of_request_is_not_a_commits(client, filled, tmp_path):
+    client.post("/v1/tables", json=creation(tmp_path / "t"), headers=named("k"))
+
+    assert ask(filled, "k")["result"] == "unknown"

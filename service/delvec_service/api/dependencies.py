@@ -11,6 +11,7 @@ from delvec_service.config import Settings
 from delvec_service.operations.answers import Answers
 from delvec_service.operations.commit import Commits
 from delvec_service.operations.log_upkeep import LogUpkeep
+from delvec_service.operations.outcomes import Outcomes
 from delvec_service.operations.own_commits import OwnCommits
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable, Tables
@@ -33,6 +34,7 @@ class Service:
     upkeep: LogUpkeep
     own_commits: OwnCommits
     answers: Answers
+    outcomes: Outcomes
 
 
 # What does no I/O is a coroutine: each plain function costs a change of thread and back.

@@ -80,6 +80,25 @@ class Answers:
             _same(key, hashed, found.request_hash)
         return found
 
+    def of_commit(self, key: str, table: str) -> StoredAnswer | None:
+        """Return what was answered to a commit to a table, whatever the rest of its request was."""
+        try:
+            found = self._store.find(key)
+        except ServiceUnavailable:
+            return None
+        if found is None:
+            return None
+        try:
+            body = json.loads(found.body)
+        except ValueError:
+            return None
+        # The key may have been another request's.
+        ours = (
+            body.get("transaction-id") == key
+            or body.get("error", {}).get("details", {}).get("table") == table
+        )
+        return found if ours else None
+
     def claim(self, key: str, hashed: str) -> Claim | StoredAnswer | Taken:
         """Take the key, or return what was answered, or that somebody else is working on it: ask again then.
 

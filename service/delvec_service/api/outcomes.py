@@ -1,0 +1,71 @@
+"""``…/commits?transaction-id=``: what became of a commit whose answer was lost."""
+
+import json
+from typing import Annotated, Literal, TypeAlias
+
+from fastapi import APIRouter, Query
+
+from delvec.protocol.wire import CommitOutcome, CommitResponse, ErrorBody
+from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.operations.commit_result import Rebased
+from delvec_service.operations.outcomes import Outcome
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["commits"])
+
+_Result: TypeAlias = Literal[
+    "committed", "nothing-to-do", "already-applied", "conflict", "refused", "unknown"
+]
+
+
+@router.get("/tables/{table}/commits", responses=responses(*COMMON, *OPENING, *SNAPSHOT))
+def find_commit(
+    table: Table,
+    service: ServiceState,
+    transaction_id: Annotated[str, Query(alias="transaction-id", min_length=1, max_length=128)],
+    read_version: Annotated[
+        int | None,
+        Query(
+            alias="read-version",
+            ge=0,
+            lt=2**63,
+            description="What the commit read; without it the newest 10,000 versions are searched.",
+        ),
+    ] = None,
+) -> CommitOutcome:
+    """Say what became of a commit, by its transaction id; that it is not known is an answer, too."""
+    found = service.outcomes.find(table, transaction_id, read_version)
+    result, commit, error = _told(found)
+    return CommitOutcome(
+        transaction_id=transaction_id,
+        result=result,
+        commit=commit,
+        error=error,
+        searched_from=found.searched[0],
+        searched_to=found.searched[1],
+    )
+
+
+def _told(found: Outcome) -> tuple[_Result, CommitResponse | None, ErrorBody | None]:
+    done = found.committed
+    if done is not None:
+        response = CommitResponse(
+            result="rebased" if isinstance(done, Rebased) else "committed",
+            version=done.version,
+            read_version=done.read_version,
+            transaction_id=done.transaction_id,
+            winners_passed=list(done.winners_passed),
+            operation_metrics=dict(done.metrics),
+        )
+        return "committed", response, None
+    if found.answer is None:
+        return "unknown", None, None
+    body = json.loads(found.answer.body)
+    if "error" in body:
+        conflict = "conflict" in body["error"].get("details", {})
+        return "conflict" if conflict else "refused", None, ErrorBody.model_validate(body["error"])
+    response = CommitResponse.model_validate(body)
+    done_without = "already-applied" if response.result == "already-applied" else "nothing-to-do"
+    return done_without, response, None
