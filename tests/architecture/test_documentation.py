@@ -36,6 +36,20 @@ def test_every_table_feature_that_the_code_knows_is_on_its_page():
     assert not [name for name in sorted(known) if f"`{name}`" not in page]
 
 
+def test_every_table_feature_is_written_as_its_page_says():
+    page = (ROOT / "docs" / "table-features.md").read_text()
+    found = re.findall(r"^\| (`[^|]+) \| \w+ \| ([^|]+) \|", page, re.MULTILINE)
+    answers = {name: said for names, said in found for name in re.findall("`([^`]+)`", names)}
+    assert len(answers) > len(features.WRITABLE)
+    for name, said in answers.items():
+        if name not in features.WRITABLE:
+            assert said == "refuses", name
+        elif features.WRITABLE[name].__name__ == "_never":
+            assert said in ("writes", "preserves"), name
+        else:
+            assert said.endswith("refuses where in use"), name
+
+
 def test_every_setting_is_on_the_page_of_the_service_and_no_page_names_another():
     settings = {f"DELVEC_{name.upper()}" for name in Settings.model_fields}
     elsewhere = {

@@ -88,17 +88,24 @@ def test_legacy_writers_are_written_while_nothing_of_theirs_is_in_use(version):
         "columnMapping",
         "typeWidening",
         "clustering",
+        "invariants",
+        "checkConstraints",
+        "generatedColumns",
+        "rowTracking",
     ],
 )
 def test_features_that_delvec_implements_are_written(feature):
-    used = {"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": "name"}
-    check_writable(table(feature), metadata(used), "t")
+    used = {
+        "delta.enableDeletionVectors": "true",
+        "delta.columnMapping.mode": "name",
+        "delta.constraints.positive": "id > 0",
+        "delta.enableRowTracking": "true",
+    }
+    rules = {"delta.invariants": '{"expression": {"expression": "x > 1"}}', "delta.generationExpression": "1"}
+    check_writable(table(feature), metadata(used, **rules), "t")
 
 
 IN_USE = {
-    "invariants": (metadata(**{"delta.invariants": "x > 1"}), 2),
-    "checkConstraints": (metadata({"delta.constraints.positive": "id > 0"}), 3),
-    "generatedColumns": (metadata(**{"delta.generationExpression": "1"}), 4),
     "identityColumns": (metadata(**{"delta.identity.start": 1}), 6),
     "allowColumnDefaults": (metadata(CURRENT_DEFAULT="1"), None),
     "icebergCompatV2": (metadata({"delta.enableIcebergCompatV2": "true"}), None),
@@ -118,7 +125,7 @@ def test_a_feature_is_refused_when_it_is_in_use(feature):
             check_writable(Protocol(2, legacy), used, "t")
 
 
-@pytest.mark.parametrize("feature", ["rowTracking", "coordinatedCommits-preview", "collations", "x"])
+@pytest.mark.parametrize("feature", ["coordinatedCommits-preview", "collations", "x"])
 def test_features_that_bind_whoever_writes_are_refused(feature):
     with pytest.raises(UnsupportedWriterFeature, match=feature):
         check_writable(table(feature), metadata(), "t")
@@ -132,12 +139,20 @@ def test_change_data_feed_allows_what_the_feed_can_be_told_from():
         check_writable(Protocol(1, 4), on, "t", keeps_change_data=False)
 
 
+def test_row_tracking_allows_what_moves_no_row():
+    on = metadata({"delta.enableRowTracking": "true"})
+    check_writable(table("rowTracking"), on, "t", keeps_change_data=True)
+    check_writable(table("rowTracking"), metadata(), "t", keeps_change_data=False)
+    with pytest.raises(UnsupportedWriterFeature, match=r"delta\.enableRowTracking is true and this change"):
+        check_writable(table("rowTracking"), on, "t", keeps_change_data=False)
+
+
 def test_all_reasons_are_given_at_once():
-    used = metadata({"delta.constraints.c": "x"}, **{"delta.identity.start": 1})
+    used = metadata({"delta.enableIcebergCompatV2": "true"}, **{"delta.identity.start": 1})
     with pytest.raises(UnsupportedWriterFeature) as caught:
-        check_writable(Protocol(2, 6), used, "t")
-    assert caught.value.details["features"] == ["checkConstraints", "identityColumns"]
-    assert "delta.constraints.c" in caught.value.message
+        check_writable(table("icebergCompatV2", "identityColumns"), used, "t")
+    assert caught.value.details["features"] == ["icebergCompatV2", "identityColumns"]
+    assert "delta.identity.start" in caught.value.message
 
 
 def test_what_cannot_be_read_cannot_be_written():

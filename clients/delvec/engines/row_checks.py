@@ -1,11 +1,12 @@
 """Rows compared with what their table asks of them as far as that needs no SQL: NOT NULL and lengths of texts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec.engines.conform import conform_batch
 from delvec.engines.engine import WriteTarget
 from delvec.protocol.constraints import Check, Constraints
 from delvec.protocol.errors import ConstraintViolation, UnsupportedWriterFeature
@@ -35,6 +36,32 @@ class RowChecks:
         """Whether there is anything to look at beyond what every written column is checked for."""
         found = self.constraints
         return bool(self._inside_structs or found.lengths or found.has_expressions)
+
+    def conformed(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+        """Return rows in the table's schema, without generated columns that they lack.
+
+        Raises:
+            SchemaMismatch: when read; they do not fit the table.
+        """
+        names = {name.lower() for name in reader.schema.names}
+        absent = [rule.column for rule in self.constraints.generated if rule.column.lower() not in names]
+        schema = self._schema.without(absent)
+        arrow = schema.to_arrow()
+        batches = (conform_batch(batch, schema, arrow, check_nulls=True) for batch in reader)
+        return pa.RecordBatchReader.from_batches(arrow, batches)
+
+    def checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Give rows in the table's schema, after a look at each.
+
+        Raises:
+            SchemaMismatch: they do not fit the table.
+            ConstraintViolation: see :meth:`check`, and NULL where none may be.
+        """
+        arrow = self._schema.to_arrow()
+        for batch in batches:
+            rows = conform_batch(batch, self._schema, arrow, check_nulls=True)
+            self.check(rows)
+            yield rows
 
     def check(self, batch: pa.RecordBatch) -> None:
         """Look at rows in the table's schema.

@@ -129,16 +129,13 @@ class _Facts:
 
     configuration: Mapping[str, str]
     columns: tuple[Mapping[str, Any], ...]
-    keeps_change_data: bool
+    keeps_rows_in_place: bool
 
     def on(self, name: str) -> bool:
         return self.configuration.get(name, "").strip().lower() == "true"
 
     def with_metadata(self, key: str) -> list[str]:
         return [str(column.get("name")) for column in self.columns if key in (column.get("metadata") or {})]
-
-    def with_prefix(self, prefix: str) -> list[str]:
-        return sorted(name for name in self.configuration if name.lower().startswith(prefix))
 
 
 _Problem = Callable[[_Facts], str | None]
@@ -161,21 +158,23 @@ def _columns_with(key: str) -> _Problem:
     return problem
 
 
-def _constraints(facts: _Facts) -> str | None:
-    return ", ".join(facts.with_prefix("delta.constraints.")) or None
-
-
 def _change_data_feed(facts: _Facts) -> str | None:
-    on = facts.on("delta.enableChangeDataFeed") and not facts.keeps_change_data
+    on = facts.on("delta.enableChangeDataFeed") and not facts.keeps_rows_in_place
     return "delta.enableChangeDataFeed is true and this change rewrites rows" if on else None
+
+
+def _row_tracking(facts: _Facts) -> str | None:
+    # Rows that are copied would need their ids in a column of the new files.
+    on = facts.on("delta.enableRowTracking") and not facts.keeps_rows_in_place
+    return "delta.enableRowTracking is true and this change rewrites rows" if on else None
 
 
 WRITABLE: Final[Mapping[str, _Problem]] = {
     "appendOnly": _never,  # the commands that remove rows look at delta.appendOnly themselves
-    "invariants": _columns_with("delta.invariants"),
-    "checkConstraints": _constraints,
+    "invariants": _never,  # engines evaluate what the table asks of rows, before anything is committed
+    "checkConstraints": _never,
     "changeDataFeed": _change_data_feed,
-    "generatedColumns": _columns_with("delta.generationExpression"),
+    "generatedColumns": _never,
     "columnMapping": _never,  # engines write physical names and field ids
     "clustering": _never,  # clustering columns are among those that get statistics
     "identityColumns": _columns_with("delta.identity.start"),
@@ -186,6 +185,7 @@ WRITABLE: Final[Mapping[str, _Problem]] = {
     "vacuumProtocolCheck": _never,
     "v2Checkpoint": _never,
     "domainMetadata": _never,
+    "rowTracking": _row_tracking,
     "inCommitTimestamp": _never,
     "allowColumnDefaults": _columns_with("CURRENT_DEFAULT"),
     "checkpointProtection": _never,  # log clean-up looks at it itself
@@ -207,8 +207,8 @@ def check_writable(
         protocol: of the version to commit onto.
         metadata: of the same version.
         table: for errors.
-        keeps_change_data: whether the change feed can be told from the commit itself: it only appends, removes whole
-            files and sets deletion vectors.
+        keeps_change_data: whether the commit only appends, removes whole files and sets deletion vectors: then
+            the change feed can be told from it, and no row gets another id.
 
     Raises:
         UnsupportedReaderFeature: it cannot be read, let alone written.

@@ -24,10 +24,12 @@ from delvec.engines.pyspark.find_rows import (
     physical_rows,
 )
 from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
+from delvec.engines.pyspark.row_expressions import absent_columns, examined
 from delvec.engines.pyspark.row_filter import filter_rows
 from delvec.engines.pyspark.scan import BROADCAST_LIMIT, ScanFrames
 from delvec.engines.pyspark.to_arrow import to_arrow
 from delvec.engines.pyspark.write import check_schema, is_spark_frame, write_frame
+from delvec.engines.row_checks import RowChecks
 from delvec.protocol.errors import BadRequest, CorruptTable, InvalidPredicate
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
@@ -167,16 +169,27 @@ class SparkEngine:
 
         With Spark Connect everything goes through executors, because this machine may not reach the table.
 
+        Where Spark has to evaluate something, everything goes through executors, too.
+
         Raises:
-            SchemaMismatch: ``data`` has unknown columns, incompatible types, or nulls where none are allowed.
+            SchemaMismatch: ``data`` has unknown columns or incompatible types.
+            ConstraintViolation: a row does not satisfy the table's constraints.
+            UnsupportedWriterFeature: Spark does not accept one of them; nothing was written.
         """
+        checks = RowChecks(target)
         if not is_spark_frame(data):
             reader = tabular.to_reader(data)
-            if not self._is_remote:
-                return write_data_files(reader, target)
+            if not self._is_remote and not checks.constraints.has_expressions:
+                return write_data_files(checks.checked(reader) if checks.is_needed else reader, target)
+            if checks.constraints.has_expressions:
+                # Spark takes fewer types of Arrow's than a table does.
+                reader = checks.conformed(reader)
             data = self.spark.createDataFrame(reader.read_all())
-        check_schema(data, target)
-        return write_frame(data, target)
+        check_schema(data, target, absent_columns(data, checks))
+        if not checks.is_needed:
+            return write_frame(data, target)
+        found = examined(data, target, checks)
+        return write_frame(found.frame, target, found.checks)
 
     def read(self, scan: Scan, columns: Sequence[str] | None, predicate: Predicate | None) -> pa.Table:
         """Return the live rows, deletion vectors applied, in the schema's column order."""

@@ -6,7 +6,7 @@ referred to. A task that finds data that does not fit answers with the error, so
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from delvec.engines.conform import conform_batch
 from delvec.engines.engine import WriteTarget
 from delvec.engines.parquet_writer import write_data_files
+from delvec.engines.pyspark.row_expressions import TaskChecks
 from delvec.protocol.errors import DelvecError, InvalidSchema, SchemaMismatch, StorageError, from_wire
 from delvec.protocol.types import schema_from
 from delvec.protocol.wire import AddFile
@@ -31,8 +32,8 @@ def is_spark_frame(data: Any) -> bool:
     return isinstance(data, DataFrame) or type(data).__module__.startswith("pyspark.sql.connect.")
 
 
-def check_schema(frame: DataFrame, target: WriteTarget) -> None:
-    """Compare names and types before a job starts.
+def check_schema(frame: DataFrame, target: WriteTarget, computed: Sequence[str] = ()) -> None:
+    """Compare names and types before a job starts; columns that are ``computed`` may be absent.
 
     Raises:
         SchemaMismatch: the frame has columns that the table lacks, or the other way round.
@@ -41,22 +42,29 @@ def check_schema(frame: DataFrame, target: WriteTarget) -> None:
         arrow = schema_from(frame.schema).to_arrow()
     except InvalidSchema as error:
         raise SchemaMismatch(f"The DataFrame does not fit the table: {error.message}") from error
+    given = target.schema.without(computed)
     conform_batch(
         pa.RecordBatch.from_pylist([], schema=arrow),
-        target.schema,
-        target.schema.to_arrow(),
+        given,
+        given.to_arrow(),
         check_nulls=True,
     )
 
 
-def write_frame(frame: DataFrame, target: WriteTarget) -> list[AddFile]:
+def write_frame(frame: DataFrame, target: WriteTarget, checks: TaskChecks | None = None) -> list[AddFile]:
     """Run the job that writes the frame's rows; return the new files.
+
+    Args:
+        frame: the rows.
+        target: the table.
+        checks: what tasks look at, of rows that are new.
 
     Raises:
         SchemaMismatch: a value does not fit the table.
+        ConstraintViolation: a row does not satisfy the table's constraints.
         StorageError: storage did not answer.
     """
-    answers = frame.mapInArrow(partial(_write_task, target), _RESULT).toArrow()
+    answers = frame.mapInArrow(partial(_write_task, target, checks), _RESULT).toArrow()
     adds = []
     for answer in answers.to_pylist():
         if answer["error"]:
@@ -65,14 +73,16 @@ def write_frame(frame: DataFrame, target: WriteTarget) -> list[AddFile]:
     return adds
 
 
-def _write_task(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _write_task(
+    target: WriteTarget, checks: TaskChecks | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Runs on executors."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     task = context.partitionId() if context else 0
     try:
-        adds = _write(batches, target, task)
+        adds = _write(batches if checks is None else checks.checked(batches), target, task)
     except DelvecError as error:
         # Retrying would not help, and a raised error would reach the driver as text.
         yield _answer([], [json.dumps(error.to_wire())])

@@ -1,0 +1,176 @@
+"""A table's own expressions, evaluated by Spark in the pass that writes the rows.
+
+Spark adds what it found as one more column, because a row must be checked as it is written: a second look at the
+source could see other rows. The task that writes finds the column and refuses.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+from pyspark.sql import types as T  # noqa: N812
+
+from delvec.engines.engine import WriteTarget
+from delvec.engines.pyspark.scan import spark_schema
+from delvec.engines.row_checks import RowChecks
+from delvec.protocol.constraints import Check, Generated
+
+__all__ = ["ExaminedFrame", "TaskChecks", "absent_columns", "examined"]
+
+_BROKEN: Final = "__delvec_broken"
+_GIVEN: Final = "__delvec_given_"
+
+
+@dataclass(frozen=True)
+class TaskChecks:
+    """What a task does with the rows that it gets; travels to executors.
+
+    Attributes:
+        tests: the checks, in the order of their numbers in the column that Spark added.
+        given: names of columns as they came, by the name under which they come now: Spark evaluates the
+            expressions over values of the table's types, and what is written must not have been cast.
+    """
+
+    target: WriteTarget
+    tests: tuple[Check, ...]
+    given: tuple[tuple[str, str], ...]
+
+    def checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Give the rows without what Spark added.
+
+        Raises:
+            SchemaMismatch: they do not fit the table.
+            ConstraintViolation: a row breaks what the table asks.
+        """
+        checks = RowChecks(self.target)
+        for batch in batches:
+            (rows,) = checks.checked([self._rows(batch)])
+            if self.tests:
+                self._raise(batch, rows, checks)
+            yield rows
+
+    def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        came = {name: batch.column(hidden) for hidden, name in self.given}
+        names = [name for name in batch.schema.names if not name.startswith((_GIVEN, _BROKEN))]
+        return pa.RecordBatch.from_arrays([came.get(name, batch.column(name)) for name in names], names=names)
+
+    def _raise(self, batch: pa.RecordBatch, rows: pa.RecordBatch, checks: RowChecks) -> None:
+        broken = batch.column(_BROKEN)
+        if broken.null_count == len(broken):
+            return
+        first = broken.is_valid().index(pa.scalar(value=True)).as_py()
+        raise checks.error(self.tests[broken[first].as_py()], rows.slice(first, 1))
+
+
+@dataclass(frozen=True)
+class ExaminedFrame:
+    """Rows with what Spark found out about them."""
+
+    frame: DataFrame
+    checks: TaskChecks
+
+
+def examined(frame: DataFrame, target: WriteTarget, checks: RowChecks) -> ExaminedFrame:
+    """Return the table's columns, those generated that were absent, and which check a row breaks.
+
+    Args:
+        frame: columns of the table, in any order and case.
+        target: the table.
+        checks: what it asks of rows.
+
+    Raises:
+        UnsupportedWriterFeature: Spark does not accept an expression; names it.
+    """
+    frame, given = _typed(frame, target)
+    tests = list(checks.constraints.checks)
+    names = set(frame.columns)
+    kinds = {field.name: field.dataType for field in spark_schema(target.schema).fields}
+    computed = []
+    for rule in checks.constraints.generated:
+        if rule.column in names:
+            tests.append(rule.check)
+        else:
+            computed.append(_value(frame, rule, checks).cast(kinds[rule.column]).alias(rule.column))
+    if computed:
+        frame = frame.select("*", *computed)
+    # A column that is absent is NULL, for the expressions too.
+    absent = [name for name in target.schema.names if name not in frame.columns]
+    if absent:
+        frame = frame.select("*", *(F.lit(None).cast(kinds[name]).alias(name) for name in absent))
+    if tests:
+        frame = frame.select("*", _first_broken(frame, tests, checks).alias(_BROKEN))
+    return ExaminedFrame(frame, TaskChecks(target, tuple(tests), given))
+
+
+def absent_columns(frame: DataFrame, checks: RowChecks) -> list[str]:
+    """Return the generated columns that a frame does not have."""
+    given = {name.lower() for name in frame.columns}
+    return [rule.column for rule in checks.constraints.generated if rule.column.lower() not in given]
+
+
+def _typed(frame: DataFrame, target: WriteTarget) -> tuple[DataFrame, tuple[tuple[str, str], ...]]:
+    """Return the columns under the table's names and with its types, and those that were cast as they came."""
+    wanted = {field.name.lower(): field for field in spark_schema(target.schema).fields}
+    columns, given = [], []
+    for number, field in enumerate(frame.schema.fields):
+        to = wanted[field.name.lower()]
+        column = F.col(_quoted(field.name))
+        if not _is_cast(field.dataType, to.dataType):
+            columns.append(column.alias(to.name))
+            continue
+        hidden = f"{_GIVEN}{number}"
+        given.append((hidden, to.name))
+        columns += [_cast(field, to.dataType).alias(to.name), column.alias(hidden)]
+    return frame.select(*columns), tuple(given)
+
+
+def _is_cast(found: T.DataType, wanted: T.DataType) -> bool:
+    nested = (T.StructType, T.ArrayType, T.MapType)
+    if isinstance(found, nested) or isinstance(wanted, nested):
+        return False
+    return bool(found.simpleString() != wanted.simpleString())
+
+
+def _cast(field: T.StructField, wanted: T.DataType) -> Any:
+    value = _quoted(field.name)
+    if isinstance(field.dataType, T.TimestampNTZType) and isinstance(wanted, T.TimestampType):
+        # What has no zone is written as UTC, whatever the session's zone is.
+        value = f"concat(CAST({value} AS STRING), 'Z')"
+    # A value that does not fit is for the task to refuse.
+    return F.expr(f"try_cast({value} AS {wanted.simpleString()})")
+
+
+def _first_broken(frame: DataFrame, tests: list[Check], checks: RowChecks) -> Any:
+    whens = []
+    for number, test in enumerate(tests):
+        condition = f"(\n{test.expression}\n)"
+        try:
+            kind = frame.select(F.expr(condition).alias("v")).schema.fields[0].dataType
+        except AnalysisException as error:
+            raise checks.refused(test, _reason(error), "Spark") from error
+        if not isinstance(kind, T.BooleanType | T.NullType):
+            raise checks.refused(test, f"it is {kind.simpleString()} and not boolean", "Spark")
+        # NULL is as bad as false.
+        whens.append(f"WHEN NOT coalesce({condition}, false) THEN {number}")
+    return F.expr(f"CASE {' '.join(whens)} END")
+
+
+def _value(frame: DataFrame, rule: Generated, checks: RowChecks) -> Any:
+    value = F.expr(f"(\n{rule.expression}\n)")
+    try:
+        frame.select(value.alias("v")).schema  # noqa: B018 - analysed here, for the error
+    except AnalysisException as error:
+        raise checks.refused(rule.check, _reason(error), "Spark") from error
+    return value
+
+
+def _reason(error: AnalysisException) -> str:
+    return str(error).partition("\n")[0].partition(" SQLSTATE:")[0]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
