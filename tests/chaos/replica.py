@@ -97,6 +97,10 @@ class Replica:
             self._process.wait(30)
             return True
 
+    def ended(self, seconds=60):
+        """Wait until it ends by itself; return its exit code."""
+        return self._process.wait(seconds)
+
     def revive(self, **options):
         """Start it again if it ended by itself; return whether it had."""
         with self._lock:

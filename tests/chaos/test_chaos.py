@@ -5,19 +5,9 @@ import sys
 
 import pytest
 from tests.chaos.campaign import Campaign
-from tests.postgres_server import NoPostgresError, PostgresServer
 
 ROUNDS = 30
 LONG_ROUNDS = 1000
-
-
-@pytest.fixture
-def postgres():
-    try:
-        with PostgresServer() as server:
-            yield server
-    except NoPostgresError as error:
-        pytest.skip(f"no PostgreSQL could be started: {error}")
 
 
 @pytest.mark.timeout(600)
