@@ -304,7 +304,7 @@ class Rebase:
                 f"replaced {_files(found.replaced)} by files that may hold the rows that this commit removes,"
             )
             return self._conflict(
-                winner, found.replaced, what, appended=self._ours.changes.predicate is not None
+                winner, found.replaced, what, appended=self._ours.rests_on_added != "nothing"
             )
         return None
 

@@ -1,0 +1,286 @@
+"""The conflict matrix: what becomes of our commit when another one came first, and why; beside delta-spark's answer.
+
+Each row: our operation and how it is done, the winner's and how, our answer, delta-spark's, the reason. Ours has read
+version 3 of the table in tests/conflict_scenes.py; without a word on how, an operation is about id 3 in file ``a``.
+docs/conflicts.md has the rows as tables; ``python -m tests.conflict_matrix`` prints these.
+"""
+
+import sys
+from itertools import groupby
+
+__all__ = ["CELLS", "OPERATIONS", "rendered"]
+
+OPERATIONS = (
+    "append",
+    "overwrite",
+    "replaceWhere",
+    "DELETE",
+    "UPDATE",
+    "MERGE",
+    "OPTIMIZE",
+    "RESTORE",
+    "metadata",
+    "protocol",
+    "txn",
+)
+PASSES = "passes"
+APPEND, READ, DELETE = "ConcurrentAppend", "ConcurrentDeleteRead", "ConcurrentDeleteDelete"
+METADATA, PROTOCOL, TXN = "MetadataChanged", "ProtocolChanged", "ConcurrentTransaction"
+
+_BLIND = "a blind append rests on nothing; it comes after the winner"
+_NOT_ALLOWED = "what was written may not fit the table as it is now"
+_ALLOWED = "the change concerns writers from their next file on only"
+_NEW_FEATURE = "a feature more takes nothing away; the writer's own check of the new protocol follows"
+_DROPPED = "what was written may use the feature that is gone"
+_STREAM = "the stream adds rows that cannot match"
+_STREAM_MATTERS = "the stream adds rows, and all rows matter"
+_NO_ROWS = "no row matters to it"
+_MAPPED = "the OPTIMIZE says where each row is now: ours are taken there"
+_NOT_TOLD = "where our rows are now cannot be told; the command has to be run again"
+_SAME_ROW = "both change the row: run again, it has another value now"
+_MATCHING = "a row that matches was added: ours would have had to see it"
+_OTHER = "statistics prove that no added row matches"
+_REST = "what is left is removed: rows that are gone need no removal"
+
+
+def _table(operation, *, features=PASSES):
+    """Return the rows that are the same for whatever changes no metadata."""
+    return [
+        (operation, "", "metadata", "", METADATA, METADATA, _NOT_ALLOWED),
+        (operation, "", "metadata", "on the allow-list", PASSES, PASSES, _ALLOWED),
+        (operation, "", "protocol", "", features, features, _NEW_FEATURE),
+        (operation, "", "protocol", "that drops a feature", PROTOCOL, PROTOCOL, _DROPPED),
+    ]
+
+
+CELLS = [
+    # ours, how, winner, how, answer, delta-spark's answer, reason
+    *(("append", "", winner, how, PASSES, PASSES, _BLIND) for winner, how in [
+        ("append", ""),
+        ("overwrite", ""),
+        ("replaceWhere", ""),
+        ("DELETE", "of the same row"),
+        ("UPDATE", "of the same row"),
+        ("MERGE", "of the same row"),
+        ("OPTIMIZE", ""),
+        ("RESTORE", ""),
+        ("txn", ""),
+    ]),
+    *_table("append"),
+    # --- overwrite
+    ("overwrite", "", "append", "", APPEND, APPEND, "the rows would outlive an overwrite that comes after them"),
+    ("overwrite", "under WriteSerializable", "append", "", PASSES, PASSES, "a blind append may count as later"),
+    ("overwrite", "", "overwrite", "", APPEND, APPEND, "both would leave their rows"),
+    ("overwrite", "", "replaceWhere", "", APPEND, APPEND, "the rows would outlive an overwrite that comes after them"),
+    ("overwrite", "", "DELETE", "of the same row", PASSES, APPEND, _REST),
+    ("overwrite", "", "DELETE", "of the whole file", PASSES, READ, _REST),
+    ("overwrite", "", "DELETE", "by copying", APPEND, APPEND, "the copy is a file that ours does not remove"),
+    ("overwrite", "", "UPDATE", "of the same row", DELETE, APPEND, "the new row is in a file that ours does not remove"),
+    ("overwrite", "", "MERGE", "of the same row", DELETE, APPEND, "the new row is in a file that ours does not remove"),
+    ("overwrite", "", "MERGE", "that only deletes the same row", PASSES, APPEND, _REST),
+    ("overwrite", "", "OPTIMIZE", "", PASSES, APPEND, "ours removes the outputs instead"),
+    ("overwrite", "", "OPTIMIZE", "without a record of its sources", PASSES, APPEND,
+     "all its sources were ours to remove, so its outputs are"),
+    ("overwrite", "", "RESTORE", "", APPEND, APPEND, "it brought back a file that ours does not remove"),
+    *_table("overwrite"),
+    ("overwrite", "", "txn", "", APPEND, APPEND, _STREAM_MATTERS),
+    # --- replaceWhere
+    ("replaceWhere", "", "append", "", APPEND, APPEND, _MATCHING),
+    ("replaceWhere", "", "append", "of other rows", PASSES, APPEND, _OTHER),
+    ("replaceWhere", "", "overwrite", "", APPEND, APPEND, _MATCHING),
+    ("replaceWhere", "", "overwrite", "with other rows", PASSES, APPEND, "the range is empty now, and ours fills it"),
+    ("replaceWhere", "", "replaceWhere", "", APPEND, APPEND, _MATCHING),
+    ("replaceWhere", "", "replaceWhere", "of another range", PASSES, APPEND, _OTHER),
+    ("replaceWhere", "", "DELETE", "of the same row", PASSES, APPEND, _REST),
+    ("replaceWhere", "", "DELETE", "of the whole file", PASSES, READ, _REST),
+    ("replaceWhere", "", "DELETE", "by copying", APPEND, APPEND, "the copy is a file that ours does not remove"),
+    ("replaceWhere", "", "UPDATE", "of the same row", DELETE, APPEND, "the new row is in a file that ours does not remove"),
+    ("replaceWhere", "", "UPDATE", "in another file", PASSES, APPEND, _OTHER),
+    ("replaceWhere", "", "MERGE", "of the same row", DELETE, APPEND, "the new row is in a file that ours does not remove"),
+    ("replaceWhere", "", "OPTIMIZE", "", PASSES, APPEND, _MAPPED),
+    ("replaceWhere", "", "OPTIMIZE", "without a record of its sources", DELETE, APPEND, _NOT_TOLD),
+    ("replaceWhere", "", "RESTORE", "", APPEND, APPEND, _MATCHING),
+    ("replaceWhere", "", "RESTORE", "that undoes deletes in the file", APPEND, APPEND,
+     "a row is back that ours did not see, in a file that it removes"),
+    *_table("replaceWhere"),
+    ("replaceWhere", "", "txn", "", PASSES, APPEND, _STREAM),
+    # --- DELETE
+    ("DELETE", "", "append", "", APPEND, APPEND, _MATCHING),
+    ("DELETE", "", "append", "of other rows", PASSES, APPEND, _OTHER),
+    ("DELETE", "under WriteSerializable", "append", "", PASSES, PASSES, "a blind append may count as later"),
+    ("DELETE", "of rows that it names, without a condition", "append", "", PASSES, APPEND, "it is about the rows it names"),
+    ("DELETE", "", "overwrite", "", APPEND, APPEND, _MATCHING),
+    ("DELETE", "", "overwrite", "with other rows", PASSES, APPEND, "the row is gone, and no new one matches"),
+    ("DELETE", "of rows that it names, without a condition", "overwrite", "with other rows", DELETE, APPEND,
+     "where the rows it names are now cannot be told"),
+    ("DELETE", "", "replaceWhere", "", APPEND, APPEND, _MATCHING),
+    ("DELETE", "", "replaceWhere", "of another range", PASSES, APPEND, _OTHER),
+    ("DELETE", "", "DELETE", "of the same row", PASSES, APPEND, "the row is gone, as was wanted"),
+    ("DELETE", "", "DELETE", "of another row of the file", PASSES, APPEND, "other rows: the deletion vectors are united"),
+    ("DELETE", "", "DELETE", "of the whole file", PASSES, READ, "the row is gone, as was wanted"),
+    ("DELETE", "", "DELETE", "in another file", PASSES, APPEND, "other rows"),
+    ("DELETE", "of the whole file", "DELETE", "of another row of the file", PASSES, APPEND, _REST),
+    ("DELETE", "of the whole file", "DELETE", "of the whole file", PASSES, READ, _REST),
+    ("DELETE", "by copying", "DELETE", "of the same row", DELETE, APPEND, "ours has copied the row into a new file"),
+    ("DELETE", "", "DELETE", "by copying", APPEND, APPEND, "the row may be in the copy"),
+    ("DELETE", "", "UPDATE", "of the same row", DELETE, APPEND, _SAME_ROW),
+    ("DELETE", "", "UPDATE", "of another row, which cannot match now", PASSES, APPEND, "other rows, and no new one matches"),
+    ("DELETE", "", "UPDATE", "of another row, which matches now", APPEND, APPEND, _MATCHING),
+    ("DELETE", "", "UPDATE", "in another file", PASSES, APPEND, "other rows, and no new one matches"),
+    ("DELETE", "", "MERGE", "of the same row", DELETE, APPEND, _SAME_ROW),
+    ("DELETE", "", "MERGE", "of another row, which cannot match now", PASSES, APPEND, "other rows, and no new one matches"),
+    ("DELETE", "", "MERGE", "that only deletes the same row", PASSES, APPEND, "the row is gone, as was wanted"),
+    ("DELETE", "", "OPTIMIZE", "", PASSES, APPEND, _MAPPED),
+    ("DELETE", "", "OPTIMIZE", "without a record of its sources", DELETE, APPEND, _NOT_TOLD),
+    ("DELETE", "", "OPTIMIZE", "of another file", PASSES, APPEND, "the same rows in other files"),
+    ("DELETE", "of the whole file", "OPTIMIZE", "", PASSES, APPEND, _MAPPED),
+    ("DELETE", "", "RESTORE", "", APPEND, APPEND, _MATCHING),
+    ("DELETE", "", "RESTORE", "that undoes deletes in the file", APPEND, APPEND, "a row is back that may match"),
+    ("DELETE", "of rows that it names, without a condition", "RESTORE", "that undoes deletes in the file", PASSES, APPEND,
+     "the row that is back is not one that it names"),
+    *_table("DELETE"),
+    ("DELETE", "", "txn", "", PASSES, APPEND, _STREAM),
+    ("DELETE", "", "txn", "of matching rows", APPEND, APPEND, _MATCHING),
+    # --- UPDATE
+    ("UPDATE", "", "append", "", APPEND, APPEND, _MATCHING),
+    ("UPDATE", "", "append", "of other rows", PASSES, APPEND, _OTHER),
+    ("UPDATE", "under WriteSerializable", "append", "", PASSES, PASSES, "a blind append may count as later"),
+    ("UPDATE", "", "overwrite", "with other rows", DELETE, APPEND, "ours would bring the row back"),
+    ("UPDATE", "", "replaceWhere", "", DELETE, APPEND, "ours would bring the row back"),
+    ("UPDATE", "", "replaceWhere", "of another range", PASSES, APPEND, _OTHER),
+    ("UPDATE", "", "DELETE", "of the same row", DELETE, APPEND, "ours would bring the row back"),
+    ("UPDATE", "", "DELETE", "of another row of the file", PASSES, APPEND, "other rows: the deletion vectors are united"),
+    ("UPDATE", "", "DELETE", "of the whole file", DELETE, READ, "ours would bring the row back"),
+    ("UPDATE", "", "DELETE", "in another file", PASSES, APPEND, "other rows"),
+    ("UPDATE", "", "UPDATE", "of the same row", DELETE, APPEND, "the row would live twice"),
+    ("UPDATE", "", "UPDATE", "of another row, which cannot match now", PASSES, APPEND, "other rows, and no new one matches"),
+    ("UPDATE", "", "UPDATE", "of another row, which matches now", APPEND, APPEND, _MATCHING),
+    ("UPDATE", "", "MERGE", "of the same row", DELETE, APPEND, "the row would live twice"),
+    ("UPDATE", "", "MERGE", "in another file", PASSES, APPEND, "other rows, and no new one matches"),
+    ("UPDATE", "", "OPTIMIZE", "", PASSES, APPEND, _MAPPED),
+    ("UPDATE", "", "OPTIMIZE", "without a record of its sources", DELETE, APPEND, _NOT_TOLD),
+    ("UPDATE", "", "RESTORE", "", DELETE, APPEND, "ours would bring the row back"),
+    ("UPDATE", "", "RESTORE", "that undoes deletes in the file", APPEND, APPEND, "a row is back that may match"),
+    *_table("UPDATE"),
+    ("UPDATE", "", "txn", "", PASSES, APPEND, _STREAM),
+    # --- MERGE
+    ("MERGE", "", "append", "of other rows", APPEND, APPEND, "it did not say what it read, so it read all"),
+    ("MERGE", "that names the rows that it matched", "append", "", PASSES, APPEND, "it is about the rows it names"),
+    ("MERGE", "", "overwrite", "", DELETE, APPEND, "ours would bring the row back"),
+    ("MERGE", "", "replaceWhere", "", DELETE, APPEND, "ours would bring the row back"),
+    ("MERGE", "", "replaceWhere", "of another range", READ, APPEND, "it did not say what it read, so it read all"),
+    ("MERGE", "", "DELETE", "of the same row", DELETE, APPEND, "ours would bring the row back"),
+    ("MERGE", "", "DELETE", "of another row of the file", READ, APPEND, "it did not say what it read, so it read all"),
+    ("MERGE", "that names the rows that it matched", "DELETE", "of another row of the file", PASSES, APPEND,
+     "a row that it did not match"),
+    ("MERGE", "that names the rows that it matched", "DELETE", "of a row that was matched", READ, APPEND,
+     "without that row its source row would have been inserted"),
+    ("MERGE", "", "UPDATE", "of the same row", DELETE, APPEND, "the row would live twice"),
+    ("MERGE", "", "UPDATE", "in another file", READ, APPEND, "it did not say what it read, so it read all"),
+    ("MERGE", "that names the rows that it matched", "UPDATE", "in another file", PASSES, APPEND, "other rows"),
+    ("MERGE", "", "MERGE", "of the same row", DELETE, APPEND, "the row would live twice"),
+    ("MERGE", "", "MERGE", "in another file", READ, APPEND, "it did not say what it read, so it read all"),
+    ("MERGE", "that names the rows that it matched", "MERGE", "in another file", PASSES, APPEND, "other rows"),
+    ("MERGE", "", "OPTIMIZE", "", PASSES, APPEND, _MAPPED),
+    ("MERGE", "", "OPTIMIZE", "without a record of its sources", DELETE, APPEND, _NOT_TOLD),
+    ("MERGE", "", "OPTIMIZE", "of another file", PASSES, APPEND, "the same rows in other files"),
+    ("MERGE", "", "RESTORE", "", DELETE, APPEND, "ours would bring the row back"),
+    ("MERGE", "", "RESTORE", "that undoes deletes in the file", APPEND, APPEND, "a row is back that ours did not see"),
+    *_table("MERGE"),
+    ("MERGE", "", "txn", "", APPEND, APPEND, _STREAM_MATTERS),
+    # --- OPTIMIZE
+    ("OPTIMIZE", "", "append", "", PASSES, PASSES, "what is added is not what it moves"),
+    ("OPTIMIZE", "", "overwrite", "", PASSES, READ, "all rows that it moved are gone, so there is nothing to do"),
+    ("OPTIMIZE", "", "replaceWhere", "", PASSES, READ, "rows that are gone are deleted in the outputs"),
+    ("OPTIMIZE", "", "DELETE", "of the same row", PASSES, READ, "the row is deleted in the output"),
+    ("OPTIMIZE", "", "DELETE", "of the whole file", PASSES, READ, "rows that are gone are deleted in the outputs"),
+    ("OPTIMIZE", "", "DELETE", "by copying", PASSES, READ, "rows that are gone, or copied, are deleted in the outputs"),
+    ("OPTIMIZE", "of this file alone", "DELETE", "in another file", PASSES, PASSES, "other files"),
+    ("OPTIMIZE", "without a record of its sources", "DELETE", "of the same row", DELETE, READ,
+     "where the row is in the outputs cannot be told"),
+    ("OPTIMIZE", "", "UPDATE", "of the same row", PASSES, READ, "the old row is deleted in the output"),
+    ("OPTIMIZE", "", "MERGE", "of the same row", PASSES, READ, "the old row is deleted in the output"),
+    ("OPTIMIZE", "", "OPTIMIZE", "", DELETE, READ, "one of both is enough"),
+    ("OPTIMIZE", "of this file alone", "OPTIMIZE", "of another file", PASSES, PASSES, "other files"),
+    ("OPTIMIZE", "", "RESTORE", "", PASSES, READ, "rows that are gone are deleted in the outputs"),
+    ("OPTIMIZE", "", "RESTORE", "that undoes deletes in the file", APPEND, READ, "a row is back that is not in the output"),
+    *_table("OPTIMIZE"),
+    ("OPTIMIZE", "", "txn", "", PASSES, PASSES, "what is added is not what it moves"),
+    # --- RESTORE
+    ("RESTORE", "", "append", "", APPEND, APPEND, "the table would not be what it was"),
+    ("RESTORE", "", "overwrite", "", DELETE, APPEND, "the table would not be what it was"),
+    ("RESTORE", "", "replaceWhere", "of another range", READ, APPEND, "the table would not be what it was"),
+    ("RESTORE", "", "DELETE", "of the same row", DELETE, APPEND, "the table would not be what it was"),
+    ("RESTORE", "", "DELETE", "in another file", READ, APPEND, "the table would not be what it was"),
+    ("RESTORE", "", "UPDATE", "of the same row", DELETE, APPEND, "the table would not be what it was"),
+    ("RESTORE", "", "MERGE", "of the same row", DELETE, APPEND, "the table would not be what it was"),
+    ("RESTORE", "", "OPTIMIZE", "", DELETE, APPEND, "it rewrote a file that ours removes"),
+    ("RESTORE", "", "OPTIMIZE", "of another file", PASSES, APPEND, "the same rows in other files"),
+    ("RESTORE", "", "RESTORE", "", DELETE, APPEND, "one of both is enough"),
+    *_table("RESTORE"),
+    ("RESTORE", "", "txn", "", APPEND, APPEND, "the table would not be what it was"),
+    # --- what changes the table itself
+    *((ours, "", winner, how, PASSES, PASSES, _NO_ROWS) for ours in ("metadata", "protocol") for winner, how in [
+        ("append", ""),
+        ("overwrite", ""),
+        ("replaceWhere", ""),
+        ("DELETE", "of the same row"),
+        ("UPDATE", "of the same row"),
+        ("MERGE", "of the same row"),
+        ("OPTIMIZE", ""),
+        ("RESTORE", ""),
+        ("txn", ""),
+    ]),
+    ("metadata", "that has to hold for every row", "append", "", APPEND, PASSES, "a new row may break the constraint"),
+    ("metadata", "", "metadata", "", METADATA, METADATA, "each would undo the other"),
+    ("metadata", "", "metadata", "on the allow-list", METADATA, METADATA, "each would undo the other"),
+    ("metadata", "", "protocol", "", PASSES, PASSES, _NEW_FEATURE),
+    ("metadata", "", "protocol", "that drops a feature", PROTOCOL, PROTOCOL, "the new metadata may use the feature that is gone"),
+    ("protocol", "", "metadata", "", METADATA, METADATA, "the features that it needs may be others now"),
+    ("protocol", "", "metadata", "on the allow-list", PASSES, PASSES, _ALLOWED),
+    ("protocol", "", "protocol", "", PROTOCOL, PROTOCOL, "each would undo the other"),
+    # --- txn
+    *(("txn", "", winner, how, PASSES, PASSES, _BLIND) for winner, how in [
+        ("append", ""),
+        ("overwrite", ""),
+        ("replaceWhere", ""),
+        ("DELETE", "of the same row"),
+        ("UPDATE", "of the same row"),
+        ("MERGE", "of the same row"),
+        ("OPTIMIZE", ""),
+        ("RESTORE", ""),
+        ("txn", "of another application"),
+    ]),
+    *_table("txn"),
+    ("txn", "", "txn", "", TXN, TXN, "the application's own turn may be done already; where it is, that is the answer"),
+]  # fmt: skip
+
+
+def rendered():
+    """Return the matrix as the tables of docs/conflicts.md, one for each operation of ours."""
+    pages = []
+    for ours, cells in groupby(
+        sorted(CELLS, key=lambda cell: OPERATIONS.index(cell[0])), lambda cell: cell[0]
+    ):
+        lines = [
+            f"### {ours}",
+            "",
+            "| ours | the winner | answer | delta-spark | because |",
+            "|---|---|---|---|---|",
+        ]
+        ordered = sorted(cells, key=lambda cell: OPERATIONS.index(cell[2]))
+        lines += [
+            f"| {' '.join(filter(None, (ours, how)))} | {' '.join(filter(None, (winner, what)))} | {_said(answer)} "
+            f"| {_said(spark)} | {reason} |"
+            for _, how, winner, what, answer, spark, reason in ordered
+        ]
+        pages.append("\n".join(lines))
+    return "\n\n".join(pages) + "\n"
+
+
+def _said(answer):
+    return answer if answer == PASSES else f"`{answer}`"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(rendered())
