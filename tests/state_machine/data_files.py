@@ -3,7 +3,6 @@
 import io
 import json
 import time
-import uuid
 from functools import lru_cache
 
 import pyarrow as pa
@@ -15,29 +14,30 @@ from delvec_service.delta.actions import AddFile
 __all__ = ["write_file", "write_files"]
 
 
-def write_files(location, rows, *, partitioned, statistics, data_change=True):
-    """Write rows, one file per partition; return the adds."""
+def write_files(location, names, rows, *, partitioned, statistics, data_change=True):
+    """Write rows, one file per partition; return the adds. ``names``: an iterator of file names."""
     groups = {}
     for row in rows:
         groups.setdefault(row.part if partitioned else None, []).append(row)
     return [
-        write_file(location, group, part, statistics=statistics, data_change=data_change)
+        write_file(location, next(names), group, part, statistics=statistics, data_change=data_change)
         for part, group in sorted(groups.items(), key=lambda item: item[0] or "")
     ]
 
 
-def write_file(location, rows, part, *, statistics, data_change=True):
+def write_file(location, name, rows, part, *, statistics, data_change=True):
     """Write one file.
 
     Args:
         location: of the table.
+        name: of the file.
         rows: in order.
         part: the partition, None where the table has none.
         statistics: whether bounds are told, or only how many rows there are.
         data_change: as in the action.
     """
     content = _encoded(tuple(rows), part is None)
-    path = f"{'' if part is None else f'part={part}/'}{uuid.uuid4()}.parquet"
+    path = f"{'' if part is None else f'part={part}/'}{name}.parquet"
     storage.write_file(location, path, content)
     return AddFile(
         path=path,

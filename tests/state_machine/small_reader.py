@@ -138,7 +138,8 @@ class SmallReader:
     def _rows_of(self, add):
         path = add["path"]
         if path not in self._rows:
-            table = pq.read_table(io.BytesIO(storage.read(self.location, path)))
+            file = pq.ParquetFile(io.BytesIO(storage.read(self.location, path)))
+            table = file.read(use_threads=False)
             parts = add["partitionValues"]
             columns = [
                 table["id"].to_pylist(),

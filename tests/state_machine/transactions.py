@@ -2,6 +2,7 @@
 
 import uuid
 from dataclasses import dataclass, field
+from itertools import count
 
 from pyroaring import BitMap64
 from tests.state_machine.conditions import EVERYTHING, Condition, any_condition, between_ids, part_is
@@ -82,22 +83,29 @@ class Planner:
         self._partitioned = partitioned
         self._statistics = statistics
         self.next_id = 0
+        # Not random, so that hypothesis meets files in the same order again.
+        self._names = map("f{:06}".format, count())
 
     def new_rows(self, choices, most=6, part=None):
-        count = choices.integer(1, most)
-        first, self.next_id = self.next_id, self.next_id + count
+        number = choices.integer(1, most)
+        first, self.next_id = self.next_id, self.next_id + number
         return [
             Row(
-                first + number,
+                first + place,
                 None if choices.flag(10) else choices.integer(0, 9),
                 part or choices.pick(("a", "b", "c")),
             )
-            for number in range(count)
+            for place in range(number)
         ]
 
     def write(self, rows, **options):
         return write_files(
-            self._location, rows, partitioned=self._partitioned, statistics=self._statistics, **options
+            self._location,
+            self._names,
+            rows,
+            partitioned=self._partitioned,
+            statistics=self._statistics,
+            **options,
         )
 
     # --- plans --------------------------------------------------------------------------------------------
@@ -286,7 +294,12 @@ class Planner:
         for first, last in ((0, cut), (cut, len(rows))):
             if first < last:
                 add = write_file(
-                    self._location, rows[first:last], part, statistics=self._statistics, data_change=False
+                    self._location,
+                    next(self._names),
+                    rows[first:last],
+                    part,
+                    statistics=self._statistics,
+                    data_change=False,
                 )
                 adds.append(add)
                 rewritten[add.path] = _within(runs, first, last)

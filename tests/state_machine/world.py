@@ -130,7 +130,14 @@ class World:
         plan = plan or choices.pick(PLANS)
         newest = self.reader.newest.number
         back = choices.integer(0, min(newest, _OLDEST_READ)) if choices.flag(30) else 0
-        pending = plan(self.planner, choices, self.reader.versions[newest - back], self.states)
+        self._begin_at(choices, plan, newest - back)
+
+    def begin_now(self, choices, plan):
+        """Plan a transaction at the newest version."""
+        self._begin_at(choices, plan, self.reader.newest.number)
+
+    def _begin_at(self, choices, plan, version):
+        pending = plan(self.planner, choices, self.reader.versions[version], self.states)
         if pending is not None:
             self.pending.append(pending)
             self.transactions[pending.key] = pending
@@ -163,6 +170,7 @@ class World:
         self.counts["repeated"] += 1
 
     def commit_foreign(self, choices):
+        self.catch_up()  # it may come in the middle of another commit
         kind = self.foreign.commit(choices)
         if kind is not None:
             self.counts[kind] += 1
@@ -206,6 +214,16 @@ class World:
         before = self.reader.newest.number
         results = self._run(choices, members)
         self.catch_up()
+        self.note(members, results, before)
+
+    def note(self, members, results, before):
+        """Compare answers with the log, which was followed already.
+
+        Args:
+            members: transactions.
+            results: their answers.
+            before: the newest version before they were sent.
+        """
         for pending, result in zip(members, results, strict=True):
             name = type(result).__name__
             self.counts[name] += 1
