@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-import pyarrow.compute as pc
-
 from delvec.protocol.errors import (
     CommitOutcomeUnknown,
     ConcurrentAppend,
@@ -202,10 +200,9 @@ def _verified(
 
 
 def _proven(table: OpenTable, requirement: Requirement, snapshot: Snapshot) -> bool:
-    """Whether statistics and partition values show that a condition is true for every row."""
-    planned = plan(snapshot, table.name, predicate=requirement.condition, inline_deletion_vectors=False)
-    whole = pc.all(planned.files["matches_all"]).as_py()
-    return planned.num_files == planned.num_files_total and whole is not False
+    """Whether statistics and partition values show that no file has a row that breaks a condition."""
+    broken = violating(requirement.condition)
+    return plan(snapshot, table.name, predicate=broken, inline_deletion_vectors=False).num_files == 0
 
 
 def _changes(alteration: Alteration, request: AlterRequest, verified: int, transaction_id: str) -> Changes:
