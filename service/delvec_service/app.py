@@ -130,6 +130,7 @@ def _service(settings: Settings) -> Service:
         max_stored_bytes=settings.snapshot_store_bytes,
     )
     answers = AnswerStore(database, seconds=settings.idempotency_seconds, claim_seconds=_CLAIM_SECONDS)
+    own_commits = OwnCommits(loader, OwnCommitStore(database), answers)
     upkeep = LogUpkeep(loader, Checkpoints(loader), enabled=settings.log_upkeep)
     return Service(
         settings=settings,
@@ -141,11 +142,12 @@ def _service(settings: Settings) -> Service:
             loader,
             ledger,
             upkeep,
+            own_commits,
             attempts=settings.commit_attempts,
             deletion_vector_target_bytes=settings.deletion_vector_target_bytes,
         ),
         upkeep=upkeep,
-        own_commits=OwnCommits(loader, OwnCommitStore(database), answers),
+        own_commits=own_commits,
         answers=Answers(answers),
     )
         outcomes=Outcomes(loader, CommitLog(loader), ledger, Answers(answers)),

@@ -25,6 +25,7 @@ from delvec_service.operations.commit_result import (
     Rebased,
 )
 from delvec_service.operations.log_upkeep import LogUpkeep
+from delvec_service.operations.own_commits import OwnCommits
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 from delvec_service.operations.vector_writer import files_named
@@ -41,6 +42,7 @@ class Commits:
         loader: reads snapshots.
         ledger: knows of files before they are written.
         upkeep: is told of every commit.
+        own_commits: likewise; knows which of them others replaced.
         attempts: how many times a commit tries to create a version.
         deletion_vector_target_bytes: deletion vectors of one commit share files of about this size.
         max_file_age_seconds: how long ago new files may have been written.
@@ -51,19 +53,21 @@ class Commits:
         loader: SnapshotLoader,
         ledger: Ledger,
         upkeep: LogUpkeep,
+        own_commits: OwnCommits,
         *,
         attempts: int,
         deletion_vector_target_bytes: int,
         max_file_age_seconds: float = 3600,
     ) -> None:
         self._upkeep = upkeep
+        self._own_commits = own_commits
         self._ledger = ledger
         self._vectors = VectorCache()
         log = CommitLog(loader)
         self._loop = CommitLoop(
             loader,
             log,
-            CommitRace(loader, log, ledger, self._vectors),
+            CommitRace(loader, log, ledger, own_commits, self._vectors),
             ledger,
             self._vectors,
             attempts=attempts,
@@ -94,6 +98,9 @@ class Commits:
     def run(self, table: OpenTable, members: list[Member]) -> None:
         """Give each of the members of a group its answer, and tell the ledger."""
         run = self._loop.run(table, members)
+        if run.own is not None:
+            keys = [member.key for member in run.members if isinstance(member.result, Committed)]
+            self._own_commits.committed(table.objects, table.name, run.own, keys)
         self._close(run)
         if run.version is not None:
             self._upkeep.committed(table, run.version, run.key)
@@ -117,7 +124,7 @@ class Commits:
             )
         try:
             fault_points.reach("before-close")
-            self._ledger.close_all(run.table.record.id, endings)
+            self._ledger.close_all(run.table.record.id, endings, run.own)
         except (ServiceUnavailable, StorageError) as error:
             # The log has the truth; an answer must not depend on a row that only speeds up a search.
             logger.warning("ledger not updated", transaction=run.key, reason=error.message)

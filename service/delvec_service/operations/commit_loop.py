@@ -41,6 +41,7 @@ from delvec_service.operations.tables import OpenTable
 from delvec_service.operations.vector_writer import VectorWriter, files_named
 from delvec_service.operations.vectors import VectorCache
 from delvec_service.store.ledger import Ledger
+from delvec_service.store.own_commits import OwnCommit
 
 __all__ = ["CommitLoop", "Run"]
 
@@ -57,6 +58,7 @@ class Run:
         writer: of its deletion vectors.
         version: that it created.
         files: of deletion vectors that the version names.
+        own: what to know the version by, later.
     """
 
     table: OpenTable
@@ -65,6 +67,7 @@ class Run:
     writer: VectorWriter
     version: int | None = None
     files: Sequence[str] = ()
+    own: OwnCommit | None = None
 
     @property
     def waiting(self) -> list[Member]:
@@ -227,8 +230,10 @@ class CommitLoop:
             members=() if alone else members,
         )
         version = snapshot.version + 1
-        if self._log.create(run.table, version, serialize_commit(actions)):
+        data = serialize_commit(actions)
+        if self._log.create(run.table, version, data):
             run.version = version
+            run.own = OwnCommit(version, run.key, len(data), snapshot.metadata.id)
             run.files = files_named(action for action in actions if isinstance(action, AddFile))
             for one in ready:
                 one.member.committed(version, one.metrics)

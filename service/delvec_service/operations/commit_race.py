@@ -25,6 +25,7 @@ from delvec_service.operations import written_vectors
 from delvec_service.operations.commit_log import CommitLog, Entry
 from delvec_service.operations.commit_member import Member
 from delvec_service.operations.commit_result import AlreadyApplied
+from delvec_service.operations.own_commits import OwnCommits
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 from delvec_service.operations.vectors import VectorCache
@@ -54,13 +55,22 @@ class CommitRace:
         loader: reads snapshots.
         log: reads commits.
         ledger: may know of a commit whose version can no longer be found by search.
+        own_commits: know of one that was in the log and is not any more.
         vectors: reads deletion vectors.
     """
 
-    def __init__(self, loader: SnapshotLoader, log: CommitLog, ledger: Ledger, vectors: VectorCache) -> None:
+    def __init__(
+        self,
+        loader: SnapshotLoader,
+        log: CommitLog,
+        ledger: Ledger,
+        own_commits: OwnCommits,
+        vectors: VectorCache,
+    ) -> None:
         self._loader = loader
         self._log = log
         self._ledger = ledger
+        self._own_commits = own_commits
         self._vectors = vectors
 
     def judge(self, table: OpenTable, members: Sequence[Member], snapshot: Snapshot) -> list[Candidate]:
@@ -93,6 +103,7 @@ class CommitRace:
             )
         if self._find(table, member, snapshot) or _is_applied(member, snapshot):
             return None
+        self._own_commits.check(table.objects, table.name, member.key, snapshot.version)
         if member.ours is None:
             member.ours = Ours.of(changes, snapshot, self._read_snapshot(table, member, snapshot))
             self._check_written(table, member, snapshot)
