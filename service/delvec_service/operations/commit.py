@@ -99,7 +99,11 @@ class Commits:
         """Give each of the members of a group its answer, and tell the ledger."""
         run = self._loop.run(table, members)
         if run.own is not None:
-            keys = [member.key for member in run.members if isinstance(member.result, Committed)]
+            keys = [
+                member.key
+                for member in run.members
+                if isinstance(member.result, Committed) and member.result.version == run.version
+            ]
             self._own_commits.committed(table.objects, table.name, run.own, keys)
         self._close(run)
         if run.version is not None:
