@@ -477,15 +477,10 @@ def test_an_append_only_table_keeps_its_rows(client, create, tmp_path, error):
             {
                 "minReaderVersion": 1,
                 "minWriterVersion": 7,
-                "writerFeatures": ["rowTracking", "domainMetadata"],
+                "writerFeatures": ["icebergCompatV2", "columnMapping"],
             },
-            {"delta.enableRowTracking": "true"},
-            "rowTracking",
-        ),
-        (
-            {"minReaderVersion": 1, "minWriterVersion": 3},
-            {"delta.constraints.positive": "id > 0"},
-            "checkConstraints",
+            {"delta.enableIcebergCompatV2": "true"},
+            "icebergCompatV2",
         ),
     ],
 )

@@ -1,0 +1,156 @@
+"""Requests that contradict their table: each its own answer, nothing in the log, and nothing that nobody knows of."""
+
+import base64
+import os
+import time
+
+import pytest
+from pyroaring import BitMap64
+
+from delvec.protocol.deletion_vector import serialize_bitmap
+
+
+def rows(*indexes):
+    return base64.b64encode(serialize_bitmap(BitMap64(indexes))).decode()
+
+
+def delete(path, *indexes, **more):
+    return {"operation": "DELETE", "row-deletes": [{"path": path, "rows": rows(*indexes)}], **more}
+
+
+def append(table, **change):
+    return {"operation": "WRITE", "adds": [{**table.write_file("new.parquet", [1, 2, 3]), **change}]}
+
+
+def old(table):
+    request = append(table)
+    long_ago = time.time() - 3700
+    os.utime(table.folder / "new.parquet", (long_ago, long_ago))
+    return request
+
+
+def elsewhere(table):
+    other = table.folder.parent / "other"
+    other.mkdir()
+    (other / "x.parquet").write_bytes((table.folder / "a.parquet").read_bytes())
+    return delete(str(other / "x.parquet"), 1)
+
+
+CASES = {
+    "from the future": (lambda _: delete("a.parquet", 1, **{"read-version": 9}), 400, "VersionFromFuture"),
+    "unknown file": (lambda _: delete("nowhere.parquet", 1), 400, "FileNotInSnapshot"),
+    "unknown whole file": (
+        lambda _: {"operation": "DELETE", "removes": [{"path": "nowhere.parquet"}]},
+        400,
+        "FileNotInSnapshot",
+    ),
+    "a file of another table": (elsewhere, 400, "FileNotInTable"),
+    "out of the table": (lambda _: delete("../other/x.parquet", 1), 400, "FileNotInTable"),
+    "new file elsewhere": (lambda t: append(t, path="../x.parquet"), 400, "FileNotInTable"),
+    "new file absolute": (lambda t: append(t, path="file:///x.parquet"), 400, "FileNotInTable"),
+    "new file missing": (lambda t: append(t, path="y.parquet"), 400, "FileNotInStorage"),
+    "size lies": (lambda t: append(t, size=7), 400, "FileSizeMismatch"),
+    "written long ago": (old, 400, "FileTooOld"),
+    "live already": (lambda t: append(t, path="a.parquet"), 400, "DuplicateFile"),
+    "a file twice": (
+        lambda _: {
+            "operation": "DELETE",
+            "removes": [{"path": "a.parquet"}],
+            "row-deletes": [{"path": "./a.parquet", "rows": rows(1)}],
+        },
+        400,
+        "DuplicateFile",
+    ),
+    "a row beyond": (lambda _: delete("a.parquet", 10), 400, "RowIndexOutOfRange"),
+    "a row far beyond": (lambda _: delete("a.parquet", 2**62), 400, "RowIndexOutOfRange"),
+    "no bitmap": (
+        lambda _: {
+            "operation": "DELETE",
+            "row-deletes": [{"path": "a.parquet", "rows": base64.b64encode(b"x" * 40).decode()}],
+        },
+        400,
+        "InvalidBitmap",
+    ),
+    "no bitmap of what was read": (
+        lambda _: delete(
+            "a.parquet", 1, reads={"rows": [{"path": "b.parquet", "rows": base64.b64encode(b"x").decode()}]}
+        ),
+        400,
+        "InvalidBitmap",
+    ),
+    "rows and a vector": (
+        lambda _: {
+            "operation": "DELETE",
+            "row-deletes": [
+                {
+                    "path": "a.parquet",
+                    "rows": rows(1),
+                    "deletion-vector": {
+                        "storageType": "u",
+                        "pathOrInlineDv": "x",
+                        "offset": 1,
+                        "sizeInBytes": 1,
+                        "cardinality": 1,
+                    },
+                }
+            ],
+        },
+        400,
+        "BadRequest",
+    ),
+    "runs of no output": (
+        lambda _: {
+            "operation": "OPTIMIZE",
+            "removes": [{"path": "a.parquet"}],
+            "rewritten": [{"path": "o.parquet", "runs": []}],
+        },
+        400,
+        "InvalidCommit",
+    ),
+    "runs of no source": (
+        lambda t: {
+            **append(t),
+            "rewritten": [
+                {
+                    "path": "new.parquet",
+                    "runs": [{"source": "a.parquet", "first-rank": 0, "count": 1, "first-output-row": 0}],
+                }
+            ],
+        },
+        400,
+        "InvalidCommit",
+    ),
+    "no statistics": (lambda t: append(t, stats=None), 400, "InvalidCommit"),
+    "no such partition": (lambda t: append(t, partitionValues={"id": "1"}), 400, "InvalidCommit"),
+    "no operation": (lambda _: delete("a.parquet", 1, operation=" "), 400, "InvalidCommit"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("raced", [False, True], ids=["", "raced"])
+def test_a_request_that_contradicts_its_table_is_refused(filled, error, case, raced):
+    """Whether or not others have committed since the version that it says it read."""
+    build, status, kind = CASES[case]
+    if raced:
+        assert filled.delete({"b.parquet": [4]}).status_code == 200
+    body = {"read-version": 1, **build(filled)}
+    before = sorted(filled.folder.rglob("*.bin"))
+    version = filled.version()
+
+    answer = filled.client.post(f"{filled.url}/commits", json=body)
+
+    assert answer.status_code == status, answer.text
+    assert error(answer)["type"] == kind
+    assert error(answer)["retryable"] is False
+    assert filled.version() == version
+    assert sorted(filled.folder.rglob("*.bin")) == before
+    assert filled.delete({"a.parquet": [3]}).json()["version"] == version + 1
+
+
+def test_the_age_of_new_files_is_a_setting(running, create, tmp_path):
+    with running(max_file_age_seconds=7200) as client:
+        table = create(client, tmp_path / "people")
+
+        answer = client.post(f"{table.url}/commits", json={"read-version": 0, **old(table)})
+
+    assert answer.status_code == 200, answer.text
