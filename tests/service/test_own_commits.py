@@ -1,0 +1,163 @@
+"""Commits that another writer replaced are found, told of, and forgotten by memory and database."""
+
+import json
+import uuid
+
+from delvec.protocol.errors import ServiceUnavailable
+from delvec_service.operations.own_commits import OwnCommits
+from delvec_service.store.own_commits import OwnCommit, OwnCommitStore
+
+WAIT = 60
+
+
+def replace_commit(table, version, *, engine="a writer that renames", adds=()):
+    """Put another commit in the place of one, as a writer that looks and then renames does."""
+    info = {"operation": "WRITE", "engineInfo": engine, "txnId": str(uuid.uuid4()), "timestamp": 1}
+    actions = [{"commitInfo": info}, *({"add": {**add, "dataChange": True}} for add in adds)]
+    temporary = table.log / f".{version}.tmp"
+    temporary.write_text("\n".join(map(json.dumps, actions)))
+    temporary.rename(table.log / f"{version:020}.json")
+    return info["txnId"]
+
+
+def own(table):
+    return table.client.service.own_commits
+
+
+def overwritten(table):
+    assert own(table).wait(WAIT)
+    return table.client.get(f"{table.url}/health").json()["overwritten-commits"]
+
+
+def num_files(table):
+    return table.client.get(f"{table.url}/snapshot").json()["num-files"]
+
+
+def test_nothing_is_said_of_commits_that_stay(filled):
+    filled.delete({"a.parquet": [1]})
+
+    assert overwritten(filled) == []
+
+
+def test_a_newest_commit_that_was_replaced_is_found(filled):
+    key = filled.append(filled.write_file("c.parquet", [1])).json()["transaction-id"]
+    assert num_files(filled) == 3
+    other = replace_commit(filled, 2)
+
+    (found,) = overwritten(filled)
+
+    assert found.pop("found-at")
+    assert found == {
+        "version": 2,
+        "transaction-id": key,
+        "by-operation": "WRITE",
+        "by-engine": "a writer that renames",
+        "by-transaction-id": other,
+    }
+    assert num_files(filled) == 2
+
+
+def test_a_commit_that_others_follow_is_found_and_what_was_read_is_forgotten(filled):
+    for name in ("c.parquet", "d.parquet", "e.parquet"):
+        filled.append(filled.write_file(name, [1]))
+    assert num_files(filled) == 5
+    filled.client.service.loader.flush()
+    replace_commit(filled, 3)
+
+    (found,) = overwritten(filled)
+
+    assert found["version"] == 3
+    assert num_files(filled) == 4
+
+
+def test_a_file_that_was_only_written_again_is_still_the_commit(filled):
+    answer = filled.delete({"a.parquet": [1]})
+    path = filled.log / f"{answer.json()['version']:020}.json"
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content)
+
+    assert overwritten(filled) == []
+
+
+def test_a_table_that_was_made_anew_in_its_place_is_no_news(filled, create):
+    filled.client.delete(filled.url)
+    for path in filled.log.iterdir():
+        path.unlink()
+    again = create(filled.client, filled.folder)
+    again.append(again.write_file("z.parquet", [1]))
+
+    assert overwritten(again) == []
+
+
+def test_a_check_finds_what_happened_while_no_service_ran(filled, running, tmp_path):
+    filled.delete({"a.parquet": [1]})
+    filled.delete({"a.parquet": [2]})
+    replace_commit(filled, 2)
+
+    with running(database_url=f"sqlite:///{tmp_path / 'store.db'}") as client:
+        checked = client.get(f"{filled.url}/check").json()
+        (finding,) = [one for one in checked["findings"] if one["invariant"] == "own-commit"]
+        assert (finding["severity"], finding["version"]) == ("error", 2)
+        assert "a writer that renames" in finding["message"]
+        (found,) = client.get(f"{filled.url}/health").json()["overwritten-commits"]
+        assert found["version"] == 2
+
+
+def test_a_writer_that_asks_again_is_told(filled, error):
+    request = {"transaction_id": "mine", "read_version": 1}
+    add = filled.write_file("c.parquet", [1])
+    assert filled.append(add, **request).json()["version"] == 2
+    replace_commit(filled, 2)
+
+    answers = [filled.append(add, **request) for _ in range(2)]
+
+    for answer in answers:
+        assert answer.status_code == 409
+        found = error(answer)
+        assert found["type"] == "CommitOverwritten"
+        assert found["details"]["conflict"]["winning-version"] == 2
+        assert found["details"]["transaction_id"] == "mine"
+    assert filled.version() == 2
+    assert filled.append(add, transaction_id="again").json()["version"] == 3
+
+
+def test_another_replica_tells_the_writer_too(filled, running, error, tmp_path):
+    request = {"read-version": 1, "operation": "WRITE", "adds": [filled.write_file("c.parquet", [1])]}
+    headers = {"Idempotency-Key": "mine"}
+    first = filled.client.post(f"{filled.url}/commits", json=request, headers=headers)
+    assert first.json()["version"] == 2
+    replace_commit(filled, 2)
+    assert len(overwritten(filled)) == 1
+
+    with running(database_url=f"sqlite:///{tmp_path / 'store.db'}") as client:
+        again = client.post(f"{filled.url}/commits", json=request, headers=headers)
+
+    assert error(again)["type"] == "CommitOverwritten"
+    assert filled.version() == 2
+
+
+def test_a_database_that_is_away_does_not_keep_it_from_being_found(filled, monkeypatch):
+    filled.delete({"a.parquet": [1]})
+    for method in ("newest", "note", "overwritten"):
+        monkeypatch.setattr(OwnCommitStore, method, away)
+    replace_commit(filled, 2)
+
+    assert [one["version"] for one in overwritten(filled)] == [2]
+
+
+def away(*_arguments, **_options):
+    raise ServiceUnavailable("the database is away")
+
+
+def test_what_is_old_is_not_watched_any_more(filled):
+    service = filled.client.service
+    objects = service.tables.open(filled.name).objects
+    watcher = OwnCommits(service.loader, OwnCommitStore(service.database), own(filled)._answers, watched=0)
+    watcher.committed(objects, filled.name, OwnCommit(1, "key", 10, "m"), ["key"])
+
+    assert watcher.wait(WAIT)
+
+    assert not watcher.is_watching(objects.location)
+    assert own(filled).is_watching(objects.location)
+    watcher.close()
