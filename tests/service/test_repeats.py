@@ -263,6 +263,23 @@ def test_a_key_of_a_conflict_is_refused_for_another_commit(filled, error):
     assert filled.version() == 2
 
 
+def test_a_key_that_is_in_the_log_is_refused_for_another_commit(filled, error, running):
+    first = one_row(filled, headers=named("k"))
+    assert first.json()["version"] == 2
+
+    with running() as other:  # an empty database
+        other.post("/v1/tables", json={"location": str(filled.folder)})
+        filled.client = other
+        again = one_row(filled, headers=named("k"))
+        another = filled.delete({"a.parquet": [2]}, read_version=1, predicate="true", headers=named("k"))
+
+    assert again.json() == first.json()
+    assert (replayed(first), replayed(again)) == (False, True)
+    assert another.status_code == 422
+    assert error(another)["type"] == "IdempotencyKeyReused"
+    assert filled.version() == 2
+
+
 def test_a_commit_does_not_need_the_answers(filled, monkeypatch):
     def down(*_arguments):
         raise ServiceUnavailable("the database is away")

@@ -146,7 +146,7 @@ def test_what_earlier_members_take_is_not_a_later_ones():
 def test_members_are_listed_in_the_log_and_read_back():
     members = (
         MemberInfo("key-1", 4, "naïve = 'ü'", {"numDeletedRows": 1}),
-        MemberInfo("key-2", 5, None, {}),
+        MemberInfo("key-2", 5, None, {}, "0123"),
     )
     tags = members_tag(members)
     assert all(isinstance(value, str) for value in tags.values())  # or delta-spark cannot read the commit

@@ -33,7 +33,7 @@ from delvec_service.api import problems
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
-from delvec_service.api.repeats import IdempotencyKey, Mutation, ParsedBody, replay
+from delvec_service.api.repeats import REPLAYED, IdempotencyKey, Mutation, ParsedBody, replay
 from delvec_service.api.snapshot import snapshot_fields
 from delvec_service.operations.answers import is_final, request_hash
 from delvec_service.operations.commit import AlreadyApplied, CommitResult, Committed, NothingToDo, Rebased
@@ -94,6 +94,7 @@ def commit(
     body: CommitRequest,
     service: ServiceState,
     parsed: ParsedBody,
+    response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> CommitResponse | Response:
     """Commit one transaction, whose id is the idempotency key. A conflict has status 409 and names the winner."""
@@ -111,6 +112,8 @@ def commit(
             table, dataclasses.replace(changes_of(body, key, table), request_hash=hashed)
         )
         answer = _response(table, result)
+        if isinstance(result, Committed) and result.replayed:
+            response.headers.update(REPLAYED)
     except DelvecError as error:
         if is_final(error):
             service.answers.keep(key, hashed, error.status, bytes(problems.answer(error).body))

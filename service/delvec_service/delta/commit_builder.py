@@ -21,7 +21,7 @@ from delvec_service.delta.actions import Action, AddFile, CommitInfo, RemoveFile
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.concurrency import row_runs
 from delvec_service.delta.concurrency.ours import isolation_level
-from delvec_service.delta.group import MemberInfo, members_tag
+from delvec_service.delta.group import REQUEST_HASH_TAG, MemberInfo, members_tag
 from delvec_service.delta.snapshot import Snapshot
 
 __all__ = ["ROWS_ALREADY_GONE", "Marked", "Resolved", "build", "metrics", "resolve"]
@@ -253,6 +253,8 @@ def _tags(changes: Changes, snapshot: Snapshot, members: Sequence[MemberInfo]) -
         tags[row_runs.TAG] = row_runs.encode(changes.rewritten)
     if members:
         tags |= members_tag(members)
+    elif changes.request_hash is not None:
+        tags[REQUEST_HASH_TAG] = changes.request_hash
     return tags
 
 

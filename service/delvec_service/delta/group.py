@@ -19,6 +19,7 @@ from delvec_service.delta.changes import Changes
 
 __all__ = [
     "GROUP_COMMIT_PROPERTY",
+    "REQUEST_HASH_TAG",
     "Group",
     "Kind",
     "MemberInfo",
@@ -35,6 +36,9 @@ __all__ = [
 GROUP_COMMIT_PROPERTY: Final = "delvec.groupCommit"
 """Table property; ``false`` gives every transaction a version of its own."""
 
+REQUEST_HASH_TAG: Final = "delvec.requestHash"
+"""Of commitInfo: which request had the key that is the transaction id. A group's members say it for themselves."""
+
 Kind: TypeAlias = Literal["deletes", "appends"]
 
 _TAG: Final = "delvec.members"
@@ -49,12 +53,14 @@ class MemberInfo:
     Attributes:
         key: its transaction id.
         metrics: those of its own answer.
+        request_hash: of its request, where that had a key.
     """
 
     key: str
     read_version: int
     predicate: str | None = None
     metrics: Mapping[str, int] = field(default_factory=dict)
+    request_hash: str | None = None
 
 
 def is_enabled(configuration: Mapping[str, str]) -> bool:
@@ -223,6 +229,7 @@ def members_tag(members: Iterable[MemberInfo]) -> dict[str, str]:
             "readVersion": one.read_version,
             "predicate": one.predicate,
             "metrics": dict(one.metrics),
+            **({} if one.request_hash is None else {"requestHash": one.request_hash}),
         }
         for one in members
     ]
@@ -252,11 +259,13 @@ def _member(entry: Any) -> MemberInfo | None:
     if not isinstance(version, int) or isinstance(version, bool):
         return None
     counts = metrics if isinstance(metrics, dict) else {}
+    hashed = entry.get("requestHash")
     return MemberInfo(
         entry["key"],
         version,
         predicate if isinstance(predicate, str) else None,
         {name: value for name, value in counts.items() if isinstance(value, int)},
+        hashed if isinstance(hashed, str) else None,
     )
 
 

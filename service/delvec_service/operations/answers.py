@@ -18,11 +18,13 @@ from delvec.protocol.errors import (
     RequestTooLarge,
     ServiceUnavailable,
     Unauthorized,
+    UnsupportedTable,
+    VersionFromFuture,
 )
 from delvec_service.logs import logger
 from delvec_service.store.answers import ANY_REQUEST, AnswerStore, Claim, StoredAnswer, Taken
 
-__all__ = ["Answers", "is_final", "request_hash"]
+__all__ = ["Answers", "is_final", "key_reused", "request_hash"]
 
 _SWEEP_SECONDS: Final = 600
 _PASSING: Final = (
@@ -30,17 +32,20 @@ _PASSING: Final = (
     LocationNotAllowed,
     NotFound,
     RequestTooLarge,
+    UnsupportedTable,
     CorruptTable,
     FileNotInStorage,
+    VersionFromFuture,
     IdempotencyKeyReused,
 )
-"""What the same request may not meet again: settings change, tables are registered and restored, files uploaded."""
+"""What the same request may not meet again: settings and properties change, tables are registered, restored and
+written, files come."""
 
 
 def request_hash(*parts: Any) -> str:
     """Return a hash of JSON values that does not depend on the order of fields, or on white space."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def is_final(error: DelvecError) -> bool:
@@ -136,8 +141,13 @@ class Answers:
 
 def _same(key: str, hashed: str, first: str) -> None:
     if first not in (hashed, ANY_REQUEST):
-        raise IdempotencyKeyReused(
-            f"The idempotency key '{key}' was first sent with another request: another method, path or body. "
-            "Use a new key for each new request.",
-            key=key,
-        )
+        raise key_reused(key)
+
+
+def key_reused(key: str) -> IdempotencyKeyReused:
+    """Return what a request is told whose key was another one's."""
+    return IdempotencyKeyReused(
+        f"The idempotency key '{key}' was first sent with another request: another method, path or body. "
+        "Use a new key for each new request.",
+        key=key,
+    )

@@ -11,7 +11,7 @@ from typing import Final
 from delvec.protocol import locations
 from delvec.protocol.errors import AtomicCreateUnsupported, StorageError
 from delvec_service.delta.conflicts import Winner
-from delvec_service.delta.group import MemberInfo, members_of
+from delvec_service.delta.group import REQUEST_HASH_TAG, MemberInfo, members_of
 from delvec_service.delta.log.replay import Commit
 from delvec_service.operations import fault_points
 from delvec_service.operations.snapshots import SnapshotLoader
@@ -63,7 +63,10 @@ class Entry:
                 if str(value).isdecimal()
             }
             read = self.winner.version - 1 if info.read_version is None else info.read_version
-            found[info.txn_id] = MemberInfo(info.txn_id, read, None, metrics)
+            hashed = (info.tags or {}).get(REQUEST_HASH_TAG)
+            found[info.txn_id] = MemberInfo(
+                info.txn_id, read, None, metrics, hashed if isinstance(hashed, str) else None
+            )
         return found
 
 

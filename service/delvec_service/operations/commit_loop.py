@@ -217,7 +217,13 @@ class CommitLoop:
             return
         descriptors = run.writer.write(resolved.with_vectors, snapshot.configuration, may_fail=is_first)
         members = [
-            MemberInfo(one.member.key, one.changes.read_version, one.changes.predicate, one.metrics)
+            MemberInfo(
+                one.member.key,
+                one.changes.read_version,
+                one.changes.predicate,
+                one.metrics,
+                one.changes.request_hash,
+            )
             for one in ready
         ]
         actions = commit_builder.build(

@@ -58,9 +58,16 @@ class Member:
         assert self.result is not None  # noqa: S101 - asked once it is done
         return self.result
 
-    def committed(self, version: int, metrics: Mapping[str, int], read_version: int | None = None) -> None:
+    def committed(
+        self,
+        version: int,
+        metrics: Mapping[str, int],
+        read_version: int | None = None,
+        *,
+        replayed: bool = False,
+    ) -> None:
         """Take note that it is committed; ``read_version`` as the log has it, where it was found there."""
         read = self.changes.read_version if read_version is None else read_version
         winners = tuple(range(read + 1, version))
         kind = Rebased if winners else Committed
-        self.result = kind(version, self.changes.read_version, self.key, metrics, winners)
+        self.result = kind(version, self.changes.read_version, self.key, metrics, winners, replayed)

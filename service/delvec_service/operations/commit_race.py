@@ -22,6 +22,7 @@ from delvec_service.delta.changes import Changes
 from delvec_service.delta.conflicts import Conflict, Ours, Passed, Winner
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations import written_vectors
+from delvec_service.operations.answers import key_reused
 from delvec_service.operations.commit_log import CommitLog, Entry
 from delvec_service.operations.commit_member import Member
 from delvec_service.operations.commit_result import AlreadyApplied
@@ -208,7 +209,11 @@ def _is_in(member: Member, entry: Entry) -> bool:
     said = entry.transaction(member.key)
     if said is None:
         return False
-    member.committed(entry.winner.version, said.metrics, said.read_version)
+    hashed = member.changes.request_hash
+    if hashed is not None and said.request_hash not in (None, hashed):
+        member.error = key_reused(member.key)
+        return True
+    member.committed(entry.winner.version, said.metrics, said.read_version, replayed=True)
     member.found = entry.winner
     return True
 

@@ -11,13 +11,17 @@ __all__ = ["AlreadyApplied", "CommitResult", "Committed", "NothingToDo", "Rebase
 
 @dataclass(frozen=True)
 class Committed:
-    """The commit is a version of the table; ``winners_passed`` came between it and the version that was read."""
+    """The commit is a version of the table; ``winners_passed`` came between it and the version that was read.
+
+    ``replayed``: by an earlier request with the same key.
+    """
 
     version: int
     read_version: int
     transaction_id: str
     metrics: Mapping[str, int]
     winners_passed: tuple[int, ...] = ()
+    replayed: bool = False
 
 
 @dataclass(frozen=True)
