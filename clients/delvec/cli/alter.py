@@ -1,0 +1,253 @@
+"""``delvec alter``: commands that change a table itself."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from delvec.alterations import Alterations, Altered
+from delvec.cli.output import print_json, say
+from delvec.cli.session import Table, session
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Change a table itself: columns, properties, constraints, protocol; each command is one commit.",
+)
+
+_Column: TypeAlias = Annotated[
+    str, typer.Argument(metavar="COLUMN", help="A column, or a field: address.city, tags.element.")
+]
+_First: TypeAlias = Annotated[bool, typer.Option("--first", help="Before all others.")]
+_After: TypeAlias = Annotated[str | None, typer.Option(help="Behind this column.")]
+_IfExists: TypeAlias = Annotated[bool, typer.Option("--if-exists", help="Be content where there is none.")]
+
+
+def _run(context: typer.Context, table: str, change: Callable[[Alterations], Altered | None]) -> None:
+    now = session(context)
+    with now.table(table) as target:
+        done = change(target.alter)
+        name = target.name
+    assert done is not None  # noqa: S101 - None is for blocks only
+    if now.as_json:
+        print_json({"version": done.version, "operation": done.operation})
+    elif done.version is None:
+        say(f"table '{name}' is like that already, nothing committed")
+    else:
+        say(f"{done.operation} in version {done.version} of table '{name}'")
+
+
+@app.command("add-columns")
+def add_columns(
+    context: typer.Context,
+    table: Table,
+    columns: Annotated[str, typer.Argument(help="Spark's DDL: 'age int, born date'.")],
+    first: _First = False,
+    after: _After = None,
+    into: Annotated[str | None, typer.Option(help="Add them as fields of this struct.")] = None,
+) -> None:
+    """Add columns, null in the rows that are there.
+
+    [bold]delvec alter add-columns people 'age int, born date' --after name[/bold]
+    """
+    _run(context, table, lambda alter: alter.add_columns(columns, first=first, after=after, into=into))
+
+
+@app.command("rename-column")
+def rename_column(
+    context: typer.Context,
+    table: Table,
+    column: _Column,
+    to: Annotated[str, typer.Argument(metavar="NAME", help="The new name.")],
+) -> None:
+    """Rename a column; needs delta.columnMapping.mode=name.
+
+    [bold]delvec alter rename-column people name 'full name'[/bold]
+    """
+    _run(context, table, lambda alter: alter.rename_column(column, to))
+
+
+@app.command("drop-columns")
+def drop_columns(
+    context: typer.Context,
+    table: Table,
+    columns: Annotated[list[str], typer.Argument(metavar="COLUMN...", help="Which ones.")],
+    if_exists: _IfExists = False,
+) -> None:
+    """Drop columns; needs delta.columnMapping.mode=name.
+
+    [bold]delvec alter drop-columns people age address.city[/bold]
+    """
+    _run(context, table, lambda alter: alter.drop_columns(columns, if_exists=if_exists))
+
+
+@app.command("change-type")
+def change_type(
+    context: typer.Context,
+    table: Table,
+    column: _Column,
+    to: Annotated[str, typer.Argument(metavar="TYPE", help="A wider type: bigint.")],
+) -> None:
+    """Widen the type of a column; needs delta.enableTypeWidening=true.
+
+    [bold]delvec alter change-type people age bigint[/bold]
+    """
+    _run(context, table, lambda alter: alter.change_type(column, to))
+
+
+@app.command("not-null")
+def not_null(
+    context: typer.Context,
+    table: Table,
+    column: _Column,
+    drop: Annotated[bool, typer.Option("--drop", help="Let the column be null again.")] = False,
+) -> None:
+    """Ask for a value in every row; those that are there are looked at first.
+
+    [bold]delvec alter not-null people name[/bold]
+    """
+    _run(
+        context,
+        table,
+        lambda alter: alter.drop_not_null(column) if drop else alter.set_not_null(column),
+    )
+
+
+@app.command("move-column")
+def move_column(
+    context: typer.Context, table: Table, column: _Column, first: _First = False, after: _After = None
+) -> None:
+    """Put a column in another place.
+
+    [bold]delvec alter move-column people born --after name[/bold]
+    """
+    if first == (after is not None):
+        raise typer.BadParameter("say where to: --first, or --after COLUMN")
+    _run(context, table, lambda alter: alter.move_column(column, first=first, after=after))
+
+
+@app.command("comment")
+def comment(
+    context: typer.Context,
+    table: Table,
+    text: Annotated[str, typer.Argument(help="What it is; empty to take the comment away.")],
+    column: Annotated[str | None, typer.Option(help="Of this column, not of the table.")] = None,
+) -> None:
+    """Say what a table or a column is.
+
+    [bold]delvec alter comment people 'in full' --column name[/bold]
+    """
+    _run(
+        context,
+        table,
+        lambda alter: (
+            alter.comment(text or None) if column is None else alter.comment_column(column, text or None)
+        ),
+    )
+
+
+@app.command("set")
+def set_properties(
+    context: typer.Context,
+    table: Table,
+    properties: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="Table properties.")],
+    allow_unknown: Annotated[
+        bool, typer.Option("--allow-unknown", help="Also delta.* properties that Delvec does not know.")
+    ] = False,
+) -> None:
+    """Set table properties; what they need is added to the protocol.
+
+    [bold]delvec alter set people delta.enableDeletionVectors=true team=red[/bold]
+    """
+    pairs = [entry.partition("=") for entry in properties]
+    for key, separator, _ in pairs:
+        if not separator or not key:
+            raise typer.BadParameter(f"a property is KEY=VALUE, not {key!r}")
+    given: dict[str, Any] = {key: value for key, _, value in pairs}
+    _run(context, table, lambda alter: alter.set_properties(given, allow_unknown=allow_unknown))
+
+
+@app.command("unset")
+def unset_properties(
+    context: typer.Context,
+    table: Table,
+    names: Annotated[list[str], typer.Argument(metavar="KEY...", help="Table properties.")],
+    if_exists: _IfExists = False,
+) -> None:
+    """Unset table properties.
+
+    [bold]delvec alter unset people team[/bold]
+    """
+    _run(context, table, lambda alter: alter.unset_properties(names, if_exists=if_exists))
+
+
+@app.command("add-constraint")
+def add_constraint(
+    context: typer.Context,
+    table: Table,
+    name: Annotated[str, typer.Argument(help="What to call it.")],
+    expression: Annotated[str, typer.Argument(help="What must be true for every row.")],
+) -> None:
+    """Add a CHECK constraint; the rows that are there are looked at first.
+
+    [bold]delvec alter add-constraint people grown 'age >= 18'[/bold]
+    """
+    _run(context, table, lambda alter: alter.add_constraint(name, expression))
+
+
+@app.command("drop-constraint")
+def drop_constraint(
+    context: typer.Context,
+    table: Table,
+    name: Annotated[str, typer.Argument(help="Which one.")],
+    if_exists: _IfExists = False,
+) -> None:
+    """Drop a CHECK constraint.
+
+    [bold]delvec alter drop-constraint people grown[/bold]
+    """
+    _run(context, table, lambda alter: alter.drop_constraint(name, if_exists=if_exists))
+
+
+@app.command("add-feature")
+def add_feature(
+    context: typer.Context,
+    table: Table,
+    feature: Annotated[str, typer.Argument(help="Its name in the Delta protocol.")],
+) -> None:
+    """Add a table feature to the protocol.
+
+    [bold]delvec alter add-feature people timestampNtz[/bold]
+    """
+    _run(context, table, lambda alter: alter.add_feature(feature))
+
+
+@app.command("upgrade-protocol")
+def upgrade_protocol(
+    context: typer.Context,
+    table: Table,
+    reader: Annotated[int, typer.Argument(metavar="READER", help="The least version of readers.")],
+    writer: Annotated[int, typer.Argument(metavar="WRITER", help="The least version of writers.")],
+) -> None:
+    """Add to the protocol what two versions stand for.
+
+    [bold]delvec alter upgrade-protocol people 2 5[/bold]
+    """
+    _run(context, table, lambda alter: alter.upgrade_protocol(reader, writer))
+
+
+@app.command("cluster-by")
+def cluster_by(
+    context: typer.Context,
+    table: Table,
+    columns: Annotated[
+        list[str] | None, typer.Argument(metavar="[COLUMN...]", help="None: no longer.")
+    ] = None,
+) -> None:
+    """Set the columns by which files are to be clustered.
+
+    [bold]delvec alter cluster-by people country born[/bold]
+    """
+    _run(context, table, lambda alter: alter.cluster_by(columns or []))
