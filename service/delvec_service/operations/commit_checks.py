@@ -26,6 +26,7 @@ from delvec.protocol.errors import (
     InvalidCommit,
     MissingDataFile,
 )
+from delvec_service.delta import violations
 from delvec_service.delta.actions import AddFile
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.features import check_writable
@@ -71,6 +72,7 @@ def check_adds(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
     Raises:
         DuplicateFile: a file is live already.
         InvalidCommit: a file lacks what the table needs.
+        ConstraintViolation: a file's statistics or partition values prove that rows break what the table asks.
     """
     if not changes.adds:
         return
@@ -84,6 +86,11 @@ def check_adds(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
     for add in changes.adds:
         _check_partition_values(table, add, snapshot)
         _check_stats(table, add, snapshot)
+    # What a DELETE or a compaction adds are rows that were there, maybe before the constraint.
+    if changes.data_change and changes.operation != "DELETE":
+        violation = violations.proven(changes.adds, snapshot)
+        if violation is not None:
+            raise violation
 
 
 def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> None:
