@@ -1,6 +1,7 @@
 """Commands that look at a table without reading its rows."""
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -34,7 +35,7 @@ def history(
             (
                 entry["version"],
                 instant(entry["timestamp"]),
-                entry.get("operation"),
+                _operation(entry),
                 _pairs(_given(entry.get("operationParameters"))),
                 _pairs(_given(entry.get("operationMetrics"))),
                 entry.get("engineInfo"),
@@ -43,6 +44,11 @@ def history(
         ],
         right=["version"],
     )
+
+
+def _operation(entry: Mapping[str, Any]) -> str | None:
+    members = entry.get("members")
+    return f"{entry['operation']} by {len(members)} transactions" if members else entry.get("operation")
 
 
 def detail(context: typer.Context, table: Table) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "kind_of",
     "members_of",
     "members_tag",
+    "rows_taken",
     "weight",
     "without",
 ]
@@ -144,7 +145,12 @@ def weight(changes: Changes) -> int:
 def without(changes: Changes, earlier: Iterable[Changes], location: str) -> Changes:
     """Return a member of a group less what members before it take: files, and rows of files.
 
-    What is left may be nothing. Args: ``location``: of the table, by which spellings of one path are known.
+    What is left may be nothing; one that loses nothing is returned as it is.
+
+    Args:
+        changes: the member.
+        earlier: those before it.
+        location: of the table, by which spellings of one path are known.
     """
     files: set[str] = set()
     rows: dict[str, BitMap64] = {}
@@ -161,9 +167,13 @@ def without(changes: Changes, earlier: Iterable[Changes], location: str) -> Chan
         kept = BitMap64() if key in files else ours - rows[key] if key in rows else ours
         if kept:
             left[path] = kept
+    removes = [path for path in changes.removes if canonical_log_path(path, location) not in files]
+    vectors_hold = not any(canonical_log_path(path, location) in rows for path in changes.written_vectors)
+    if len(removes) == len(changes.removes) and left == changes.row_deletes and vectors_hold:
+        return changes
     return replace(
         changes,
-        removes=[path for path in changes.removes if canonical_log_path(path, location) not in files],
+        removes=removes,
         row_deletes=left,
         # A vector that was written for a file is wrong once another member has taken rows of it.
         written_vectors={
@@ -172,6 +182,17 @@ def without(changes: Changes, earlier: Iterable[Changes], location: str) -> Chan
             if path in left and canonical_log_path(path, location) not in rows
         },
     )
+
+
+def rows_taken(path: str, earlier: Iterable[Changes], location: str) -> BitMap64:
+    """Return the rows of a file that members take one by one; those that were gone before may be among them."""
+    key = canonical_log_path(path, location)
+    taken = BitMap64()
+    for other in earlier:
+        for spelled, gone in other.row_deletes.items():
+            if canonical_log_path(spelled, location) == key:
+                taken |= gone
+    return taken
 
 
 def combined(members: Sequence[Changes], transaction_id: str, location: str) -> Changes:

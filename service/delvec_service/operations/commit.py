@@ -4,13 +4,17 @@ What is expected comes back as a value: Committed, Rebased, NothingToDo, Already
 :mod:`~delvec_service.operations.commit_loop`; here is what surrounds it: the ledger, and whom to tell.
 """
 
+from collections.abc import Mapping
+
 from delvec.protocol.errors import (
     CommitOutcomeUnknown,
+    DelvecError,
     ServiceUnavailable,
     StorageError,
 )
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.conflicts import Conflict
+from delvec_service.delta.group import is_enabled
 from delvec_service.logs import logger
 from delvec_service.operations import fault_points, written_vectors
 from delvec_service.operations.commit_log import CommitLog
@@ -24,6 +28,7 @@ from delvec_service.operations.commit_result import (
     NothingToDo,
     Rebased,
 )
+from delvec_service.operations.group_commit import GroupCommit
 from delvec_service.operations.log_upkeep import LogUpkeep
 from delvec_service.operations.own_commits import OwnCommits
 from delvec_service.operations.snapshots import SnapshotLoader
@@ -62,7 +67,9 @@ class Commits:
         self._upkeep = upkeep
         self._own_commits = own_commits
         self._ledger = ledger
+        self._loader = loader
         self._vectors = VectorCache()
+        self._groups: GroupCommit[Member] = GroupCommit(self.run, self._properties)
         log = CommitLog(loader)
         self._loop = CommitLoop(
             loader,
@@ -88,7 +95,7 @@ class Commits:
         """
         fault_points.reach("begin")
         member = Member(written_vectors.read(table, changes, self._vectors))
-        self.run(table, [member])
+        self._groups.submit(table, member)
         try:
             fault_points.reach("before-answer")
         except StorageError as error:
@@ -97,6 +104,10 @@ class Commits:
 
     def run(self, table: OpenTable, members: list[Member]) -> None:
         """Give each of the members of a group its answer, and tell the ledger."""
+        if len(members) > 1 and not self._may_group(table):
+            for member in members:
+                self.run(table, [member])
+            return
         run = self._loop.run(table, members)
         if run.own is not None:
             keys = [
@@ -108,6 +119,17 @@ class Commits:
         self._close(run)
         if run.version is not None:
             self._upkeep.committed(table, run.version, run.key)
+
+    def _properties(self, table: OpenTable) -> Mapping[str, str]:
+        known = self._loader.known(table.location)
+        return {} if known is None else known.configuration
+
+    def _may_group(self, table: OpenTable) -> bool:
+        """Return whether a table's properties allow groups: what was known of them may have changed."""
+        try:
+            return is_enabled(self._loader.load(table.objects, table.name, checkpoints=False).configuration)
+        except DelvecError:
+            return True  # which every member will be told
 
     def _close(self, run: Run) -> None:
         endings = [

@@ -9,7 +9,7 @@ import random
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pyroaring import BitMap64
@@ -27,7 +27,7 @@ from delvec_service.delta import commit_builder
 from delvec_service.delta.actions import AddFile
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.commit_builder import Resolved
-from delvec_service.delta.group import MemberInfo, combined, without
+from delvec_service.delta.group import MemberInfo, combined, rows_taken, without
 from delvec_service.delta.log.commit_file import serialize_commit
 from delvec_service.delta.segments.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
@@ -168,7 +168,7 @@ class CommitLoop:
     def _attempt_all(self, run: Run) -> None:
         table, seen = run.table, -1
         for number in range(self._attempts):
-            snapshot = self._loader.load(table.objects, table.name)
+            snapshot = self._loader.load(table.objects, table.name, checkpoints=False)
             if snapshot.version == seen:
                 # The version that was taken is not listed yet, or its file is being replaced.
                 time.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 - spreads load
@@ -264,8 +264,16 @@ class CommitLoop:
         if whole.adds and (member.looked_at is None or now - member.looked_at > _LOOK_AGAIN_SECONDS):
             commit_checks.check_files(table, whole, self._max_file_age)
             member.looked_at = now
-        changes = without(whole, [one.changes for one in before], table.location) if before else whole
+        earlier = [one.changes for one in before]
+        changes = without(whole, earlier, table.location) if before else whole
         resolved = self._resolved(table, changes, files, snapshot)
+        if earlier and changes.removes and resolved.rows_removed is not None:
+            # Of a file that goes whole, members before it may have taken rows: those are theirs.
+            taken = sum(
+                len(rows_taken(path, earlier, table.location) - files.deleted.get(path, BitMap64()))
+                for path in changes.removes
+            )
+            resolved = replace(resolved, rows_removed=resolved.rows_removed - taken)
         metrics = commit_builder.metrics(changes, resolved, rows_already_gone=candidate.already_gone)
         if changes is whole and not _does_something(changes, resolved):
             member.result = NothingToDo(changes.read_version, member.key, metrics)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from delvec.protocol.wire import HistoryEntry
 from delvec_service.delta.actions import CommitInfo, Metadata
+from delvec_service.delta.group import members_of
 from delvec_service.delta.log.replay import Commit
 from delvec_service.operations.log_reader import LogReader
 from delvec_service.operations.time_travel import first_stamped
@@ -28,7 +29,8 @@ def history(objects: ObjectStore, table: str, limit: int | None = None) -> list[
 
     Returns:
         Delta's columns. Parameters and metrics are text, whatever the writer made of them; a commit without
-        commitInfo has a version and a timestamp. Timestamps are those of time travel.
+        commitInfo has a version and a timestamp. Timestamps are those of time travel. ``members`` are the transactions
+        that Delvec committed together.
 
     Raises:
         NotADeltaTable: there is no log.
@@ -73,6 +75,16 @@ def _entry(version: int, commit: Commit, file_time: int, *, is_stamped: bool) ->
             "operationMetrics": _texts(info.operation_metrics),
             "userMetadata": info.user_metadata,
             "engineInfo": info.engine_info,
+            "members": [
+                {
+                    "key": member.key,
+                    "readVersion": member.read_version,
+                    "predicate": member.predicate,
+                    "metrics": member.metrics,
+                }
+                for member in members_of(info)
+            ]
+            or None,
         }
     )
 

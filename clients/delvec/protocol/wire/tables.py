@@ -9,6 +9,7 @@ from delvec.protocol.wire.shapes import Answer, Delta, Envelope
 __all__ = [
     "DetailResponse",
     "HistoryEntry",
+    "HistoryMember",
     "HistoryResponse",
     "SnapshotResponse",
     "TableRequest",
@@ -90,14 +91,26 @@ class DetailResponse(Answer):
     detail: dict[str, Any]
 
 
+class HistoryMember(Delta):
+    """One of several transactions that share a version."""
+
+    key: str = Field(description="Its transaction id, the Idempotency-Key of its request.")
+    read_version: int = Field(alias="readVersion")
+    predicate: str | None = None
+    metrics: dict[str, int] = Field(
+        description="Those of its own answer; operationMetrics are the version's."
+    )
+
+
 class HistoryEntry(Delta):
-    """One version: Delta's history columns."""
+    """One version: Delta's history columns, and the transactions in it where Delvec committed several together."""
 
     model_config = ConfigDict(populate_by_name=True, extra="allow")
 
     version: int
     timestamp: int
     operation: str | None = None
+    members: list[HistoryMember] | None = None
 
 
 class HistoryResponse(Answer):
