@@ -203,7 +203,9 @@ def _parse(url: str) -> URL:
 
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() == "postgresql":
-        return create_engine(url, pool_pre_ping=True, pool_size=10, max_overflow=30)
+        return create_engine(
+            url, pool_pre_ping=True, pool_size=10, max_overflow=30, isolation_level="READ COMMITTED"
+        )
     options: dict[str, Any] = {}
     if url.database in (None, "", ":memory:"):
         # One connection for all threads, used by one at a time: any other would be another database.
