@@ -202,6 +202,7 @@ CELLS = [
     ("OPTIMIZE", "", "MERGE", "of the same row", PASSES, READ, "the old row is deleted in the output"),
     ("OPTIMIZE", "", "OPTIMIZE", "", DELETE, READ, "one of both is enough"),
     ("OPTIMIZE", "of this file alone", "OPTIMIZE", "of another file", PASSES, PASSES, "other files"),
+    ("OPTIMIZE", "of each file by itself", "OPTIMIZE", "of another file", PASSES, READ, "ours leaves out that file and what it made of it"),
     ("OPTIMIZE", "", "RESTORE", "", PASSES, READ, "rows that are gone are deleted in the outputs"),
     ("OPTIMIZE", "", "RESTORE", "that undoes deletes in the file", APPEND, READ, "a row is back that is not in the output"),
     *_table("OPTIMIZE"),

@@ -119,20 +119,25 @@ class Scene:
         return self.update(variant, "MERGE")
 
     def optimize(self, variant):
-        sources = {
-            "of another file": [self.b.path],
-            "of this file alone": [self.a.path],
-        }.get(variant, [self.a.path, self.b.path])
-        live = {path: list(self.table.rows_of(path, READ).values()) for path in sources}
-        output = self.table.write([row for path in sources for row in live[path]], data_change=False)
-        runs, first = [], 0
-        for path in sources:
-            runs.append(RowRun(path, 0, len(live[path]), first))
-            first += len(live[path])
-        rewritten = {} if variant == "without a record of its sources" else {output.path: runs}
-        return changes(
-            "OPTIMIZE", READ, removes=sources, adds=[output], data_change=False, rewritten=rewritten
-        )
+        a, b = self.a.path, self.b.path
+        groups = {
+            "of another file": [[b]],
+            "of this file alone": [[a]],
+            "of each file by itself": [[a], [b]],
+        }.get(variant, [[a, b]])
+        adds, rewritten = [], {}
+        for sources in groups:
+            live = {path: list(self.table.rows_of(path, READ).values()) for path in sources}
+            adds.append(self.table.write([row for path in sources for row in live[path]], data_change=False))
+            runs, first = [], 0
+            for path in sources:
+                runs.append(RowRun(path, 0, len(live[path]), first))
+                first += len(live[path])
+            rewritten[adds[-1].path] = runs
+        if variant == "without a record of its sources":
+            rewritten = {}
+        removes = [path for sources in groups for path in sources]
+        return changes("OPTIMIZE", READ, removes=removes, adds=adds, data_change=False, rewritten=rewritten)
 
     def restore(self, _):
         return changes("RESTORE", READ, removes=[self.a.path], adds=[self.write(range(10))])

@@ -133,18 +133,10 @@ class History:
         sources = [path for path in live if self.table.rows_of(path, version) and self.random.random() < 0.6]
         if not sources:
             return
-        pieces = []
-        for path in sources:
-            rows, rank = list(self.table.rows_of(path, version).values()), 0
-            while rank < len(rows):
-                count = self.random.randint(1, len(rows) - rank)
-                pieces.append((path, rank, rows[rank : rank + count]))
-                rank += count
-        self.random.shuffle(pieces)
-        middle = self.random.randint(0, len(pieces))
         rewritten, adds = {}, []
-        for part in (pieces[:middle], pieces[middle:]):
-            if part:
+        middle = self.random.randint(0, len(sources))
+        for group in (sources[:middle], sources[middle:]) if self.random.random() < 0.5 else (sources,):
+            for part in self.parts(group, version):
                 add = self.write([row for _, _, rows in part for row in rows], data_change=False)
                 runs, first = [], 0
                 for path, rank, rows in part:
@@ -162,6 +154,19 @@ class History:
             rewritten=rewritten if recorded else {},
         )
         self.run(what)
+
+    def parts(self, sources, version):
+        """Return the rows of one or two outputs as runs in any order: source, rank of the first, rows."""
+        pieces = []
+        for path in sources:
+            rows, rank = list(self.table.rows_of(path, version).values()), 0
+            while rank < len(rows):
+                count = self.random.randint(1, len(rows) - rank)
+                pieces.append((path, rank, rows[rank : rank + count]))
+                rank += count
+        self.random.shuffle(pieces)
+        middle = self.random.randint(0, len(pieces))
+        return [part for part in (pieces[:middle], pieces[middle:]) if part]
 
     def restore(self, _):
         self.table.restore(self.random.randint(max(0, self.table.version - 4), self.table.version))

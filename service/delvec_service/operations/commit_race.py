@@ -178,9 +178,9 @@ class CommitRace:
         ) from error
 
     def _read_snapshot(self, table: OpenTable, member: Member, snapshot: Snapshot) -> Snapshot | None:
-        """Return the version that was read where the check has to know how metadata or protocol changed since."""
+        """Return a version with the metadata and protocol that were read; None where these are no longer known."""
         if not any(winner.metadata or winner.protocol for winner in member.winners):
-            return snapshot if not member.winners else None
+            return snapshot
         try:
             return self._loader.load(table.objects, table.name, version=member.changes.read_version)
         except (VersionNotFound, MissingLogFile):

@@ -5,15 +5,14 @@ from dataclasses import dataclass, field, replace
 
 from pyroaring import BitMap64
 
-from delvec.protocol import locations, statistics
+from delvec.protocol import statistics
 from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.errors import ConcurrentAppend, ConcurrentDeleteDelete, CorruptLog, CorruptTable
 from delvec_service.delta.actions import AddFile, RemoveFile
 from delvec_service.delta.changes import Changes
-from delvec_service.delta.concurrency import row_runs
 from delvec_service.delta.concurrency.added_files import AddedFiles
+from delvec_service.delta.concurrency.our_compaction import OurCompaction
 from delvec_service.delta.concurrency.ours import Ours
-from delvec_service.delta.concurrency.row_runs import SourceRuns
 from delvec_service.delta.concurrency.targets import Target
 from delvec_service.delta.concurrency.verdict import Conflict, Overlap, Vectors
 from delvec_service.delta.concurrency.winner import Winner
@@ -73,7 +72,7 @@ class Rebase:
         }
         self._touched: set[str] = set()
         self._gone = 0
-        self._moves: dict[str, SourceRuns] | None = None
+        self._compaction = OurCompaction(ours)
         self.resurfaced: list[AddFile] = []
         self.known_again: set[str] = set()
         self.moved_on: set[str] = set()
@@ -88,6 +87,8 @@ class Rebase:
         found = _Found()
         rearranged: list[str] = []
         for key in [key for key in keys if key in winner.removes or key in winner.adds]:
+            if key not in self._targets:
+                continue  # left out since
             target, remove, add = self._targets[key], winner.removes.get(key), winner.adds.get(key)
             self._touched.add(key)
             if add is not None:
@@ -150,10 +151,10 @@ class Rebase:
         if target.is_whole and self._manner == "whatever is left" and _takes_rows_only(winner):
             return  # how many is in the descriptors
         if not self._base(target) <= self._deleted.of(add):
-            if target.is_whole:
-                found.returned.append(add.path)
-            else:
+            if not target.is_whole:
                 self.resurfaced.append(add)
+            elif self._manner != "moved rows" or not self._leave_out(key):
+                found.returned.append(add.path)
         if not came_back:
             self._taken(key, target, before, winner, found)
 
@@ -166,7 +167,7 @@ class Rebase:
         if not went:
             return
         if self._manner == "moved rows" and target.is_whole:
-            if key not in self._our_moves():
+            if key not in self._compaction.sources:
                 found.lost.append(before.path)
         elif self._manner != "whatever is left" or not _takes_only(winner):
             found.overlaps.append(Overlap.of(before.path, went))
@@ -186,7 +187,7 @@ class Rebase:
             found.overlaps.append(
                 Overlap(remove.path, count or 0, ()) if left is None else Overlap.of(remove.path, left)
             )
-        elif key not in self._our_moves():
+        elif key not in self._compaction.sources:
             found.lost.append(remove.path)
 
     # --- compactions ----------------------------------------------------------------------------------------
@@ -196,18 +197,16 @@ class Rebase:
         if self._covers(winner):
             for key in keys:
                 self._move_on(key)
-            for key, add in winner.new_files.items():
-                self._targets[key] = Target(add.path, None, add, None, add)
-                self._touched.add(key)
+            self._targets |= {
+                key: Target(add.path, None, add, None, add) for key, add in winner.new_files.items()
+            }
+            self._touched |= winner.new_files.keys()
             return
         outputs: dict[str, Target] = {}
         for key in keys:
-            target = self._targets[key]
-            placed = None
-            if self._manner == "whatever is left" or (
-                self._manner == "these rows" and target.rows is not None
-            ):
-                placed = self._placed(key, target, winner)
+            if key not in self._targets or (self._manner == "moved rows" and self._leave_out(key)):
+                continue
+            placed = self._placed(key, self._targets[key], winner)
             if placed is None:
                 found.rewritten.append(winner.removes[key].path)
                 continue
@@ -242,7 +241,8 @@ class Rebase:
 
     def _placed(self, key: str, target: Target, winner: Winner) -> dict[str, BitMap64] | None:
         runs = winner.sources.get(key)
-        if runs is None:
+        copied = self._manner == "moved rows" or (self._manner == "these rows" and target.is_whole)
+        if runs is None or copied:
             return None
         outputs = {
             output: self._deleted.of(winner.adds[output]) if output in winner.adds else None
@@ -260,18 +260,12 @@ class Rebase:
             return None
         return {output: rows for output, rows in placed.items() if outputs[output] is not None}
 
-    def _our_moves(self) -> dict[str, SourceRuns]:
-        """Return where we put the rows of the files that we remove, by canonical path."""
-        if self._moves is None:
-            location = self._ours.facts.location
-            rewritten = {
-                output: [
-                    replace(run, source=locations.canonical_log_path(run.source, location)) for run in runs
-                ]
-                for output, runs in self._ours.changes.rewritten.items()
-            }
-            self._moves = row_runs.by_source(rewritten)
-        return self._moves
+    def _leave_out(self, key: str) -> bool:
+        """Do without the part of our compaction that a file is in, where there are others; return whether."""
+        left_out = self._compaction.leave_out(key)
+        for each in left_out:
+            self._targets.pop(each, None)
+        return bool(left_out)
 
     # --- the answer -----------------------------------------------------------------------------------------
 
@@ -345,7 +339,12 @@ class Rebase:
         changes = replace(changes, removes=removes, row_deletes=row_deletes, written_vectors=vectors)
         if self._manner != "moved rows":
             return changes, self._gone
-        return self._with_added_deletes(changes), 0
+        went: dict[str, tuple[BitMap64, BitMap64] | None] = {}
+        for key, target in self._targets.items():
+            if key in self._touched and key in self._compaction.sources:
+                base = self._base(target)
+                went[key] = (self._now(target) - base, base) if target.is_live else None
+        return self._compaction.rebased(changes, went), 0
 
     def _now(self, target: Target) -> BitMap64:
         assert target.last is not None  # noqa: S101 - by _begin
@@ -360,28 +359,6 @@ class Rebase:
             self._gone += _cardinality(target.last) - _cardinality(target.first)
         else:
             self._gone += count_of(target.first) or 0
-
-    def _with_added_deletes(self, changes: Changes) -> Changes:
-        """Delete in our outputs what winners deleted in their sources; outputs of which nothing is left go."""
-        added: dict[str, BitMap64] = {path: rows.copy() for path, rows in changes.added_deletes.items()}
-        for key, target in self._targets.items():
-            runs = self._our_moves().get(key)
-            if key not in self._touched or runs is None:
-                continue
-            if target.is_live:
-                base = self._base(target)
-                placed = runs.rows_at(row_runs.live_ranks(self._now(target) - base, base))
-            else:
-                placed = runs.all_rows()
-            for output, rows in placed.items():
-                added[output] = added[output] | rows if output in added else rows
-        total = {path: sum(run.count for run in runs) for path, runs in changes.rewritten.items()}
-        empty = {path for path, rows in added.items() if len(rows) == total.get(path)}
-        return replace(
-            changes,
-            adds=[add for add in changes.adds if add.path not in empty],
-            added_deletes={path: rows for path, rows in added.items() if rows and path not in empty},
-        )
 
 
 def _takes_only(winner: Winner) -> bool:
