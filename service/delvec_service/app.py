@@ -145,12 +145,13 @@ def _service(settings: Settings) -> Service:
             own_commits,
             attempts=settings.commit_attempts,
             deletion_vector_target_bytes=settings.deletion_vector_target_bytes,
+            max_file_age_seconds=settings.max_file_age_seconds,
         ),
         upkeep=upkeep,
         own_commits=own_commits,
         answers=Answers(answers),
-    )
         outcomes=Outcomes(loader, CommitLog(loader), ledger, Answers(answers)),
+    )
 
 
 def _operation_id(route: APIRoute) -> str:
