@@ -78,7 +78,6 @@ def test_append_only_refuses(lake, delta_spark, engine, tmp_path):
 @pytest.mark.parametrize(
     ("feature", "properties", "then"),
     [
-        ("columnMapping", "'delta.columnMapping.mode' = 'name'", None),
         ("rowTracking", "'delta.enableRowTracking' = 'true'", None),
         (
             "checkConstraints",

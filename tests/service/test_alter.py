@@ -105,6 +105,23 @@ def test_deletion_vectors_come_to_an_old_table_with_their_protocol(client, creat
     assert table.action(3, "add")["deletionVector"]["cardinality"] == 1
 
 
+def test_in_commit_timestamps_are_turned_on_with_the_version_that_has_the_first(filled):
+    before = max(path.stat().st_mtime for path in filled.log.glob("*.json")) * 1000
+
+    answer = alter(filled, put(enableInCommitTimestamps="true"))
+    filled.append(filled.write_file("c.parquet", [99]))
+
+    assert answer.json()["version"] == 2
+    assert next(iter(filled.actions(2)[0])) == "commitInfo"
+    stamp = filled.action(2, "commitInfo")["inCommitTimestamp"]
+    configuration = filled.action(2, "metaData")["configuration"]
+    assert stamp > before - 1
+    assert configuration["delta.inCommitTimestampEnablementVersion"] == "2"
+    assert configuration["delta.inCommitTimestampEnablementTimestamp"] == str(stamp)
+    assert "inCommitTimestamp" in filled.action(2, "protocol")["writerFeatures"]
+    assert filled.action(3, "commitInfo")["inCommitTimestamp"] > stamp
+
+
 def test_a_repeated_request_gets_its_first_answer(table):
     headers = {"Idempotency-Key": "add-age"}
 

@@ -23,6 +23,7 @@ from delvec_service.delta.concurrency import row_runs
 from delvec_service.delta.concurrency.ours import isolation_level
 from delvec_service.delta.group import REQUEST_HASH_TAG, MemberInfo, members_tag
 from delvec_service.delta.snapshot import Snapshot
+from delvec_service.delta.table_changes import in_commit_timestamps
 
 __all__ = ["ROWS_ALREADY_GONE", "Marked", "Resolved", "build", "metrics", "resolve"]
 
@@ -196,10 +197,14 @@ def build(
         metrics: of the commit.
         members: of the group.
     """
-    timestamped = snapshot.in_commit_timestamps_enabled
+    metadata, were_timestamped = changes.metadata, snapshot.in_commit_timestamps_enabled
+    timestamped = were_timestamped if metadata is None else in_commit_timestamps.are_enabled(metadata)
     if timestamped:
         # Two versions never share an in-commit timestamp, whatever the clocks say.
-        now = max(now, (snapshot.in_commit_timestamp or 0) + 1)
+        last = snapshot.in_commit_timestamp if were_timestamped else snapshot.timestamp
+        now = max(now, (last or 0) + 1)
+        if metadata is not None and not were_timestamped:
+            metadata = in_commit_timestamps.enabled_since(metadata, snapshot.version + 1, now)
     vectors = {one.file.path: _with_vector(one, descriptors[one.file.path]) for one in resolved.with_vectors}
     adds = [vectors[one.file.path] for one in resolved.marked]
     adds += [vectors.get(add.path, add) for add in changes.adds]
@@ -225,8 +230,8 @@ def build(
     actions: list[Action] = [info]
     if changes.protocol is not None:
         actions.append(changes.protocol)
-    if changes.metadata is not None:
-        actions.append(changes.metadata)
+    if metadata is not None:
+        actions.append(metadata)
     actions.extend(changes.domains)
     if mark is not None:
         actions.append(mark)

@@ -34,7 +34,7 @@ from delvec_service.delta.table_changes.column_paths import (
 from delvec_service.delta.table_changes.constraints import check_no_dependents
 from delvec_service.delta.table_changes.draft import Draft, Recorded, Requirement
 from delvec_service.delta.table_changes.stats_columns import dropped_from, renamed_in
-from delvec_service.delta.table_changes.type_widening import widens, with_type_change
+from delvec_service.delta.table_changes.type_widening import TYPE_CHANGES, widens, with_type_change
 
 __all__ = ["add_columns", "change_column", "drop_columns", "rename_column"]
 
@@ -157,6 +157,7 @@ def change_column(draft: Draft, change: ChangeColumn) -> Recorded:
             f"'{path_text(path)}' is part of an array or a map: only its type can be changed.",
             column=path_text(path),
         )
+    changes_before = field_at(draft.schema, field_path).metadata.get(TYPE_CHANGES)
     if change.type is not None:
         _widen(draft, field_path, inside, data_type_from_json(change.type))
     if change.comment is not None:
@@ -172,7 +173,10 @@ def change_column(draft: Draft, change: ChangeColumn) -> Recorded:
         kind = type_at(draft.schema, path)
         shown = {"name": path_text(path), "type": _type_name(kind), "nullable": True, "metadata": {}}
     else:
-        shown = _described(field_path, field)
+        # Delta's history shows the column as it was asked for, before the change of its type is noted on it.
+        metadata = {key: value for key, value in field.metadata.items() if key != TYPE_CHANGES}
+        metadata |= {} if changes_before is None else {TYPE_CHANGES: changes_before}
+        shown = _described(field_path, replace(field, metadata=metadata))
     if change.position is not None:
         return Recorded("CHANGE COLUMN", {"column": shown, "position": change.position}, listed="column")
     return Recorded("CHANGE COLUMN", {"column": shown}, listed="column")

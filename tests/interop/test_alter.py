@@ -1,0 +1,283 @@
+"""Table changes beside delta-spark's: the same change by both leaves the same metadata, protocol and history."""
+
+import json
+import re
+
+import pytest
+
+import delvec
+
+COLUMNS = (
+    "id bigint, name string, home struct<city: string, zip: int>, tags array<int>, born date, country string"
+)
+ROWS = (
+    "SELECT id, concat('n', id) AS name, named_struct('city', 'c', 'zip', cast(id AS int)) AS home, "
+    "array(cast(id AS int)) AS tags, date'2020-01-01' AS born, if(id < 5, 'NZ', 'DE') AS country FROM range(10)"
+)
+MAPPED = "'delta.columnMapping.mode' = 'name'"
+MAPPED_OLD = f"{MAPPED}, 'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
+WIDENING = "'delta.enableTypeWidening' = 'true'"
+DVS = "'delta.enableDeletionVectors' = 'true'"
+OLD = "'delta.enableDeletionVectors' = 'false'"
+
+
+def add_with_places(alter):
+    first = {"name": "a", "type": "integer", "nullable": True, "metadata": {"comment": "first one"}}
+    with alter.together() as together:
+        together.add_columns({"type": "struct", "fields": [first]}, first=True)
+        together.add_columns("b string", after="id")
+        together.add_columns("street string", into="home", after="city")
+
+
+CASES = {
+    "add a column": (OLD, "ADD COLUMNS (age int)", lambda alter: alter.add_columns("age int")),
+    "add columns with places and comments": (
+        DVS,
+        "ADD COLUMNS (a int COMMENT 'first one' FIRST, b string AFTER id, home.street string AFTER city)",
+        add_with_places,
+    ),
+    "add a column to a mapped table": (
+        MAPPED,
+        "ADD COLUMNS (address struct<x: int, y: array<struct<z: string>>>)",
+        lambda alter: alter.add_columns("address struct<x: int, y: array<struct<z: string>>>"),
+    ),
+    "map columns": (
+        DVS,
+        f"SET TBLPROPERTIES ({MAPPED})",
+        lambda alter: alter.set_properties({"delta.columnMapping.mode": "name"}),
+    ),
+    "map columns of an old table": (
+        OLD,
+        f"SET TBLPROPERTIES ({MAPPED})",
+        lambda alter: alter.set_properties({"delta.columnMapping.mode": "name"}),
+    ),
+    "rename a column": (
+        MAPPED,
+        "RENAME COLUMN name TO `full name`",
+        lambda alter: alter.rename_column("name", "full name"),
+    ),
+    "rename a partition column": (
+        MAPPED_OLD,
+        "RENAME COLUMN country TO land",
+        lambda alter: alter.rename_column("country", "land"),
+    ),
+    "rename a nested field": (
+        MAPPED,
+        "RENAME COLUMN home.zip TO code",
+        lambda alter: alter.rename_column("home.zip", "code"),
+    ),
+    "drop columns": (
+        MAPPED,
+        "DROP COLUMNS (name, home.city)",
+        lambda alter: alter.drop_columns(["name", "home.city"]),
+    ),
+    "allow wider types": (
+        OLD,
+        f"SET TBLPROPERTIES ({WIDENING})",
+        lambda alter: alter.set_properties({"delta.enableTypeWidening": "true"}),
+    ),
+    "widen a nested type": (
+        WIDENING,
+        "ALTER COLUMN home.zip TYPE bigint",
+        lambda alter: alter.change_type("home.zip", "bigint"),
+    ),
+    "widen an element": (
+        WIDENING,
+        "ALTER COLUMN tags.element TYPE decimal(12, 2)",
+        lambda alter: alter.change_type("tags.element", "decimal(12,2)"),
+    ),
+    "comment a column": (
+        OLD,
+        "ALTER COLUMN name COMMENT 'who it is'",
+        lambda alter: alter.comment_column("name", "who it is"),
+    ),
+    "move a column": (
+        OLD,
+        "ALTER COLUMN born AFTER id",
+        lambda alter: alter.move_column("born", after="id"),
+    ),
+    "move a column to the front": (
+        OLD,
+        "ALTER COLUMN name FIRST",
+        lambda alter: alter.move_column("name", first=True),
+    ),
+    "enable deletion vectors": (
+        OLD,
+        f"SET TBLPROPERTIES ({DVS})",
+        lambda alter: alter.enable_deletion_vectors(),
+    ),
+    "enable deletion vectors on a mapped table": (
+        MAPPED_OLD,
+        f"SET TBLPROPERTIES ({DVS})",
+        lambda alter: alter.enable_deletion_vectors(),
+    ),
+    "change data feed": (
+        OLD,
+        "SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', 'team' = 'red')",
+        lambda alter: alter.set_properties({"delta.enableChangeDataFeed": "true", "team": "red"}),
+    ),
+    "V2 checkpoints": (
+        DVS,
+        "SET TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')",
+        lambda alter: alter.set_properties({"delta.checkpointPolicy": "v2"}),
+    ),
+    "in-commit timestamps": (
+        OLD,
+        "SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')",
+        lambda alter: alter.set_properties({"delta.enableInCommitTimestamps": "true"}),
+    ),
+    "unset a property": (
+        "'team' = 'red', 'delta.appendOnly' = 'false'",
+        "UNSET TBLPROPERTIES ('team', 'delta.appendOnly')",
+        lambda alter: alter.unset_properties(["team", "delta.appendOnly"], if_exists=True),
+    ),
+    "add a constraint": (
+        OLD,
+        "ADD CONSTRAINT Young CHECK (id < 100)",
+        lambda alter: alter.add_constraint("Young", "id < 100"),
+    ),
+    "comment the table": (
+        OLD,
+        "SET TBLPROPERTIES ('comment' = 'all of them')",
+        lambda alter: alter.comment("all of them"),
+    ),
+}
+
+
+def create(spark, location, properties, partitioned=True):
+    partition = "PARTITIONED BY (country)" if partitioned else ""
+    spark.sql(
+        f"CREATE TABLE delta.`{location}` ({COLUMNS}) USING delta {partition} TBLPROPERTIES ({properties})"
+    )
+
+
+def fill(spark, location):
+    spark.sql(f"INSERT INTO delta.`{location}` {ROWS}")
+
+
+def changed(location, version=1):
+    """Return what a version says: protocol, metadata, history, with what is random made equal."""
+    path = location / "_delta_log" / f"{version:020}.json"
+    actions = {}
+    for line in path.read_text().splitlines():
+        (name,) = found = json.loads(line)
+        actions[name] = found[name]
+    info, metadata, protocol = (actions.get(name) for name in ("commitInfo", "metaData", "protocol"))
+    if protocol is not None:
+        for name in ("readerFeatures", "writerFeatures"):
+            protocol[name] = sorted(protocol.get(name) or ())
+    if metadata is not None:
+        schema = re.sub(r"col-[0-9a-f-]{36}", "col-?", metadata["schemaString"])
+        metadata = {
+            "schema": json.loads(schema),
+            "partitionColumns": metadata["partitionColumns"],
+            "configuration": dict(metadata["configuration"]),
+            "description": metadata.get("description"),
+        }
+        stamp = metadata["configuration"].pop("delta.inCommitTimestampEnablementTimestamp", None)
+        assert stamp is None or int(stamp) == info["inCommitTimestamp"]
+    parameters = {name: _read(value) for name, value in info["operationParameters"].items()}
+    return {
+        "protocol": protocol,
+        "metadata": metadata,
+        "domains": _read((actions.get("domainMetadata") or {}).get("configuration")),
+        "operation": info["operation"],
+        "parameters": parameters,
+    }
+
+
+def _read(value):
+    try:
+        return json.loads(value)
+    except (TypeError, ValueError):
+        return value
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_change_leaves_the_same_table(lake, delta_spark, tmp_path, case):
+    properties, sql, change = CASES[case]
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    for location in (theirs, ours):
+        create(delta_spark, location, properties)
+
+    delta_spark.sql(f"ALTER TABLE delta.`{theirs}` {sql}")
+    change(lake.table(str(ours)).alter)
+
+    assert changed(ours) == changed(theirs)
+    schemas = [delta_spark.read.format("delta").load(str(location)).schema for location in (ours, theirs)]
+    assert schemas[0] == schemas[1]
+
+
+def test_a_feature_is_added_as_delta_spark_does(lake, delta_spark, tmp_path):
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    for location in (theirs, ours):
+        create(delta_spark, location, OLD)
+
+    delta_spark.sql(
+        f"ALTER TABLE delta.`{theirs}` SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
+    )
+    lake.table(str(ours)).alter.add_feature("timestampNtz")
+
+    # delta-spark also writes the metadata again, unchanged, and the name of the property in lower case.
+    assert changed(ours)["protocol"] == changed(theirs)["protocol"]
+    assert changed(ours)["operation"] == changed(theirs)["operation"]
+    delta_spark.sql(f"ALTER TABLE delta.`{ours}` ADD COLUMNS (seen timestamp_ntz)")
+
+
+def test_clustering_columns_are_written_as_delta_spark_does(lake, delta_spark, tmp_path):
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    for location in (theirs, ours):
+        create(delta_spark, location, OLD, partitioned=False)
+
+    delta_spark.sql(f"ALTER TABLE delta.`{theirs}` CLUSTER BY (id, home.zip)")
+    lake.table(str(ours)).alter.cluster_by(["id", "home.zip"])
+
+    assert {**changed(ours), "metadata": None} == {**changed(theirs), "metadata": None}
+    detail = delta_spark.sql(f"DESCRIBE DETAIL delta.`{ours}`").first()
+    assert detail.clusteringColumns == ["id", "home.zip"]
+    lake.table(str(ours)).append(lake.table(str(ours)).to_arrow())
+
+
+def test_a_mapped_table_is_appended_to_and_deleted_from_by_both(lake, delta_spark, engine, tmp_path):
+    location = tmp_path / "table"
+    create(delta_spark, location, DVS)
+    fill(delta_spark, location)
+    table = lake.table(str(location), engine=engine)
+    with table.alter.together() as alter:
+        alter.set_properties({"delta.columnMapping.mode": "name"})
+        alter.rename_column("name", "full name")
+        alter.rename_column("country", "land")
+        alter.rename_column("home.zip", "code")
+        alter.drop_columns(["born", "home.city"])
+        alter.add_columns("born int")
+
+    table.append(table.to_arrow().slice(0, 4))
+    table.delete("`full name` = 'n2'")
+    delta_spark.sql(f"DELETE FROM delta.`{location}` WHERE home.code = 3")
+    table.delete("land = 'DE' AND id = 7")
+    delta_spark.sql(f"INSERT INTO delta.`{location}` SELECT * FROM delta.`{location}` WHERE id = 1")
+
+    rows = delta_spark.read.format("delta").load(str(location)).collect()
+    spark = [row.asDict(recursive=True) for row in rows]
+    for reader in ("duckdb", delta_spark):
+        found = lake.table(str(location), engine=reader).to_arrow().to_pylist()
+        assert sorted(found, key=repr) == sorted(spark, key=repr)
+    assert sorted({row["id"] for row in spark}) == [0, 1, 4, 5, 6, 8, 9]
+
+
+def test_rows_that_break_a_constraint_are_counted_by_the_engine(lake, delta_spark, engine, tmp_path):
+    location = tmp_path / "table"
+    create(delta_spark, location, DVS)
+    fill(delta_spark, location)
+    table = lake.table(str(location), engine=engine)
+
+    with pytest.raises(delvec.ConstraintViolation, match="1 row of table"):
+        table.alter.add_constraint("not_seven", "name <> 'n7'")
+    table.delete("id = 7")
+    table.alter.add_constraint("not_seven", "name <> 'n7'")
+    table.alter.set_not_null("name")
+
+    with pytest.raises(Exception, match="not_seven"):
+        delta_spark.sql(f"INSERT INTO delta.`{location}` (id, name) VALUES (7, 'n7')")
+    with pytest.raises(Exception, match="name"):
+        delta_spark.sql(f"INSERT INTO delta.`{location}` (id, name) VALUES (7, NULL)")
