@@ -1,5 +1,8 @@
 """Deletion vectors that an engine writes itself, at descriptors that the service gave it."""
 
+import os
+import time
+
 import pytest
 from pyroaring import BitMap64
 
@@ -179,6 +182,30 @@ def test_a_descriptor_that_lies_is_refused(filled, engine, error, change, kind):
     assert answer.status_code == 400, answer.text
     assert error(answer)["type"] == kind
     assert filled.version() == 1
+
+
+def test_a_vector_that_was_written_long_ago_is_refused(filled, engine, error):
+    descriptor = engine.write([1])
+    long_ago = time.time() - 3700
+    os.utime(filled.folder / Descriptor.from_json(descriptor).relative_path(), (long_ago, long_ago))
+
+    answer = engine.delete("a.parquet", descriptor)
+
+    assert error(answer)["type"] == "FileTooOld"
+    assert filled.version() == 1
+
+
+def test_a_commit_with_a_written_vector_that_is_sent_again_gets_the_first_answer(filled, engine):
+    """Also when the vector has been replaced since, and its file removed."""
+    descriptor = engine.write([1])
+    first = engine.delete("a.parquet", descriptor, transaction_id="x", read_version=1)
+    filled.delete({"a.parquet": [2]})
+    (filled.folder / Descriptor.from_json(descriptor).relative_path()).unlink()
+
+    again = engine.delete("a.parquet", descriptor, transaction_id="x", read_version=1)
+
+    assert again.json() == first.json()
+    assert filled.version() == 3
 
 
 def test_rows_beyond_the_file_are_refused(filled, engine, error):

@@ -16,7 +16,7 @@ from delvec_service.delta.changes import Changes
 from delvec_service.delta.conflicts import Conflict
 from delvec_service.delta.group import is_enabled
 from delvec_service.logs import logger
-from delvec_service.operations import fault_points, written_vectors
+from delvec_service.operations import fault_points
 from delvec_service.operations.commit_log import CommitLog
 from delvec_service.operations.commit_loop import CommitLoop, Run
 from delvec_service.operations.commit_member import Member
@@ -94,7 +94,7 @@ class Commits:
             StorageError: storage does not answer; the commit did not take effect.
         """
         fault_points.reach("begin")
-        member = Member(written_vectors.read(table, changes, self._vectors))
+        member = Member(changes)
         self._groups.submit(table, member)
         try:
             fault_points.reach("before-answer")

@@ -94,7 +94,7 @@ def check_adds(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
 
 
 def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> None:
-    """Refuse new files that are not what storage has.
+    """Refuse new files, of data and of deletion vectors that the engine wrote, that are not what storage has.
 
     The number of rows is not compared with the footers: that is a request per file, and the engine that sends
     statistics is the one that wrote the footer.
@@ -106,21 +106,23 @@ def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> N
         StorageError: storage did not answer.
     """
     oldest = time.time_ns() // 1_000_000 - max_age_seconds * 1000
-    paths = [add.path for add in changes.adds]
-    for add, found in zip(changes.adds, _looked_up(table, paths), strict=True):
+    sizes: dict[str, int | None] = {add.path: add.size for add in changes.adds}
+    places = (vector.relative_path() for vector in changes.written_vectors.values())
+    sizes |= dict.fromkeys(place for place in places if place is not None)
+    for (path, size), found in zip(sizes.items(), _looked_up(table, list(sizes)), strict=True):
         if found is None:
             what = f"is not in storage under {table.location}; write it, then commit"
-            raise _refused(FileNotInStorage, table, add.path, what)
-        if found.size != add.size:
-            what = f"has {found.size} bytes in storage, not the {add.size} of the request"
-            raise _refused(FileSizeMismatch, table, add.path, what)
+            raise _refused(FileNotInStorage, table, path, what)
+        if size is not None and found.size != size:
+            what = f"has {found.size} bytes in storage, not the {size} of the request"
+            raise _refused(FileSizeMismatch, table, path, what)
         if found.last_modified_ms < oldest:
             age = round((oldest - found.last_modified_ms) / 1000 + max_age_seconds)
             what = (
                 f"was written {age} s ago, and a commit takes files of the last {max_age_seconds:.0f} s: VACUUM may "
                 "take older ones for left-overs. Write it again, or raise DELVEC_MAX_FILE_AGE_SECONDS"
             )
-            raise _refused(FileTooOld, table, add.path, what)
+            raise _refused(FileTooOld, table, path, what)
 
 
 def _looked_up(table: OpenTable, paths: Sequence[str]) -> Iterable[ObjectMeta | None]:

@@ -105,9 +105,12 @@ class CommitRace:
         if self._find(table, member, snapshot) or _is_applied(member, snapshot):
             return None
         self._own_commits.check(table.objects, table.name, member.key, snapshot.version)
-        if member.ours is None:
-            member.ours = Ours.of(changes, snapshot, self._read_snapshot(table, member, snapshot))
+        if member.ours is None and changes.written_vectors:
+            # Only now: what is committed already may be gone from storage since.
+            member.changes = changes = written_vectors.read(table, changes, self._vectors)
             self._check_written(table, member, snapshot)
+        if member.ours is None or (member.ours.before is None and _changed_table(member)):
+            member.ours = Ours.of(changes, snapshot, self._read_snapshot(table, member))
         if not member.winners:
             return Candidate(member, changes)
         verdict = conflicts.check(
@@ -177,10 +180,10 @@ class CommitRace:
             **facts,
         ) from error
 
-    def _read_snapshot(self, table: OpenTable, member: Member, snapshot: Snapshot) -> Snapshot | None:
-        """Return a version with the metadata and protocol that were read; None where these are no longer known."""
-        if not any(winner.metadata or winner.protocol for winner in member.winners):
-            return snapshot
+    def _read_snapshot(self, table: OpenTable, member: Member) -> Snapshot | None:
+        """Return the version that was read, where the check has to know how metadata or protocol changed since."""
+        if not _changed_table(member):
+            return None
         try:
             return self._loader.load(table.objects, table.name, version=member.changes.read_version)
         except (VersionNotFound, MissingLogFile):
@@ -202,6 +205,10 @@ class CommitRace:
         if vector is None:
             return BitMap64()
         return self._vectors.load(table, [(action.path, vector)], version)[action.path]
+
+
+def _changed_table(member: Member) -> bool:
+    return any(winner.metadata is not None or winner.protocol is not None for winner in member.winners)
 
 
 def _is_in(member: Member, entry: Entry) -> bool:

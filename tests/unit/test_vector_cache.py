@@ -1,0 +1,86 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pyroaring import BitMap64
+
+from delvec.protocol import deletion_vector
+from delvec.protocol.deletion_vector import Descriptor
+from delvec_service.operations.vectors import VectorCache
+
+
+def vector(number, *, size=600, cardinality=2):
+    return Descriptor("u", f"file-{number}", 1, size, cardinality)
+
+
+def rows(number):
+    return BitMap64([number, number + 1])
+
+
+def test_what_is_kept_is_found_where_it_belongs():
+    cache = VectorCache()
+    cache.keep("memory:///t", vector(1), rows(1))
+
+    assert cache.find("memory:///t", vector(1)) == rows(1)
+    assert cache.find("memory:///other", vector(1)) is None
+    assert cache.find("memory:///t", vector(2)) is None
+    assert cache.find("memory:///t", vector(1, cardinality=3)) is None, "the log says something else"
+
+
+def test_memory_is_bounded_and_what_was_used_last_stays():
+    cache = VectorCache(max_bytes=3000)
+    for number in range(3):
+        cache.keep("t", vector(number), rows(number))
+    cache.find("t", vector(0))
+
+    cache.keep("t", vector(3), rows(3))
+
+    assert cache.nbytes <= 3000
+    assert [cache.find("t", vector(number)) for number in (0, 1, 3)] == [rows(0), None, rows(3)]
+
+
+def test_what_is_larger_than_the_whole_is_not_kept():
+    cache = VectorCache(max_bytes=3000)
+    cache.keep("t", vector(1), rows(1))
+
+    cache.keep("t", vector(2, size=5000), rows(2))
+
+    assert cache.find("t", vector(2)) is None
+    assert cache.find("t", vector(1)) == rows(1)
+
+
+def test_keeping_twice_counts_once():
+    cache = VectorCache()
+    for _ in range(3):
+        cache.keep("t", vector(1), rows(1))
+    once = VectorCache()
+    once.keep("t", vector(1), rows(1))
+
+    assert cache.nbytes == once.nbytes
+
+
+def test_inline_vectors_are_not_kept():
+    cache = VectorCache()
+
+    cache.keep("t", deletion_vector.inline(rows(1)), rows(1))
+
+    assert cache.nbytes == 0
+
+
+@pytest.mark.parametrize("max_bytes", [2500, 100_000])
+def test_threads_do_not_disturb_each_other(max_bytes):
+    cache, start = VectorCache(max_bytes), threading.Barrier(8)
+
+    def work(thread):
+        start.wait()
+        for number in range(300):
+            key = (thread * 7 + number) % 20
+            found = cache.find("t", vector(key))
+            assert found is None or found == rows(key)
+            cache.keep("t", vector(key), rows(key))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+
+    held = sum(1000 for number in range(20) if cache.find("t", vector(number)) is not None)
+    assert cache.nbytes == held <= max_bytes
