@@ -109,6 +109,7 @@ def test_history_has_deltas_columns_newest_first(log):
         "operationMetrics": {"numFiles": "3", "numOutputRows": "7"},
         "userMetadata": "nightly",
         "engineInfo": "test/1",
+        "members": None,
     }
     assert (first["version"], first["timestamp"], first["operation"]) == (0, 1_700_000_000_000, None)
 
