@@ -22,7 +22,8 @@ class ConcurrentModification(DelvecError):
     """Another writer won a race that this command could not be passed through.
 
     Attributes:
-        conflict: what won: ``winning-version``, ``winning-operation``, ``files`` and the advice to re-run.
+        conflict: what won: ``winning-version``, ``winning-operation``, ``files`` and the advice to re-run; where both
+            change rows, ``overlapping-rows`` and, for each file, ``overlaps`` with its path, count and first row indexes.
     """
 
     type, code, status, retryable = (
