@@ -7,17 +7,13 @@ the way of a DELETE with that condition.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from delvec.protocol.errors import (
     CommitOutcomeUnknown,
-    ConcurrentAppend,
-    ConcurrentTransaction,
     DelvecError,
     InvalidTableChange,
-    MetadataChanged,
     MissingLogFile,
-    ProtocolChanged,
     UnsupportedTable,
     VersionFromFuture,
 )
@@ -38,7 +34,6 @@ from delvec_service.operations.tables import ENGINE_INFO, OpenTable
 __all__ = ["AlterResult", "Altered", "Unchanged", "alter"]
 
 _ATTEMPTS: Final = 20
-_TABLE_CHANGED: Final = (MetadataChanged, ProtocolChanged, ConcurrentTransaction)
 
 
 @dataclass(frozen=True)
@@ -102,8 +97,8 @@ def alter(
         if not isinstance(committed, Conflict):
             return Unchanged(snapshot.version, transaction_id)
         result = committed
-        if not _may_pass(committed, by_client=request.verified_version is not None):
-            return committed
+        if request.verified_version is not None:
+            return committed  # the client has to look at the rows of the newest version first
     assert result is not None  # noqa: S101 - every attempt that goes on has one
     return result
 
@@ -219,11 +214,3 @@ def _changes(alteration: Alteration, request: AlterRequest, verified: int, trans
         domains=alteration.domains,
         user_metadata=request.user_metadata,
     )
-
-
-def _may_pass(conflict: Conflict, *, by_client: bool) -> bool:
-    """Whether the changes may be computed anew from the newest version, without the client."""
-    if by_client:
-        return False  # it has to look at the rows of that version first
-    kinds: tuple[type[Any], ...] = (*_TABLE_CHANGED, ConcurrentAppend)
-    return issubclass(conflict.kind, kinds)
