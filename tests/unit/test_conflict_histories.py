@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
@@ -244,10 +245,24 @@ def condition(bounds):
     return None if bounds is None else f"id BETWEEN {bounds[0]} AND {bounds[1]}"
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.randoms(use_true_random=False), st.integers(3, 14))
-def test_what_passes_does_what_was_asked_and_nothing_else(random, steps):
-    history = History(random)
+RANDOM = st.randoms(use_true_random=False)
 
+
+def play(random, steps):
+    history = History(random)
     for _ in range(steps):
         history.step()
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(RANDOM, st.integers(3, 14))
+def test_what_passes_does_what_was_asked_and_nothing_else(random, steps):
+    play(random, steps)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@settings(max_examples=20_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(RANDOM, st.integers(3, 25))
+def test_what_passes_does_what_was_asked_in_long_histories(random, steps):
+    play(random, steps)

@@ -1,7 +1,5 @@
 """What is not about rows: protocol, metadata, domain metadata and application transactions, as delta-spark has it."""
 
-from typing import Final
-
 from delvec.protocol.errors import (
     ConcurrentModification,
     ConcurrentTransaction,
@@ -15,8 +13,6 @@ from delvec_service.delta.concurrency.winner import Winner
 from delvec_service.delta.features import reader_features, writer_features
 
 __all__ = ["TableRules"]
-
-_LOOK: Final = "look at the table as it is now, then run the {operation} again."
 
 
 class TableRules:
@@ -87,4 +83,4 @@ class TableRules:
         return self._conflict(ConcurrentTransaction, winner, what)
 
     def _conflict(self, kind: type[ConcurrentModification], winner: Winner, what: str) -> Conflict:
-        return Conflict(kind, self._ours.changes, winner, (), what, advice=_LOOK)
+        return Conflict(kind, self._ours.changes, winner, (), what, is_of_the_table=True)

@@ -65,7 +65,7 @@ class Conflict:
         files: paths of the files that both touch, or that the winner touched.
         what: what the winner did, as the middle of a sentence.
         overlaps: rows that both change, where that is the reason.
-        advice: what to do.
+        is_of_the_table: whether it is about protocol, metadata or an application, not about rows.
     """
 
     kind: type[ConcurrentModification]
@@ -74,17 +74,23 @@ class Conflict:
     files: tuple[str, ...]
     what: str
     overlaps: tuple[Overlap, ...] = ()
-    advice: str = "run the {operation} again: it will read the new version."
+    is_of_the_table: bool = False
+
+    @property
+    def advice(self) -> str:
+        """What to do, as the end of a sentence."""
+        if self.is_of_the_table:
+            return f"look at the table as it is now, then run the {self.changes.operation} again."
+        return f"run the {self.changes.operation} again: it will read the new version."
 
     def error(self, table: str) -> ConcurrentModification:
         """Return the exception that reports this."""
         operation, read = self.changes.operation, self.changes.read_version
-        advice = self.advice.replace("{operation}", operation)
         facts: dict[str, Any] = {
             "winning-version": self.winner.version,
             "winning-operation": self.winner.operation,
             "read-version": read,
-            "advice": advice,
+            "advice": self.advice,
             "files": list(self.files[:_FILES_NAMED]),
         }
         if self.overlaps:
@@ -95,7 +101,7 @@ class Conflict:
             ]
         return self.kind(
             f"Version {self.winner.version} of table '{table}' ({self.winner.operation}) {self.what} "
-            f"after this {operation} had read version {read}; {advice}",
+            f"after this {operation} had read version {read}; {self.advice}",
             table=table,
             version=read,
             conflict=facts,
