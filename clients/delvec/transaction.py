@@ -162,7 +162,7 @@ class Transaction:
         """Delete rows of live files: physical row indexes by path. Files without any are left out."""
         self._row_deletes.extend(RowDelete(path=path, rows=sent) for path, sent in _sent(rows))
 
-    def delete_rows_by_vectors(self, location: str, vectors: Mapping[str, BitMap64]) -> None:
+    def delete_rows_by_vectors(self, location: str, vectors: Mapping[str, Iterable[int]]) -> None:
         """Write deletion vectors oneself, at places that the service gives out, for sets too large to send.
 
         Args:
@@ -173,7 +173,7 @@ class Transaction:
             InvalidCommit: the table does not have deletion vectors enabled.
             StorageError: a file cannot be written.
         """
-        wanted = {path: rows for path, rows in vectors.items() if rows}
+        wanted = {path: rows for path, indexes in vectors.items() if (rows := _rows(indexes))}
         self._row_deletes.extend(
             RowDelete(path=path, deletion_vector=descriptor)
             for path, descriptor in vector_files.write(
@@ -260,6 +260,9 @@ def begin(service: ServiceClient, table_id: str, operation: str) -> tuple[BeginR
 def _sent(rows: Mapping[str, Iterable[int]]) -> Iterator[tuple[str, bytes]]:
     """Yield row indexes as they travel, of the files that have any."""
     for path, indexes in rows.items():
-        bitmap = indexes if isinstance(indexes, BitMap64) else BitMap64(indexes)
-        if bitmap:
+        if bitmap := _rows(indexes):
             yield path, base64.b64encode(serialize_bitmap(bitmap))
+
+
+def _rows(indexes: Iterable[int]) -> BitMap64:
+    return indexes if isinstance(indexes, BitMap64) else BitMap64(indexes)
