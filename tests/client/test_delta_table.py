@@ -222,8 +222,8 @@ def test_appends_at_the_same_time_all_commit(people):
         return people.append([{"id": 100 + number, "name": "x", "country": "FR"}]).version
 
     with ThreadPoolExecutor(4) as pool:
-        versions = list(pool.map(append, range(12)))
-    assert sorted(versions) == list(range(2, 14))
+        versions = set(pool.map(append, range(12)))
+    assert versions == set(range(2, max(versions) + 1))  # those that wait for each other share one
     assert ids(people, predicate="id >= 100") == list(range(100, 112))
 
 
