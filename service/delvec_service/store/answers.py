@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import and_, delete, or_, select
+from sqlalchemy import and_, bindparam, delete, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from delvec_service.store.database import Database
@@ -30,6 +30,8 @@ _COLUMNS: Final = (
     AnswerRow.claimed_at,
     AnswerRow.created_at,
 )
+_FIND: Final = select(*_COLUMNS).where(AnswerRow.key == bindparam("named"))
+"""Made once: every commit asks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,8 @@ class AnswerStore:
         Raises:
             ServiceUnavailable: the database does not answer.
         """
-        with self._database.read() as session:
-            row = session.execute(select(*_COLUMNS).where(AnswerRow.key == key)).first()
+        with self._database.looking() as connection:
+            row = connection.execute(_FIND, {"named": key}).first()
         if row is None or row.created_at < _now() - self._kept:
             return None
         return _answer(row)
