@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from delvec._transport import ServiceClient
+from delvec._transport import ServiceClient, request
 from delvec.engines.engine import WriteTarget
 from delvec.protocol.constraints import generates
+from delvec.protocol.wire import AppTransaction
 from delvec.transaction import Metrics, Transaction, begin
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ def append(
     service: ServiceClient, table: "DeltaTable", data: Any, txn: tuple[str, int] | None = None
 ) -> Metrics:
     """Write ``data`` as new files, and commit them; see :meth:`delvec.DeltaTable.append`."""
+    application = None if txn is None else request(AppTransaction, app_id=txn[0], version=txn[1])
     begun, schema = begin(service, table.id, "WRITE")
-    if txn is not None and begun.app_transactions.get(txn[0], -1) >= txn[1]:
+    if application and begun.app_transactions.get(application.app_id, -1) >= application.version:
         return Metrics(_METRICS, None, already_applied=True)
     target = WriteTarget(
         location=begun.location,
