@@ -152,10 +152,19 @@ class Database:
                 if not _lacks_tables(error):
                     raise
                 # Somebody deleted the database, which loses no row of data: make it again for the next request.
-                self.migrate()
+                self._make_again()
                 raise ServiceUnavailable(
                     "The service's database was empty and has been made again; register tables again."
                 ) from error
+
+    def _make_again(self) -> None:
+        try:
+            self.migrate()
+        except DBAPIError as error:
+            reason = str(error.orig).partition("\n")[0][:300]
+            raise ServiceUnavailable(
+                f"The service's database is empty and cannot be made again: {reason}; try again."
+            ) from error
 
     def _revision(self) -> str | None:
         try:
