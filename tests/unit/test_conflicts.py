@@ -244,6 +244,47 @@ def test_a_vector_that_cannot_be_read_is_an_error(table):
         check(Ours.of(ours, Facts(1)), table.winners(1), broken)
 
 
+def test_a_row_that_is_back_in_a_file_that_was_compacted_since_is_a_new_one(table):
+    ours = table.delete(table.a, [3], predicate="id = 3")
+    output = table.compact(table.a)
+    table.commit(table.delete(output, [3]))
+    assert table.check(ours).rows_already_gone == 1
+
+    table.restore(1)
+
+    assert table.check(ours).kind is ConcurrentAppend
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_file_that_was_gone_and_is_back_loses_its_rows_again(table, whole):
+    path = table.a.path
+    rows = {"removes": [path]} if whole else {"row_deletes": {path: BitMap64([3])}}
+    ours = changes("DELETE", 1, **rows)
+    table.commit(changes("DELETE", 1, removes=[path]))
+    assert table.check(ours).rows_already_gone == (100 if whole else 1)
+
+    table.restore(1)
+
+    assert table.check(ours) == Passed((2, 3), ours)
+
+
+@pytest.mark.parametrize("until_restored", [True, False])
+def test_files_from_before_our_time_may_bring_back_rows_that_a_delete_names(table, until_restored):
+    output = table.compact(table.a, table.b)
+    rest = table.compact(output)
+    c = table.file([1])
+    table.commit(changes("WRITE", 3, adds=[c]))
+    ours = changes("DELETE", 4, row_deletes={c.path: BitMap64([0]), rest.path: BitMap64([3])})
+    table.commit(changes("DELETE", 4, removes=[c.path], row_deletes={rest.path: BitMap64([3])}))
+    if not until_restored:
+        table.commit(changes("DELETE", 5, removes=[rest.path]))
+    assert table.check(ours).rows_already_gone == 2
+
+    table.restore(1)
+
+    assert table.check(ours).kind is ConcurrentAppend
+
+
 @pytest.mark.parametrize("spelling", ["{}", "./{}", "file:/data/people/{}", "/data/people/{}"])
 def test_one_file_may_be_spelled_in_many_ways(table, spelling):
     ours = changes("DELETE", 1, row_deletes={spelling.format(table.a.path): BitMap64([3])})

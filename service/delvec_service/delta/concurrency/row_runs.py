@@ -11,6 +11,7 @@ which no row was left is not added; its runs stay.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -85,11 +86,14 @@ class SourceRuns:
     def rows_at(self, ranks: Rows) -> dict[str, BitMap64]:
         """Return where the rows of these ranks, ascending and below ``total``, are: row indexes by output."""
         found: dict[str, BitMap64] = {}
+        if not len(ranks):
+            return found
         places = np.searchsorted(self._first_ranks, ranks, side="right") - 1
-        for place in np.unique(places).tolist():
-            here = ranks[places == place]
-            rows = here - self._first_ranks[place] + self._first_rows[place]
-            found.setdefault(self._outputs[place], BitMap64()).update(rows.tolist())
+        rows = ranks - self._first_ranks[places] + self._first_rows[places]
+        starts = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(ranks)]
+        for start, end in pairwise(starts):
+            output = self._outputs[int(places[start])]
+            found.setdefault(output, BitMap64()).update(rows[start:end].tolist())
         return found
 
     def all_rows(self) -> dict[str, BitMap64]:
