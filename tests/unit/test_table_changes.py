@@ -12,6 +12,7 @@ from delvec.protocol.wire import TableChange
 from delvec_service.delta.actions import Metadata, Protocol
 from delvec_service.delta.table_changes.alteration import altered
 from delvec_service.delta.table_changes.column_paths import parse_path, path_text
+from delvec_service.delta.table_changes.protocol_upgrade import supported
 
 CHANGES = TypeAdapter(list[TableChange])
 NEW = Protocol(3, 7, ("deletionVectors",), ("appendOnly", "invariants", "deletionVectors"))
@@ -470,6 +471,19 @@ def test_a_property_brings_its_feature_and_an_old_protocol_lists_what_it_implied
     table.alter(put(**properties))
 
     assert table.protocol == after
+
+
+@pytest.mark.parametrize("reader", [1, 2])
+@pytest.mark.parametrize("writer", range(1, 7))
+def test_no_feature_is_lost_when_an_old_protocol_gets_a_list(reader, writer):
+    table = Table(protocol=Protocol(reader, writer))
+    before = supported(table.protocol)
+
+    table.alter(put(enableDeletionVectors="true"))
+
+    assert supported(table.protocol) == before | {"deletionVectors"}
+    assert (table.protocol.min_reader_version, table.protocol.min_writer_version) == (3, 7)
+    assert set(table.protocol.reader_features) == {"deletionVectors"} | (before & {"columnMapping"})
 
 
 @pytest.mark.parametrize(

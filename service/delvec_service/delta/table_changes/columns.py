@@ -33,6 +33,7 @@ from delvec_service.delta.table_changes.column_paths import (
 )
 from delvec_service.delta.table_changes.constraints import check_no_dependents
 from delvec_service.delta.table_changes.draft import Draft, Recorded, Requirement
+from delvec_service.delta.table_changes.protocol_upgrade import supported
 from delvec_service.delta.table_changes.stats_columns import dropped_from, renamed_in
 from delvec_service.delta.table_changes.type_widening import TYPE_CHANGES, widens, with_type_change
 
@@ -40,6 +41,7 @@ __all__ = ["add_columns", "change_column", "drop_columns", "rename_column"]
 
 _COMMENT: Final = "comment"
 _IDENTITY: Final = "delta.identity.start"
+_PREVIEW: Final = "typeWidening-preview"
 
 
 def add_columns(draft: Draft, change: AddColumns) -> Recorded:
@@ -254,6 +256,12 @@ def _widen(draft: Draft, path: ColumnPath, inside: ColumnPath, kind: DataType) -
             f"Column '{name}' of type {old} could become {new}, but the table does not let types be widened; set "
             "delta.enableTypeWidening=true first.",
             column=name,
+        )
+    if _PREVIEW in supported(draft.protocol):
+        raise InvalidTableChange(
+            f"The table has the feature {_PREVIEW}, which wants the version of every change of a type in the schema; "
+            "Delvec does not write that. Use another writer.",
+            feature=_PREVIEW,
         )
     if _IDENTITY in field_at(draft.schema, path).metadata:
         raise InvalidTableChange(f"The type of identity column '{name}' cannot be changed.", column=name)

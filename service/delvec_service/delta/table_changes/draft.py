@@ -3,13 +3,12 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from delvec.protocol.errors import InvalidTableChange
-from delvec.protocol.types import DataType, PrimitiveType, StructType
+from delvec.protocol.types import StructType
 from delvec_service.delta.actions import DomainMetadata, Metadata, Protocol
 from delvec_service.delta.table_changes.clustering import (
-    CLUSTERING_DOMAIN,
     clustering_domain,
     clustering_paths,
 )
@@ -20,8 +19,6 @@ from delvec_service.delta.table_changes.protocol_upgrade import supported, upgra
 from delvec_service.delta.table_properties import PROPERTIES
 
 __all__ = ["Draft", "Recorded", "Requirement"]
-
-_NTZ: Final = PrimitiveType("timestamp_ntz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +71,13 @@ class Draft:
         self._schema_before = schema
         self._clustering_before = clustering_paths(domains)
         self._new_name = new_name
-        self._features: set[str] = set()
         self.schema = schema
         self.partition_columns = metadata.partition_columns
         self.configuration = dict(metadata.configuration)
         self.description = metadata.description
         self.protocol = protocol
         self.clustering: tuple[ColumnPath, ...] = self._clustering_before
-        self.is_clustered = CLUSTERING_DOMAIN in domains and not domains[CLUSTERING_DOMAIN].removed
         self.requirements: list[Requirement] = []
-        self.new_schema_names = False
 
     @property
     def is_mapped(self) -> bool:
@@ -127,7 +121,7 @@ class Draft:
         """
         self._need_what_metadata_implies()
         schema_string = self._before.schema_string
-        if self.schema != self._schema_before or _metadata_differs(self.schema, self._schema_before):
+        if self.schema != self._schema_before:
             schema_string = json.dumps(self.schema.to_json(), separators=(",", ":"), ensure_ascii=False)
         metadata = replace(
             self._before,
@@ -164,10 +158,5 @@ class Draft:
         self.protocol = upgraded(self.protocol, wanted)
 
 
-def _metadata_differs(one: StructType, other: StructType) -> bool:
-    # Fields compare by everything, hash without metadata; dictionaries differ by their content.
-    return one.to_json() != other.to_json()
-
-
-def _holds_ntz(kind: DataType) -> bool:
-    return kind == _NTZ or '"timestamp_ntz"' in json.dumps(kind.to_json())
+def _holds_ntz(schema: StructType) -> bool:
+    return '"timestamp_ntz"' in json.dumps(schema.to_json())
