@@ -265,7 +265,9 @@ def test_a_file_that_was_gone_and_is_back_loses_its_rows_again(table, whole):
 
     table.restore(1)
 
-    assert table.check(ours) == Passed((2, 3), ours)
+    verdict = table.check(ours)
+    assert [*verdict.changes.removes, *verdict.changes.row_deletes] == [path]
+    assert verdict.rows_already_gone == 0
 
 
 @pytest.mark.parametrize("until_restored", [True, False])
