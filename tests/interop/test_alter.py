@@ -7,6 +7,8 @@ import pytest
 
 import delvec
 
+pytestmark = [pytest.mark.jars, pytest.mark.spark]
+
 COLUMNS = (
     "id bigint, name string, home struct<city: string, zip: int>, tags array<int>, born date, country string"
 )
