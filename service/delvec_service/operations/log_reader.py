@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, count, takewhile
 from typing import Final
 
 import pyarrow as pa
@@ -94,10 +94,9 @@ class LogReader:
         """
         if not self.objects.location.startswith("file:"):
             return None
-        found = []
-        while (file := self.head(version + len(found))) is not None:
-            found.append(file)
-        if not found or self.head(version + len(found) + 1) is not None:
+        looks = self.objects.look_up(_LOG, map(commit_name, count(version)))
+        found = [file for file in takewhile(lambda file: file is not None, looks) if file is not None]
+        if not found or next(looks) is not None:
             return None  # there is a gap, or was one while commits were made
         return LogListing(found)
 

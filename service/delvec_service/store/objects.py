@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +100,27 @@ class ObjectStore:
         if info is None:
             return None
         return ObjectMeta(unquote(path).rpartition("/")[2], info.size, info.last_modified_ms)
+
+    def look_up(self, prefix: str, names: Iterable[str]) -> Iterator[ObjectMeta | None]:
+        """Yield what is known of files directly in the directory ``prefix``, None for one that does not exist.
+
+        A file is looked at when its turn comes; where the directory is is found out once.
+
+        Raises:
+            StorageError: storage did not answer.
+        """
+        place = storage.locate(self.location, prefix, allowed=self._allowed)
+        for name in names:
+            if place.local is None:
+                yield self.head(f"{prefix}/{name}")
+                continue
+            try:
+                with storage_errors("look up", place.url):
+                    found = os.stat(f"{place.local}/{name}")  # noqa: PTH116 - several for each commit
+            except FileNotFoundError:
+                yield None
+            else:
+                yield ObjectMeta(name, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Create a file atomically; the commit point. Durable when this returns True.
