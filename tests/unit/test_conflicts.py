@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 from pyroaring import BitMap64
-from tests.rows_in_files import SCHEMA, Facts, RowsInFiles, changes
+from tests.rows_in_files import LOCATION, SCHEMA, Facts, RowsInFiles, changes
 
 from delvec.protocol.errors import (
     ConcurrentAppend,
@@ -27,7 +27,7 @@ from delvec_service.delta.actions import (
 from delvec_service.delta.changes import Reads, RowRun
 from delvec_service.delta.concurrency.metadata_changes import that_matter
 from delvec_service.delta.concurrency.ours import isolation_level
-from delvec_service.delta.conflicts import Conflict, Ours, Overlap, Passed, check
+from delvec_service.delta.conflicts import Conflict, Ours, Overlap, Passed, Winner, check
 
 COMPACTED = {"data_change": False}
 
@@ -56,6 +56,14 @@ class Table(RowsInFiles):
 
     def append(self, ids, **how):
         return self.commit(changes("WRITE", self.version, adds=[self.file(ids, **how)]))
+
+    def actions(self, what):
+        """Return the actions of changes that are not made."""
+        before, commits = self.versions[:], self.commits[:]
+        self.commit(what)
+        actions = self.commits[-1]
+        self.versions, self.commits = before, commits
+        return actions
 
     def compact(self, *files):
         """Put the live rows of files into one; return its add."""
@@ -641,6 +649,41 @@ def test_what_was_deleted_meanwhile_is_deleted_in_the_output(table):
     assert verdict.changes.added_deletes == {output.path: BitMap64([3, 4, 98])}
     assert verdict.changes.removes == ours.removes
     assert verdict.rows_already_gone == 0
+
+
+@pytest.mark.parametrize("gone", [{"removes": True}, {"row_deletes": True}])
+@pytest.mark.parametrize("told", [99, 101])
+def test_a_record_of_other_rows_than_the_files_have_is_none(table, told, gone):
+    output = table.file(range(100), data_change=False)
+    ours = changes("OPTIMIZE", 1, adds=[output], removes=[table.a.path], **COMPACTED)
+    rows = RowRun(table.a.path, 0, told, 0)
+    too_few = replace(ours, rewritten={output.path: [rows]}, adds=[replace(output, stats=None)])
+    too_short = replace(
+        ours, rewritten={output.path: [replace(rows, count=100)]}, adds=[table.file(range(told))]
+    )
+    too_short = replace(too_short, rewritten={too_short.adds[0].path: [replace(rows, count=100)]})
+    path = table.a.path
+    table.commit(changes("DELETE", 1, removes=[path]) if "removes" in gone else table.delete(table.a, [3]))
+
+    assert table.check(too_few).kind is ConcurrentDeleteDelete
+    assert table.check(too_short).kind is ConcurrentDeleteDelete
+
+
+@pytest.mark.parametrize("told", [99, 101])
+def test_a_winners_record_of_other_rows_than_the_files_have_is_none(table, told):
+    ours = table.delete(table.a, [3])
+    for stats in (None, json.dumps({"numRecords": 100})):
+        output = replace(table.file(range(100), data_change=False), stats=stats)
+        rows = RowRun(table.a.path, 0, told, 0)
+        what = changes(
+            "OPTIMIZE", 1, removes=[table.a.path], adds=[output], rewritten={output.path: [rows]}, **COMPACTED
+        )
+        winner = Winner.of(2, table.actions(what), LOCATION)
+
+        verdict = check(Ours.of(ours, Facts(1)), [winner], table.vectors)
+
+        assert verdict.kind is ConcurrentDeleteDelete
+        assert "where each row is now cannot be told" in verdict.what
 
 
 def test_an_output_of_which_nothing_is_left_is_not_added_and_its_runs_stay(table):

@@ -10,6 +10,7 @@ from delvec.protocol import locations
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.concurrency.ours import Ours
 from delvec_service.delta.concurrency.row_runs import SourceRuns, by_source, live_ranks
+from delvec_service.delta.concurrency.targets import num_records
 
 __all__ = ["OurCompaction"]
 
@@ -23,8 +24,15 @@ class OurCompaction:
 
     @cached_property
     def sources(self) -> Mapping[str, SourceRuns]:
-        """Where the rows of each source are, by its canonical path; nothing where the runs contradict each other."""
+        """Where the rows of each source are, by its canonical path.
+
+        Nothing where the runs contradict each other, or are not all rows of an output.
+        """
         location = self._ours.facts.location
+        counts = {add.path: num_records(add) for add in self._ours.changes.adds}
+        for output, runs in self._ours.changes.rewritten.items():
+            if counts.get(output) not in (None, sum(run.count for run in runs)):
+                return {}
         return by_source(
             {
                 output: [

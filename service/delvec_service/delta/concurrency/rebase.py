@@ -5,19 +5,18 @@ from dataclasses import dataclass, field, replace
 
 from pyroaring import BitMap64
 
-from delvec.protocol import statistics
 from delvec.protocol.deletion_vector import Descriptor
-from delvec.protocol.errors import ConcurrentAppend, ConcurrentDeleteDelete, CorruptLog, CorruptTable
+from delvec.protocol.errors import ConcurrentAppend, ConcurrentDeleteDelete
 from delvec_service.delta.actions import AddFile, RemoveFile
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.concurrency.added_files import AddedFiles
 from delvec_service.delta.concurrency.our_compaction import OurCompaction
 from delvec_service.delta.concurrency.ours import Ours
-from delvec_service.delta.concurrency.targets import Target
+from delvec_service.delta.concurrency.targets import Target, live_rows, num_records
 from delvec_service.delta.concurrency.verdict import Conflict, Overlap, Vectors
 from delvec_service.delta.concurrency.winner import Winner
 
-__all__ = ["DeletedRows", "Rebase", "count_of"]
+__all__ = ["DeletedRows", "Rebase"]
 
 
 class DeletedRows:
@@ -167,7 +166,7 @@ class Rebase:
         if not went:
             return
         if self._manner == "moved rows" and target.is_whole:
-            if key not in self._compaction.sources:
+            if not self._is_told(key, target):
                 found.lost.append(before.path)
         elif self._manner != "whatever is left" or not _takes_only(winner):
             found.overlaps.append(Overlap.of(before.path, went))
@@ -183,11 +182,11 @@ class Rebase:
             if self._added.that_may_match(winner.new_files.values()):
                 found.replaced.append(remove.path)
         elif self._manner == "these rows" or left is not None:
-            count = count_of(remove)
+            count = live_rows(remove)
             found.overlaps.append(
                 Overlap(remove.path, count or 0, ()) if left is None else Overlap.of(remove.path, left)
             )
-        elif key not in self._compaction.sources:
+        elif not self._is_told(key, target):
             found.lost.append(remove.path)
 
     # --- compactions ----------------------------------------------------------------------------------------
@@ -249,9 +248,12 @@ class Rebase:
             for output in runs.outputs
         }
         deleted = self._deleted.of(winner.removes[key])
-        physical = _physical_rows(winner.removes[key])
+        physical = num_records(winner.removes[key])
         if physical is not None and physical - len(deleted) != runs.total - len(runs.ranks_of(outputs)):
             return None  # not the runs of this file
+        for output in runs.outputs & winner.adds.keys():
+            if num_records(winner.adds[output]) not in (None, winner.rows_of(output)):
+                return None  # nor of that one
         if target.rows is None:
             placed: dict[str, BitMap64] | None = runs.all_rows()
         else:
@@ -259,6 +261,12 @@ class Rebase:
         if placed is None:
             return None
         return {output: rows for output, rows in placed.items() if outputs[output] is not None}
+
+    def _is_told(self, key: str, target: Target) -> bool:
+        """Whether our compaction says where each row of a file is that was live when we read it."""
+        runs = self._compaction.sources.get(key)
+        live = None if target.first is None else live_rows(target.first)
+        return runs is not None and live in (None, runs.total)
 
     def _leave_out(self, key: str) -> bool:
         """Do without the part of our compaction that a file is in, where there are others; return whether."""
@@ -358,7 +366,7 @@ class Rebase:
         elif target.is_live:
             self._gone += _cardinality(target.last) - _cardinality(target.first)
         else:
-            self._gone += count_of(target.first) or 0
+            self._gone += live_rows(target.first) or 0
 
 
 def _takes_only(winner: Winner) -> bool:
@@ -369,19 +377,6 @@ def _takes_only(winner: Winner) -> bool:
 def _takes_rows_only(winner: Winner) -> bool:
     """Whether it is known, without a look at deletion vectors, that nothing came and what went is gone."""
     return winner.only_deletes_more and _takes_only(winner)
-
-
-def count_of(file: AddFile | RemoveFile) -> int | None:
-    """Return the live rows of a file, None where the log does not tell."""
-    physical = _physical_rows(file)
-    return None if physical is None else physical - _cardinality(file)
-
-
-def _physical_rows(file: AddFile | RemoveFile) -> int | None:
-    try:
-        return None if file.stats is None else statistics.num_records(file.stats)
-    except (CorruptLog, CorruptTable):
-        return None
 
 
 def _cardinality(file: AddFile | RemoveFile) -> int:

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap64
 
+from delvec.protocol import statistics
+from delvec.protocol.errors import CorruptLog, CorruptTable
 from delvec_service.delta.actions import AddFile, RemoveFile
 
-__all__ = ["Target"]
+__all__ = ["Target", "live_rows", "num_records"]
 
 
 @dataclass
@@ -34,3 +36,18 @@ class Target:
     def is_whole(self) -> bool:
         """Whether all rows are ours."""
         return self.rows is None
+
+
+def live_rows(file: AddFile | RemoveFile) -> int | None:
+    """Return the live rows of a file, None where the log does not tell."""
+    physical = num_records(file)
+    gone = file.deletion_vector.cardinality if file.deletion_vector else 0
+    return None if physical is None else physical - gone
+
+
+def num_records(file: AddFile | RemoveFile) -> int | None:
+    """Return the physical rows of a file, None where the log does not tell."""
+    try:
+        return None if file.stats is None else statistics.num_records(file.stats)
+    except (CorruptLog, CorruptTable):
+        return None
