@@ -31,6 +31,7 @@ from delvec.protocol.errors import (
     InternalError,
     ServiceUnavailable,
     StorageError,
+    TableNotFound,
     from_wire,
 )
 from delvec.protocol.wire import CommitOutcome, CommitRequest, PlanRequest, PlanResponse
@@ -43,6 +44,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 _RETRIES = 3
 _COMMIT_RETRIES = 6
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+_UNSETTLED = (ServiceUnavailable, StorageError, CommitOutcomeUnknown, InternalError, TableNotFound)
 
 
 class ServiceClient:
@@ -104,9 +106,16 @@ class ServiceClient:
         """GET a JSON document; parameters that are None are left out."""
         return self._json("GET", path, parameters=parameters, repeatable=True)
 
-    def post(self, path: str, body: BaseModel) -> Any:
-        """POST a wire model, by alias and without what is unset; once, however often it has to be sent."""
-        return self._json("POST", path, body=body, headers=_new_key(), repeatable=True)
+    def post(self, path: str, body: BaseModel, *, harmless: bool = False) -> Any:
+        """POST a wire model, by alias and without what is unset; once, however often it has to be sent.
+
+        Args:
+            path: the resource.
+            body: the request.
+            harmless: twice is as good as once, so that the service need not remember the answer.
+        """
+        headers = None if harmless else _new_key()
+        return self._json("POST", path, body=body, headers=headers, repeatable=True)
 
     def commit(self, path: str, body: CommitRequest, transaction_id: str) -> Any:
         """POST a commit; where its answer was lost, ask what became of it, and only then send it again.
@@ -121,15 +130,15 @@ class ServiceClient:
         for number in range(_COMMIT_RETRIES + 1):
             try:
                 return self._json("POST", path, body=body, headers=headers)
-            except AtomicCreateUnsupported:
-                raise
-            except (ServiceUnavailable, StorageError, CommitOutcomeUnknown, InternalError) as error:
+            except _UNSETTLED as error:
                 failure = error
-            # Until an answer is lost, a refusal means that nothing was done. Afterwards it says nothing about
-            # the request whose answer was lost, which may still be under way.
-            told = not isinstance(failure, CommitOutcomeUnknown | InternalError)
-            if failure.details.pop("answer_lost", False) or not told:
+            if _is_lost(failure):
                 lost = failure
+            # Until an answer is lost, a refusal means that nothing was done. Afterwards it says nothing about
+            # the request whose answer was lost, which may still be under way: not even that there is no such
+            # table, for the service may have lost its database.
+            if lost is None and isinstance(failure, AtomicCreateUnsupported | TableNotFound):
+                raise failure
             if self._http.is_closed or (lost is None and number == _COMMIT_RETRIES):
                 break
             self._sleep(pause(failure, number))
@@ -261,6 +270,12 @@ class ServiceClient:
             "did not answer in time" if isinstance(error, httpx.TimeoutException) else "broke the connection"
         )
         return answer_lost(f"the service at {self.base_url} {what}: {error}", request_id=request_id)
+
+
+def _is_lost(failure: DelvecError) -> bool:
+    """Whether a commit may have taken effect although it failed."""
+    told = not isinstance(failure, CommitOutcomeUnknown | InternalError)
+    return bool(failure.details.pop("answer_lost", False)) or not told
 
 
 def _outcome_unknown(lost: DelvecError, transaction_id: str) -> CommitOutcomeUnknown:

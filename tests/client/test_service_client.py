@@ -238,7 +238,14 @@ def test_answer_that_stays_lost_is_an_unknown_outcome(failure):
     assert len(script.requests) == len(script.asked) == 7
 
 
-@pytest.mark.parametrize("refusal", [httpx.ConnectError("refused"), envelope(StorageError("S3 is down"))])
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        httpx.ConnectError("refused"),
+        envelope(StorageError("S3 is down")),
+        envelope(TableNotFound("the database was lost")),
+    ],
+)
 def test_refusal_after_a_lost_answer_does_not_tell_the_outcome(refusal):
     client, _, _ = service(httpx.ReadError("reset"), refusal, outcome=UNKNOWN)
     with pytest.raises(CommitOutcomeUnknown):
