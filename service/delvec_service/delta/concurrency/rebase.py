@@ -144,8 +144,7 @@ class Rebase:
             return
         self._begin(target, before)
         came_back, target.is_live, target.last = not target.is_live, True, add
-        same = before.deletion_vector == add.deletion_vector
-        if same and not came_back:
+        if before.deletion_vector == add.deletion_vector:
             return
         if target.is_whole and self._manner == "whatever is left" and _takes_rows_only(winner):
             return  # how many is in the descriptors
