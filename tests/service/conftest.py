@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
+from tests.checked import assert_sound
 
 from delvec._embedded import EmbeddedTransport
 from delvec.protocol import locations
@@ -27,6 +28,13 @@ SCHEMA = {
         {"name": "name", "type": "string", "nullable": True, "metadata": {}},
     ],
 }
+
+COMMITTING = ("test_alter", "test_commit", "test_races", "test_repeats")
+DAMAGING = (
+    "test_a_commit_whose_winners_are_cleaned_up_is_not_made",
+    "test_a_damaged_deletion_vector_is_named_and_nothing_is_committed",
+)
+"""Modules after whose tests a table must be sound; tests that damage it on purpose."""
 
 
 @contextmanager
@@ -134,9 +142,13 @@ def _create(client, folder, **request):
 
 
 @pytest.fixture
-def table(client, tmp_path):
-    """An empty table with deletion vectors."""
-    return _create(client, tmp_path / "people")
+def table(client, tmp_path, request):
+    """An empty table with deletion vectors; after a test of commits every invariant holds."""
+    created = _create(client, tmp_path / "people")
+    yield created
+    module, name = request.module.__name__.rpartition(".")[2], request.node.originalname
+    if module in COMMITTING and name not in DAMAGING:
+        assert_sound(created.folder, data_files=False)
 
 
 @pytest.fixture
