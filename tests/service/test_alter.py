@@ -141,7 +141,9 @@ def test_a_repeated_request_is_found_in_the_log_where_nothing_else_remembers_it(
         other.post("/v1/tables", json={"location": str(table.folder)})
         table.client = other
         again = alter(table, add("age"), read_version=0, headers=headers)
+        taken = alter(table, add("weight"), read_version=0, headers={"Idempotency-Key": "add-age"})
 
+    assert taken.status_code == 422
     assert again.json()["version"] == first.json()["version"] == 1
     assert table.version() == 2
 

@@ -135,6 +135,8 @@ def test_arguments_are_named_as_in_delta_spark():
         "alias": ["self", "aliasName"],
         "delete": ["self", "condition"],
         "history": ["self", "limit"],
+        "upgradeTableProtocol": ["self", "readerVersion", "writerVersion"],
+        "addFeatureSupport": ["self", "featureName"],
     }
     for method, expected in names.items():
         parameters = list(inspect.signature(getattr(DeltaTable, method)).parameters)

@@ -157,6 +157,18 @@ class DeltaTable:
         """Return one row about the table, as DESCRIBE DETAIL has it."""
         return self._spark.createDataFrame([_row(self._table.detail(), _DETAIL)], _DETAIL)
 
+    def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
+        """Add to the protocol what two versions stand for; lower ones than the table has mean nothing."""
+        self._table.alter.upgrade_protocol(readerVersion, writerVersion)
+
+    def addFeatureSupport(self, featureName: str) -> None:
+        """Add a table feature to the protocol, and those that it needs.
+
+        Raises:
+            InvalidTableChange: Delvec could not write the table any more.
+        """
+        self._table.alter.add_feature(featureName)
+
 
 def _catalog_location(spark: SparkSession, name: str) -> str | None:
     """Return where the table of Spark's catalog is, if it is a Delta table."""

@@ -22,10 +22,12 @@ from delvec_service.delta.actions import CommitInfo
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.conflicts import Conflict
 from delvec_service.delta.features import check_writable
+from delvec_service.delta.group import REQUEST_HASH_TAG
 from delvec_service.delta.segments.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.delta.table_changes.alteration import Alteration, Requirement, altered
 from delvec_service.delta.table_changes.constraints import violating
+from delvec_service.operations.answers import key_reused, request_hash
 from delvec_service.operations.commit import Commits, Committed, Rebased
 from delvec_service.operations.plan import plan
 from delvec_service.operations.snapshots import SnapshotLoader
@@ -76,12 +78,14 @@ def alter(
         BadRequest: or a subclass: a value, a type, a name or an expression is not one.
         UnsupportedTable: or a subclass: the table must not be written.
         VersionFromFuture: the version that was verified is not there yet.
+        IdempotencyKeyReused: another request was committed under that transaction id.
         CommitOutcomeUnknown: storage failed in mid-commit, or the log no longer tells.
     """
+    hashed = request_hash("alter", table.record.id, request.model_dump(mode="json", by_alias=True))
     result: AlterResult | None = None
     for _ in range(_ATTEMPTS):
         snapshot = loader.load(table.objects, table.name)
-        done = _already(table, loader, request, snapshot, transaction_id)
+        done = _already(table, loader, request, snapshot, transaction_id, hashed)
         if done is not None:
             return done
         alteration = _computed(table, request.changes, snapshot)
@@ -90,7 +94,7 @@ def alter(
         verified = _verified(table, loader, alteration.requirements, request.verified_version, snapshot)
         if verified is None:
             continue  # what the snapshot rests on was lost; it is read anew
-        changes = _changes(alteration, request, verified, transaction_id)
+        changes = _changes(alteration, request, verified, transaction_id, hashed)
         committed = commits.commit(table, changes)
         if isinstance(committed, Committed):
             return Altered(committed, alteration.operation)
@@ -109,6 +113,7 @@ def _already(
     request: AlterRequest,
     snapshot: Snapshot,
     transaction_id: str,
+    hashed: str,
 ) -> Altered | None:
     """Return the answer of the same request that was sent before, if it was committed."""
     if request.read_version is None or request.read_version >= snapshot.version:
@@ -127,6 +132,8 @@ def _already(
     for version, commit in zip(versions, found, strict=True):
         info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
         if info is not None and info.txn_id == transaction_id:
+            if (info.tags or {}).get(REQUEST_HASH_TAG, hashed) != hashed:
+                raise key_reused(transaction_id)
             read = version - 1 if info.read_version is None else info.read_version
             winners = tuple(range(read + 1, version))
             kind = Rebased if winners else Committed
@@ -200,7 +207,9 @@ def _proven(table: OpenTable, requirement: Requirement, snapshot: Snapshot) -> b
     return plan(snapshot, table.name, predicate=broken, inline_deletion_vectors=False).num_files == 0
 
 
-def _changes(alteration: Alteration, request: AlterRequest, verified: int, transaction_id: str) -> Changes:
+def _changes(
+    alteration: Alteration, request: AlterRequest, verified: int, transaction_id: str, hashed: str
+) -> Changes:
     broken = [f"({violating(each.condition)})" for each in alteration.requirements]
     return Changes(
         operation=alteration.operation,
@@ -213,4 +222,5 @@ def _changes(alteration: Alteration, request: AlterRequest, verified: int, trans
         protocol=alteration.protocol,
         domains=alteration.domains,
         user_metadata=request.user_metadata,
+        request_hash=hashed,
     )
