@@ -67,5 +67,6 @@ def _told(found: Outcome) -> tuple[_Result, CommitResponse | None, ErrorBody | N
         conflict = "conflict" in body["error"].get("details", {})
         return "conflict" if conflict else "refused", None, ErrorBody.model_validate(body["error"])
     response = CommitResponse.model_validate(body)
-    done_without = "already-applied" if response.result == "already-applied" else "nothing-to-do"
-    return done_without, response, None
+    if response.result == "already-applied":
+        return "already-applied", response, None
+    return "nothing-to-do", response, None
