@@ -11,7 +11,7 @@ from tests.segments_in_memory import LOCATION, SegmentsInMemory
 
 from delvec.protocol.deletion_vector import Descriptor
 from delvec_service.delta.actions import AddFile
-from delvec_service.delta.segments import live_files
+from delvec_service.delta.segments import live_files, packed_files
 from delvec_service.delta.segments.file_change import FileChange
 from delvec_service.delta.segments.file_counts import FileCounts
 from delvec_service.delta.segments.files import add_from_row, batch_from_adds
@@ -80,10 +80,12 @@ def _counts(model):
 
 
 @settings(max_examples=80, deadline=None)
-@given(_commits, st.sampled_from([4, 8, SEGMENT_ROWS]))
-def test_a_history_leaves_the_files_that_the_protocol_says(commits, rows):
+@given(_commits, st.sampled_from([4, 8, SEGMENT_ROWS]), st.sampled_from([0, 3, 256]), st.booleans())
+def test_a_history_leaves_the_files_that_the_protocol_says(commits, rows, recent, looked_through):
+    """However much of it is kept beside the segments, and whether or not somebody reads all files in between."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(live_files, "SEGMENT_ROWS", rows)
+        patch.setattr(packed_files, "SEGMENT_ROWS", rows)
+        patch.setattr(live_files, "_MOST_RECENT", recent)
         live, model, store = LiveFiles(LOCATION), {}, SegmentsInMemory()
         for adds, removes, stored in commits:
             changes = {}
@@ -95,10 +97,14 @@ def test_a_history_leaves_the_files_that_the_protocol_says(commits, rows):
             for add in adds:
                 changes.setdefault(add.path, FileChange()).follow(add, None, is_removed=False)
                 model[add.path] = add
-            before, was = live, _read(live)
+            before, was = live, _read(live) if looked_through else live.find_all(PATHS)
             live = live.apply(changes)
-            assert _read(live) == model
             assert live.counts == _counts(model)
+            assert live.find_all(PATHS) == model
+            assert before.find_all(PATHS) == was
+            if not looked_through:
+                continue
+            assert _read(live) == model
             assert _read(before) == was
             assert live.find_all(PATHS) == model
             assert live.find(f"file:///data/t/{PATHS[1]}") == model.get(PATHS[1])
@@ -108,6 +114,27 @@ def test_a_history_leaves_the_files_that_the_protocol_says(commits, rows):
             if stored:
                 live = store.restore(store.save(live), live.counts)
                 assert _read(live) == model
+        assert _read(live) == model
+        assert live.find_all(PATHS) == model
+
+
+def test_files_that_changed_a_moment_ago_are_found_without_their_segments(monkeypatch):
+    live = LiveFiles.from_batches(iter([batch_from_adds([_add(path) for path in PATHS])]), LOCATION)
+    changed = replace(_add(PATHS[0]), size=77)
+    live = live.apply({PATHS[0]: FileChange.to(changed), PATHS[1]: FileChange.to(None)})
+
+    def none(*_arguments):
+        raise AssertionError("segments are looked through")
+
+    monkeypatch.setattr(packed_files.PackedFiles, "find", none)
+    monkeypatch.setattr(packed_files.PackedFiles, "apply", none)
+    assert live.find(PATHS[0]) == changed
+    assert live.find(PATHS[1]) is None
+    again = live.apply({PATHS[0]: FileChange.to(None)})
+    assert again.find(PATHS[0]) is None
+    assert again.counts.num_files == len(PATHS) - 2
+    monkeypatch.undo()
+    assert sorted(again.table["path"].to_pylist()) == sorted(PATHS[2:])
 
 
 def test_batches_become_full_segments_whatever_their_size():

@@ -112,7 +112,7 @@ class _Table:
             return
         self.measured, self.measured_at = self.latest, now
         # Versions share most of what they hold, and segments grow and shrink as they are used and saved.
-        shared = {member.segment for held in self.versions for member in held.snapshot.live.members}
+        shared = {segment for held in self.versions for segment in held.snapshot.live.segments}
         self.nbytes = sum(segment.nbytes for segment in shared) + self.actions * _ACTION_BYTES
 
 
@@ -235,8 +235,8 @@ class SnapshotLoader:
         with self._lock:
             table = self._tables.get(snapshot.location)
             held = [] if table is None else [one.snapshot for one in table.versions]
-            if any(member.segment.id in gone for one in held for member in one.live.members):
-                del self._tables[snapshot.location]
+            if not error.args or any(segment.id in gone for one in held for segment in one.live.segments):
+                self._tables.pop(snapshot.location, None)
         self._forget_stored(snapshot, gone)
 
     def file_of(self, snapshot: Snapshot) -> ListedFile | None:
@@ -410,7 +410,7 @@ class SnapshotLoader:
 def _gone(snapshot: Snapshot, error: SegmentsLost) -> frozenset[str]:
     """Return the segments that were lost; all of the snapshot where that is not known."""
     named = frozenset(map(str, error.args))
-    return named or frozenset(member.segment.id for member in snapshot.live.members)
+    return named or frozenset(segment.id for segment in snapshot.live.segments)
 
 
 def _held(reader: LogReader, listing: LogListing, version: int | None = None) -> _Held:

@@ -20,6 +20,11 @@ class FileChange:
     add: AddFile | None = None
     removed: set[str | None] = field(default_factory=set)
 
+    @classmethod
+    def to(cls, add: AddFile | None) -> "FileChange":
+        """Return the change that makes a file ``add``, or no live file, whatever it was before."""
+        return cls(add, _Everything())
+
     def follow(self, add: AddFile | None, removed: Descriptor | None, *, is_removed: bool) -> None:
         """Add what the next version does; its add wins over its remove, whatever their order in the file."""
         if add is not None:

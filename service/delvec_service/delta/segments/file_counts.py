@@ -1,9 +1,13 @@
 """Sums over live files, kept up from commit to commit."""
 
-from dataclasses import astuple, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from delvec_service.delta.actions import AddFile
+from delvec_service.delta.segments.files import records_in
 
 __all__ = ["COUNTED", "FileCounts"]
 
@@ -43,6 +47,20 @@ class FileCounts:
             records.null_count,
         )
 
+    @classmethod
+    def of_adds(cls, adds: Sequence[AddFile]) -> "FileCounts":
+        """Count a few files."""
+        vectors = [add.deletion_vector for add in adds if add.deletion_vector is not None]
+        records = [records_in(add.stats) for add in adds]
+        return cls(
+            len(adds),
+            sum(add.size for add in adds),
+            len(vectors),
+            sum(vector.cardinality for vector in vectors),
+            sum(count for count in records if count is not None),
+            records.count(None),
+        )
+
     @property
     def num_records(self) -> int | None:
         """Physical rows, deleted ones included; None where a file's statistics do not say."""
@@ -50,11 +68,21 @@ class FileCounts:
 
     def plus(self, other: "FileCounts") -> "FileCounts":
         """Return the counts of both."""
-        return FileCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return self._with(other, 1)
 
     def minus(self, other: "FileCounts") -> "FileCounts":
         """Return the counts without those of a subset."""
-        return FileCounts(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return self._with(other, -1)
+
+    def _with(self, other: "FileCounts", sign: int) -> "FileCounts":
+        return FileCounts(
+            self.num_files + sign * other.num_files,
+            self.size_in_bytes + sign * other.size_in_bytes,
+            self.num_deletion_vectors + sign * other.num_deletion_vectors,
+            self.num_deleted_rows + sign * other.num_deleted_rows,
+            self.num_known_records + sign * other.num_known_records,
+            self.num_unknown + sign * other.num_unknown,
+        )
 
 
 def _sum(values: pa.Array) -> int:

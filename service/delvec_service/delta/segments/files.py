@@ -1,6 +1,7 @@
 """Live files as Arrow: one row per ``add`` action that is in force (PROTOCOL.md, "Add File and Remove File")."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ __all__ = [
     "add_from_row",
     "batch_from_adds",
     "num_records_from_stats",
+    "records_in",
     "table_from_adds",
 ]
 
@@ -52,6 +54,7 @@ in milliseconds since the epoch; ``stats`` as JSON text; ``num_records`` the phy
 null where the statistics do not say; ``deletion_vector`` null where there is none."""
 
 _NUM_RECORDS: Final = r'^\s*\{\s*"numRecords"\s*:\s*(?P<found>[0-9]{1,18})\s*[,}]'
+_FIRST: Final = re.compile(_NUM_RECORDS, re.ASCII)
 _INT64: Final = 2**63
 
 
@@ -110,6 +113,14 @@ def num_records_from_stats(stats: pa.Array) -> pa.Array:
         return found
     rest = pa.array([_num_records(text) for text in stats.filter(elsewhere).to_pylist()], pa.int64())
     return pc.replace_with_mask(found, elsewhere, rest)
+
+
+def records_in(stats: str | None) -> int | None:
+    """Return ``numRecords`` of a statistics document, as :func:`num_records_from_stats` finds it."""
+    if stats is None:
+        return None
+    found = _FIRST.match(stats)
+    return int(found["found"]) if found else _num_records(stats)
 
 
 def _num_records(stats: str) -> int | None:

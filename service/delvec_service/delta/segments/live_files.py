@@ -1,91 +1,45 @@
 """The live files of a version, so that the next version costs what its commit changes and not what the table holds."""
 
-from collections import deque
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import reduce
-from itertools import chain
-from typing import Any, Final
+from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import xxhash
 
-from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.locations import canonical_log_path
 from delvec_service.delta.actions import AddFile
 from delvec_service.delta.segments.file_change import FileChange
-from delvec_service.delta.segments.file_clustering import clustered
-from delvec_service.delta.segments.file_counts import COUNTED, FileCounts
-from delvec_service.delta.segments.files import FILES_SCHEMA, add_from_row, batch_from_adds
-from delvec_service.delta.segments.segment import SEGMENT_ROWS, Segment, load_parts
-from delvec_service.delta.segments.segment_parts import KEYS, Rows
-from delvec_service.delta.segments.segment_rows import Chosen, rows_of
-from delvec_service.delta.skipping.column_bounds import keep_typed
+from delvec_service.delta.segments.file_counts import FileCounts
+from delvec_service.delta.segments.files import FILES_SCHEMA
+from delvec_service.delta.segments.packed_files import Member, PackedFiles, dead_rows
+from delvec_service.delta.segments.segment import Segment
 
 __all__ = ["LiveFiles", "Member", "dead_rows"]
 
-_HOLLOW: Final = 4
-"""A segment of which one row in so many is dead is written anew."""
-_THREADS: Final = 2
-_AHEAD: Final = 2
-_MANY: Final = 16
-_NONE: Final = np.empty(0, np.dtype("<u2"))
-
-_Hashes = npt.NDArray[np.uint64]
+_MOST_RECENT = 256
+"""Changes of so many files are kept beside the segments."""
 
 
-def dead_rows(blob: bytes) -> Rows:
-    """Return the ``dead`` of a member from its ``tobytes()``."""
-    return np.frombuffer(blob, np.dtype("<u2"))
-
-
-@dataclass(frozen=True, eq=False)
-class Member:
-    """A segment, as far as its files are still live.
-
-    Attributes:
-        dead: rows that are not, ascending, little-endian 16-bit numbers.
-    """
-
-    segment: Segment
-    dead: Rows = field(default_factory=lambda: _NONE)
-
-    @property
-    def num_rows(self) -> int:
-        """Live files."""
-        return self.segment.num_rows - len(self.dead)
-
-    @property
-    def live(self) -> Rows | None:
-        """The live rows, ascending; None is all."""
-        if not len(self.dead):
-            return None
-        alive = np.ones(self.segment.num_rows, np.bool_)
-        alive[self.dead] = False
-        return np.flatnonzero(alive).astype(np.uint16)
-
-    @property
-    def chosen(self) -> Chosen:
-        """The live rows, as :func:`~delvec_service.delta.segments.segment_rows.rows_of` takes them."""
-        return self.segment, self.live
-
-
-@dataclass(frozen=True, eq=False)
 class LiveFiles:
     """The live files of one version; immutable, and shares what did not change with other versions.
 
-    Attributes:
+    What a few commits change is kept beside the segments, where finding it takes microseconds. It goes into them once
+    somebody asks for more than single files: many small commits then cost as much as one.
+
+    Args:
         location: the table's canonical location, which relative paths start from.
         members: in no order that means anything.
         counts: of all files.
     """
 
-    location: str
-    members: tuple[Member, ...] = ()
-    counts: FileCounts = field(default_factory=FileCounts)
+    def __init__(
+        self, location: str, members: Iterable[Member] = (), counts: FileCounts | None = None
+    ) -> None:
+        self.location = location
+        self.counts = FileCounts() if counts is None else counts
+        self._packed = PackedFiles(location, tuple(members), self.counts)
+        self._recent: Mapping[str, AddFile | None] = {}
+        self._lock = threading.Lock()
 
     @classmethod
     def from_batches(cls, batches: Iterable[pa.RecordBatch], location: str) -> "LiveFiles":
@@ -97,20 +51,42 @@ class LiveFiles:
             LocationNotAllowed: a path leads out of the table.
             CorruptLog: one is no path.
         """
-        counts: list[FileCounts] = []
-        members = tuple(map(Member, _segments(clustered(_counted(batches, counts)), location)))
-        pa.default_memory_pool().release_unused()
-        return cls(location, members, reduce(FileCounts.plus, counts, FileCounts()))
+        return cls._of(PackedFiles.from_batches(batches, location))
 
     @classmethod
     def restored(cls, location: str, members: Iterable[Member], counts: FileCounts) -> "LiveFiles":
         """Bring back what a store has kept."""
-        return cls(location, tuple(members), counts)
+        return cls(location, members, counts)
+
+    @classmethod
+    def _of(
+        cls,
+        packed: PackedFiles,
+        recent: Mapping[str, AddFile | None] | None = None,
+        counts: FileCounts | None = None,
+    ) -> "LiveFiles":
+        found = cls(packed.location, (), packed.counts if counts is None else counts)
+        found._packed, found._recent = packed, {} if recent is None else recent
+        return found
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Segments, and what is live of them; in no order that means anything.
+
+        Raises:
+            SegmentsLost: those of an earlier version are needed for it, and are gone.
+        """
+        return self._whole().members
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments that it rests on now; :attr:`members` may make others of them."""
+        return [member.segment for member in self._packed.members]
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory that its segments hold now."""
-        return sum(member.segment.nbytes + member.dead.nbytes for member in self.members)
+        return self._packed.nbytes
 
     @property
     def table(self) -> pa.Table:
@@ -124,7 +100,7 @@ class LiveFiles:
 
     def batches(self, names: Sequence[str] = tuple(FILES_SCHEMA.names)) -> Iterator[pa.RecordBatch]:
         """Yield some columns of all live files; the order of the files means nothing."""
-        return rows_of([member.chosen for member in self.members], names, keep=False)
+        return self._whole().batches(names)
 
     def find(self, path: str) -> AddFile | None:
         """Return the live file of that path in any spelling, or None.
@@ -143,174 +119,73 @@ class LiveFiles:
             CorruptLog: one is no path.
         """
         keys = {path: canonical_log_path(path, self.location) for path in paths}
-        wanted = set(keys.values())
-        chosen = []
-        for place, rows, found in self._with_hashes(_hashes(wanted)):
-            right = [row for row, key in zip(rows.tolist(), found, strict=True) if key in wanted]
-            chosen.append((self.members[place].segment, np.array(right, np.uint16)))
-        found_rows = chain.from_iterable(batch.to_pylist() for batch in rows_of(chosen))
-        adds = {canonical_log_path(row["path"], self.location): add_from_row(row) for row in found_rows}
+        adds = self._find(set(keys.values()))
         return {path: adds[key] for path, key in keys.items() if key in adds}
 
     def duplicate(self) -> str | None:
         """Return the key of a file that occurs twice, or None: a checkpoint must not hold one."""
-        if not self.members:
-            return None
-        indexes = load_parts([member.segment for member in self.members], KEYS)
-        hashes = np.sort(np.concatenate([keys.hashes for keys in indexes]))
-        suspects = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
-        seen: set[str] = set()
-        for _, _, keys in self._with_hashes(suspects):
-            for key in keys:
-                if key in seen:
-                    return key
-                seen.add(key)
-        return None
+        return self._whole().duplicate()
 
     def apply(self, changes: Mapping[str, FileChange]) -> "LiveFiles":
         """Return the live files after ``changes``, which are keyed by canonical path; costs O(changes)."""
-        gone = self._gone(changes)
-        counts = self.counts
-        leaving = [(self.members[place].segment, rows) for place, rows in gone.items()]
-        for batch in rows_of(leaving, COUNTED):
-            counts = counts.minus(FileCounts.of(batch))
-        members = list(self.members)
-        for place, rows in gone.items():
-            dead = np.union1d(members[place].dead, rows).astype(_NONE.dtype)
-            members[place] = Member(members[place].segment, dead)
-        new: list[pa.RecordBatch] = []
-        added = [change.add for change in changes.values() if change.add is not None]
-        if added:
-            new.append(batch_from_adds(added))
-            counts = counts.plus(FileCounts.of(new[0]))
-        return LiveFiles(self.location, tuple(self._packed(members, new)), counts)
+        packed, recent = self._state()
+        if len(recent) + len(changes) > _MOST_RECENT or not all(
+            _is_plain(change.add) for change in changes.values()
+        ):
+            return self._of(self._whole().apply(changes))
+        known = self._find(set(changes))
+        states: dict[str, AddFile | None] = dict(recent)
+        gone: list[AddFile] = []
+        added: list[AddFile] = []
+        for key, change in changes.items():
+            old, add = known.get(key), change.add
+            if add is None and (old is None or _vector_id(old) not in change.removed):
+                continue
+            if add is not None:
+                # As segments give it back: they do not keep how it came.
+                add = add if add.data_change else replace(add, data_change=True)
+                added.append(add)
+            if old is not None:
+                gone.append(old)
+            states[key] = add
+        counts = self.counts.minus(FileCounts.of_adds(gone)).plus(FileCounts.of_adds(added))
+        return self._of(packed, states, counts)
 
-    def _gone(self, changes: Mapping[str, FileChange]) -> dict[int, Rows]:
-        """Return, by the place of a member, the rows that die."""
-        found = self._with_hashes(_hashes(changes))
-        gone: dict[int, Rows] = {}
-        for place, rows, keys in found:
-            segment = self.members[place].segment
-            (vectors,) = rows_of([(segment, rows)], ["deletion_vector"])
-            ids = map(_row_id, vectors.column(0).to_pylist())
-            dying = []
-            for row, key, dv_id in zip(rows.tolist(), keys, ids, strict=True):
-                change = changes.get(key)
-                if change is not None and (change.add is not None or dv_id in change.removed):
-                    dying.append(row)
-            if dying:
-                gone[place] = np.array(dying, np.uint16)
-        return gone
+    def _state(self) -> tuple[PackedFiles, Mapping[str, AddFile | None]]:
+        with self._lock:
+            return self._packed, self._recent
 
-    def _packed(self, members: Sequence[Member], new: Sequence[pa.RecordBatch]) -> Iterator[Member]:
-        """Yield the members together with new files, so that there are few and few rows are copied.
+    def _whole(self) -> PackedFiles:
+        """Return all files in segments."""
+        with self._lock:
+            if self._recent:
+                changes = {key: FileChange.to(add) for key, add in self._recent.items()}
+                self._packed, self._recent = self._packed.apply(changes), {}
+            return self._packed
 
-        A member that has become hollow is written anew, and one of at most twice the size of what is new joins it:
-        so sizes at least double from one small member to the next, and each row is copied about log(SEGMENT_ROWS)
-        times.
-        """
-        hollow = [member for member in members if len(member.dead) * _HOLLOW > member.segment.num_rows]
-        kept = [member for member in members if len(member.dead) * _HOLLOW <= member.segment.num_rows]
-        moving = [member for member in hollow if member.num_rows]
-        count = sum(member.num_rows for member in moving) + sum(batch.num_rows for batch in new)
-        small = sorted((m for m in kept if m.num_rows * _HOLLOW <= SEGMENT_ROWS * (_HOLLOW - 1)), key=_size)
-        for member in small:
-            if member.num_rows > 2 * count:
-                break
-            moving.append(member)
-            count += member.num_rows
-        moved = set(map(id, moving))
-        yield from (member for member in kept if id(member) not in moved)
-        old = rows_of([member.chosen for member in moving], keep=False)
-        yield from map(Member, _segments(chain(old, new), self.location))
-
-    def _with_hashes(self, hashes: _Hashes) -> Iterator[tuple[int, Rows, list[str]]]:
-        """Yield the places of members that may hold such files, the rows, and the canonical paths of those."""
-        if not len(hashes) or not self.members:
-            return
-        indexes = load_parts([member.segment for member in self.members], KEYS)
-        found = []
-        for place, (member, keys) in enumerate(zip(self.members, indexes, strict=True)):
-            rows = keys.find(hashes)
-            if len(rows):  # hardly ever; what follows costs more than finding nothing
-                rows = np.setdiff1d(rows, member.dead)
-            if len(rows):
-                found.append((place, rows))
-        chosen = [(self.members[place].segment, rows) for place, rows in found]
-        for (place, rows), batch in zip(found, rows_of(chosen, ["path"]), strict=True):
-            paths = batch.column(0).to_pylist()
-            yield place, rows, [canonical_log_path(path, self.location) for path in paths]
+    def _find(self, keys: set[str]) -> dict[str, AddFile]:
+        packed, recent = self._state()
+        found = {key: add for key in keys if (add := recent.get(key)) is not None}
+        rest = keys.difference(recent)
+        return found | packed.find(rest) if rest else found
 
 
-def _hashes(keys: Iterable[str]) -> _Hashes:
-    hashes = [xxhash.xxh3_64_intdigest(key.encode()) for key in keys]
-    return np.sort(np.array(hashes, np.uint64))
+def _is_plain(add: AddFile | None) -> bool:
+    """Whether Arrow will take what an add says."""
+    if add is None:
+        return True
+    texts = [add.path, add.stats, add.clustering_provider]
+    texts += [*add.partition_values, *add.partition_values.values()]
+    if add.tags is not None:
+        texts += [*add.tags, *add.tags.values()]
+    if add.deletion_vector is not None:
+        texts.append(add.deletion_vector.path_or_inline_dv)
+    try:
+        "".join(text for text in texts if text is not None).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
-def _size(member: Member) -> int:
-    return member.num_rows
-
-
-def _row_id(dv: dict[str, Any] | None) -> str | None:
-    return None if dv is None else Descriptor.from_json(dv).unique_id
-
-
-def _counted(batches: Iterable[pa.RecordBatch], counts: list[FileCounts]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        counts.append(FileCounts.of(batch))
-        yield batch
-
-
-def _segments(batches: Iterable[pa.RecordBatch], location: str) -> Iterator[Segment]:
-    """Yield segments, made a few at a time: to encode one takes no lock."""
-    filled = _filled(batches)
-    first, second = next(filled, None), next(filled, None)
-    if first is None:
-        return
-    if second is None:
-        yield _segment(first, location)
-        return
-    pending: deque[Future[Segment]] = deque()
-    with ThreadPoolExecutor(_THREADS, "delvec-segments") as pool:
-        for number, batch in enumerate(chain((first, second), filled)):
-            if number % _MANY == 0:
-                # Arrow would keep what other threads have let go of, and read the next batch into new memory.
-                pa.default_memory_pool().release_unused()
-            pending.append(pool.submit(_segment, batch, location))
-            if len(pending) > _AHEAD:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-
-
-def _segment(batch: pa.RecordBatch, location: str) -> Segment:
-    segment = Segment.of(batch, location)
-    keep_typed(segment, batch)
-    return segment
-
-
-def _filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in batches of SEGMENT_ROWS; only the last of a schema is smaller."""
-    waiting: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        if waiting and waiting[0].schema != batch.schema:
-            # Typed statistics differ from one file of a checkpoint to the next.
-            yield _joined(waiting)
-            waiting, count = [], 0
-        start = 0
-        while count + batch.num_rows - start >= SEGMENT_ROWS:
-            end = start + SEGMENT_ROWS - count
-            yield _joined([*waiting, batch.slice(start, end - start)])
-            waiting, count, start = [], 0, end
-        if start < batch.num_rows:
-            waiting.append(batch.slice(start))
-            count += batch.num_rows - start
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    return pa.concat_batches(batches)  # fails where text is too long for one batch, and never drops the rest
+def _vector_id(add: AddFile) -> str | None:
+    return None if add.deletion_vector is None else add.deletion_vector.unique_id
