@@ -104,6 +104,7 @@ def test_a_mapped_table_is_appended_to_and_deleted_from(lake, tmp_path, vectors)
     counted = {name for add in adds for name in json.loads(add["stats"])["nullCount"]}
     assert {"id", "home"} <= counted
     assert not counted & {"the key", "age", "country"}
+    assert table.check()["findings"] == []
 
 
 def test_a_widened_column_holds_wider_values(lake, tmp_path):
@@ -202,6 +203,7 @@ def test_clustering_properties_comments_and_features(people):
     assert {"clustering", "domainMetadata", "changeDataFeed"} <= set(protocol(people)["writerFeatures"])
     people.append([{"id": 10, "name": "n10", "country": "NZ"}])
     people.delete("id = 10")
+    assert people.check()["findings"] == []
 
 
 def test_deltalake_reads_what_was_changed(people, tmp_path):
