@@ -88,7 +88,7 @@ if TYPE_CHECKING:
         StructType,
     )
     from delvec.table import DeltaTable
-    from delvec.transaction import Metrics
+    from delvec.transaction import Metrics, Transaction
 
     __version__: str
 
@@ -155,6 +155,7 @@ __all__ = [
     "StructType",
     "TableAlreadyExists",
     "TableNotFound",
+    "Transaction",
     "TransactionNotFound",
     "Unauthorized",
     "UnknownColumn",
@@ -178,6 +179,7 @@ _HOMES = {
     "PrimitiveType": "delvec.protocol.types",
     "StructField": "delvec.protocol.types",
     "StructType": "delvec.protocol.types",
+    "Transaction": "delvec.transaction",
     "connect": "delvec.connection",
 }
 

@@ -184,6 +184,22 @@ def test_a_defect_leaves_the_key_free(client, tmp_path, monkeypatch):
     assert client.post("/v1/tables", json=creation(tmp_path / "t"), headers=named("k")).status_code == 201
 
 
+def test_a_key_that_cannot_be_claimed_is_refused_before_anything_is_done(
+    client, tmp_path, monkeypatch, error
+):
+    def down(*_arguments):
+        raise ServiceUnavailable("the database is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AnswerStore, "claim", down)
+        answer = client.post("/v1/tables", json=creation(tmp_path / "t"), headers=named("k"))
+
+    assert answer.status_code == 503
+    assert error(answer)["retryable"] is True
+    assert not (tmp_path / "t").exists()
+    assert client.post("/v1/tables", json=creation(tmp_path / "t"), headers=named("k")).status_code == 201
+
+
 def test_an_answer_that_cannot_be_kept_is_given_all_the_same(client, table, monkeypatch):
     def down(*_arguments):
         raise ServiceUnavailable("the database is away")
@@ -293,6 +309,26 @@ def test_a_commit_does_not_need_the_answers(filled, monkeypatch):
     assert first.json()["version"] == again.json()["version"] == 2
     assert lose_a_race(filled, "j").status_code == 409
     assert filled.version() == 3
+
+
+def test_a_commit_that_comes_to_two_replicas_at_once_happens_once(filled, running, tmp_path):
+    """With a database each, so that only the log is between them."""
+    key = str(uuid.uuid4())
+    body = {"read-version": 1, "operation": "DELETE", "removes": [{"path": "a.parquet"}]}
+    start = threading.Barrier(2)
+    with running() as other, ThreadPoolExecutor(2) as pool:
+        other.post("/v1/tables", json={"location": str(filled.folder)})
+
+        def send(client):
+            start.wait(30)
+            return client.post(f"{filled.url}/commits", json=body, headers=named(key))
+
+        answers = list(pool.map(send, [filled.client, other]))
+
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].json() == answers[1].json()
+    assert not all(map(replayed, answers))
+    assert filled.version() == 2
 
 
 def test_a_file_that_was_late_does_not_use_the_key_up(filled, error):
