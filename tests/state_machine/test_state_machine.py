@@ -57,14 +57,15 @@ class Histories(RuleBasedStateMachine):
     def commit_foreign(self, data):
         self.step(data, World.commit_foreign)
 
+    @precondition(lambda self: self.world.pending)
+    @rule(data=st.data())
+    def commit_another(self, data):
+        self.step(data, World.commit)
+
     @precondition(lambda self: self.world.done)
     @rule(data=st.data())
-    def repeat(self, data):
-        self.step(data, World.repeat)
-
-    @rule(data=st.data())
-    def checkpoint(self, data):
-        self.step(data, World.checkpoint)
+    def repeat_or_checkpoint(self, data):
+        self.step(data, Drawn(data).pick((World.repeat, World.repeat, World.checkpoint)))
 
     def step(self, data, what):
         what(self.world, Drawn(data))
@@ -75,9 +76,10 @@ class Histories(RuleBasedStateMachine):
             return
         counts = self.world.finish()
         self.world.forget()
-        longest = max(TOTALS["longest history"], counts["versions"])
+        counts["longest history"] = counts["versions"]
+        most = {name: max(TOTALS[name], counts[name]) for name in ("largest group", "longest history")}
         TOTALS.update(counts, steps=self.steps, histories=1)
-        TOTALS["longest history"] = longest
+        TOTALS.update({name: number - TOTALS[name] for name, number in most.items()})
 
 
 Histories.TestCase.settings = settings(
