@@ -9,6 +9,7 @@ from delvec.protocol.errors import error_classes
 from delvec_service.config import Settings
 from delvec_service.delta import features
 from delvec_service.delta.actions import Protocol
+from delvec_service.delta.table_properties import PROPERTIES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -48,6 +49,13 @@ def test_every_table_feature_is_written_as_its_page_says():
             assert said in ("writes", "preserves"), name
         else:
             assert said.endswith("refuses where in use"), name
+
+
+def test_every_property_that_can_be_set_is_on_its_page():
+    page = (ROOT / "docs" / "table-changes.md").read_text()
+    settable = [name for name, known in PROPERTIES.items() if known.refusal is None]
+
+    assert not [name for name in settable if f"`{name.removeprefix('delta.')}`" not in page]
 
 
 def test_every_setting_is_on_the_page_of_the_service_and_no_page_names_another():

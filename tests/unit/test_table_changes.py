@@ -556,6 +556,8 @@ def test_properties_are_set_as_delta_spells_them():
         ("delta.minReaderVersion", "3", InvalidTableChange, "upgrade the protocol"),
         ("delta.feature.spam", "supported", InvalidTableChange, "does not know the table feature"),
         ("delta.feature.v2Checkpoint", "true", BadRequest, "supported"),
+        ("delta.dataSkippingStatsColumns", "id,nothing", UnknownColumn, "nothing"),
+        ("delta.dataSkippingStatsColumns", "id,home.zip,ID", InvalidTableChange, "twice"),
         ("comment", "x", InvalidTableChange, "comment of the table"),
         ("a b", "x", BadRequest, "cannot be the name"),
     ],

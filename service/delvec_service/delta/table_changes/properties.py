@@ -27,6 +27,7 @@ from delvec_service.delta.table_changes.constraints import (
 )
 from delvec_service.delta.table_changes.draft import Draft, Recorded, Requirement
 from delvec_service.delta.table_changes.protocol_upgrade import feature_named
+from delvec_service.delta.table_changes.stats_columns import STATS_COLUMNS, check_stats_columns
 from delvec_service.delta.table_properties import PROPERTIES, known_property, parsed_value, suggestion
 
 __all__ = [
@@ -67,6 +68,8 @@ def set_properties(draft: Draft, change: SetProperties) -> Recorded:
             _set_mode(draft, parsed_value(known, value))
         else:
             draft.configuration[known] = parsed_value(known, value)
+            if known == STATS_COLUMNS:
+                check_stats_columns(draft.configuration[known], draft.schema)
             if known == _CHANGE_FEED and draft.configuration[known] == "true":
                 _check_feed_columns(draft)
     return Recorded("SET TBLPROPERTIES", {"properties": dict(change.properties)}, listed="properties")
