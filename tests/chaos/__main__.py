@@ -1,6 +1,7 @@
 """``python -m tests.chaos --rounds 1000``: a campaign, with a report of what struck how often."""
 
 import argparse
+import math
 import random
 import shutil
 import sys
@@ -16,11 +17,12 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no round after so many")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="delvec-chaos-"))
     with PostgresServer() as postgres, Campaign(folder, postgres, given.seed) as campaign:
         try:
-            campaign.run(given.rounds)
+            campaign.run(given.rounds, seconds=given.minutes * 60)
         except BrokenPromiseError as error:
             sys.stdout.write(f"{error}\n\n{campaign.report}\n\ntables and logs are in {folder}\n")
             return 1

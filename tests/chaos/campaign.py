@@ -1,5 +1,6 @@
 """Rounds of writers and faults, and what came of them."""
 
+import math
 import random
 import re
 import threading
@@ -84,6 +85,7 @@ class Campaign:
         self._random = random.Random(f"campaign-{seed}")
         self._postgres = postgres
         self._wiped_at = 0.0
+        self._deadline = math.inf
         roots = self.folder / "tables"
         roots.mkdir()
         self._roots = roots
@@ -114,16 +116,17 @@ class Campaign:
 
     # --- the loop -----------------------------------------------------------------------------------------
 
-    def run(self, rounds, rounds_per_table=ROUNDS_PER_TABLE):
-        """Go through so many rounds; return the folder of the last table.
+    def run(self, rounds, rounds_per_table=ROUNDS_PER_TABLE, *, seconds=math.inf):
+        """Go through so many rounds, but begin none after so many seconds; return the folder of the last table.
 
         Raises:
             BrokenPromiseError: a row was lost, or is there twice, or again; the text has the seed.
         """
         began = time.monotonic()
+        self._deadline = began + seconds
         location = None
         try:
-            while self.report.rounds < rounds:
+            while self.report.rounds < rounds and time.monotonic() < self._deadline:
                 location = self._one_table(min(rounds_per_table, rounds - self.report.rounds))
         except Exception as error:
             logs = "\n".join(f"replica {replica.number}: {replica.tail()}" for replica in self.replicas)
@@ -153,6 +156,8 @@ class Campaign:
         try:
             with ThreadPoolExecutor(WRITERS, "chaos-writer") as pool:
                 for round_ in range(rounds):
+                    if time.monotonic() > self._deadline:
+                        break
                     self._round(pool, writers)
                     told.check_log()
                     if (round_ + 1) % _ROWS_EVERY == 0:

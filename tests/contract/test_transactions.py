@@ -1,0 +1,185 @@
+"""Transactions do what they do wherever the table is: local disk, memory, S3."""
+
+import json
+import subprocess
+import sys
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+from delvec._embedded import EmbeddedTransport
+from delvec._transport import ServiceClient
+from delvec.connection import Connection
+from delvec.protocol import locations
+from delvec.protocol.errors import CommitOutcomeUnknown, CommitOverwritten, ConcurrentModification
+from delvec.transaction import Transaction
+from delvec_service.app import create_app
+from delvec_service.config import Settings
+from delvec_service.operations import fault_points
+
+BUCKET = "lake"
+WRITERS, ROWS = 8, 40
+SECONDS = 60
+
+
+def rows(ids):
+    return pa.table({"id": pa.array(list(ids), pa.int64())})
+
+
+@pytest.fixture
+def location(location, tmp_path):
+    """A plain one: deltalake 1.6 looks for deletion vectors elsewhere where a location has to be encoded."""
+    if location.startswith("file:"):
+        return locations.canonical(str(tmp_path / "table"))
+    return f"s3://{BUCKET}/{uuid.uuid4()}" if location.startswith("s3:") else location
+
+
+@pytest.fixture
+def service():
+    return create_app(Settings.embedded("sqlite://"))
+
+
+@pytest.fixture
+def lake(service, location):  # the location first: it takes the settings of S3 away at its end
+    with Connection(ServiceClient("http://embedded", transport=EmbeddedTransport(service))) as lake:
+        yield lake
+
+
+@pytest.fixture
+def table(lake, location, monkeypatch):
+    """Forty rows in one file, at version 1; at the end its invariants hold and others read the same."""
+    monkeypatch.setattr("delvec_service.operations.commit_log._PUT_PAUSE_SECONDS", 0.001)
+    table = lake.create_table(location, rows([]).schema)
+    table.append(rows(range(ROWS)))
+    yield table
+    checked = table.check()
+    assert [one for one in checked["findings"] if one["invariant"] != "own-commit"] == []
+    if not location.startswith("memory:"):
+        assert ids_with_deltalake(location) == ids(table)
+
+
+def ids(table):
+    return sorted(table.to_arrow()["id"].to_pylist())
+
+
+READ = """
+import json, sys
+import deltalake, pyarrow
+table = deltalake.DeltaTable(sys.argv[1], storage_options={"AWS_ALLOW_HTTP": "true"})
+query = deltalake.QueryBuilder().register("t", table)
+print(json.dumps(sorted(pyarrow.table(query.execute("select id from t").read_all())["id"].to_pylist())))
+"""
+
+
+def ids_with_deltalake(location):
+    # In a process of its own: it keeps Python's lock while it waits for S3, which here is this process.
+    command = [sys.executable, "-c", READ, location]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=100).stdout)
+
+
+def prepared(table, *, predicate, indexes):
+    """Return a DELETE of rows of the first file that has read the newest version."""
+    scan, _ = table.plan()
+    transaction = Transaction(table._service, table.id, "DELETE", scan.version, predicate=predicate)
+    transaction.delete_rows({scan.files["path"][0].as_py(): indexes})
+    return transaction
+
+
+def at_once(function):
+    start = threading.Barrier(WRITERS)
+
+    def run(number):
+        start.wait(SECONDS)
+        return function(number)
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        return list(pool.map(run, range(WRITERS)))
+
+
+def test_deletes_of_different_rows_of_one_file_all_succeed(table):
+    transactions = [prepared(table, predicate=None, indexes=[number]) for number in range(WRITERS)]
+
+    done = at_once(lambda number: transactions[number].commit())
+
+    assert {one.operation_metrics["numDeletedRows"] for one in done} == {1}
+    assert ids(table) == list(range(WRITERS, ROWS))
+
+
+def test_deletes_of_the_same_row_all_succeed_and_one_has_done_it(table):
+    transactions = [prepared(table, predicate=None, indexes=[7]) for _ in range(WRITERS)]
+
+    done = at_once(lambda number: transactions[number].commit())
+
+    assert sum(one.operation_metrics["numDeletedRows"] for one in done) == 1
+    assert ids(table) == sorted({*range(ROWS)} - {7})
+
+
+def test_appends_and_deletes_at_once(table):
+    def write(number):
+        table.append(rows([100 + number]))
+        assert table.delete(f"id = {number}")["numDeletedRows"] == 1
+
+    at_once(write)
+
+    assert ids(table) == [*range(WRITERS, ROWS), *range(100, 100 + WRITERS)]
+
+
+def test_an_append_of_rows_that_match_is_a_conflict(table):
+    transaction = prepared(table, predicate="id = 7", indexes=[7])
+    table.append(rows([7]))
+
+    with pytest.raises(ConcurrentModification):
+        transaction.commit()
+
+    assert table.delete("id = 7")["numDeletedRows"] == 2
+
+
+def test_a_transaction_that_is_sent_again_takes_effect_once(table):
+    transaction = prepared(table, predicate=None, indexes=[7])
+
+    first = transaction.commit()
+    table.append(rows([100]))
+
+    assert transaction.commit() == first
+    assert table.version() == first.version + 1
+
+
+@pytest.mark.parametrize("fault", ["before-put:error*2", "after-put:lost*1"])
+def test_storage_that_hiccups_is_asked_again(table, fault):
+    transaction = prepared(table, predicate=None, indexes=[7])
+
+    with fault_points.armed(fault):
+        done = transaction.commit()
+
+    assert done.version == table.version() == 2
+    assert transaction.commit() == done
+
+
+def test_an_outcome_that_stays_open_is_settled_by_asking_again(table):
+    transaction = prepared(table, predicate=None, indexes=[7])
+
+    with fault_points.armed("before-answer:lost"), pytest.raises(CommitOutcomeUnknown):
+        transaction.commit()
+
+    done = transaction.commit()
+    assert (done.version, table.version()) == (2, 2)
+    assert ids(table) == sorted({*range(ROWS)} - {7})
+
+
+def test_a_commit_that_another_writer_replaced_is_found(table, service, location):
+    transaction = prepared(table, predicate=None, indexes=[7])
+    assert transaction.commit().version == 2
+    objects = service.state.service.tables.open(table.id).objects
+    info = {"operation": "WRITE", "engineInfo": "another writer", "txnId": str(uuid.uuid4()), "timestamp": 1}
+    objects.put(f"_delta_log/{2:020}.json", json.dumps({"commitInfo": info}).encode())
+
+    assert service.state.service.own_commits.wait(SECONDS)
+
+    assert ids(table) == list(range(ROWS))
+    with pytest.raises(CommitOverwritten):
+        transaction.commit()
+    (found,) = table.health()["overwritten-commits"]
+    assert (found["version"], found["by-engine"]) == (2, "another writer")
