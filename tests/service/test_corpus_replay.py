@@ -18,6 +18,7 @@ from delvec.protocol.errors import (
     NotFound,
     UnsupportedReaderFeature,
 )
+from delvec_service.operations.check import check as check_table
 from delvec_service.operations.history import history
 from delvec_service.operations.plan import plan
 from delvec_service.operations.snapshots import SnapshotLoader
@@ -153,6 +154,22 @@ def _rows(files: pa.Table, prefixes):
             row["path"] = row["path"].removeprefix(prefix)
         row["partition_values"].sort()
         yield row
+
+
+def test_the_check_has_errors_for_damaged_tables_and_for_no_other(entry, store):
+    expected = entry["expected"]
+    if expected.get("error_kind") == "no_commits":
+        with pytest.raises(NotADeltaTable):
+            check_table(SnapshotLoader(), store, entry["id"], allowed=lambda _: True)
+        return
+    findings = check_table(SnapshotLoader(), store, entry["id"], allowed=lambda _: True).findings
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if expected["kind"] == "rows":
+        assert errors == []
+    elif expected["error_kind"].startswith("unsupported"):
+        assert "readable-table" in {finding.invariant for finding in findings}
+    else:
+        assert errors
 
 
 def test_history_is_told_of_every_table(entry, store):
