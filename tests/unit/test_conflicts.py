@@ -192,6 +192,29 @@ def test_all_files_of_a_compaction_go_as_its_output(table):
     assert verdict.changes.row_deletes == {}
 
 
+def test_a_whole_file_that_was_compacted_alone_goes_as_its_whole_output(table):
+    ours = changes("DELETE", 1, removes=[table.a.path], predicate="id < 100")
+    both = compaction(table, [table.a], [table.b])
+    table.commit(both)
+
+    verdict = table.check(ours)
+
+    assert verdict.changes.removes == [both.adds[0].path]
+    assert verdict.changes.row_deletes == {}
+
+
+def test_rows_that_went_while_a_compaction_was_written_are_counted_once(table):
+    ours = changes("DELETE", 1, removes=[table.b.path], predicate="id >= 200")
+    late = compaction(table, [table.a, table.b])
+    table.commit(table.delete(table.b, [0, 9]))
+    table.commit(table.check(late).changes)
+
+    verdict = table.check(ours)
+
+    assert verdict.changes.row_deletes == {late.adds[0].path: BitMap64(range(101, 109))}
+    assert verdict.rows_already_gone == 2
+
+
 def test_vectors_that_the_engine_wrote_are_kept_for_files_that_nobody_touched(table):
     written = {path: table.vectors.write([3]) for path in (table.a.path, table.b.path)}
     rows = {path: BitMap64([3]) for path in written}
