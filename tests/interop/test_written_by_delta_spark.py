@@ -76,24 +76,20 @@ def test_append_only_refuses(lake, delta_spark, engine, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("feature", "properties", "then"),
+    ("feature", "column", "properties"),
     [
-        ("rowTracking", "'delta.enableRowTracking' = 'true'", None),
-        (
-            "checkConstraints",
-            "'delta.enableDeletionVectors' = 'true'",
-            "ADD CONSTRAINT positive CHECK (id >= 0)",
-        ),
+        ("rowTracking", "", "'delta.enableRowTracking' = 'true', 'delta.enableDeletionVectors' = 'false'"),
+        ("allowColumnDefaults", "DEFAULT 5", "'delta.feature.allowColumnDefaults' = 'supported'"),
     ],
 )
 def test_a_writer_feature_that_is_not_implemented_is_named(
-    lake, delta_spark, tmp_path, feature, properties, then
+    lake, delta_spark, tmp_path, feature, column, properties
 ):
     location = tmp_path / "table"
-    delta_spark.sql(f"CREATE TABLE delta.`{location}` (id long) USING delta TBLPROPERTIES ({properties})")
+    delta_spark.sql(
+        f"CREATE TABLE delta.`{location}` (id long {column}) USING delta TBLPROPERTIES ({properties})"
+    )
     delta_spark.sql(f"INSERT INTO delta.`{location}` VALUES (1), (2)")
-    if then:
-        delta_spark.sql(f"ALTER TABLE delta.`{location}` {then}")
     table = lake.table(str(location))
     before = table.version()
 
