@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from delvec.protocol.errors import (
     CommitOutcomeUnknown,
     DelvecError,
+    FileNotInSnapshot,
     ServiceUnavailable,
     StorageError,
 )
@@ -90,6 +91,7 @@ class Commits:
             UnsupportedTable: or a subclass: the table must not be written, or not in this way.
             CorruptTable: or a subclass: what the commit has to read is damaged.
             CommitOutcomeUnknown: storage failed in mid-commit, or the log no longer tells.
+            CommitOverwritten: it was committed, or it rests on one that was, and another commit is in its place.
             ServiceUnavailable: the database does not answer; nothing was done.
             StorageError: storage does not answer; the commit did not take effect.
         """
@@ -100,6 +102,10 @@ class Commits:
             fault_points.reach("before-answer")
         except StorageError as error:
             raise CommitOutcomeUnknown(error.message, transaction_id=member.key) from error
+        if isinstance(member.error, FileNotInSnapshot):
+            # What it read may have been a commit that is not there any more.
+            gone = self._own_commits.explain(table.objects, table.name, changes.read_version)
+            raise gone or member.error
         return member.answer()
 
     def run(self, table: OpenTable, members: list[Member]) -> None:

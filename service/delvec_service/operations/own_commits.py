@@ -146,6 +146,18 @@ class OwnCommits:
             self._watch(objects, table).suspected = True
             self._condition.notify_all()
 
+    def explain(self, objects: ObjectStore, table: str, read_version: int) -> CommitOverwritten | None:
+        """Return what to tell a transaction that misses files it has read, None where no commit is gone that it read.
+
+        Raises:
+            StorageError: storage did not answer.
+        """
+        self._compare(objects, table, self._known(objects.location), thoroughly=False)
+        for one in self.overwritten(objects.location):
+            if one.version <= read_version <= one.newest_version:
+                return overwritten_error(one, table, reader=read_version)
+        return None
+
     def overwritten(self, location: str) -> Sequence[Overwritten]:
         """Return which own commits of a table were found to be replaced, the latest first."""
         with self._condition:
@@ -366,14 +378,19 @@ class OwnCommits:
         return again
 
 
-def overwritten_error(found: Overwritten, table: str) -> CommitOverwritten:
-    """Return what the writer of a commit is told that another one replaced."""
+def overwritten_error(found: Overwritten, table: str, *, reader: int | None = None) -> CommitOverwritten:
+    """Return what the writer of a replaced commit is told, or one that had read version ``reader`` with it."""
     what = f"a commit '{found.by_operation}'" if found.by_operation else "another commit"
     who = f" by {found.by_engine}" if found.by_engine else ""
+    loss = (
+        "What the transaction did is not in the table"
+        if reader is None
+        else f"The version {reader} that was read is not what the table's version {reader} is now"
+    )
     return CommitOverwritten(
         f"Version {found.version} of table '{table}' was committed by transaction {found.key}, and {what}{who} is in "
-        "its place now: the other writer does not create versions atomically. What the transaction did is not in the "
-        "table; run the command again, and let such writers take turns with Delvec.",
+        "its place now: the other writer does not create versions atomically. "
+        f"{loss}; run the command again, and let such writers take turns with Delvec.",
         table=table,
         version=found.version,
         transaction_id=found.key,
