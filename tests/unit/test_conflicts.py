@@ -405,6 +405,30 @@ def test_a_partition_value_that_cannot_be_read_proves_nothing(table):
     assert verdict.kind is ConcurrentAppend
 
 
+def test_only_rows_that_we_did_not_see_are_new_in_a_file_that_is_back(table):
+    table.commit(table.delete(table.a, [5]))
+    ours = table.delete(table.b, [1], predicate="id >= 0")
+    table.commit(table.delete(table.a, [6]))
+    table.restore(2)
+    table.commit(changes("DELETE", 4, removes=[table.a.path]))
+    table.restore(2)
+    assert isinstance(table.check(ours), Passed)
+
+    table.restore(1)
+
+    verdict = table.check(ours)
+    assert verdict.kind is ConcurrentAppend
+    assert verdict.winner.version == 7
+    assert verdict.files == (table.a.path,)
+
+
+def test_a_file_of_ours_that_is_added_again_has_no_new_rows_whatever_the_winner_says(table):
+    ours = table.delete(table.a, [1], predicate="id >= 0")
+    table.win(CommitInfo(operation="WRITE"), replace(table.a, data_change=True, tags={"again": "yes"}))
+
+    assert isinstance(table.check(ours), Passed)
+
+
 def test_the_error_of_a_large_winner_stays_small(table):
     ours = table.delete(table.a, [3], predicate="true")
     table.win(*(AddFile(f"{number:04}", {}, 1, 0) for number in range(500)))
