@@ -183,13 +183,25 @@ class World:
 
     # --- committing ---------------------------------------------------------------------------------------
 
-    def _run(self, choices, members):
-        """Return what the members are answered; groups that may share a version do."""
-        number = choices.integer(0, _REPLICAS - 1)
-        commits, table, store = self.replicas[number].commits, self.tables[number], self.stores[number]
-        if choices.flag(25):
-            store.before_put = self._interloper(choices)
+    def _run(self, choices, members, beside=None):
+        """Return what the members are answered; groups that may share a version do.
+
+        Args:
+            choices: decide.
+            members: transactions.
+            beside: the replica in the middle of whose commit this is: another one does it.
+        """
+        number = choices.integer(0, _REPLICAS - 1) if beside is None else (beside + 1) % _REPLICAS
+        store = self.stores[number]
+        if beside is None and choices.flag(25):
+            store.before_put = self._interloper(choices, number)
         store.lose_answer = choices.flag(10)
+        try:
+            return self._answers(self.replicas[number].commits, self.tables[number], members)
+        finally:
+            store.before_put, store.lose_answer = None, False
+
+    def _answers(self, commits, table, members):
         if len(members) == 1:
             return [commits.commit(table, members[0].changes)]
         requests = [Member(member.changes) for member in members]
@@ -203,16 +215,21 @@ class World:
             self.counts["largest group"] = max(self.counts["largest group"], len(together))
         return [request.answer() for request in requests]
 
-    def _interloper(self, choices):
+    def _interloper(self, choices, beside):
         """Return what somebody does while another is about to create a version."""
-        if self.pending and choices.flag(70):
-            pending = self.pending.pop(choices.integer(0, len(self.pending) - 1))
-            return lambda: self._submit(choices, [pending])
-        return lambda: self.commit_foreign(choices)
 
-    def _submit(self, choices, members):
+        def act():
+            if self.pending and choices.flag(70):
+                pending = self.pending.pop(choices.integer(0, len(self.pending) - 1))
+                self._submit(choices, [pending], beside)
+            else:
+                self.commit_foreign(choices)
+
+        return act
+
+    def _submit(self, choices, members, beside=None):
         before = self.reader.newest.number
-        results = self._run(choices, members)
+        results = self._run(choices, members, beside)
         self.catch_up()
         self.note(members, results, before)
 
