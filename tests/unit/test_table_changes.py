@@ -217,6 +217,25 @@ def test_mapping_an_existing_table_keeps_its_names_as_physical_ones_and_numbers_
     assert table.field("country")["metadata"]["delta.columnMapping.id"] == 7
 
 
+def test_columns_that_are_added_together_get_ids_in_the_order_of_the_schema():
+    table = Table()
+    table.alter(MAP)
+
+    table.alter(
+        {
+            "change": "add-columns",
+            "columns": [
+                {"column": "z", "type": "long"},
+                {"column": "y", "type": struct(field("x")), "first": True},
+                {"column": "y.w", "type": "long", "first": True},
+            ],
+        }
+    )
+
+    paths = [("y",), ("y", "w"), ("y", "x"), ("z",)]
+    assert [table.field(*path)["metadata"]["delta.columnMapping.id"] for path in paths] == [8, 9, 10, 11]
+
+
 def test_a_mapped_column_keeps_its_physical_name_when_it_is_renamed_and_never_gives_its_id_away():
     table = Table()
     table.alter(MAP)

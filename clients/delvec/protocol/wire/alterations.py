@@ -69,7 +69,7 @@ class AddColumns(Envelope):
     """Add columns, or fields of structs. Rows that are there already read as null."""
 
     change: Literal["add-columns"]
-    columns: list[NewColumn] = Field(min_length=1, max_length=10_000)
+    columns: list[NewColumn] = Field(min_length=1, max_length=1000)
 
 
 class RenameColumn(Envelope):
@@ -84,7 +84,7 @@ class DropColumns(Envelope):
     """Drop columns; needs column mapping. The files keep the values."""
 
     change: Literal["drop-columns"]
-    columns: list[_Column] = Field(min_length=1, max_length=10_000)
+    columns: list[_Column] = Field(min_length=1, max_length=1000)
     if_exists: bool = False
 
 

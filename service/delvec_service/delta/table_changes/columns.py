@@ -68,11 +68,12 @@ def add_columns(draft: Draft, change: AddColumns) -> Recorded:
                 f"There is a column '{path_text(path)}' already; names differ by more than case.",
                 column=path_text(path),
             )
-        draft.set_schema(_with_struct(draft.schema, path[:-1], _inserted(parent, field, column)))
+        draft.schema = _with_struct(draft.schema, path[:-1], _inserted(parent, field, column))
         entry: dict[str, Any] = {"column": _described(path, field)}
         if column.position is not None:
             entry["position"] = column.position
         recorded.append(entry)
+    draft.assign_ids()  # in the order that they stand in now, as delta-spark does
     return Recorded("ADD COLUMNS", {"columns": recorded}, listed="columns")
 
 
@@ -109,7 +110,7 @@ def drop_columns(draft: Draft, change: DropColumns) -> Recorded:
                 f"Column '{name}' is the last one; drop what holds it, or the table.", column=name
             )
         draft.configuration |= dropped_from(draft.configuration, path)
-        draft.set_schema(_with_struct(draft.schema, path[:-1], left))
+        draft.schema = _with_struct(draft.schema, path[:-1], left)
         dropped.append(name)
     return Recorded("DROP COLUMNS", {"columns": dropped}, listed="columns")
 
@@ -140,7 +141,7 @@ def rename_column(draft: Draft, change: RenameColumn) -> Recorded:
             change.to if name == field.name else name for name in draft.partition_columns
         )
     draft.configuration |= renamed_in(draft.configuration, path, renamed)
-    draft.set_schema(with_field(draft.schema, path, lambda found: replace(found, name=change.to)))
+    draft.schema = with_field(draft.schema, path, lambda found: replace(found, name=change.to))
     return Recorded("RENAME COLUMN", {"oldColumnPath": path_text(path), "newColumnPath": path_text(renamed)})
 
 
@@ -163,9 +164,7 @@ def change_column(draft: Draft, change: ChangeColumn) -> Recorded:
     if change.type is not None:
         _widen(draft, field_path, inside, data_type_from_json(change.type))
     if change.comment is not None:
-        draft.set_schema(
-            with_field(draft.schema, field_path, lambda field: _commented(field, change.comment))
-        )
+        draft.schema = with_field(draft.schema, field_path, lambda field: _commented(field, change.comment))
     if change.nullable is not None:
         _set_nullable(draft, field_path, nullable=change.nullable)
     if change.position is not None:
@@ -271,7 +270,7 @@ def _widen(draft: Draft, path: ColumnPath, inside: ColumnPath, kind: DataType) -
         inner = with_type(field.type, inside, lambda _: kind)
         return with_type_change(replace(field, type=inner), old, new, inside)
 
-    draft.set_schema(with_field(draft.schema, path, changed))
+    draft.schema = with_field(draft.schema, path, changed)
 
 
 def _commented(field: StructField, comment: str | None) -> StructField:
@@ -295,7 +294,7 @@ def _set_nullable(draft: Draft, path: ColumnPath, *, nullable: bool) -> None:
                 )
             kind = kind.field(part).type
         draft.requirements.append(Requirement(f"{quoted(path)} IS NOT NULL", f"NOT NULL on column '{name}'"))
-    draft.set_schema(with_field(draft.schema, path, lambda found: replace(found, nullable=nullable)))
+    draft.schema = with_field(draft.schema, path, lambda found: replace(found, nullable=nullable))
 
 
 def _move(draft: Draft, path: ColumnPath, change: ChangeColumn) -> None:
@@ -309,7 +308,7 @@ def _move(draft: Draft, path: ColumnPath, change: ChangeColumn) -> None:
         before = parent.field(change.after or "")
         place = parent.fields.index(field) if before is field else others.index(before) + 1
     others.insert(place, field)
-    draft.set_schema(_with_struct(draft.schema, path[:-1], StructType(tuple(others))))
+    draft.schema = _with_struct(draft.schema, path[:-1], StructType(tuple(others)))
 
 
 # --- shared -------------------------------------------------------------------------------------------------

@@ -89,11 +89,6 @@ class Draft:
         """Whether types of columns may be widened."""
         return self.configuration.get("delta.enableTypeWidening", "").lower() == "true"
 
-    def set_schema(self, schema: StructType) -> None:
-        """Put another schema in place; fields that are new in it get ids and names where columns are mapped."""
-        self.schema = schema
-        self.assign_ids()
-
     def assign_ids(self, *, enabling: bool = False) -> None:
         """Give an id and a physical name to every field that needs them."""
         if self.is_mapped:
