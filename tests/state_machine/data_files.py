@@ -1,17 +1,19 @@
-"""Data files: tiny Parquet files, encoded once per content and stored under a new name each time."""
+"""Data files, and vectors that engines write: tiny Parquet files, encoded once per content and stored under a new name each time."""
 
 import io
 import json
 import time
+import uuid
 from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delvec import storage
+from delvec.protocol.deletion_vector import FILE_VERSION, Descriptor, encode, encode_uuid, file_name, frame
 from delvec_service.delta.actions import AddFile
 
-__all__ = ["write_file", "write_files"]
+__all__ = ["write_file", "write_files", "write_vector"]
 
 
 def write_files(location, names, rows, *, partitioned, statistics, data_change=True):
@@ -47,6 +49,13 @@ def write_file(location, name, rows, part, *, statistics, data_change=True):
         data_change=data_change,
         stats=_statistics(rows, part is None, statistics),
     )
+
+
+def write_vector(location, rows):
+    """Write a deletion vector to a file of its own; return its descriptor."""
+    identifier, payload = uuid.uuid4(), encode(rows)
+    storage.write_file(location, file_name(identifier), FILE_VERSION + frame(payload))
+    return Descriptor("u", encode_uuid("", identifier), 1, len(payload), len(rows))
 
 
 @lru_cache(maxsize=50_000)

@@ -5,18 +5,11 @@ import uuid
 
 from pyroaring import BitMap64
 from tests.state_machine.conditions import any_condition
+from tests.state_machine.data_files import write_vector
 from tests.state_machine.rows import Appends, Nothing, Replaces, Restores, Row, Updates
 
 from delvec import storage
-from delvec.protocol.deletion_vector import (
-    FILE_VERSION,
-    Descriptor,
-    encode,
-    encode_uuid,
-    file_name,
-    frame,
-    inline,
-)
+from delvec.protocol.deletion_vector import inline
 from delvec_service.delta.actions import AddFile, CommitInfo, Metadata, RemoveFile, Txn
 from delvec_service.delta.log.commit_file import serialize_commit
 
@@ -161,14 +154,9 @@ class ForeignWriter:
 
     def _marked(self, file, deleted, *, in_log):
         stats = json.loads(file.add["stats"]) | {"tightBounds": False}
-        vector = inline(deleted) if in_log else self._written(deleted)
+        vector = inline(deleted) if in_log else write_vector(self._reader.location, deleted)
         changed = {"dataChange": True, "deletionVector": vector.to_json(), "stats": json.dumps(stats)}
         return AddFile.from_json(file.add | changed)
-
-    def _written(self, deleted):
-        identifier, payload = uuid.uuid4(), encode(deleted)
-        storage.write_file(self._reader.location, file_name(identifier), FILE_VERSION + frame(payload))
-        return Descriptor("u", encode_uuid("", identifier), 1, len(payload), len(deleted))
 
 
 def _remove(file, *, data_change=True):

@@ -6,7 +6,7 @@ from itertools import count
 
 from pyroaring import BitMap64
 from tests.state_machine.conditions import EVERYTHING, Condition, any_condition, between_ids, part_is
-from tests.state_machine.data_files import write_file, write_files
+from tests.state_machine.data_files import write_file, write_files, write_vector
 from tests.state_machine.rows import (
     Appends,
     Effect,
@@ -126,18 +126,29 @@ class Planner:
     def delete(self, choices, version, _states):
         condition = any_condition(choices, self.next_id)
         taken = self._taken(choices, version, condition)
-        return self._deletion("delete", version, condition, taken)
+        return self._deletion("delete", version, condition, taken, writes_vectors=choices.flag(20))
 
     def delete_in_partition(self, choices, version, _states):
         condition = part_is(choices.pick(("a", "b", "c")))
         taken = self._taken(choices, version, condition)
         return self._deletion("delete", version, condition, taken)
 
-    def _deletion(self, kind, version, condition, taken):
-        if not any(taken):
+    def _deletion(self, kind, version, condition, taken, *, writes_vectors=False):
+        removes, marks = taken
+        if not removes and not marks:
             return None
+        vectors = {}
+        if writes_vectors:
+            # An engine that writes a deletion vector itself puts all rows into it that are gone.
+            marks = {path: rows | version.by_path[path].deleted for path, rows in marks.items()}
+            vectors = {path: write_vector(self._location, rows) for path, rows in marks.items()}
         changes = self._changes(
-            version, "DELETE", predicate=condition.sql, removes=taken[0], row_deletes=taken[1]
+            version,
+            "DELETE",
+            predicate=condition.sql,
+            removes=removes,
+            row_deletes=marks,
+            written_vectors=vectors,
         )
         return Pending(kind, changes, Replaces(condition), parts=condition.parts)
 

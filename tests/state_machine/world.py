@@ -102,6 +102,7 @@ class World:
         self.planner = Planner(self.location, partitioned=self.partitioned, statistics=choices.flag(70))
         self.effects = {}
         self.transactions = {}
+        self.removed = {}
         self.pending = []
         self.done = []
         self.states = []
@@ -260,6 +261,11 @@ class World:
         assert pending.key in self._keys(self.reader.versions[result.version]), (pending.kind, result)
         assert result.winners_passed == tuple(range(pending.changes.read_version + 1, result.version))
         assert result.read_version == pending.changes.read_version
+        if pending.is_pure_delete:
+            told = result.metrics.get("numDeletedRows")
+            assert told == self.removed[pending.key], (
+                f"{pending.kind}: {told}, not {self.removed[pending.key]}"
+            )
 
     def _check_nothing(self, pending, before):
         """Whoever is told that there was nothing to do must not have wanted any row changed, at some moment."""
@@ -346,7 +352,8 @@ class World:
                 assert key in self.effects, f"version {version.number} is of nobody"
                 pending = self.transactions.get(key)
                 now = self._moment(pending, version.number, version.info.get("isolationLevel"))
-                state = self.effects[key].on(state, now)
+                before, state = state, self.effects[key].on(state, now)
+                self.removed[key] = len(before) - len(state)
                 story.append(f"{key} {self.effects[key]}")
             self.states.append(state)
             self.counts["versions"] += 1
