@@ -1,5 +1,6 @@
 """The application: its parts, put together once, and its lifespan."""
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -48,6 +49,7 @@ from delvec_service.store.snapshots import SnapshotStore
 
 __all__ = ["create_app"]
 
+_BUILDING: Final = threading.Lock()
 _CLAIM_SECONDS: Final = 60.0
 """After so long a request with an idempotency key is taken to have died; nothing goes wrong where it has not."""
 
@@ -109,6 +111,7 @@ def create_app(settings: Settings) -> FastAPI:
         v1.include_router(module.router)
     v1.include_router(probes.config_router)
     app.include_router(v1)
+    _build_routes(app)
     problems.install(app)
     app.add_middleware(
         RequestMiddleware,
@@ -116,6 +119,18 @@ def create_app(settings: Settings) -> FastAPI:
         max_request_bytes=settings.max_request_bytes,
     )
     return app
+
+
+def _build_routes(app: FastAPI) -> None:
+    """Have all routes built now, by looking for one that is not there.
+
+    FastAPI builds them when the first request comes, and turns off a warning of the whole process meanwhile: two
+    services in one process, as of two connections, could do so at once, and the warning would come through.
+    """
+    scope = {"type": "http", "method": "GET", "path": "/v1/nothing", "root_path": "", "headers": []}
+    with _BUILDING:
+        for route in app.router.routes:
+            route.matches(scope)
 
 
 def _service(settings: Settings) -> Service:

@@ -114,10 +114,7 @@ def test_storage_that_fails_after_the_commit_does_not_commit_twice(place, lake, 
     people = lake.table("people")
     with monkeypatch.context() as patch:
         _stop(patch, "put_if_absent", write=True)
-        with pytest.raises(errors.CommitOutcomeUnknown) as caught:
-            people.append(cases.ROWS)
-    assert caught.value.details["table"] == "people"
-    assert caught.value.details["version"] == 3
-    assert caught.value.details["transaction_id"] in place.commit_file(3).read_text()
+        # The service cannot tell whether the entry outlives a power cut; the client asks, and it is there.
+        assert people.append(cases.ROWS).version == 3
     assert people.version() == 3
     assert people.count() == 19
