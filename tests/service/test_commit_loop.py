@@ -159,6 +159,32 @@ def test_winners_are_read_once(filled, monkeypatch):
     assert min(read) >= 9
 
 
+def test_winners_from_before_the_service_began_are_read_once(filled, running, monkeypatch):
+    for number in range(4):
+        filled.delete({"a.parquet": [number]})
+
+    with running() as other:
+        other.post("/v1/tables", json={"location": str(filled.folder)})
+        theirs = replace(filled, client=other)
+        assert theirs.delete({"b.parquet": [0]}, read_version=1).json()["winners-passed"] == [2, 3, 4, 5]
+        read, real = [], LogReader.commit
+        monkeypatch.setattr(
+            LogReader, "commit", lambda self, version: read.append(version) or real(self, version)
+        )
+        assert theirs.delete({"b.parquet": [1]}, read_version=1).json()["version"] == 7
+
+    assert all(version >= 6 for version in read), read
+
+
+def test_a_member_that_is_left_of_a_group_is_known_by_its_own_key(filled):
+    """By its checksum, too, and to the watch over replaced commits."""
+    run(filled, member("kept", {"a.parquet": [1]}), member("refused", {"nowhere.parquet": [1]}))
+
+    assert filled.action(2, "commitInfo")["txnId"] == "kept"
+    assert filled.client.service.upkeep.wait(30)
+    assert json.loads((filled.log / f"{2:020}.crc").read_text())["txnId"] == "kept"
+
+
 def test_metadata_that_changed_since_is_compared_with_what_was_read(filled):
     """How checkpoints are written is no matter of rows."""
     metadata = dict(filled.action(0, "metaData"))

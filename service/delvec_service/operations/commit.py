@@ -124,7 +124,7 @@ class Commits:
             self._own_commits.committed(table.objects, table.name, run.own, keys)
         self._close(run)
         if run.version is not None:
-            self._upkeep.committed(table, run.version, run.key)
+            self._upkeep.committed(table, run.version, run.transaction_id)
 
     def _properties(self, table: OpenTable) -> Mapping[str, str]:
         known = self._loader.known(table.location)

@@ -57,6 +57,7 @@ class Run:
         key: transaction id of the version: the member's own, or a new one of a group.
         writer: of its deletion vectors.
         version: that it created.
+        transaction_id: of that version: a member that is left of a group has its own.
         files: of deletion vectors that the version names.
         own: what to know the version by, later.
     """
@@ -66,6 +67,7 @@ class Run:
     key: str
     writer: VectorWriter
     version: int | None = None
+    transaction_id: str = ""
     files: Sequence[str] = ()
     own: OwnCommit | None = None
 
@@ -238,8 +240,8 @@ class CommitLoop:
         version = snapshot.version + 1
         data = serialize_commit(actions)
         if self._log.create(run.table, version, data):
-            run.version = version
-            run.own = OwnCommit(version, run.key, len(data), snapshot.metadata.id)
+            run.version, run.transaction_id = version, changes.transaction_id
+            run.own = OwnCommit(version, changes.transaction_id, len(data), snapshot.metadata.id)
             run.files = files_named(action for action in actions if isinstance(action, AddFile))
             for one in ready:
                 one.member.committed(version, one.metrics)

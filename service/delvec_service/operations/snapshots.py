@@ -7,7 +7,7 @@ log has the same file for it; what the database loses in the middle of a request
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -105,6 +105,25 @@ class _Table:
             self.actions += len(commit.actions)
         while self.actions > _MOST_ACTIONS and len(self.commits) > 1:
             self.actions -= len(self.commits.popitem(last=False)[1].actions)
+
+    def remember(self, older: Sequence[Commit], beside: Mapping[int, Commit]) -> None:
+        """Keep commits from before those that are kept, the newest of them first, as far as there is space.
+
+        Args:
+            older: the commits.
+            beside: :attr:`commits` when they were read; if that is another by now, they may be of another log.
+        """
+        with self.lock:
+            if self.commits is not beside:
+                return
+            for commit in reversed(older):
+                self.actions += len(commit.actions)
+                if commit.where.version in self.commits or self.actions > _MOST_ACTIONS:
+                    self.actions -= len(commit.actions)
+                    return
+                assert commit.where.version is not None  # noqa: S101 - it is a commit's
+                self.commits[commit.where.version] = commit
+                self.commits.move_to_end(commit.where.version, last=False)
 
     def measure(self) -> None:
         now = time.monotonic()
@@ -222,11 +241,14 @@ class SnapshotLoader:
             CorruptLog: one cannot be read.
         """
         held = self._tables.get(objects.location)
-        known = {} if held is None else held.commits
+        known: Mapping[int, Commit] = {} if held is None else held.commits
         found = {version: commit for version in versions if (commit := known.get(version)) is not None}
         missing = [version for version in versions if version not in found]
         if missing:
-            found.update(zip(missing, LogReader(objects, table).commits(missing), strict=True))
+            read = LogReader(objects, table).commits(missing)
+            found.update(zip(missing, read, strict=True))
+            if held is not None:
+                held.remember(read, known)
         return [found[version] for version in versions]
 
     def lost(self, snapshot: Snapshot, error: SegmentsLost) -> None:
