@@ -96,15 +96,15 @@ def commit(
     body: CommitRequest,
     service: ServiceState,
     parsed: ParsedBody,
-    response: Response,
     idempotency_key: IdempotencyKey = None,
-) -> CommitResponse | Response:
+) -> Response:
     """Commit one transaction, whose id is the idempotency key. A conflict has status 409 and names the winner."""
     if idempotency_key and body.transaction_id and idempotency_key != body.transaction_id:
         raise BadRequest("Idempotency-Key and transaction-id differ; send one of them, or both alike.")
     key = body.transaction_id or idempotency_key
     if key is None:
-        return _response(table, service.commits.commit(table, changes_of(body, str(uuid.uuid4()), table)))
+        found = service.commits.commit(table, changes_of(body, str(uuid.uuid4()), table))
+        return _written(_response(table, found))
     hashed = request_hash("commit", table.record.id, parsed)
     known = service.answers.find(key, hashed)
     if known is not None:
@@ -113,16 +113,21 @@ def commit(
         result = service.commits.commit(
             table, dataclasses.replace(changes_of(body, key, table), request_hash=hashed)
         )
-        answer = _response(table, result)
-        if isinstance(result, Committed) and result.replayed:
-            response.headers.update(REPLAYED)
+        answer = _written(_response(table, result))
     except DelvecError as error:
         if is_final(error):
             service.answers.keep(key, hashed, error.status, bytes(problems.answer(error).body))
         raise
-    if answer.version is None:  # and so not in the log
-        service.answers.keep(key, hashed, status.HTTP_200_OK, answer.model_dump_json(by_alias=True).encode())
+    if not isinstance(result, Committed):  # and so not in the log
+        service.answers.keep(key, hashed, status.HTTP_200_OK, bytes(answer.body))
+    elif result.replayed:
+        answer.headers.update(REPLAYED)
     return answer
+
+
+def _written(answer: CommitResponse) -> Response:
+    # FastAPI would check an answer that was just made, field by field.
+    return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
 
 
 def _response(table: OpenTable, result: CommitResult) -> CommitResponse:
