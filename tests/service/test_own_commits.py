@@ -81,6 +81,7 @@ def test_a_file_that_was_only_written_again_is_still_the_commit(filled):
 
 
 def test_a_table_that_was_made_anew_in_its_place_is_no_news(filled, create):
+    assert filled.client.service.upkeep.wait(WAIT)  # or it may write to the log in between
     filled.client.delete(filled.url)
     for path in filled.log.iterdir():
         path.unlink()
@@ -135,6 +136,19 @@ def test_another_replica_tells_the_writer_too(filled, running, error, tmp_path):
 
     assert error(again)["type"] == "CommitOverwritten"
     assert filled.version() == 2
+
+
+def test_a_commit_that_read_what_is_gone_is_told(filled, error):
+    filled.append(filled.write_file("c.parquet", [1, 2]))
+    replace_commit(filled, 2, adds=[filled.write_file("d.parquet", [3])])
+
+    answer = filled.delete({"c.parquet": [0]}, read_version=2)
+
+    assert answer.status_code == 409
+    found = error(answer)
+    assert found["type"] == "CommitOverwritten"
+    assert "The version 2 that was read is not" in found["message"]
+    assert filled.delete({"d.parquet": [0]}, read_version=2).json()["version"] == 3
 
 
 def test_a_database_that_is_away_does_not_keep_it_from_being_found(filled, monkeypatch):
