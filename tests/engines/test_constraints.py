@@ -281,6 +281,16 @@ def test_an_expression_that_cannot_be_evaluated_is_refused_by_name(make, tmp_pat
     assert not list(tmp_path.rglob("*.parquet"))
 
 
+@pytest.mark.parametrize("expression", ["id +", "no_such_function(id)", "missing"])
+def test_a_column_that_cannot_be_computed_is_refused_by_name(make, handed, expression):
+    table = make(field("id", "long"), generated("g", "long", expression))
+    for rows in ({"id": [1]}, {"id": [1], "g": [1]}):
+        with pytest.raises(delvec.UnsupportedWriterFeature) as caught:
+            table.append(handed(pa.table(rows)))
+        assert expression in caught.value.message
+        assert table.version() == 0
+
+
 def test_an_invariant_that_delta_does_not_describe_is_refused(make, handed):
     table = make(field("id", "long", **{"delta.invariants": "id > 1"}))
     with pytest.raises(delvec.UnsupportedWriterFeature, match=r"'id' has delta\.invariants 'id > 1'"):

@@ -160,8 +160,8 @@ def _first_broken(frame: DataFrame, tests: list[Check], checks: RowChecks) -> An
 
 
 def _value(frame: DataFrame, rule: Generated, checks: RowChecks) -> Any:
-    value = F.expr(f"(\n{rule.expression}\n)")
     try:
+        value = F.expr(f"(\n{rule.expression}\n)")
         frame.select(value.alias("v")).schema  # noqa: B018 - analysed here, for the error
     except AnalysisException as error:
         raise checks.refused(rule.check, _reason(error), "Spark") from error
