@@ -528,6 +528,22 @@ def test_rows_that_were_read_are_in_any_output_of_a_compaction_that_does_not_say
     assert table.check(ours).kind is ConcurrentDeleteRead
 
 
+def test_rows_of_two_files_that_were_read_are_both_followed_into_one(table):
+    ours = reading(table, rows={table.a.path: BitMap64([50]), table.b.path: BitMap64([5])})
+    output = table.compact(table.a, table.b)
+    table.commit(table.delete(output, [50, 105]))
+
+    assert table.check(ours).overlaps == (Overlap(output.path, 2, (50, 105)),)
+
+
+def test_rows_that_were_gone_when_they_were_read_do_not_matter(table):
+    table.commit(table.delete(table.a, [50]))
+    ours = reading(table, rows={table.a.path: BitMap64([50])})
+    table.commit(changes("DELETE", 2, removes=[table.a.path]))
+
+    assert isinstance(table.check(ours), Passed)
+
+
 # --- the table itself -----------------------------------------------------------------------------------------
 
 
