@@ -29,8 +29,7 @@
     ├── NotFound
     │   ├── TableNotFound
     │   ├── NotADeltaTable
-    │   ├── VersionNotFound
-    │   └── TransactionNotFound
+    │   └── VersionNotFound
     ├── TableAlreadyExists
     ├── RequestTooLarge
     ├── UnsupportedTable
@@ -109,7 +108,6 @@ from delvec.protocol.errors.requests import (
     SchemaMismatch,
     TableAlreadyExists,
     TableNotFound,
-    TransactionNotFound,
     Unauthorized,
     UnknownColumn,
     VersionNotFound,
@@ -196,7 +194,6 @@ __all__ = [
     "StorageError",
     "TableAlreadyExists",
     "TableNotFound",
-    "TransactionNotFound",
     "Unauthorized",
     "UnknownColumn",
     "UnsupportedReaderFeature",

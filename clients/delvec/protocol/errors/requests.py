@@ -17,7 +17,6 @@ __all__ = [
     "SchemaMismatch",
     "TableAlreadyExists",
     "TableNotFound",
-    "TransactionNotFound",
     "Unauthorized",
     "UnknownColumn",
     "VersionNotFound",
@@ -106,12 +105,6 @@ class RequestTooLarge(DelvecError):
     """The request body is over the configured limit."""
 
     type, code, status = "RequestTooLarge", "REQUEST_TOO_LARGE", 413
-
-
-class TransactionNotFound(NotFound):
-    """Neither the log nor the ledger knows a transaction of that id."""
-
-    type, code = "TransactionNotFound", "TRANSACTION_NOT_FOUND"
 
 
 class InvalidTableChange(BadRequest):
