@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from typing import Final
 
@@ -10,6 +10,7 @@ from fastapi import APIRouter, FastAPI, Security
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
+from delvec.protocol.errors import ServiceUnavailable
 from delvec_service.api import (
     alter,
     check,
@@ -74,7 +75,8 @@ def create_app(settings: Settings) -> FastAPI:
         # Nothing else runs on this loop yet, so that it may block.
         service.database.migrate()
         if settings.roots:  # and not embedded, where the first request is as good a time
-            rehearse(service.loader.store)
+            with suppress(ServiceUnavailable):  # a database that vanishes now must not stop a service that runs
+                rehearse(service.loader.store)
         try:
             yield
         finally:
