@@ -26,6 +26,8 @@ REPLICAS = 3
 ROUNDS_PER_TABLE = 100
 _ROWS_EVERY = 10
 _POLL_SECONDS = 0.1
+_PATIENCE_SECONDS = 300
+"""For replicas to come back: on a machine that does much else, a start takes a minute."""
 _IN_REPLICA = (
     "",
     "before-put:delay=0.1%10,after-put:kill%1",
@@ -262,14 +264,14 @@ class Campaign:
                     replica.revive(fault_points=dice.choice(_IN_REPLICA))
 
     def _wait_for_one(self):
-        end = time.monotonic() + 60
+        end = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < end:
             if any(replica.running and replica.wait(0.2) for replica in self.replicas):
                 return
         raise BrokenPromiseError("no replica comes back")
 
     def _wait_for_all(self):
-        end = time.monotonic() + 120
+        end = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < end:
             if all(replica.wait(1) for replica in self.replicas):
                 return
