@@ -75,7 +75,7 @@ def create_app(settings: Settings) -> FastAPI:
         # Nothing else runs on this loop yet, so that it may block.
         service.database.migrate()
         if settings.roots:  # and not embedded, where the first request is as good a time
-            with suppress(ServiceUnavailable):  # a database that vanishes now must not stop a service that runs
+            with suppress(ServiceUnavailable):  # one that vanishes now is no reason not to run
                 rehearse(service.loader.store)
         try:
             yield
