@@ -528,6 +528,29 @@ def test_rows_that_were_read_are_in_any_output_of_a_compaction_that_does_not_say
     assert table.check(ours).kind is ConcurrentDeleteRead
 
 
+@pytest.mark.parametrize(
+    ("operation", "adds", "whole"),
+    [
+        ("UPDATE", True, True),
+        ("MERGE", False, True),
+        ("RESTORE", False, True),
+        ("MADE UP", True, True),
+        ("MADE UP", False, False),
+        ("DELETE", False, False),
+        ("WRITE", True, False),
+    ],
+)
+def test_a_commit_that_does_not_say_what_it_read_is_taken_for_its_operation(table, operation, adds, whole):
+    more = {"adds": [table.file([1])]} if adds else {}
+    ours = changes(operation, 1, row_deletes={table.a.path: BitMap64([3])}, **more)
+    table.commit(table.delete(table.b, [1]))
+
+    verdict = table.check(ours)
+
+    assert isinstance(verdict, Conflict) is whole
+    assert not whole or verdict.kind is ConcurrentDeleteRead
+
+
 def test_rows_of_two_files_that_were_read_are_both_followed_into_one(table):
     ours = reading(table, rows={table.a.path: BitMap64([50]), table.b.path: BitMap64([5])})
     output = table.compact(table.a, table.b)
