@@ -22,7 +22,7 @@ class ForeignWriter:
     Args:
         reader: of the table.
         planner: gives it rows and files.
-        commits: effects by transaction id; it adds its own.
+        effects: by transaction id; it adds its own.
     """
 
     def __init__(self, reader, planner, effects):

@@ -9,6 +9,7 @@ STEPS = (
     *[World.begin] * 10,
     *[World.commit] * 6,
     *[World.commit_together] * 2,
+    *[World.burst] * 2,
     *[World.commit_foreign] * 2,
     World.repeat,
 )

@@ -54,6 +54,10 @@ class Histories(RuleBasedStateMachine):
         self.step(data, World.commit_together)
 
     @rule(data=st.data())
+    def burst(self, data):
+        self.step(data, World.burst)
+
+    @rule(data=st.data())
     def commit_foreign(self, data):
         self.step(data, World.commit_foreign)
 

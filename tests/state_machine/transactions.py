@@ -22,7 +22,7 @@ from tests.state_machine.rows import (
 from delvec_service.delta.actions import Metadata, Txn
 from delvec_service.delta.changes import Changes, Reads, RowRun
 
-__all__ = ["PLANS", "Pending", "Planner"]
+__all__ = ["FAMILIES", "PLANS", "Pending", "Planner"]
 
 ENGINE = "state-machine"
 
@@ -404,6 +404,13 @@ def _within(runs, first, last):
     return found
 
 
+FAMILIES = (
+    # What is planned at the same version and sent together: some of it may share a version, some is in the way.
+    (Planner.delete, Planner.delete_rows),
+    (Planner.append,),
+    (Planner.merge, Planner.delete, Planner.delete_rows),
+    (Planner.update, Planner.optimize, Planner.delete_rows),
+)
 PLANS = (
     # A plan, and how often it comes.
     *[Planner.delete] * 6,

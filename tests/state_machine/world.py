@@ -10,7 +10,7 @@ from tests.checked import assert_sound
 from tests.state_machine.foreign import ForeignWriter
 from tests.state_machine.rows import Moment
 from tests.state_machine.small_reader import SmallReader
-from tests.state_machine.transactions import PLANS, Planner
+from tests.state_machine.transactions import FAMILIES, PLANS, Planner
 
 from delvec import _places, storage
 from delvec.protocol import locations
@@ -159,6 +159,16 @@ class World:
         self.pending = [pending for pending in self.pending if pending not in chosen]
         self._submit(choices, chosen)
 
+    def burst(self, choices):
+        """Plan transactions of one family at the newest version, and submit them together."""
+        family = choices.pick(FAMILIES)
+        waiting = len(self.pending)
+        for _ in range(choices.integer(2, 5)):
+            self.begin_now(choices, choices.pick(family))
+        chosen, self.pending = self.pending[waiting:], self.pending[:waiting]
+        if chosen:
+            self._submit(choices, chosen)
+
     def repeat(self, choices):
         """Send a request again that was answered: it gets the same answer, and nothing happens."""
         if not self.done:
@@ -271,7 +281,8 @@ class World:
         """Whoever is told that there was nothing to do must not have wanted any row changed, at some moment."""
         for version in range(before, self.reader.newest.number + 1):
             state = self.states[version]
-            now = self._moment(pending, version + 1, self._isolation())
+            properties = self.reader.versions[version].metadata["configuration"]
+            now = self._moment(pending, version + 1, properties.get("delta.isolationLevel"))
             if _rows(pending.effect.on(state, now)) == _rows(state):
                 return
         raise AssertionError(f"{pending.kind} was told that there is nothing to do")
@@ -323,9 +334,6 @@ class World:
 
     def _is_in_log(self, pending):
         return any(pending.key in self._keys(version) for version in self.reader.versions)
-
-    def _isolation(self):
-        return self.reader.newest.metadata["configuration"].get("delta.isolationLevel", "Serializable")
 
     def _moment(self, pending, version, isolation):
         read = version - 1 if pending is None else pending.changes.read_version
