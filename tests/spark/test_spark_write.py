@@ -9,7 +9,7 @@ import pytest
 from delvec.engines.engine import WriteTarget
 from delvec.engines.pyspark import SparkEngine
 from delvec.engines.pyspark import engine as engine_module
-from delvec.protocol.errors import CorruptTable, SchemaMismatch, StorageError
+from delvec.protocol.errors import ConstraintViolation, CorruptTable, SchemaMismatch, StorageError
 from delvec.protocol.types import StructType, schema_from
 from delvec.storage import open_input
 
@@ -126,7 +126,7 @@ def test_types_survive(spark, engine, target):
 def test_what_does_not_fit_is_refused_and_leaves_nothing(spark, engine, target, tmp_path, columns, message):
     frame = spark.range(10).selectExpr(*columns)
 
-    with pytest.raises(SchemaMismatch, match=f"(?i)'{message}'"):
+    with pytest.raises((SchemaMismatch, ConstraintViolation), match=f"(?i)'{message}'"):
         engine.write(frame, target())
 
     assert files_in(tmp_path) == []
@@ -135,7 +135,7 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(spark, engine, target, 
 def test_nulls_found_by_a_task_are_refused(spark, engine, target, tmp_path):
     frame = spark.range(100).selectExpr("if(id = 77, null, id) as id")
 
-    with pytest.raises(SchemaMismatch, match="'id'"):
+    with pytest.raises(ConstraintViolation, match="'id'"):
         engine.write(frame, target())
 
     assert not [path for path in files_in(tmp_path) if TRANSACTION not in path.name]
