@@ -39,6 +39,7 @@ DV_TYPE = [
     ("cardinality", pa.int64()),
     ("maxRowIndex", pa.int64()),
 ]
+SIDECAR_TYPE = [("path", pa.string()), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64())]
 STATS_TYPE = pa.struct(
     [
         ("numRecords", pa.int64()),
@@ -255,6 +256,17 @@ def test_an_action_of_which_only_the_path_is_missing_is_refused():
     pq.write_table(pa.table({"sidecar": pa.array(rows, sidecar)}), sink)
     with pytest.raises(CorruptLog, match="without 'path'"):
         read_checkpoint(sink.getvalue(), WHERE)
+
+
+def test_fields_that_the_file_requires_are_absent_with_their_action():
+    """delta-rs writes them so; below an absent action Arrow then has values that nobody wrote."""
+    kinds = [pa.field(name, kind, nullable=False) for name, kind in ADD_TYPE]
+    removed = pa.struct([pa.field("path", pa.string(), nullable=False)])
+    sidecar = pa.struct([pa.field(name, kind, nullable=False) for name, kind in SIDECAR_TYPE])
+
+    data = parquet([{"remove": {"path": "gone"}}, {"add": ADD}, {}], kinds, remove=removed, sidecar=sidecar)
+
+    assert [add.path for add in adds(data)] == ["a%20b"]
 
 
 def test_text_that_is_not_utf8_is_refused():

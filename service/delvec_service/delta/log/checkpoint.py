@@ -189,8 +189,8 @@ def _read_adds(file: pq.ParquetFile, fields: Sequence[str], where: LogFile) -> I
 
 def _check_absent(actions: pa.StructArray, field: str, where: LogFile) -> None:
     """Refuse an action of which only the path is null: passing over it would lose a file."""
-    index = actions.type.get_field_index(field)
-    if index >= 0 and actions.field(index).null_count < len(actions):
+    # Not actions.field(): below an absent action, a field that the file requires is there and not null.
+    if actions.type.get_field_index(field) >= 0 and pc.struct_field(actions, field).null_count < len(actions):
         raise where.corrupt("has an action of a file without 'path'")
 
 
