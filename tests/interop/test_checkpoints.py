@@ -10,6 +10,8 @@ import time
 import pyarrow as pa
 import pytest
 
+import delvec
+
 pytestmark = [pytest.mark.jars, pytest.mark.spark]
 
 TYPES = pa.schema(
@@ -217,3 +219,19 @@ def test_tombstones_of_delta_sparks_checkpoints_stay(lake, delta_spark, tmp_path
     forget_before(location, version)
     assert before
     assert tombstones() == before
+
+
+def test_a_table_with_deletion_vectors_that_lives_on_deltalakes_checkpoint(lake, tmp_path):
+    deltalake = pytest.importorskip("deltalake")
+    people = lake.create_table(str(tmp_path / "people"), pa.schema([("id", pa.int64())]))
+    people.append(pa.table({"id": range(10)}))
+    people.delete("id % 3 = 0")
+
+    deltalake.DeltaTable(str(tmp_path / "people")).create_checkpoint()
+    forget_before(tmp_path / "people", 2)
+
+    with delvec.connect(database_url=f"sqlite:///{tmp_path / 'other.db'}") as other:
+        again = other.table(str(tmp_path / "people"))
+        assert sorted(again.to_arrow()["id"].to_pylist()) == [1, 2, 4, 5, 7, 8]
+        again.delete("id = 4")
+        assert again.count() == 5
