@@ -1,7 +1,7 @@
 """The check that scenarios end with: every invariant of the table holds, by its log and by its files."""
 
 from delvec.protocol import locations
-from delvec_service.operations.check import check
+from delvec_service.operations.checks.check import check
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 

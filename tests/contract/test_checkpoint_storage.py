@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from delvec_service.operations.checkpoints import Checkpoints
-from delvec_service.operations.log_cleanup import clean_up
+from delvec_service.operations.log.checkpoints import Checkpoints
+from delvec_service.operations.log.log_cleanup import clean_up
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 

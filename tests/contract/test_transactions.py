@@ -51,7 +51,7 @@ def lake(service, location):  # the location first: it takes the settings of S3 
 @pytest.fixture
 def table(lake, location, monkeypatch):
     """Forty rows in one file, at version 1; at the end its invariants hold and others read the same."""
-    monkeypatch.setattr("delvec_service.operations.commit_log._PUT_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("delvec_service.operations.commits.commit_log._PUT_PAUSE_SECONDS", 0.001)
     table = lake.create_table(location, rows([]).schema)
     table.append(rows(range(ROWS)))
     yield table

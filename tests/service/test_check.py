@@ -11,7 +11,7 @@ from tests.log_by_hand import VECTORS, LogByHand, add, remove, vector
 from delvec.protocol.deletion_vector import Descriptor, inline
 from delvec.protocol.errors import NotADeltaTable, ServiceUnavailable
 from delvec_service.delta.invariants.finding import INVARIANTS
-from delvec_service.operations.check import check
+from delvec_service.operations.checks.check import check
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 

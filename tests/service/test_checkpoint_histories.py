@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from delvec.protocol import locations
-from delvec_service.operations.checkpoints import Checkpoints
+from delvec_service.operations.log.checkpoints import Checkpoints
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 

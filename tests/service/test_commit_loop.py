@@ -20,9 +20,9 @@ from delvec.protocol.errors import FileNotInSnapshot, ServiceUnavailable
 from delvec.storage import read_deletion_vectors
 from delvec_service.delta.changes import Changes
 from delvec_service.operations import fault_points
-from delvec_service.operations.commit import Committed, NothingToDo, Rebased
-from delvec_service.operations.commit_member import Member
-from delvec_service.operations.log_reader import LogReader
+from delvec_service.operations.commits.commit import Committed, NothingToDo, Rebased
+from delvec_service.operations.commits.commit_member import Member
+from delvec_service.operations.log.log_reader import LogReader
 
 
 def vector_of(table, path):
@@ -362,7 +362,7 @@ def test_a_group_whose_version_is_taken_is_checked_again_member_by_member(filled
 
 @pytest.fixture
 def no_pauses(monkeypatch):
-    monkeypatch.setattr("delvec_service.operations.commit_log._PUT_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("delvec_service.operations.commits.commit_log._PUT_PAUSE_SECONDS", 0.001)
 
 
 @pytest.mark.usefixtures("no_pauses")

@@ -18,7 +18,7 @@ from delvec.protocol.errors import (
     NotFound,
     UnsupportedReaderFeature,
 )
-from delvec_service.operations.check import check as check_table
+from delvec_service.operations.checks.check import check as check_table
 from delvec_service.operations.history import history
 from delvec_service.operations.plan import plan
 from delvec_service.operations.snapshots import SnapshotLoader

@@ -12,7 +12,7 @@ import pytest
 from delvec_service.delta.actions import Protocol
 from delvec_service.delta.log.log_cleanup import Expired, expired_files
 from delvec_service.delta.log.log_policy import LogPolicy
-from delvec_service.operations.log_cleanup import clean_up
+from delvec_service.operations.log.log_cleanup import clean_up
 from delvec_service.store.objects import ObjectMeta
 
 DAY = 86_400_000

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
-from delvec_service.operations import checkpoints as writing
-from delvec_service.operations.log_reader import LogReader
-from delvec_service.operations.log_upkeep import _Work, _Worker
+from delvec_service.operations.log import checkpoints as writing
+from delvec_service.operations.log.log_reader import LogReader
+from delvec_service.operations.log.log_upkeep import _Work, _Worker
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 import uuid
 
 from delvec.protocol.errors import ServiceUnavailable
-from delvec_service.operations.own_commits import OwnCommits
+from delvec_service.operations.commits.own_commits import OwnCommits
 from delvec_service.store.own_commits import OwnCommit, OwnCommitStore
 
 WAIT = 60

@@ -330,7 +330,7 @@ class Faults:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr("delvec_service.operations.commit_log._PUT_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("delvec_service.operations.commits.commit_log._PUT_PAUSE_SECONDS", 0.001)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from delvec_service.app import create_app
 from delvec_service.config import Settings
 from delvec_service.delta.concurrency.verdict import Conflict
 from delvec_service.delta.group import Group
-from delvec_service.operations.commit_member import Member
+from delvec_service.operations.commits.commit_member import Member
 from delvec_service.operations.roots import Roots
 from delvec_service.operations.tables import NewTable, OpenTable
 from delvec_service.store.objects import ObjectStore

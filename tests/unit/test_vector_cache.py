@@ -6,7 +6,7 @@ from pyroaring import BitMap64
 
 from delvec.protocol import deletion_vector
 from delvec.protocol.deletion_vector import Descriptor
-from delvec_service.operations.vectors import VectorCache
+from delvec_service.operations.commits.vectors import VectorCache
 
 
 def vector(number, *, size=600, cardinality=2):

@@ -27,7 +27,7 @@ from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
 from delvec_service.operations.alter import Altered, Unchanged, alter
-from delvec_service.operations.commit import Rebased
+from delvec_service.operations.commits.commit import Rebased
 
 __all__ = ["router"]
 

@@ -8,7 +8,7 @@ from delvec.protocol.errors import NotADeltaTable, StorageError
 from delvec.protocol.wire import CheckFinding, CheckResponse, OrphanFile
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, responses
-from delvec_service.operations.check import check
+from delvec_service.operations.checks.check import check
 
 __all__ = ["router"]
 

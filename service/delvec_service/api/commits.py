@@ -38,10 +38,16 @@ from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, res
 from delvec_service.api.repeats import REPLAYED, IdempotencyKey, Mutation, ParsedBody, replay
 from delvec_service.api.snapshot import snapshot_fields
 from delvec_service.operations.answers import is_final, request_hash
-from delvec_service.operations.commit import AlreadyApplied, CommitResult, Committed, NothingToDo, Rebased
-from delvec_service.operations.commit_request import changes_of
+from delvec_service.operations.commits.commit import (
+    AlreadyApplied,
+    CommitResult,
+    Committed,
+    NothingToDo,
+    Rebased,
+)
+from delvec_service.operations.commits.commit_request import changes_of
+from delvec_service.operations.commits.transactions import begin
 from delvec_service.operations.tables import OpenTable, commit_path
-from delvec_service.operations.transactions import begin
 
 __all__ = ["router"]
 

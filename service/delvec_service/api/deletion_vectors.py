@@ -7,7 +7,7 @@ from delvec.protocol.wire import AllocatedDeletionVector, AllocateRequest, Alloc
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Mutation
-from delvec_service.operations.deletion_vectors import allocate
+from delvec_service.operations.commits.deletion_vectors import allocate
 
 __all__ = ["router"]
 

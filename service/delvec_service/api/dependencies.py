@@ -9,10 +9,10 @@ from fastapi.concurrency import run_in_threadpool
 from delvec.protocol.errors import BadRequest
 from delvec_service.config import Settings
 from delvec_service.operations.answers import Answers
-from delvec_service.operations.commit import Commits
-from delvec_service.operations.log_upkeep import LogUpkeep
-from delvec_service.operations.outcomes import Outcomes
-from delvec_service.operations.own_commits import OwnCommits
+from delvec_service.operations.commits.commit import Commits
+from delvec_service.operations.commits.outcomes import Outcomes
+from delvec_service.operations.commits.own_commits import OwnCommits
+from delvec_service.operations.log.log_upkeep import LogUpkeep
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable, Tables
 from delvec_service.store.database import Database

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query
 from delvec.protocol.wire import CommitOutcome, CommitResponse, ErrorBody
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
-from delvec_service.operations.commit_result import Rebased
-from delvec_service.operations.outcomes import Outcome
+from delvec_service.operations.commits.commit_result import Rebased
+from delvec_service.operations.commits.outcomes import Outcome
 
 __all__ = ["router"]
 

@@ -28,7 +28,7 @@ from delvec_service.delta.snapshot import Snapshot
 from delvec_service.delta.table_changes.alteration import Alteration, Requirement, altered
 from delvec_service.delta.table_changes.constraints import violating
 from delvec_service.operations.answers import key_reused, request_hash
-from delvec_service.operations.commit import Commits, Committed, Rebased
+from delvec_service.operations.commits.commit import Commits, Committed, Rebased
 from delvec_service.operations.plan import plan
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import ENGINE_INFO, OpenTable

@@ -8,7 +8,7 @@ from delvec.protocol.wire import HistoryEntry
 from delvec_service.delta.actions import CommitInfo, Metadata
 from delvec_service.delta.group import members_of
 from delvec_service.delta.log.replay import Commit
-from delvec_service.operations.log_reader import LogReader
+from delvec_service.operations.log.log_reader import LogReader
 from delvec_service.operations.time_travel import first_stamped
 from delvec_service.store.objects import ObjectStore
 

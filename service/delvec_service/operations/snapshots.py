@@ -17,8 +17,8 @@ from delvec_service.delta.log.log_segment import ListedFile, LogListing
 from delvec_service.delta.log.replay import Commit
 from delvec_service.delta.segments.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
-from delvec_service.operations.log_reader import LogReader
-from delvec_service.operations.log_replay import file_of, followed, replayed
+from delvec_service.operations.log.log_reader import LogReader
+from delvec_service.operations.log.log_replay import file_of, followed, replayed
 from delvec_service.operations.snapshot_writer import SnapshotWriter
 from delvec_service.operations.time_travel import version_at
 from delvec_service.store.objects import ObjectStore

@@ -23,7 +23,7 @@ from delvec_service.delta.actions import CommitInfo
 from delvec_service.delta.creation import first_version
 from delvec_service.delta.log.commit_file import serialize_commit
 from delvec_service.delta.log.log_segment import commit_name
-from delvec_service.operations.log_reader import LogReader
+from delvec_service.operations.log.log_reader import LogReader
 from delvec_service.operations.roots import Roots
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.store.objects import ObjectStore

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from delvec.protocol.errors import BadRequest, CorruptLog, VersionNotFound
 from delvec_service.delta.snapshot import Snapshot
-from delvec_service.operations.log_reader import LogReader
+from delvec_service.operations.log.log_reader import LogReader
 
 __all__ = ["first_stamped", "iso", "milliseconds", "version_at"]
 

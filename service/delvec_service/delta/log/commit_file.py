@@ -4,8 +4,16 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final, get_args
 
+from delvec.protocol.errors import BadRequest
 from delvec_service.delta.actions import Action
-from delvec_service.delta.log.log_json import LogFile, MalformedActionError, documents, read_object, shown
+from delvec_service.delta.log.log_json import (
+    LogFile,
+    MalformedActionError,
+    check_text,
+    documents,
+    read_object,
+    shown,
+)
 
 __all__ = ["parse_commit", "serialize_commit"]
 
@@ -42,7 +50,21 @@ def parse_commit(data: bytes, where: LogFile) -> list[Action]:
 
 
 def serialize_commit(actions: Iterable[Action]) -> bytes:
-    """Return actions as a commit: one JSON object per line, in this order."""
-    # ASCII only, so that text that is not valid Unicode (a lone surrogate in a comment) can be written too.
-    lines = (json.dumps({action.key: action.to_json()}, separators=(",", ":")) for action in actions)
-    return "".join(f"{line}\n" for line in lines).encode()
+    """Return actions as a commit: one JSON object per line, in this order.
+
+    Raises:
+        BadRequest: text holds half of a surrogate pair; the log could not be read any more.
+    """
+    lines = []
+    for action in actions:
+        document = {action.key: action.to_json()}
+        line = json.dumps(document, separators=(",", ":"))
+        try:
+            check_text(line, document)
+        except UnicodeEncodeError as error:
+            raise BadRequest(
+                f"Text for the '{action.key}' action of the log holds half of a surrogate pair, which is no Unicode; "
+                "nothing was written. Send whole characters."
+            ) from error
+        lines.append(f"{line}\n")
+    return "".join(lines).encode()

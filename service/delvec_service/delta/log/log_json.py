@@ -13,6 +13,7 @@ from delvec.protocol.errors import CorruptDeletionVector, CorruptLog
 __all__ = [
     "LogFile",
     "MalformedActionError",
+    "check_text",
     "documents",
     "present",
     "read_boolean",
@@ -123,7 +124,7 @@ def _spanning_lines(data: bytes) -> list[tuple[int, Any]] | None:
             line += text.count("\n", counted, position)
             counted = position
             document, position = _DECODER.raw_decode(text, position)
-            _check_text(text, document)
+            check_text(text, document)
             found.append((line, document))
     except (ValueError, RecursionError):
         return None
@@ -131,12 +132,20 @@ def _spanning_lines(data: bytes) -> list[tuple[int, Any]] | None:
 
 def _parse(text: str) -> Any:
     document = _DECODER.decode(text)
-    _check_text(text, document)
+    check_text(text, document)
     return document
 
 
-def _check_text(source: str, document: Any) -> None:
-    """Refuse half of a surrogate pair, which neither Arrow nor a file name can hold."""
+def check_text(source: str, document: Any) -> None:
+    """Refuse half of a surrogate pair, which neither Arrow nor a file name can hold.
+
+    Args:
+        source: the document as JSON.
+        document: its value.
+
+    Raises:
+        UnicodeEncodeError: there is one.
+    """
     if _SURROGATE.search(source):
         json.dumps(document, ensure_ascii=False).encode()
 

@@ -11,8 +11,8 @@ from delvec_service.delta.actions import AddFile
 from delvec_service.delta.commit_builder import Marked
 from delvec_service.logs import logger
 from delvec_service.operations import fault_points
+from delvec_service.operations.commits.vectors import VectorCache
 from delvec_service.operations.tables import OpenTable
-from delvec_service.operations.vectors import VectorCache
 from delvec_service.store.ledger import Ledger
 
 __all__ = ["VectorWriter", "files_named"]

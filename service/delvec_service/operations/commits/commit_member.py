@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from delvec.protocol.errors import DelvecError
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.conflicts import Ours, Winner
-from delvec_service.operations.commit_result import CommitResult, Committed, Rebased
+from delvec_service.operations.commits.commit_result import CommitResult, Committed, Rebased
 
 __all__ = ["Member"]
 

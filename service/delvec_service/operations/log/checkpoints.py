@@ -32,7 +32,7 @@ from delvec_service.delta.log.tombstones import (
     tombstones_in_parquet,
 )
 from delvec_service.delta.snapshot import Snapshot
-from delvec_service.operations.log_reader import LogReader
+from delvec_service.operations.log.log_reader import LogReader
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 from delvec_service.store.objects import ObjectStore

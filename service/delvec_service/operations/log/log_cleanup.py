@@ -19,7 +19,7 @@ from delvec_service.delta.log.log_json import LogFile
 from delvec_service.delta.log.log_policy import LogPolicy, check_understood
 from delvec_service.delta.log.log_segment import LogCheckpoint, LogListing
 from delvec_service.delta.log.tombstones import sidecars_in_parquet, tombstones_in_manifest
-from delvec_service.operations.log_reader import LogReader
+from delvec_service.operations.log.log_reader import LogReader
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 from delvec_service.store.objects import ObjectMeta, ObjectStore

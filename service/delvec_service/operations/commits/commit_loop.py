@@ -31,15 +31,15 @@ from delvec_service.delta.group import MemberInfo, combined, rows_taken, without
 from delvec_service.delta.log.commit_file import serialize_commit
 from delvec_service.delta.segments.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
-from delvec_service.operations import commit_checks
-from delvec_service.operations.commit_log import AmbiguousPutError, CommitLog
-from delvec_service.operations.commit_member import Member
-from delvec_service.operations.commit_race import Candidate, CommitRace
-from delvec_service.operations.commit_result import NothingToDo
+from delvec_service.operations.commits import commit_checks
+from delvec_service.operations.commits.commit_log import AmbiguousPutError, CommitLog
+from delvec_service.operations.commits.commit_member import Member
+from delvec_service.operations.commits.commit_race import Candidate, CommitRace
+from delvec_service.operations.commits.commit_result import NothingToDo
+from delvec_service.operations.commits.vector_writer import VectorWriter, files_named
+from delvec_service.operations.commits.vectors import VectorCache
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
-from delvec_service.operations.vector_writer import VectorWriter, files_named
-from delvec_service.operations.vectors import VectorCache
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.own_commits import OwnCommit
 

@@ -1,7 +1,7 @@
 """The commit: one transaction in, one answer out.
 
 What is expected comes back as a value: Committed, Rebased, NothingToDo, AlreadyApplied or Conflict. The loop is in
-:mod:`~delvec_service.operations.commit_loop`; here is what surrounds it: the ledger, and whom to tell.
+:mod:`~delvec_service.operations.commits.commit_loop`; here is what surrounds it: the ledger, and whom to tell.
 """
 
 from collections.abc import Mapping
@@ -18,24 +18,24 @@ from delvec_service.delta.conflicts import Conflict
 from delvec_service.delta.group import is_enabled
 from delvec_service.logs import logger
 from delvec_service.operations import fault_points
-from delvec_service.operations.commit_log import CommitLog
-from delvec_service.operations.commit_loop import CommitLoop, Run
-from delvec_service.operations.commit_member import Member
-from delvec_service.operations.commit_race import CommitRace
-from delvec_service.operations.commit_result import (
+from delvec_service.operations.commits.commit_log import CommitLog
+from delvec_service.operations.commits.commit_loop import CommitLoop, Run
+from delvec_service.operations.commits.commit_member import Member
+from delvec_service.operations.commits.commit_race import CommitRace
+from delvec_service.operations.commits.commit_result import (
     AlreadyApplied,
     CommitResult,
     Committed,
     NothingToDo,
     Rebased,
 )
-from delvec_service.operations.group_commit import GroupCommit
-from delvec_service.operations.log_upkeep import LogUpkeep
-from delvec_service.operations.own_commits import OwnCommits
+from delvec_service.operations.commits.group_commit import GroupCommit
+from delvec_service.operations.commits.own_commits import OwnCommits
+from delvec_service.operations.commits.vector_writer import files_named
+from delvec_service.operations.commits.vectors import VectorCache
+from delvec_service.operations.log.log_upkeep import LogUpkeep
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
-from delvec_service.operations.vector_writer import files_named
-from delvec_service.operations.vectors import VectorCache
 from delvec_service.store.ledger import Ending, Ledger, Outcome
 
 __all__ = ["AlreadyApplied", "CommitResult", "Commits", "Committed", "NothingToDo", "Rebased"]

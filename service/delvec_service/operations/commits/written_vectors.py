@@ -15,8 +15,8 @@ from delvec.protocol.errors import (
     InvalidDeletionVector,
 )
 from delvec_service.delta.changes import Changes
+from delvec_service.operations.commits.vectors import VectorCache
 from delvec_service.operations.tables import OpenTable
-from delvec_service.operations.vectors import VectorCache
 
 __all__ = ["check_holds", "read"]
 

@@ -33,7 +33,7 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
     """Return a request's content.
 
     Rows that the engine has written as a deletion vector are left empty; see
-    :func:`~delvec_service.operations.written_vectors.read`.
+    :func:`~delvec_service.operations.commits.written_vectors.read`.
 
     Raises:
         InvalidCommit: or a subclass: a file is named twice, a path cannot be, a bitmap does not parse, or a descriptor

@@ -7,8 +7,8 @@ from typing import Final
 
 from delvec.protocol.errors import MissingLogFile, ServiceUnavailable
 from delvec_service.operations.answers import Answers
-from delvec_service.operations.commit_log import CommitLog, Entry
-from delvec_service.operations.commit_result import Committed, Rebased
+from delvec_service.operations.commits.commit_log import CommitLog, Entry
+from delvec_service.operations.commits.commit_result import Committed, Rebased
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 from delvec_service.store.answers import StoredAnswer

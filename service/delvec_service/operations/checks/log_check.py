@@ -10,7 +10,7 @@ from delvec_service.delta.invariants.log_walk import LogWalk, empty_vectors
 from delvec_service.delta.log.commit_file import parse_commit
 from delvec_service.delta.log.log_segment import LogCheckpoint, LogListing, commit_name
 from delvec_service.delta.log.replay import ReplayState
-from delvec_service.operations.log_reader import LogReader
+from delvec_service.operations.log.log_reader import LogReader
 
 __all__ = ["CleanedUpError", "LogCheck"]
 

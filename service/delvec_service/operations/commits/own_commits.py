@@ -20,7 +20,7 @@ from delvec_service.delta.actions import CommitInfo
 from delvec_service.delta.group import members_of
 from delvec_service.delta.log.log_segment import ListedFile, LogListing
 from delvec_service.logs import logger
-from delvec_service.operations.log_reader import LogReader
+from delvec_service.operations.log.log_reader import LogReader
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.store.answers import ANY_REQUEST, AnswerStore
 from delvec_service.store.objects import ObjectStore

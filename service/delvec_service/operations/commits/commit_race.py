@@ -21,15 +21,15 @@ from delvec_service.delta.actions import AddFile, RemoveFile
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.conflicts import Conflict, Ours, Passed, Winner
 from delvec_service.delta.snapshot import Snapshot
-from delvec_service.operations import written_vectors
 from delvec_service.operations.answers import key_reused
-from delvec_service.operations.commit_log import CommitLog, Entry
-from delvec_service.operations.commit_member import Member
-from delvec_service.operations.commit_result import AlreadyApplied
-from delvec_service.operations.own_commits import OwnCommits
+from delvec_service.operations.commits import written_vectors
+from delvec_service.operations.commits.commit_log import CommitLog, Entry
+from delvec_service.operations.commits.commit_member import Member
+from delvec_service.operations.commits.commit_result import AlreadyApplied
+from delvec_service.operations.commits.own_commits import OwnCommits
+from delvec_service.operations.commits.vectors import VectorCache
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
-from delvec_service.operations.vectors import VectorCache
 from delvec_service.store.ledger import Ledger
 
 __all__ = ["Candidate", "CommitRace"]

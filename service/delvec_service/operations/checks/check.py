@@ -23,9 +23,9 @@ from delvec_service.delta.invariants.row_ids import row_id_findings
 from delvec_service.delta.log.log_segment import commit_name
 from delvec_service.delta.segments.live_files import LiveFiles
 from delvec_service.delta.snapshot import Snapshot
-from delvec_service.operations.live_file_check import FilesChecked, check_files
-from delvec_service.operations.log_check import CleanedUpError, LogCheck
-from delvec_service.operations.log_reader import LogReader
+from delvec_service.operations.checks.live_file_check import FilesChecked, check_files
+from delvec_service.operations.checks.log_check import CleanedUpError, LogCheck
+from delvec_service.operations.log.log_reader import LogReader
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.store.ledger import LedgerFile
 from delvec_service.store.objects import ObjectStore

@@ -29,7 +29,7 @@ from delvec_service.delta.log.log_segment import (
 )
 from delvec_service.delta.log.replay import Commit, ReplayState, replay
 from delvec_service.delta.snapshot import Snapshot
-from delvec_service.operations.log_reader import LogReader
+from delvec_service.operations.log.log_reader import LogReader
 
 __all__ = ["Replayed", "file_of", "followed", "replayed"]
 

@@ -16,9 +16,9 @@ from delvec_service.delta.log.log_policy import LogPolicy
 from delvec_service.delta.log.version_checksum import VersionChecksum, checksum_name
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.logs import logger
-from delvec_service.operations.checkpoints import CheckpointResult, Checkpoints
-from delvec_service.operations.log_cleanup import CleanUpResult, clean_up
-from delvec_service.operations.log_reader import LogReader
+from delvec_service.operations.log.checkpoints import CheckpointResult, Checkpoints
+from delvec_service.operations.log.log_cleanup import CleanUpResult, clean_up
+from delvec_service.operations.log.log_reader import LogReader
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 

@@ -1,0 +1,1 @@
+"""Whether a table keeps what Delta and Delvec promise of it."""

@@ -1,0 +1,1 @@
+"""Transactions, from the request to the version in the log."""

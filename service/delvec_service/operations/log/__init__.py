@@ -1,0 +1,1 @@
+"""What lies in the log: read, followed, and kept in order."""
