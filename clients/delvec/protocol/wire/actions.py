@@ -28,8 +28,10 @@ class AddFile(Delta):
 
     path: str = Field(description="Relative to the table's location, URL-encoded.")
     partition_values: dict[str, str | None] = Field(alias="partitionValues", default_factory=dict)
-    size: int = Field(ge=0, description="Bytes.")
-    modification_time: int = Field(alias="modificationTime", description="Milliseconds since the epoch.")
+    size: int = Field(ge=0, lt=2**63, description="Bytes.")
+    modification_time: int = Field(
+        alias="modificationTime", ge=-(2**63), lt=2**63, description="Milliseconds since the epoch."
+    )
     stats: str | None = Field(default=None, description="Statistics as a JSON document.")
     tags: dict[str, str | None] | None = None
 

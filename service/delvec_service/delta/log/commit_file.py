@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 from delvec.protocol.errors import BadRequest
-from delvec_service.delta.actions import Action
+from delvec_service.delta.actions import Action, Metadata
 from delvec_service.delta.log.log_json import (
     LogFile,
     MalformedActionError,
@@ -61,6 +61,8 @@ def serialize_commit(actions: Iterable[Action]) -> bytes:
         line = json.dumps(document, separators=(",", ":"))
         try:
             check_text(line, document)
+            if isinstance(action, Metadata):
+                check_text(action.schema_string, _schema(action))
         except UnicodeEncodeError as error:
             raise BadRequest(
                 f"Text for the '{action.key}' action of the log holds half of a surrogate pair, which is no Unicode; "
@@ -68,3 +70,11 @@ def serialize_commit(actions: Iterable[Action]) -> bytes:
             ) from error
         lines.append(f"{line}\n")
     return "".join(lines).encode()
+
+
+def _schema(metadata: Metadata) -> Any:
+    """Return the schema, which is JSON in text; None where it is not."""
+    try:
+        return json.loads(metadata.schema_string)
+    except (ValueError, RecursionError):
+        return None

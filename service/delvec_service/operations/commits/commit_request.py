@@ -45,6 +45,7 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
         raise InvalidCommit(f"A transaction id has 1 to {_MAX_ID} printable characters; use a UUID.")
     if any(value < 0 for value in request.operation_metrics.values()):
         raise InvalidCommit("A metric cannot be negative.")
+    _check_text(request)
     touched = [remove.path for remove in request.removes] + [entry.path for entry in request.row_deletes]
     _distinct(touched, table, "is removed, or loses rows,")
     for add in request.adds:
@@ -84,6 +85,28 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
         else Txn(request.app_transaction.app_id, request.app_transaction.version),
         user_metadata=request.user_metadata,
     )
+
+
+def _check_text(request: CommitRequest) -> None:
+    """Refuse half of a surrogate pair before the commit shares a version with others."""
+    texts = [request.predicate, request.user_metadata, *request.operation_metrics]
+    texts += [text for pair in request.operation_parameters.items() for text in pair]
+    texts += [remove.path for remove in request.removes]
+    texts += [entry.path for entry in request.row_deletes]
+    texts += [entry.path for entry in request.rewritten]
+    texts += [run.source for each in request.rewritten for run in each.runs]
+    if request.reads is not None:
+        texts += [*request.reads.files, *(each.path for each in request.reads.rows)]
+    for add in request.adds:
+        texts += [add.path, add.stats]
+        texts += [text for pair in add.partition_values.items() for text in pair]
+        texts += [text for pair in (add.tags or {}).items() for text in pair]
+    try:
+        "".join(text for text in texts if text is not None).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidCommit(
+            "The commit has text with half of a surrogate pair, which is no Unicode; send whole characters."
+        ) from error
 
 
 def _written_vectors(row_deletes: Iterable[RowDelete]) -> dict[str, Descriptor]:
