@@ -1,5 +1,6 @@
 """Idempotency-Key: the first answer comes back, and nothing is done twice."""
 
+import dataclasses
 import json
 import threading
 import uuid
@@ -432,3 +433,34 @@ def test_an_answer_to_another_kind_of_request_is_not_a_commits(client, filled, t
     client.post("/v1/tables", json=creation(tmp_path / "t"), headers=named("k"))
 
     assert ask(filled, "k")["result"] == "unknown"
+
+
+def twice_under_one_key(table, again):
+    """Append under a key, and append another file under it with the version that came of it as the one read."""
+    first = table.append(table.write_file("c.parquet", [1]), read_version=1, headers=named("k"))
+    assert first.json()["version"] == 2
+    table.append(table.write_file("e.parquet", [1]))
+    add = table.write_file("d.parquet", [1])
+    return [again(table.append, add, read_version=read, headers=named("k")) for read in (2, 3)]
+
+
+def test_a_key_in_a_version_that_was_read_is_refused_for_another_commit(filled, error):
+    answers = twice_under_one_key(filled, lambda append, *adds, **request: append(*adds, **request))
+
+    assert [error(answer)["type"] for answer in answers] == ["IdempotencyKeyReused"] * 2
+    assert filled.version() == 3
+
+
+def test_a_key_in_a_version_that_was_read_is_known_to_the_database_too(running, create, tmp_path, error):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    with running(database_url=url) as one, running(database_url=url) as two:
+        table = create(one, tmp_path / "t")
+        table.append(table.write_file("a.parquet", [1]))
+
+        def elsewhere(_, add, **request):
+            return dataclasses.replace(table, client=two).append(add, **request)
+
+        answers = twice_under_one_key(table, elsewhere)
+
+    assert [error(answer)["type"] for answer in answers] == ["IdempotencyKeyReused"] * 2
+    assert table.version() == 3

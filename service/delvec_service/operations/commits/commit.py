@@ -72,10 +72,11 @@ class Commits:
         self._vectors = VectorCache()
         self._groups: GroupCommit[Member] = GroupCommit(self.run, self._properties)
         log = CommitLog(loader)
+        self._race = CommitRace(loader, log, ledger, own_commits, self._vectors)
         self._loop = CommitLoop(
             loader,
             log,
-            CommitRace(loader, log, ledger, own_commits, self._vectors),
+            self._race,
             ledger,
             self._vectors,
             attempts=attempts,
@@ -88,6 +89,7 @@ class Commits:
 
         Raises:
             InvalidCommit: or a subclass: the request contradicts the table.
+            IdempotencyKeyReused: another request was committed under its key.
             UnsupportedTable: or a subclass: the table must not be written, or not in this way.
             CorruptTable: or a subclass: what the commit has to read is damaged.
             CommitOutcomeUnknown: storage failed in mid-commit, or the log no longer tells.
@@ -97,7 +99,10 @@ class Commits:
         """
         fault_points.reach("begin")
         member = Member(changes)
-        self._groups.submit(table, member)
+        if changes.request_hash is not None:  # somebody chose the key, and may choose it twice
+            self._race.find_earlier(table, member)
+        if not member.is_done:
+            self._groups.submit(table, member)
         try:
             fault_points.reach("before-answer")
         except StorageError as error:

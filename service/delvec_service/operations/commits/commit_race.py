@@ -1,6 +1,7 @@
 """One transaction against the commits since the version that it read: is it among them, and may it pass them."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyroaring import BitMap64
@@ -93,6 +94,31 @@ class CommitRace:
                     found.append(candidate)
         return found
 
+    def find_earlier(self, table: OpenTable, member: Member) -> None:
+        """Answer a transaction whose key is in a version that it has read: another request was committed with it.
+
+        The search of the versions since would not find it. A database that does not answer is no reason to refuse.
+
+        Raises:
+            CorruptLog: the version cannot be read.
+            StorageError: storage did not answer.
+        """
+        version = self._own_commits.version_of(table.location, member.key)
+        if version is None:
+            with suppress(ServiceUnavailable):
+                known = self._ledger.transaction(table.record.id, member.key)
+                version = None if known is None else known.version
+        self._is_earlier(table, member, version)
+
+    def _is_earlier(self, table: OpenTable, member: Member, version: int | None) -> bool:
+        if version is None or version > member.changes.read_version:
+            return False
+        try:
+            (entry,) = self._log.entries(table, version, version)
+        except MissingLogFile:
+            return False
+        return _is_in(member, entry)
+
     def _judge(self, table: OpenTable, member: Member, snapshot: Snapshot) -> Candidate | None:
         changes = member.changes
         if snapshot.version < changes.read_version:
@@ -103,6 +129,8 @@ class CommitRace:
                 version=changes.read_version,
             )
         if self._find(table, member, snapshot) or _is_applied(member, snapshot):
+            return None
+        if self._is_earlier(table, member, self._own_commits.version_of(table.location, member.key)):
             return None
         self._own_commits.check(table.objects, table.name, member.key, snapshot.version)
         if member.ours is None and changes.written_vectors:

@@ -124,6 +124,11 @@ class OwnCommits:
         with self._condition:
             self._watch(objects, table).keep(_Watched(commit, time.monotonic(), transactions))
 
+    def version_of(self, location: str, key: str) -> int | None:
+        """Return the version that a transaction of this service was committed as, None where that is not known."""
+        watch = self._watches.get(location)
+        return None if watch is None else watch.versions.get(key)
+
     def check(self, objects: ObjectStore, table: str, key: str, newest: int) -> None:
         """Tell the writer of a transaction that was committed and is in no version of the log up to ``newest``.
 
@@ -132,8 +137,7 @@ class OwnCommits:
         """
         found = self._lost.get((objects.location, key))
         if found is None:
-            watch = self._watches.get(objects.location)
-            version = None if watch is None else watch.versions.get(key)
+            version = self.version_of(objects.location, key)
             if version is None or version > newest:
                 return
             self.suspect(objects, table)
