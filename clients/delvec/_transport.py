@@ -27,9 +27,11 @@ from delvec.protocol.errors import (
     AtomicCreateUnsupported,
     BadRequest,
     CommitOutcomeUnknown,
+    ConcurrentWrite,
     DelvecError,
     InternalError,
     ServiceUnavailable,
+    StaleReadVersion,
     StorageError,
     TableNotFound,
     from_wire,
@@ -44,7 +46,8 @@ _Model = TypeVar("_Model", bound=BaseModel)
 _RETRIES = 3
 _COMMIT_RETRIES = 6
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
-_UNSETTLED = (ServiceUnavailable, StorageError, CommitOutcomeUnknown, InternalError, TableNotFound)
+_GIVEN_UP = (AtomicCreateUnsupported, TableNotFound, ConcurrentWrite, StaleReadVersion)
+_UNSETTLED = (ServiceUnavailable, StorageError, CommitOutcomeUnknown, InternalError, *_GIVEN_UP)
 
 
 class ServiceClient:
@@ -137,7 +140,7 @@ class ServiceClient:
             # Until an answer is lost, a refusal means that nothing was done. Afterwards it says nothing about
             # the request whose answer was lost, which may still be under way: not even that there is no such
             # table, for the service may have lost its database.
-            if lost is None and isinstance(failure, AtomicCreateUnsupported | TableNotFound):
+            if lost is None and isinstance(failure, _GIVEN_UP):
                 raise failure
             if self._http.is_closed or (lost is None and number == _COMMIT_RETRIES):
                 break
@@ -161,7 +164,7 @@ class ServiceClient:
             found = answer(CommitOutcome, self._json("GET", path, parameters=parameters))
         except DelvecError:
             return None
-        if found.error is not None:
+        if found.error is not None and found.error.type != StaleReadVersion.type:
             raise from_wire({"error": found.error.model_dump(by_alias=True)})
         return None if found.commit is None else found.commit.model_dump(by_alias=True)
 

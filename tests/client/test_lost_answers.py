@@ -316,3 +316,41 @@ def test_many_writers_in_bad_weather_do_each_thing_once(place):
     keys = place.keys("t")
     assert len(keys) == len(set(keys)) == 1 + 1 + 3 * 6 + 3 * 3
     assert set(place.weather.counts) == set(FAULTS)
+
+
+class GivenUp(httpx.BaseTransport):
+    """The first commit stays under way until it is sent again; the repetition is given up, and the first is done."""
+
+    def __init__(self, inner, error):
+        self._inner = inner
+        self._error = error
+        self._sent = []
+
+    def handle_request(self, request):
+        if not (request.method == "POST" and request.url.path.endswith("/commits")) or len(self._sent) > 1:
+            return self._inner.handle_request(request)
+        self._sent.append(request)
+        if len(self._sent) == 1:
+            raise httpx.ReadTimeout("no answer", request=request)
+        self._inner.handle_request(self._sent[0])
+        error = {"message": "given up", "retryable": True, "details": {}, **self._error}
+        return httpx.Response(409, json={"error": error}, request=request)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"type": "ConcurrentWriteException", "code": "CONCURRENT_WRITE"},
+        {"type": "StaleReadVersion", "code": "STALE_READ_VERSION"},
+    ],
+    ids=lambda error: error["type"],
+)
+def test_a_command_is_not_run_again_because_the_repetition_of_its_commit_was_given_up(place, error):
+    people = table(place)
+    transport = GivenUp(place.weather, error)
+    client = ServiceClient("http://delvec.test", transport=transport, sleep=place.waits.append)
+
+    done = Connection(client).table("t").append(rows([10, 11]))
+
+    assert (done.retries, done.version) == (0, 2)
+    assert ids(people) == list(range(12))
