@@ -25,6 +25,7 @@ from delvec_service.delta.actions import (
     Txn,
 )
 from delvec_service.delta.changes import Reads, RowRun
+from delvec_service.delta.concurrency import row_runs
 from delvec_service.delta.concurrency.metadata_changes import that_matter
 from delvec_service.delta.concurrency.ours import isolation_level
 from delvec_service.delta.conflicts import Conflict, Ours, Overlap, Passed, Winner, check
@@ -179,6 +180,24 @@ def test_a_whole_file_of_a_compaction_goes_as_rows_of_its_output(table):
     assert isinstance(verdict, Passed)
     assert verdict.changes.removes == []
     assert verdict.changes.row_deletes == {output.path: BitMap64(range(100, 110))}
+
+
+@pytest.mark.parametrize("count", [10**9, 2**39, 2**41, 2**61])
+def test_a_compaction_that_says_more_rows_than_there_are_says_nothing(table, count):
+    """Its other output is not there; to follow all rows into it took any amount of memory."""
+    ours = table.delete(table.a, [3])
+    output = table.compact(table.a)
+    info, *actions = table.commits[-1]
+    lie = {
+        output.path: [RowRun(table.a.path, 0, 100, 0)],
+        "gone.parquet": [RowRun(table.a.path, 100, count, 0)],
+    }
+    table.commits[-1] = [replace(info, tags={row_runs.TAG: row_runs.encode(lie)}), *actions]
+
+    verdict = table.check(ours)
+
+    assert isinstance(verdict, Conflict)
+    assert verdict.kind is ConcurrentDeleteDelete
 
 
 def test_all_files_of_a_compaction_go_as_its_output(table):

@@ -26,6 +26,8 @@ __all__ = ["TAG", "SourceRuns", "by_source", "decode", "encode", "live_ranks"]
 
 TAG: Final = "delvec.rowRuns"
 
+_MOST_ROWS: Final = 2**40
+
 Rows: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -55,7 +57,7 @@ def decode(text: str, location: str) -> dict[str, list[RowRun]]:
 def _run(entry: Any, location: str) -> RowRun:
     source, *numbers = entry
     first_rank, count, first_output_row = numbers
-    if any(type(each) is not int or not 0 <= each < 2**62 for each in numbers) or count < 1:
+    if any(type(each) is not int or not 0 <= each < _MOST_ROWS for each in numbers) or count < 1:
         raise ValueError("not counts of rows")
     return RowRun(locations.canonical_log_path(source, location), first_rank, count, first_output_row)
 

@@ -19,10 +19,12 @@ from delvec_service.delta.actions import (
 from delvec_service.delta.changes import RowRun
 from delvec_service.delta.concurrency import row_runs
 from delvec_service.delta.concurrency.row_runs import SourceRuns
+from delvec_service.delta.concurrency.targets import num_records
 from delvec_service.delta.group import MemberInfo, members_of
 
 __all__ = ["Winner"]
 
+_MANY_ROWS: Final = 2**27
 _ONLY_DELETES_MORE: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
 
 
@@ -125,8 +127,15 @@ class Winner:
 
     @cached_property
     def sources(self) -> Mapping[str, SourceRuns]:
-        """Where it put the rows of the files that it compacted, by canonical path; nothing where it does not say."""
-        return row_runs.by_source(self._runs)
+        """Where it put the rows of the files that it compacted, by canonical path; nothing where it does not say.
+
+        Nor where it says so of more rows than the file has: to follow them would take any amount of memory.
+        """
+        return {
+            key: runs
+            for key, runs in row_runs.by_source(self._runs).items()
+            if key in self.removes and runs.total <= (num_records(self.removes[key]) or _MANY_ROWS)
+        }
 
     def rows_of(self, output: str) -> int:
         """Return how many rows a compaction put into an output, those that it deleted there at once among them."""

@@ -22,7 +22,10 @@ __all__ = ["AmbiguousPutError", "CommitLog", "Entry"]
 _PUT_ATTEMPTS: Final = 4
 _PUT_PAUSE_SECONDS: Final = 0.2
 _ENTRIES: Final = 4096
+_MOST_ACTIONS: Final = 40_000
+"""Of all entries that are kept; about 60 MB."""
 _LARGE: Final = 2000
+_MOST_DIGITS: Final = 18
 
 
 class AmbiguousPutError(Exception):
@@ -60,7 +63,7 @@ class Entry:
             metrics = {
                 name: int(value)
                 for name, value in (info.operation_metrics or {}).items()
-                if str(value).isdecimal()
+                if str(value).isdecimal() and len(str(value)) <= _MOST_DIGITS
             }
             read = self.winner.version - 1 if info.read_version is None else info.read_version
             hashed = (info.tags or {}).get(REQUEST_HASH_TAG)
@@ -81,6 +84,7 @@ class CommitLog:
         self._loader = loader
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[str, int], Entry] = OrderedDict()
+        self._actions = 0
 
     def entries(self, table: OpenTable, first: int, last: int) -> list[Entry]:
         """Return the versions from ``first`` to ``last``.
@@ -110,11 +114,17 @@ class CommitLog:
         entry = Entry(commit, Winner.of(version, commit.actions, table.location))
         if len(commit.actions) <= _LARGE:
             with self._lock:
+                self._drop(key)
                 self._entries[key] = entry
-                self._entries.move_to_end(key)
-                while len(self._entries) > _ENTRIES:
-                    self._entries.popitem(last=False)
+                self._actions += len(commit.actions)
+                while len(self._entries) > _ENTRIES or self._actions > _MOST_ACTIONS:
+                    self._drop(next(iter(self._entries)))
         return entry
+
+    def _drop(self, key: tuple[str, int]) -> None:
+        gone = self._entries.pop(key, None)
+        if gone is not None:
+            self._actions -= len(gone.commit.actions)
 
     def create(self, table: OpenTable, version: int, data: bytes) -> bool:
         """Create a version; False where another commit is there.
