@@ -6,10 +6,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pyroaring import BitMap64
 
 from delvec.protocol.deletion_vector import Descriptor
+from delvec.protocol.errors import InternalError
 from delvec.storage import read_deletion_vectors
+from delvec_service.delta.changes import Changes
 from delvec_service.operations import fault_points
+from delvec_service.operations.commits import commit_checks
+from delvec_service.operations.commits.commit_log import CommitLog
+from delvec_service.operations.commits.commit_member import Member
 
 LONG = 60.0
 
@@ -294,13 +300,27 @@ def test_a_group_that_comes_second_is_checked_again_member_by_member(filled, lin
     assert len(members(filled, 4)) == 2
 
 
-def test_what_fails_is_told_to_every_member_and_the_line_goes_on(filled, line):
+def test_when_a_group_fails_each_member_is_tried_alone(filled, line):
     def fail():
         raise OSError("out of order")
 
     answers = line.together(
         lambda: filled.delete({"a.parquet": [0]}), lambda: filled.delete({"a.parquet": [1]}), meanwhile=fail
     )
+    assert [answer.json()["version"] for answer in answers] == [3, 4]
+    assert deleted(filled, 4, "a.parquet") == {0, 1, 9}
+
+
+def test_what_fails_always_is_told_to_every_member_and_the_line_goes_on(filled, line, monkeypatch):
+    def fail(*_):
+        raise OSError("out of order")
+
+    with monkeypatch.context() as patch:
+        answers = line.together(
+            lambda: filled.delete({"a.parquet": [0]}),
+            lambda: filled.delete({"a.parquet": [1]}),
+            meanwhile=lambda: patch.setattr(CommitLog, "create", fail) or fail(),
+        )
     assert [answer.status_code for answer in answers] == [500, 500]
     assert filled.version() == 2
     assert filled.delete({"a.parquet": [0]}).json()["version"] == 3
@@ -321,3 +341,22 @@ def test_everything_that_a_group_wrote_is_in_the_ledger(filled, line):
     }
     for answer in answers:
         assert ledger.transaction(table_id, answer.json()["transaction-id"]).state == "committed"
+
+
+def test_a_defect_that_one_meets_is_not_the_others(filled, monkeypatch):
+    check, table = commit_checks.check_adds, filled.client.service.tables.open(filled.name)
+
+    def broken(table, changes, snapshot):
+        if changes.transaction_id == "1":
+            raise ZeroDivisionError
+        check(table, changes, snapshot)
+
+    monkeypatch.setattr(commit_checks, "check_adds", broken)
+    members = [
+        Member(Changes("DELETE", 1, str(number), "x", row_deletes={"a.parquet": BitMap64([number])}))
+        for number in range(3)
+    ]
+    filled.client.service.commits.run(table, members)
+
+    assert [type(member.error) for member in members] == [type(None), InternalError, type(None)]
+    assert sorted(member.result.version for member in members if member.result) == [2, 3]

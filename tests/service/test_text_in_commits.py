@@ -120,3 +120,26 @@ def test_a_number_that_the_log_cannot_hold_is_refused(filled, what):
 
     assert answer.status_code == 400
     assert_usable(filled, 1)
+
+
+def test_a_day_that_python_does_not_have_is_a_partition_value(client, create, tmp_path):
+    fields = [("id", "long"), ("name", "string"), ("day", "date")]
+    schema = {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": kind, "nullable": name == "id", "metadata": {}} for name, kind in fields
+        ],
+    }
+    table = create(client, tmp_path / "t", schema=schema, **{"partition-columns": ["day"]})
+
+    answer = table.append(table.write_file("a.parquet", [1], partition_values={"day": "10000-01-01"}))
+
+    assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize("path", ["x" * 256, "d/" * 2000 + "x", "é" * 128])
+def test_a_name_that_storage_cannot_hold_is_refused_before_it_is_looked_up(filled, path, error):
+    answer = filled.append(filled.write_file("new.parquet", [1]) | {"path": path})
+
+    assert answer.status_code == 400
+    assert error(answer)["type"] == "InvalidCommit"

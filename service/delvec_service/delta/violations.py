@@ -127,7 +127,7 @@ def _partition_value(add: AddFile, name: str, column: str, schema: StructType) -
         return ""
     try:
         return partition_values.parse(add.partition_values[name], schema.field(column).type)
-    except DelvecError:
+    except (DelvecError, ValueError, OverflowError):  # or that Python has not: a day after the year 9999
         return ""
 
 

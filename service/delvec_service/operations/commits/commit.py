@@ -10,6 +10,7 @@ from delvec.protocol.errors import (
     CommitOutcomeUnknown,
     DelvecError,
     FileNotInSnapshot,
+    InternalError,
     ServiceUnavailable,
     StorageError,
 )
@@ -116,10 +117,16 @@ class Commits:
     def run(self, table: OpenTable, members: list[Member]) -> None:
         """Give each of the members of a group its answer, and tell the ledger."""
         if len(members) > 1 and not self._may_group(table):
-            for member in members:
-                self.run(table, [member])
+            self._run_apart(table, members)
             return
-        run = self._loop.run(table, members)
+        try:
+            run = self._loop.run(table, members)
+        except Exception:
+            if len(members) == 1:
+                raise
+            logger.error("group of commits failed; each is tried alone", table=table.name, exc_info=True)
+            self._run_apart(table, members)
+            return
         if run.own is not None:
             keys = [
                 member.key
@@ -130,6 +137,21 @@ class Commits:
         self._close(run)
         if run.version is not None:
             self._upkeep.committed(table, run.version, run.transaction_id)
+
+    def _run_apart(self, table: OpenTable, members: list[Member]) -> None:
+        """Give each member its answer by itself: a defect that one meets is not the others'."""
+        for member in members:
+            alone = Member(member.changes)  # what the group found out about it may be half done
+            try:
+                self.run(table, [alone])
+            except Exception:  # noqa: BLE001 - the others are to have their answers
+                logger.error("commit failed", table=table.name, transaction=member.key, exc_info=True)
+                alone.error = InternalError(
+                    "Delvec failed in a way that it does not know; the service's log has the reason under "
+                    f"transaction {member.key}.",
+                    transaction_id=member.key,
+                )
+            member.result, member.error, member.found = alone.result, alone.error, alone.found
 
     def _properties(self, table: OpenTable) -> Mapping[str, str]:
         known = self._loader.known(table.location)

@@ -145,7 +145,8 @@ def _check_partition_values(table: OpenTable, add: AddFile, snapshot: Snapshot) 
         )
     for name, value in add.partition_values.items():
         try:
-            partition_values.parse(value, columns[name].type)
+            # Not as Python's: Spark has days that Python has not.
+            partition_values.parse_column(pa.array([value], pa.string()), columns[name].type)
         except DelvecError as error:
             what = f"has the partition value {value!r}, which column '{columns[name].name}' cannot hold"
             raise _invalid(table, add.path, what) from error

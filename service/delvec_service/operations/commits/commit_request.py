@@ -27,6 +27,9 @@ from delvec_service.operations.tables import ENGINE_INFO, OpenTable
 __all__ = ["changes_of"]
 
 _MAX_ID: Final = 128
+_LONGEST_PATH: Final = 3000
+"""1024 bytes, each encoded, is what object stores take."""
+_LONGEST_NAME: Final = 255
 
 
 def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) -> Changes:
@@ -49,7 +52,7 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
     touched = [remove.path for remove in request.removes] + [entry.path for entry in request.row_deletes]
     _distinct(touched, table, "is removed, or loses rows,")
     for add in request.adds:
-        _check_new_path(add.path)
+        _check_new_path(add.path, table)
     _distinct([add.path for add in request.adds] + touched, table, "is changed")
     return Changes(
         operation=request.operation,
@@ -208,7 +211,7 @@ def _key(path: str, table: OpenTable) -> str:
     return key
 
 
-def _check_new_path(path: str) -> None:
+def _check_new_path(path: str, table: OpenTable) -> None:
     """Refuse what is not a plain relative path, or would be hidden from readers and sweepers."""
     parts = unquote(path).split("/")
     plain = path and ":" not in path.partition("/")[0] and not any(part in ("", ".", "..") for part in parts)
@@ -217,6 +220,9 @@ def _check_new_path(path: str) -> None:
             f"A new file is named by its path relative to the table's location, URL-encoded, not by '{path[:300]}'.",
             file=path[:300],
         )
+    longest = max(len(part.encode()) for part in parts)
+    if len(path) > _LONGEST_PATH or (locations.local_path(table.location) and longest > _LONGEST_NAME):
+        raise InvalidCommit(f"'{path[:300]}' is longer than storage can name a file.", file=path[:300])
     if parts[0] == "_delta_log" or parts[-1].startswith(("_", ".")):
         raise InvalidCommit(
             f"'{path}' is not a place for a data file: the log and hidden files have their own meaning.",
