@@ -147,7 +147,7 @@ def _service(settings: Settings) -> Service:
         max_stored_bytes=settings.snapshot_store_bytes,
     )
     answers = AnswerStore(database, seconds=settings.idempotency_seconds, claim_seconds=_CLAIM_SECONDS)
-    own_commits = OwnCommits(loader, OwnCommitStore(database), answers)
+    own_commits = OwnCommits(loader, OwnCommitStore(database), answers, watched=settings.commit_watch_seconds)
     upkeep = LogUpkeep(loader, Checkpoints(loader), enabled=settings.log_upkeep)
     return Service(
         settings=settings,

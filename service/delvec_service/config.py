@@ -92,6 +92,12 @@ class Settings(BaseSettings):
         default=True,
         description="Write checksums and checkpoints after commits, and clean up logs, in the background.",
     )
+    commit_watch_seconds: float = Field(
+        default=30.0,
+        ge=0,
+        description="How long to look, in the background, whether a writer that does not create versions atomically "
+        "has replaced a commit; 0 leaves that to the next request that meets it.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @field_validator("roots", mode="before")

@@ -112,7 +112,9 @@ def _check_type_changes(metadata: Metadata, table: str) -> None:
     for column in _columns(metadata.schema_string):
         for change in (column.get("metadata") or {}).get(TYPE_CHANGES) or ():
             before, after = (change.get(key) for key in ("fromType", "toType"))
-            if not (isinstance(before, str) and isinstance(after, str) and widens(before, after)):
+            if not (
+                isinstance(before, str) and isinstance(after, str) and widens(before, after, legally=False)
+            ):
                 raise UnsupportedReaderFeature(
                     f"Column '{column.get('name')}' of table '{table}' was changed from {before} to {after}, "
                     "which Delvec does not know as a widening; use a reader that knows it, or have the table's "

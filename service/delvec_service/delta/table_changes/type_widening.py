@@ -17,12 +17,19 @@ _WIDER: Final[Mapping[str, frozenset[str]]] = {
     "float": frozenset({"double"}),
     "date": frozenset({"timestamp_ntz"}),
 }
-_DIGITS: Final[Mapping[str, int]] = {"byte": 10, "short": 10, "integer": 10, "long": 20}
+_DIGITS: Final[Mapping[str, int]] = {"byte": 3, "short": 5, "integer": 10, "long": 20}
+_STORED_DIGITS: Final = 10
 _DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
-def widens(before: str, after: str) -> bool:
-    """Whether a column of one primitive type may become one of another; names as in Delta's schema."""
+def widens(before: str, after: str, *, legally: bool = True) -> bool:
+    """Whether a column of one primitive type may become one of another; names as in Delta's schema.
+
+    Args:
+        before: the old type.
+        after: the new type.
+        legally: as the protocol lets a writer; else whether every value fits, which is enough to read.
+    """
     old, new = _DECIMAL.fullmatch(before), _DECIMAL.fullmatch(after)
     if not new:
         return after in _WIDER.get(before, ())
@@ -30,8 +37,10 @@ def widens(before: str, after: str) -> bool:
     whole = int(new[1]) - scale
     if old:
         return scale >= int(old[2]) and whole >= int(old[1]) - int(old[2])
-    # What Parquet stores in 32 bits is read as a decimal of ten digits, whatever the type.
-    return before in _DIGITS and whole >= _DIGITS[before]
+    if before not in _DIGITS:
+        return False
+    # What Parquet stores in 32 bits becomes a decimal of ten digits, whatever the type.
+    return whole >= (max(_STORED_DIGITS, _DIGITS[before]) if legally else _DIGITS[before])
 
 
 def with_type_change(field: StructField, before: str, after: str, inside: Sequence[str] = ()) -> StructField:

@@ -89,7 +89,7 @@ class OwnCommits:
         store: knows the commits of other replicas and of processes before this one.
         answers: gets what the writers of replaced commits are told when they ask again.
         pause: seconds between two looks at a log that is written to.
-        watched: seconds for which a commit is looked at again and again.
+        watched: seconds for which a commit is looked at again and again; 0 for no look that nothing gave cause for.
     """
 
     def __init__(
@@ -121,6 +121,8 @@ class OwnCommits:
         self, objects: ObjectStore, table: str, commit: OwnCommit, transactions: Sequence[str]
     ) -> None:
         """Take note of a commit, and of the transactions in it; returns at once."""
+        if not self._seconds:
+            return
         with self._condition:
             self._watch(objects, table).keep(_Watched(commit, time.monotonic(), transactions))
 
