@@ -32,7 +32,6 @@ from delvec_service.config import Settings
 from delvec_service.operations import fault_points
 from delvec_service.operations.answers import Answers
 from delvec_service.operations.commits.commit import Commits
-from delvec_service.operations.commits.commit_log import CommitLog
 from delvec_service.operations.commits.outcomes import Outcomes
 from delvec_service.operations.commits.own_commits import OwnCommits
 from delvec_service.operations.log.checkpoints import Checkpoints
@@ -146,28 +145,32 @@ def _service(settings: Settings) -> Service:
         store=SnapshotStore(database) if settings.snapshot_store_bytes else None,
         max_stored_bytes=settings.snapshot_store_bytes,
     )
-    answers = AnswerStore(database, seconds=settings.idempotency_seconds, claim_seconds=_CLAIM_SECONDS)
-    own_commits = OwnCommits(loader, OwnCommitStore(database), answers, watched=settings.commit_watch_seconds)
+    stored_answers = AnswerStore(database, seconds=settings.idempotency_seconds, claim_seconds=_CLAIM_SECONDS)
+    own_commits = OwnCommits(
+        loader, OwnCommitStore(database), stored_answers, watched=settings.commit_watch_seconds
+    )
     upkeep = LogUpkeep(loader, Checkpoints(loader), enabled=settings.log_upkeep)
+    answers = Answers(stored_answers)
+    commits = Commits(
+        loader,
+        ledger,
+        upkeep,
+        own_commits,
+        attempts=settings.commit_attempts,
+        deletion_vector_target_bytes=settings.deletion_vector_target_bytes,
+        max_file_age_seconds=settings.max_file_age_seconds,
+    )
     return Service(
         settings=settings,
         database=database,
         ledger=ledger,
         loader=loader,
         tables=Tables(Registry(database), roots, warehouse, loader),
-        commits=Commits(
-            loader,
-            ledger,
-            upkeep,
-            own_commits,
-            attempts=settings.commit_attempts,
-            deletion_vector_target_bytes=settings.deletion_vector_target_bytes,
-            max_file_age_seconds=settings.max_file_age_seconds,
-        ),
+        commits=commits,
         upkeep=upkeep,
         own_commits=own_commits,
-        answers=Answers(answers),
-        outcomes=Outcomes(loader, CommitLog(loader), ledger, Answers(answers)),
+        answers=answers,
+        outcomes=Outcomes(loader, commits.log, ledger, answers),
     )
 
 

@@ -53,6 +53,9 @@ class Commits:
         attempts: how many times a commit tries to create a version.
         deletion_vector_target_bytes: deletion vectors of one commit share files of about this size.
         max_file_age_seconds: how long ago new files may have been written.
+
+    Attributes:
+        log: the commits that came last, read once for all who ask.
     """
 
     def __init__(
@@ -72,11 +75,11 @@ class Commits:
         self._loader = loader
         self._vectors = VectorCache()
         self._groups: GroupCommit[Member] = GroupCommit(self.run, self._properties)
-        log = CommitLog(loader)
-        self._race = CommitRace(loader, log, ledger, own_commits, self._vectors)
+        self.log = CommitLog(loader)
+        self._race = CommitRace(loader, self.log, ledger, own_commits, self._vectors)
         self._loop = CommitLoop(
             loader,
-            log,
+            self.log,
             self._race,
             ledger,
             self._vectors,
