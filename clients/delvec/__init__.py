@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from delvec.protocol.errors import (
+    AmbiguousColumn,
     AppendOnlyTable,
     AtomicCreateUnsupported,
     BadRequest,
@@ -55,6 +56,7 @@ from delvec.protocol.errors import (
     MetadataChanged,
     MissingDataFile,
     MissingLogFile,
+    MultipleMatches,
     NotADeltaTable,
     NotFound,
     ProtocolChanged,
@@ -92,6 +94,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "AmbiguousColumn",
     "AppendOnlyTable",
     "ArrayType",
     "AtomicCreateUnsupported",
@@ -140,6 +143,7 @@ __all__ = [
     "Metrics",
     "MissingDataFile",
     "MissingLogFile",
+    "MultipleMatches",
     "NotADeltaTable",
     "NotFound",
     "PrimitiveType",

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import deltalake
+import httpx
 import pyarrow as pa
+from delvec.errors import ServiceUnavailable
 from tests.chaos import oracle
 from tests.chaos.oracle import BrokenPromiseError, Oracle
 from tests.chaos.proxy import Chances, Proxy
@@ -26,6 +28,7 @@ REPLICAS = 3
 ROUNDS_PER_TABLE = 100
 _ROWS_EVERY = 10
 _POLL_SECONDS = 0.1
+_READS = 10
 _PATIENCE_SECONDS = 300
 """For replicas to come back: on a machine that does much else, a start takes a minute."""
 _IN_REPLICA = (
@@ -225,10 +228,20 @@ class Campaign:
         told.check_log()
         told.check_rows("deltalake", read_with_deltalake(location))
         for replica in self.replicas:
-            with Connection(ServiceClient(replica.url)) as lake:
-                rows = lake.table(str(location), engine="duckdb").to_arrow(columns=["id"])
-                told.check_rows(f"replica {replica.number}", rows["id"].to_pylist())
+            told.check_rows(f"replica {replica.number}", self._read_through(replica, location))
         self._check_ledger(told, location)
+
+    def _read_through(self, replica, location):
+        """Return the ids that a replica reads, which a fault point may still end meanwhile."""
+        for _ in range(_READS):
+            self._wait_for_all()
+            try:
+                with Connection(ServiceClient(replica.url)) as lake:
+                    rows = lake.table(str(location), engine="duckdb").to_arrow(columns=["id"])
+                return rows["id"].to_pylist()
+            except (httpx.TransportError, ServiceUnavailable):
+                self.report.outcomes["read again, for the replica was gone"] += 1
+        raise BrokenPromiseError(f"replica {replica.number} was gone {_READS} times when it was read")
 
     def _check_ledger(self, told, location):
         """Every file that no version names is in the ledger, and not as committed."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec.protocol.constraints import Constraints, constraints_of
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
@@ -79,6 +80,38 @@ class Engine(Protocol):
 
         Files without such a row are absent. Indexes that the file's deletion vector already holds may be
         included: the service ignores them.
+        """
+        ...
+
+    def merge_source(self, data: Any) -> MergeSource:
+        """Take rows for the other side of a MERGE: what :meth:`write` takes, or another table's rows.
+
+        Raises:
+            InvalidSchema: columns that have no Delta type, or two of one name.
+        """
+        ...
+
+    def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows:
+        """Update, delete and insert rows: new files for new rows, bitmaps for the old ones, in one pass.
+
+        Args:
+            scan: the files whose rows may be touched; for a ``not-matched`` clause all that may hold a match.
+            change: the clauses. Values are cast to the columns' types as an assignment, never silently truncated.
+            target: the table as it will be, with columns that schema evolution adds; the scan has the old schema.
+
+        Raises:
+            MultipleMatches: several source rows would change one row.
+            InvalidPredicate: an expression that the engine cannot evaluate, or that fails for a row.
+            ConstraintViolation: a new row does not satisfy the target's constraints.
+            SchemaMismatch: a value does not fit its column.
+        """
+        ...
+
+    def copy_rows(self, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget) -> Sequence[AddFile]:
+        """Write the live rows of the scan's files again, without those in ``gone``.
+
+        Raises:
+            CorruptTable: the rows read and those in ``gone`` are not the rows that the statistics promise.
         """
         ...
 

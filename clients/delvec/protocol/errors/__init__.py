@@ -8,8 +8,10 @@
     │   ├── UnknownColumn
     │   ├── InvalidSchema
     │   ├── SchemaMismatch
+    │   ├── AmbiguousColumn
     │   ├── InvalidLocation
     │   ├── InvalidTableChange
+    │   ├── MultipleMatches
     │   ├── ConstraintViolation
     │   ├── IdempotencyKeyReused
     │   └── InvalidCommit
@@ -94,6 +96,7 @@ from delvec.protocol.errors.concurrency import (
     ProtocolChanged,
 )
 from delvec.protocol.errors.requests import (
+    AmbiguousColumn,
     BadRequest,
     ConstraintViolation,
     IdempotencyKeyReused,
@@ -102,6 +105,7 @@ from delvec.protocol.errors.requests import (
     InvalidSchema,
     InvalidTableChange,
     LocationNotAllowed,
+    MultipleMatches,
     NotADeltaTable,
     NotFound,
     RequestTooLarge,
@@ -142,6 +146,7 @@ from delvec.protocol.errors.tables import (
 )
 
 __all__ = [
+    "AmbiguousColumn",
     "AppendOnlyTable",
     "AtomicCreateUnsupported",
     "BadRequest",
@@ -183,6 +188,7 @@ __all__ = [
     "MetadataChanged",
     "MissingDataFile",
     "MissingLogFile",
+    "MultipleMatches",
     "NotADeltaTable",
     "NotFound",
     "ProtocolChanged",

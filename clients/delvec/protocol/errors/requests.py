@@ -3,6 +3,7 @@
 from delvec.protocol.errors.root import DelvecError
 
 __all__ = [
+    "AmbiguousColumn",
     "BadRequest",
     "ConstraintViolation",
     "IdempotencyKeyReused",
@@ -11,6 +12,7 @@ __all__ = [
     "InvalidSchema",
     "InvalidTableChange",
     "LocationNotAllowed",
+    "MultipleMatches",
     "NotADeltaTable",
     "NotFound",
     "RequestTooLarge",
@@ -39,6 +41,12 @@ class UnknownColumn(BadRequest):
     """A predicate or a column list names a column that the table does not have."""
 
     type, code = "UnknownColumn", "UNKNOWN_COLUMN"
+
+
+class AmbiguousColumn(BadRequest):
+    """A name without an alias before it is a column of both sides of a MERGE."""
+
+    type, code = "AmbiguousColumn", "AMBIGUOUS_COLUMN"
 
 
 class InvalidSchema(BadRequest):
@@ -117,6 +125,12 @@ class ConstraintViolation(BadRequest):
     """Rows break what the table asks of them: NOT NULL, a CHECK constraint, a generated column, a length."""
 
     type, code = "DeltaInvariantViolationException", "CONSTRAINT_VIOLATION"
+
+
+class MultipleMatches(BadRequest):
+    """Several source rows of a MERGE would change one row of the table."""
+
+    type, code = "MultipleMatches", "MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE"
 
 
 class IdempotencyKeyReused(BadRequest):

@@ -6,6 +6,7 @@ These are wire shapes, not the domain: the service turns them into its own actio
 
 from delvec.protocol.wire.actions import (
     AddFile,
+    ChangeFile,
     DeletionVectorDescriptor,
     RemoveFile,
 )
@@ -91,6 +92,7 @@ __all__ = [
     "BeginRequest",
     "BeginResponse",
     "ChangeColumn",
+    "ChangeFile",
     "CheckFinding",
     "CheckResponse",
     "CheckpointRequest",

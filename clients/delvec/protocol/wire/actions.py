@@ -8,6 +8,7 @@ from delvec.protocol.wire.shapes import Delta
 
 __all__ = [
     "AddFile",
+    "ChangeFile",
     "DeletionVectorDescriptor",
     "RemoveFile",
 ]
@@ -33,6 +34,17 @@ class AddFile(Delta):
         alias="modificationTime", ge=-(2**63), lt=2**63, description="Milliseconds since the epoch."
     )
     stats: str | None = Field(default=None, description="Statistics as a JSON document.")
+    tags: dict[str, str | None] | None = None
+
+
+class ChangeFile(Delta):
+    """A file of the change data feed that an engine wrote (PROTOCOL.md, "Add CDC File")."""
+
+    path: str = Field(
+        description="Relative to the table's location, URL-encoded; below `_change_data` by custom."
+    )
+    partition_values: dict[str, str | None] = Field(alias="partitionValues", default_factory=dict)
+    size: int = Field(ge=0, lt=2**63, description="Bytes.")
     tags: dict[str, str | None] | None = None
 
 

@@ -4,7 +4,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from delvec.protocol.wire.actions import AddFile, DeletionVectorDescriptor, RemoveFile
+from delvec.protocol.wire.actions import AddFile, ChangeFile, DeletionVectorDescriptor, RemoveFile
+from delvec.protocol.wire.alterations import TableChange
 from delvec.protocol.wire.problems import ErrorBody
 from delvec.protocol.wire.shapes import Answer, Base64, Envelope
 from delvec.protocol.wire.tables import SnapshotResponse
@@ -161,6 +162,15 @@ class CommitRequest(Envelope):
     adds: list[AddFile] = Field(default_factory=list)
     removes: list[RemoveFile] = Field(default_factory=list)
     row_deletes: list[RowDelete] = Field(default_factory=list)
+    change_files: list[ChangeFile] = Field(
+        default_factory=list,
+        description="The change data feed of the whole commit, where the rows changed are not told by deletion vectors.",
+    )
+    table_changes: list[TableChange] = Field(
+        default_factory=list,
+        max_length=1000,
+        description="Changes of the schema that the new files need, made in the same version.",
+    )
     data_change: bool = Field(
         default=True, description="False where the same rows are written another way: compaction."
     )

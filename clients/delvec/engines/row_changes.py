@@ -1,0 +1,102 @@
+"""What an UPDATE or a MERGE asks of an engine, and what the engine answers.
+
+The command resolves names, defaults and clauses once, for every engine; the engine evaluates and writes. In all
+expressions the table's columns are those of ``t`` and the source's those of ``s``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from pyroaring import BitMap64
+
+from delvec.protocol.expression import Expression
+from delvec.protocol.types import StructType
+from delvec.protocol.wire import AddFile, ChangeFile
+
+__all__ = ["SOURCE", "TARGET", "ChangedRows", "Clause", "MergeSource", "RowChange"]
+
+TARGET: Final = "t"
+SOURCE: Final = "s"
+
+
+@dataclass(frozen=True)
+class MergeSource:
+    """The other side of a MERGE or a DELETE by keys, as an engine holds it.
+
+    Attributes:
+        schema: its columns in Delta's types.
+        data: the engine's own; read once.
+        is_repeatable: whether it gives the same rows when it is read again, so that a lost race can be run again.
+    """
+
+    schema: StructType
+    data: Any
+    is_repeatable: bool
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One WHEN of a MERGE; an UPDATE is one ``matched`` clause.
+
+    Attributes:
+        match: which rows it is about.
+        action: what becomes of them.
+        condition: of them, those for which it is true; None: all that earlier clauses left.
+        values: for an update or an insert, one for each column of the target's schema, in its order. None: a
+            generated or identity column that nobody gave a value, which the engine computes from the new row.
+    """
+
+    match: Literal["matched", "not-matched", "not-matched-by-source"]
+    action: Literal["update", "delete", "insert"]
+    condition: Expression | None = None
+    values: Sequence[Expression | None] = ()
+
+
+@dataclass(frozen=True)
+class RowChange:
+    """Clauses over the rows of a scan, in order: the first that applies to a row is the only one.
+
+    Attributes:
+        clauses: at least one.
+        on: the condition that joins the source; None for an UPDATE, whose rows are all "matched".
+        source: None for an UPDATE.
+        change_feed: whether change files (``_change_data``) are written, with ``_change_type`` among their columns:
+            update_preimage, update_postimage, insert, delete.
+    """
+
+    clauses: Sequence[Clause]
+    on: Expression | None = None
+    source: MergeSource | None = None
+    change_feed: bool = False
+
+    @property
+    def may_match_twice(self) -> bool:
+        """Whether several source rows for one row are no error: all that can happen to it is to be deleted."""
+        matched = [clause for clause in self.clauses if clause.match == "matched"]
+        return len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """What an engine did; nothing of it is part of the table before a commit.
+
+    Attributes:
+        row_deletes: physical row indexes of the live rows that were updated or deleted, by path of the scan.
+        matched: of a MERGE with a ``not-matched`` clause, the rows that matched, changed or not, by path.
+        adds: new files with updated and inserted rows.
+        change_files: for the change data feed.
+        rows_updated: rows.
+        rows_deleted: rows.
+        rows_inserted: rows.
+        source_rows: rows of the source.
+    """
+
+    row_deletes: Mapping[str, BitMap64]
+    adds: Sequence[AddFile] = ()
+    change_files: Sequence[ChangeFile] = ()
+    matched: Mapping[str, BitMap64] = field(default_factory=dict)
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    rows_inserted: int = 0
+    source_rows: int = 0
