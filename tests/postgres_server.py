@@ -94,7 +94,7 @@ class PostgresServer:
         """Stop without waiting for connections; with SIGQUIT as in a crash."""
         if self._server is not None:
             self._server.send_signal(how)
-            self._server.wait(30)
+            self._server.wait(120)
             self._server = None
 
     def execute(self, *statements):

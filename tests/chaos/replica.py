@@ -94,7 +94,7 @@ class Replica:
             if not self.running:
                 return False
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait(30)
+            self._process.wait(120)
             return True
 
     def ended(self, seconds=60):

@@ -64,7 +64,7 @@ def test_two_services_at_once_lose_no_update(tmp_path, running, url):
 
         def write(number):
             table = lakes[number % 2].table(str(location))
-            start.wait(60)
+            start.wait(120)
             for step in range(STEPS):
                 table.append(rows([1000 + 100 * number + step]))
                 assert table.delete(f"id = {ROWS // 2 + number * STEPS + step}")["numDeletedRows"] == 1
@@ -93,7 +93,7 @@ def test_one_request_to_two_services_at_once_takes_effect_once(tmp_path, running
         body = {"read-version": FILES, "operation": "DELETE", "removes": [{"path": path}]}
 
         def send(number):
-            start.wait(60)
+            start.wait(120)
             return (one, two)[number % 2].post(
                 f"/v1/tables/{table.name}/commits", json=body, headers={"Idempotency-Key": "once"}
             )

@@ -58,7 +58,7 @@ def test_of_many_at_once_one_claims_the_key(store):
     start = threading.Barrier(8)
 
     def claim(_):
-        start.wait(30)
+        start.wait(120)
         return store.claim("k", "hash", str(uuid.uuid4()))
 
     with ThreadPoolExecutor(8) as pool:

@@ -67,7 +67,7 @@ def test_several_processes_may_migrate_at_once(url):
 
     processes = [subprocess.Popen([sys.executable, "-W", "error", "-c", script]) for _ in range(4)]
 
-    assert [process.wait(60) for process in processes] == [0, 0, 0, 0]
+    assert [process.wait(120) for process in processes] == [0, 0, 0, 0]
 
 
 def test_one_of_many_registers_a_location(database):

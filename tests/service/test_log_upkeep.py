@@ -18,7 +18,7 @@ def upkeep(client):
     """Waits until what commits asked for is done."""
 
     def done():
-        assert client.service.upkeep.wait(30)
+        assert client.service.upkeep.wait(120)
 
     return done
 
@@ -100,7 +100,7 @@ def test_without_upkeep_nothing_is_written_beside_commits(running, create, tmp_p
     with running(log_upkeep=False) as client:
         table = create(client, tmp_path / "t", properties={"delta.checkpointInterval": "1"})
         table.append(table.write_file("a.parquet", [1]))
-        assert client.service.upkeep.wait(30)
+        assert client.service.upkeep.wait(120)
         assert sorted(path.suffix for path in table.log.iterdir()) == [".json", ".json"]
         assert client.post(f"{table.url}/checkpoint").json()["result"] == "written"
 
@@ -113,13 +113,13 @@ def test_commits_go_on_while_a_checkpoint_is_written(client, create, tmp_path, u
 
     def slow(target):
         began.set()
-        assert go_on.wait(30)
+        assert go_on.wait(120)
         return write(target)
 
     monkeypatch.setattr(service, "write", slow)
     for number in range(5):
         assert table.append(table.write_file(f"{number}.parquet", [number])).status_code == 200
-    assert began.wait(30)
+    assert began.wait(120)
     assert not checkpoints(table)
     go_on.set()
     upkeep()
@@ -213,9 +213,9 @@ def test_a_checkpoint_that_took_several_commits_counts(running, create, tmp_path
 
         monkeypatch.setattr(writing, "_live", slow)
         assert table.append(table.write_file("5.parquet", [5])).status_code == 200
-        assert client.service.upkeep.wait(30)
+        assert client.service.upkeep.wait(120)
         table.append(table.write_file("12.parquet", [12]))
-        assert client.service.upkeep.wait(30)
+        assert client.service.upkeep.wait(120)
         assert client.get(f"{table.url}/snapshot").json()["version"] == 8
         assert checkpoints(table) == [f"{5:020}.checkpoint.parquet"]
 
@@ -238,7 +238,7 @@ def test_a_checkpoint_of_another_replica_counts_that_came_late(running, create, 
         assert one.post(f"{table.url}/checkpoint").json()["result"] == "written"
         other = replace(table, client=two, name=name)
         assert other.append(table.write_file("11.parquet", [11])).status_code == 200
-        assert two.service.upkeep.wait(30)
+        assert two.service.upkeep.wait(120)
         assert checkpoints(table) == [f"{5:020}.checkpoint.parquet"]
 
 
@@ -277,13 +277,13 @@ def test_under_load_a_table_has_a_turn_now_and_then_and_whoever_waits_has_it_at_
     table = SimpleNamespace(location="memory:///t", name="t")
     other = SimpleNamespace(location="memory:///other", name="other")
     worker.add(_Work(table, {1: "a"}))
-    assert begun.wait(30)
+    assert begun.wait(120)
     for version in (2, 3, 4):
         worker.add(_Work(table, {version: "b"}))
     begun.clear()
     worker.add(_Work(other, {9: "c"}))
-    assert begun.wait(30)
+    assert begun.wait(120)
     assert turns == [{1: "a"}, {9: "c"}]
-    assert worker.wait(30)
+    assert worker.wait(120)
     assert turns == [{1: "a"}, {9: "c"}, {2: "b", 3: "b", 4: "b"}]
     worker.close()

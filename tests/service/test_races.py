@@ -244,7 +244,7 @@ def test_files_of_a_request_that_was_repeated_at_once_are_not_called_committed(f
     """Both requests write deletion vectors; the ones that the log does not name stay candidates for removal."""
     both = threading.Barrier(2)
 
-    with fault_points.armed(before_put=lambda: both.wait(30)):
+    with fault_points.armed(before_put=lambda: both.wait(120)):
         answers = at_once(
             2, lambda _: filled.delete({"a.parquet": [1]}, transaction_id="x", read_version=1).json()
         )

@@ -135,7 +135,7 @@ def test_of_two_requests_at_once_one_works_and_both_get_its_answer(tmp_path, run
     def slow(self, *arguments):
         effects.append(1)
         working.set()
-        assert asked.wait(30)
+        assert asked.wait(120)
         return create(self, *arguments)
 
     def noting(self, *arguments):
@@ -152,7 +152,7 @@ def test_of_two_requests_at_once_one_works_and_both_get_its_answer(tmp_path, run
             return client.post("/v1/tables", json=creation(tmp_path / "t"), headers=named("k"))
 
         first = pool.submit(send, one)
-        assert working.wait(30)
+        assert working.wait(120)
         second = pool.submit(send, two)
         answers = [first.result(60), second.result(60)]
 
@@ -321,7 +321,7 @@ def test_a_commit_that_comes_to_two_replicas_at_once_happens_once(filled, runnin
         other.post("/v1/tables", json={"location": str(filled.folder)})
 
         def send(client):
-            start.wait(30)
+            start.wait(120)
             return client.post(f"{filled.url}/commits", json=body, headers=named(key))
 
         answers = list(pool.map(send, [filled.client, other]))

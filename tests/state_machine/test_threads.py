@@ -18,7 +18,7 @@ def at_once(world, count):
     start = Barrier(len(members))
 
     def commit(number):
-        start.wait(30)
+        start.wait(120)
         replica = number % len(world.replicas)
         return world.replicas[replica].commits.commit(world.tables[replica], members[number].changes)
 

@@ -36,7 +36,7 @@ def test_the_garbage_collector_may_drop_a_segment_while_the_cache_is_busy():
 
     thread = threading.Thread(target=cache.put, args=("a", "files", "A", Collected(5)), daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(120)
     assert not thread.is_alive()
     assert cache.get("gone", "files") is None
     assert cache.get("a", "files") == "A"
