@@ -77,7 +77,7 @@ class _OpenFile:
     opened: AbstractContextManager[IO[bytes]]
     sink: IO[bytes]
     parquet: pq.ParquetWriter
-    statistics: StatisticsCollector
+    statistics: StatisticsCollector | None
 
 
 @dataclass
@@ -93,11 +93,31 @@ class DataFileWriter:
     """Splits rows by partition and writes them; a context manager that removes its files if the block raises.
 
     Not thread-safe. Files that :meth:`finish` returned stay: from then on a commit may refer to them.
+
+    Args:
+        target: the table.
+        task: which of several writers of one transaction this is; goes into the names.
+        file_size: bytes at which a file is closed; None for what the table says.
+        folder: below the table's location, ending with a slash; empty for data files.
+        prefix: of the files' names.
+        statistics: whether they are collected.
     """
 
-    def __init__(self, target: WriteTarget, *, task: int = 0, file_size: int | None = None) -> None:
+    def __init__(
+        self,
+        target: WriteTarget,
+        *,
+        task: int = 0,
+        file_size: int | None = None,
+        folder: str = "",
+        prefix: str = "part",
+        statistics: bool = True,
+    ) -> None:
         self._target = target
         self._task = task
+        self._folder = folder
+        self._prefix = prefix
+        self._collects = statistics
         self._file_size = file_size or _file_size(target.configuration)
         self._mapped = target.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
         self._arrow = physical_schema(target.schema, mapped=self._mapped)
@@ -241,17 +261,18 @@ class DataFileWriter:
         self._open.move_to_end(key)
         with _disk_errors(file):
             file.parquet.write_table(table)
-        file.statistics.update(table)
+        if file.statistics is not None:
+            file.statistics.update(table)
         if file.sink.tell() >= self._file_size:
             self._close(key)
 
     def _open_file(self, key: _Key) -> _OpenFile:
         name = (
-            f"part-{self._task:05d}-{_uuid7()}-{self._target.transaction_id}"
+            f"{self._prefix}-{self._task:05d}-{_uuid7()}-{self._target.transaction_id}"
             f".c{len(self._paths):03d}.snappy.parquet"
         )
         directory = partition_values.partition_path(dict(zip(self._partition_names, key, strict=True)))
-        path = locations.log_path(f"{directory}/{name}" if directory else name)
+        path = locations.log_path(self._folder + (f"{directory}/{name}" if directory else name))
         opened = storage.open_output(self._target.location, path, durable=True)
         sink = opened.__enter__()  # closed by _close or _abandon, whichever comes
         self._paths.append(path)
@@ -262,12 +283,14 @@ class DataFileWriter:
             store_schema=False,
             store_decimal_as_integer=True,
         )
-        statistics = StatisticsCollector(
-            self._target.schema,
-            self._target.partition_columns,
-            self._target.configuration,
-            physical_names=self._mapped,
-        )
+        statistics = None
+        if self._collects:
+            statistics = StatisticsCollector(
+                self._target.schema,
+                self._target.partition_columns,
+                self._target.configuration,
+                physical_names=self._mapped,
+            )
         return _OpenFile(path, opened, sink, parquet, statistics)
 
     def _close(self, key: _Key) -> None:
@@ -290,7 +313,7 @@ class DataFileWriter:
                 partition_values=dict(zip(self._partition_names, key, strict=True)),
                 size=written,
                 modification_time=found.last_modified_ms,
-                stats=file.statistics.to_json(),
+                stats=None if file.statistics is None else file.statistics.to_json(),
             )
         )
 
