@@ -6,7 +6,7 @@ as REAL, regular expressions are RE2's. What is not listed has not been compared
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from sqlglot import exp
@@ -42,21 +42,33 @@ _DATE_PARTS: Final[dict[type[exp.Expr], str]] = {
 _TEXTUAL: Final = {"string", "integer", "boolean", "date", "null"}
 
 
-def to_duckdb(root: exp.Expr, schema: StructType, rename: Mapping[str, str], text: str) -> str:
+def to_duckdb(
+    root: exp.Expr, schema: StructType, rename: Mapping[str, str], text: str, relations: Collection[str] = ()
+) -> str:
     """Return the SQL text of ``root``; columns renamed by ``rename``.
+
+    Args:
+        root: a resolved expression.
+        schema: what it was resolved against.
+        rename: other names for top-level columns.
+        text: as it was given, for errors.
+        relations: top-level columns that are none, but relations whose columns are the fields.
 
     Raises:
         InvalidPredicate: an operator or function that is not known to give Spark's answer; names it.
     """
-    return _Writer(schema, rename, text).write(root)
+    return _Writer(schema, rename, text, relations).write(root)
 
 
 class _Writer(Operands):
     """One translation. Recursion is as deep as the expression, which ``predicate.MAX_DEPTH`` bounds."""
 
-    def __init__(self, schema: StructType, rename: Mapping[str, str], text: str) -> None:
+    def __init__(
+        self, schema: StructType, rename: Mapping[str, str], text: str, relations: Collection[str]
+    ) -> None:
         super().__init__(schema, text)
         self._rename = rename
+        self._relations = relations
         self._writers: dict[type[exp.Expr], Callable[[exp.Expr], str]] = {
             exp.And: lambda node: f"({self.write(node.this)} AND {self.write(node.expression)})",
             exp.Or: lambda node: f"({self.write(node.this)} OR {self.write(node.expression)})",
@@ -139,6 +151,8 @@ class _Writer(Operands):
         name = node.args["expression"]
         if not isinstance(name, exp.Identifier):
             self.refuse(node)
+        if isinstance(node.this, exp.Column) and node.this.name in self._relations:
+            return f"{self.write(node.this)}.{_identifier(name.name)}"
         return f"struct_extract({self.write(node.this)}, {_quoted(name.name)})"
 
     def _is(self, node: exp.Expr) -> str:

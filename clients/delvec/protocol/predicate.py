@@ -8,7 +8,7 @@ import difflib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
@@ -33,9 +33,12 @@ from delvec.protocol.spark_dialect import SPARK
 from delvec.protocol.sql_functions import is_deterministic_function
 from delvec.protocol.types import StructField, StructType
 
-__all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_NESTING", "Predicate", "parse"]
+__all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_NESTING", "Predicate", "Resolve", "parse", "with_room"]
 
 _Result = TypeVar("_Result")
+
+Resolve: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
+"""Finds the path of a column, and of the struct field in it, by the parts of a name as it was written."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +81,7 @@ class Predicate:
         """
         names = dict(rename or {})
         if dialect == "duckdb":
-            return _with_room(lambda: to_duckdb(self.expression, self._schema, names, self.text))
+            return with_room(lambda: to_duckdb(self.expression, self._schema, names, self.text))
         return "".join(
             piece if isinstance(piece, str) else _backticked(names.get(piece[0], piece[0])) + piece[1]
             for piece in self._pieces
@@ -88,11 +91,19 @@ class Predicate:
         return self.text
 
 
-def parse(text: str, schema: StructType) -> Predicate:
+def parse(
+    text: str, schema: StructType, *, resolve: Resolve | None = None, boolean: bool = True
+) -> Predicate:
     """Parse ``text``, one Boolean expression in Spark SQL, against a table's schema.
 
     Column names match without regard to case; ``a.b`` is field ``b`` of struct column ``a``; names with other
     characters than letters, digits and underscores are back-ticked; double quotes make a string, as in Spark.
+
+    Args:
+        text: the predicate.
+        schema: the columns that it may read.
+        resolve: finds a column in the schema, where names do not simply mean its top-level columns.
+        boolean: False: any scalar will do.
 
     Raises:
         InvalidPredicate: not one expression, not Boolean, too long or too deep, or it holds something that does
@@ -110,10 +121,13 @@ def parse(text: str, schema: StructType) -> Predicate:
         raise InvalidPredicate("The predicate holds half a character, which UTF-8 cannot hold.")
     tokens = _tokens(text)
     check_nesting(text, tokens)
-    return _with_room(lambda: _parse(text, tokens, schema))
+    find = resolve or (lambda parts: _path(text, parts, schema))
+    return with_room(lambda: _parse(text, tokens, schema, find, boolean=boolean))
 
 
-def _parse(text: str, tokens: list[Token], schema: StructType) -> Predicate:
+def _parse(
+    text: str, tokens: list[Token], schema: StructType, resolve: Resolve, *, boolean: bool
+) -> Predicate:
     try:
         parsed = SPARK.parser().parse_into(exp.Condition, list(tokens), text)
     except ParseError as error:
@@ -132,10 +146,11 @@ def _parse(text: str, tokens: list[Token], schema: StructType) -> Predicate:
     check_nodes(text, holder)
     plain_strings(text, holder)
     check_precedence(text, holder)
-    columns = _resolve(text, holder, schema, positions)
+    columns = _resolve(holder, resolve, positions)
     root = _balanced(holder.this.pop())
     check_depth(text, root)
-    check_boolean(text, root, schema)
+    if boolean:
+        check_boolean(text, root, schema)
     return Predicate(
         text=text,
         expression=root,
@@ -178,9 +193,7 @@ def _unparsable(text: str, error: ParseError) -> InvalidPredicate:
 # --- columns ------------------------------------------------------------------------------------------------
 
 
-def _resolve(
-    text: str, root: exp.Expr, schema: StructType, positions: dict[int, tuple[int, str, str]]
-) -> set[str]:
+def _resolve(root: exp.Expr, resolve: Resolve, positions: dict[int, tuple[int, str, str]]) -> set[str]:
     """Replace every column below ``root`` by its spelling in the schema; note where in the text each stands."""
     found: set[str] = set()
     for node in list(root.find_all(exp.Column)):
@@ -193,7 +206,7 @@ def _resolve(
                 break
             outer = outer.parent
             parts.append(name)
-        path = _path(text, [part.name for part in parts], schema)
+        path = resolve([part.name for part in parts])
         found.add(path[0])
         start, end = parts[0].meta.get("start"), parts[-1].meta.get("end")
         if start is not None and end is not None:
@@ -297,7 +310,7 @@ def _balanced(root: exp.Expr) -> exp.Expr:
     return root
 
 
-def _with_room(work: Callable[[], _Result]) -> _Result:
+def with_room(work: Callable[[], _Result]) -> _Result:
     """Run ``work``; where the caller's own stack leaves too little room, on a fresh one."""
     try:
         return work()
