@@ -48,6 +48,12 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
         raise InvalidCommit(f"A transaction id has 1 to {_MAX_ID} printable characters; use a UUID.")
     if any(value < 0 for value in request.operation_metrics.values()):
         raise InvalidCommit("A metric cannot be negative.")
+    if request.change_files or request.table_changes:
+        # Left out, they would be lost without a word.
+        raise InvalidCommit(
+            "This service does not commit change-files or table-changes with other changes yet; write without a change "
+            "data feed, and change the table first, by a request of its own."
+        )
     _check_text(request)
     touched = [remove.path for remove in request.removes] + [entry.path for entry in request.row_deletes]
     _distinct(touched, table, "is removed, or loses rows,")
