@@ -4,7 +4,7 @@ The command resolves names, defaults and clauses once, for every engine; the eng
 expressions the table's columns are those of ``t`` and the source's those of ``s``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -28,11 +28,16 @@ class MergeSource:
         schema: its columns in Delta's types.
         data: the engine's own; read once.
         is_repeatable: whether it gives the same rows when it is read again, so that a lost race can be run again.
+        bounds: gives the least and the greatest value of each of these columns, as Python values, without those that
+            have none (NaN, only NULLs). It bounds the files that may hold a match. None: not cheap to tell.
     """
 
     schema: StructType
     data: Any
     is_repeatable: bool
+    bounds: Callable[[Sequence[str]], Mapping[str, tuple[Any, Any]]] | None = field(
+        default=None, compare=False
+    )
 
 
 @dataclass(frozen=True)
@@ -63,12 +68,14 @@ class RowChange:
         source: None for an UPDATE.
         change_feed: whether change files (``_change_data``) are written, with ``_change_type`` among their columns:
             update_preimage, update_postimage, insert, delete.
+        dry_run: write no file; the bitmaps and the counts are the same.
     """
 
     clauses: Sequence[Clause]
     on: Expression | None = None
     source: MergeSource | None = None
     change_feed: bool = False
+    dry_run: bool = False
 
     @property
     def may_match_twice(self) -> bool:
