@@ -5,11 +5,16 @@ What counts as right is told in ``judge``; that the fuzzer would notice is teste
 
 import json
 import sys
+from random import Random
 
 import pytest
+from pyroaring import BitMap64
 from tests.fuzz import campaign, oracle, tables
 from tests.fuzz.canary import Canary, Opens
-from tests.fuzz.case import make, write
+from tests.fuzz.case import Case, make, write
+from tests.fuzz.direct import DirectLake
+from tests.fuzz.draft import Draft
+from tests.fuzz.judge import Baseline, Judge, Suspicion
 
 CASES = 2_000
 SOURCES = tables.sources()
@@ -26,6 +31,32 @@ def test_damaged_tables_give_the_right_rows_or_a_typed_error(source):
     assert sum(summary.outcomes.values()) == len(names)
     # The damage must be of all sorts: not only tables that cannot be read at all.
     assert min(summary.outcomes[outcome] for outcome in ("error", "same rows", "rows")) > len(names) / 100
+
+
+def test_the_oracle_reads_vectors_without_padding():
+    """Rust's z85 crate writes a last group with one # for each byte that is not there."""
+    payload = tables.portable(BitMap64([1, 7]))
+    cut = len(payload) - 2  # zeros, or the last bytes would be missed
+    last = int.from_bytes(payload[cut - cut % 4 : cut], "big")
+    digits = "".join(oracle._ALPHABET[last // 85**power % 85] for power in (2, 1, 0))
+    text = tables.z85(payload[: cut - cut % 4]) + "#" * (4 - cut % 4) + digits
+    assert cut % 4 == 2
+    assert oracle._z85(text) == payload[:cut]
+
+
+def test_a_remove_fits_by_the_identity_of_its_vector(tmp_path):
+    """What it says of the size and the number of rows does not matter, as the protocol has it."""
+    files = dict(tables.with_vectors().files)
+    adds = [json.loads(line) for line in files["_delta_log/00000000000000000001.json"].splitlines()]
+    remove = next(tables.removed(action) for action in adds if "add" in action)
+    remove["remove"]["deletionVector"] |= {"sizeInBytes": 1, "cardinality": 1}
+    files["_delta_log/00000000000000000002.json"] = json.dumps(remove).encode()
+    write(Draft(files, {}, Random(1), ""), tmp_path / "table")
+    lake = DirectLake(str(tmp_path))
+    scan, _ = lake.table(str(tmp_path / "table")).plan()
+    [state] = oracle.readings(str(tmp_path / "table"))
+    assert state.files.keys() == set(scan.files["path"].to_pylist()) == {"part-1.parquet", "part-2.parquet"}
+    lake.close()
 
 
 def test_a_case_is_the_same_every_time(tmp_path):
@@ -98,6 +129,30 @@ def test_the_canary_sees_what_native_libraries_open(tmp_path):
     assert pq.ParquetFile(secret).metadata.num_rows == 40
     assert canary.opened() == ["secret.parquet"]
     canary.close()
+
+
+def test_what_the_oracle_opens_is_not_what_delvec_opens(tmp_path, monkeypatch):
+    """A compaction stands for a commit that is a link to the outside; only the oracle reads that one."""
+    outside, folder = tmp_path / "outside", tmp_path / "table"
+    outside.mkdir()
+    files = dict(tables.with_compaction().files)
+    (outside / "secret.json").write_bytes(files.pop("_delta_log/00000000000000000001.json"))
+    files["part-2.parquet"], files["part-4.parquet"] = files["part-4.parquet"], files["part-2.parquet"]
+    draft = Draft(files, {}, Random(1), str(outside), {"_delta_log/00000000000000000001.json": "secret.json"})
+    write(draft, folder)
+    canary, lake = Canary(outside), DirectLake(str(folder))
+    canary.start()
+    monkeypatch.setattr(
+        "tests.fuzz.judge._predicate", lambda *_: "id = 45"
+    )  # its statistics are part-4's now
+    judged = Judge(Case("x", tables.with_compaction(), draft, [], Random(1)), Baseline([], None), str(folder))
+    found = judged.judge_skipping(*judged.read(lake))
+    assert isinstance(found, Suspicion)
+    assert canary.opened() == []
+    assert judged.settled(found) is None
+    assert canary.opened() == ["secret.json"]
+    canary.close()
+    lake.close()
 
 
 def test_python_s_own_opens_are_seen(tmp_path):
