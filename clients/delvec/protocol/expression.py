@@ -62,6 +62,10 @@ class Expression:
         """Whether no other relation is read; true for a constant."""
         return all(name == relation for name in self.columns)
 
+    def over(self, relation: str) -> str:
+        """Return Spark's text with that relation's columns as those of a table of their own."""
+        return self._predicate.sql("spark", {relation: ""})
+
     def __str__(self) -> str:
         return self.text
 

@@ -74,7 +74,8 @@ class Predicate:
 
         Args:
             dialect: the engine that will evaluate it.
-            rename: other names for top-level columns, by the schema's spelling.
+            rename: other names for top-level columns, by the schema's spelling. Without one, the empty text, only the
+                fields below it are named.
 
         Raises:
             InvalidPredicate: DuckDB has no equivalent that is known to give Spark's answer.
@@ -83,7 +84,7 @@ class Predicate:
         if dialect == "duckdb":
             return with_room(lambda: to_duckdb(self.expression, self._schema, names, self.text))
         return "".join(
-            piece if isinstance(piece, str) else _backticked(names.get(piece[0], piece[0])) + piece[1]
+            piece if isinstance(piece, str) else _renamed(names.get(piece[0], piece[0]), piece[1])
             for piece in self._pieces
         )
 
@@ -255,6 +256,10 @@ def _unknown(
     else:
         hint = "."
     return UnknownColumn(f"The predicate {short(text)} {what}{hint}", column=dotted, suggestions=near)
+
+
+def _renamed(name: str, fields: str) -> str:
+    return _backticked(name) + fields if name else fields.removeprefix(".")
 
 
 def _backticked(name: str) -> str:
