@@ -500,19 +500,6 @@ def test_a_writer_feature_that_delvec_lacks_is_named(filled, error, protocol, co
     assert filled.version() == 2
 
 
-def test_with_a_change_feed_files_change_by_deletion_vector_only(client, create, tmp_path, error):
-    table = create(client, tmp_path / "people", properties={"delta.enableChangeDataFeed": "true"})
-    table.append(table.write_file("a.parquet", range(10)))
-
-    answer = table.commit(
-        operation="DELETE", adds=[table.write_file("b.parquet", [1])], removes=[{"path": "a.parquet"}]
-    )
-
-    refused(table, answer, error, "changeDataFeed", "UnsupportedWriterFeature", 422)
-    assert table.delete({"a.parquet": [1]}).status_code == 200
-    assert table.delete({}, removes=["a.parquet"]).status_code == 200
-
-
 def test_in_commit_timestamps_rise_whatever_the_clock_says(client, create, tmp_path):
     table = create(client, tmp_path / "people", properties={"delta.enableInCommitTimestamps": "true"})
     future = table.action(0, "commitInfo")["inCommitTimestamp"] + 10**9

@@ -131,20 +131,12 @@ def test_features_that_bind_whoever_writes_are_refused(feature):
         check_writable(table(feature), metadata(), "t")
 
 
-def test_change_data_feed_allows_what_the_feed_can_be_told_from():
-    on = metadata({"delta.enableChangeDataFeed": "true"})
-    check_writable(table("changeDataFeed"), on, "t", keeps_change_data=True)
-    check_writable(table("changeDataFeed"), metadata(), "t", keeps_change_data=False)
-    with pytest.raises(UnsupportedWriterFeature, match="changeDataFeed"):
-        check_writable(Protocol(1, 4), on, "t", keeps_change_data=False)
-
-
 def test_row_tracking_allows_what_moves_no_row():
     on = metadata({"delta.enableRowTracking": "true"})
-    check_writable(table("rowTracking"), on, "t", keeps_change_data=True)
-    check_writable(table("rowTracking"), metadata(), "t", keeps_change_data=False)
+    check_writable(table("rowTracking"), on, "t", keeps_rows_in_place=True)
+    check_writable(table("rowTracking"), metadata(), "t", keeps_rows_in_place=False)
     with pytest.raises(UnsupportedWriterFeature, match=r"delta\.enableRowTracking is true and this change"):
-        check_writable(table("rowTracking"), on, "t", keeps_change_data=False)
+        check_writable(table("rowTracking"), on, "t", keeps_rows_in_place=False)
 
 
 def test_all_reasons_are_given_at_once():

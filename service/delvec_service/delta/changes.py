@@ -7,7 +7,7 @@ from typing import Final
 from pyroaring import BitMap64
 
 from delvec.protocol.deletion_vector import Descriptor
-from delvec_service.delta.actions import AddFile, DomainMetadata, Metadata, Protocol, Txn
+from delvec_service.delta.actions import AddFile, Cdc, DomainMetadata, Metadata, Protocol, Txn
 
 __all__ = ["Changes", "Reads", "RowRun"]
 
@@ -61,6 +61,7 @@ class Changes:
         reads: None means what operation and predicate imply.
         data_change: False where the same rows are written another way.
         rewritten: the sources of each row, by the path of an added file.
+        change_files: the change data feed of the whole commit; where there are none, it is told from the files.
         metadata: of the table from this version on, None where it stays.
         protocol: the same.
         domains: domain metadata that is set or, as a tombstone, removed.
@@ -85,6 +86,7 @@ class Changes:
     rewritten: Mapping[str, Sequence[RowRun]] = field(default_factory=dict)
     metadata: Metadata | None = None
     protocol: Protocol | None = None
+    change_files: Sequence[Cdc] = ()
     domains: Sequence[DomainMetadata] = ()
     app_transaction: Txn | None = None
     user_metadata: str | None = None

@@ -3,7 +3,7 @@
 Pure, in two steps with the writing of deletion vector files between them: :func:`resolve` decides what
 becomes of each file, :func:`build` writes it down as actions (PROTOCOL.md, "Add File and Remove File",
 "Commit Provenance Information"). The order of actions: commitInfo, protocol, metadata, domains, transaction,
-removes, adds.
+removes, adds, change files.
 """
 
 import json
@@ -240,6 +240,7 @@ def build(
     gone = [*resolved.removed, *(one.file for one in resolved.marked)]
     actions.extend(RemoveFile.of(file, now, data_change=changes.data_change) for file in gone)
     actions.extend(adds)
+    actions.extend(changes.change_files)
     return actions
 
 
@@ -301,7 +302,7 @@ def _count_rows(changes: Changes, resolved: Resolved) -> dict[str, int]:
         "numDeletionVectorsAdded": len(resolved.marked),
         "numDeletionVectorsRemoved": updated + dropped,
         "numDeletionVectorsUpdated": updated,
-        "numAddedChangeFiles": 0,
+        "numAddedChangeFiles": len(changes.change_files),
         "numCopiedRows": changes.metrics.get("numCopiedRows", 0),
     }
     if changes.operation == "DELETE" and resolved.rows_removed is not None and added_rows is not None:
@@ -320,7 +321,7 @@ def _count_merge(changes: Changes, resolved: Resolved) -> dict[str, int]:
         "numTargetDeletionVectorsAdded": len(resolved.marked),
         "numTargetDeletionVectorsRemoved": updated + dropped,
         "numTargetDeletionVectorsUpdated": updated,
-        "numTargetChangeFilesAdded": 0,
+        "numTargetChangeFilesAdded": len(changes.change_files),
     }
 
 

@@ -160,11 +160,6 @@ def _columns_with(key: str) -> _Problem:
     return problem
 
 
-def _change_data_feed(facts: _Facts) -> str | None:
-    on = facts.on("delta.enableChangeDataFeed") and not facts.keeps_rows_in_place
-    return "delta.enableChangeDataFeed is true and this change rewrites rows" if on else None
-
-
 def _row_tracking(facts: _Facts) -> str | None:
     # Rows that are copied would need their ids in a column of the new files.
     on = facts.on("delta.enableRowTracking") and not facts.keeps_rows_in_place
@@ -175,7 +170,7 @@ WRITABLE: Final[Mapping[str, _Problem]] = {
     "appendOnly": _never,  # the commands that remove rows look at delta.appendOnly themselves
     "invariants": _never,  # engines evaluate what the table asks of rows, before anything is committed
     "checkConstraints": _never,
-    "changeDataFeed": _change_data_feed,
+    "changeDataFeed": _never,  # a commit that needs change files is refused without them
     "generatedColumns": _never,
     "columnMapping": _never,  # engines write physical names and field ids
     "clustering": _never,  # clustering columns are among those that get statistics
@@ -199,7 +194,7 @@ WRITABLE: Final[Mapping[str, _Problem]] = {
 
 
 def check_writable(
-    protocol: Protocol, metadata: Metadata, table: str, *, keeps_change_data: bool = True
+    protocol: Protocol, metadata: Metadata, table: str, *, keeps_rows_in_place: bool = True
 ) -> None:
     """Refuse to commit to a table with a feature in use that Delvec does not fully implement.
 
@@ -209,8 +204,8 @@ def check_writable(
         protocol: of the version to commit onto.
         metadata: of the same version.
         table: for errors.
-        keeps_change_data: whether the commit only appends, removes whole files and sets deletion vectors: then
-            the change feed can be told from it, and no row gets another id.
+        keeps_rows_in_place: whether the commit only appends, removes whole files and sets deletion vectors: then no
+            row gets another id.
 
     Raises:
         UnsupportedReaderFeature: it cannot be read, let alone written.
@@ -224,7 +219,7 @@ def check_writable(
             table=table,
             writer_version=protocol.min_writer_version,
         )
-    facts = _Facts(metadata.configuration, tuple(_columns(metadata.schema_string)), keeps_change_data)
+    facts = _Facts(metadata.configuration, tuple(_columns(metadata.schema_string)), keeps_rows_in_place)
     refused: dict[str, str] = {}
     for name in sorted(writer_features(protocol)):
         if name not in WRITABLE:

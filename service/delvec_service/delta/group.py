@@ -80,6 +80,7 @@ def kind_of(changes: Changes) -> Kind | None:
         or bool(changes.domains)
         or bool(changes.rewritten)
         or bool(changes.added_deletes)
+        or bool(changes.change_files)
     )
     if alone:
         return None

@@ -25,7 +25,8 @@
     │       ├── DuplicateFile
     │       ├── RowIndexOutOfRange
     │       ├── InvalidBitmap
-    │       └── InvalidDeletionVector
+    │       ├── InvalidDeletionVector
+    │       └── MissingChangeFiles
     ├── Unauthorized
     ├── LocationNotAllowed
     ├── NotFound
@@ -79,6 +80,7 @@ from delvec.protocol.errors.commits import (
     InvalidBitmap,
     InvalidCommit,
     InvalidDeletionVector,
+    MissingChangeFiles,
     RowIndexOutOfRange,
     StaleReadVersion,
     VersionFromFuture,
@@ -186,6 +188,7 @@ __all__ = [
     "InvalidTableChange",
     "LocationNotAllowed",
     "MetadataChanged",
+    "MissingChangeFiles",
     "MissingDataFile",
     "MissingLogFile",
     "MultipleMatches",

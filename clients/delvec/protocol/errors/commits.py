@@ -12,6 +12,7 @@ __all__ = [
     "InvalidBitmap",
     "InvalidCommit",
     "InvalidDeletionVector",
+    "MissingChangeFiles",
     "RowIndexOutOfRange",
     "StaleReadVersion",
     "VersionFromFuture",
@@ -88,3 +89,9 @@ class InvalidDeletionVector(InvalidCommit):
     """A deletion vector that an engine wrote is not what its descriptor says, or drops rows of the earlier one."""
 
     type, code = "InvalidDeletionVector", "INVALID_DELETION_VECTOR"
+
+
+class MissingChangeFiles(InvalidCommit):
+    """The table keeps a change data feed, and what the commit changes cannot be told without change files."""
+
+    type, code = "MissingChangeFiles", "MISSING_CHANGE_FILES"

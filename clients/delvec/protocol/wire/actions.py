@@ -40,9 +40,7 @@ class AddFile(Delta):
 class ChangeFile(Delta):
     """A file of the change data feed that an engine wrote (PROTOCOL.md, "Add CDC File")."""
 
-    path: str = Field(
-        description="Relative to the table's location, URL-encoded; below `_change_data` by custom."
-    )
+    path: str = Field(description="Relative to the table's location, URL-encoded; below `_change_data`.")
     partition_values: dict[str, str | None] = Field(alias="partitionValues", default_factory=dict)
     size: int = Field(ge=0, lt=2**63, description="Bytes.")
     tags: dict[str, str | None] | None = None

@@ -130,12 +130,14 @@ class Ours:
         """What it means that a row or a file is removed.
 
         ``whatever is left``: it is not to be there any more, so one that is gone already is no loss: a DELETE, the
-        part of an overwrite that removes. ``these rows``: what is added instead was made from them. ``moved rows``:
-        they are added again, in other files.
+        part of an overwrite that removes. ``these rows``: what is added instead was made from them, or change files
+        tell of each. ``moved rows``: they are added again, in other files.
         """
         changes = self.changes
         if not changes.data_change:
             return "moved rows"
+        if changes.change_files:
+            return "these rows"
         only_removes = not changes.adds and changes.operation != "UPDATE"
         return "whatever is left" if only_removes or changes.operation in _REPLACES else "these rows"
 

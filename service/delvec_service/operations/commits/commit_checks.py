@@ -24,10 +24,11 @@ from delvec.protocol.errors import (
     FileSizeMismatch,
     FileTooOld,
     InvalidCommit,
+    MissingChangeFiles,
     MissingDataFile,
 )
 from delvec_service.delta import violations
-from delvec_service.delta.actions import AddFile
+from delvec_service.delta.actions import AddFile, Cdc
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.features import check_writable
 from delvec_service.delta.snapshot import Snapshot
@@ -37,6 +38,8 @@ from delvec_service.store.objects import ObjectMeta
 __all__ = ["check_adds", "check_files", "check_table", "num_records"]
 
 _CONCURRENT_HEADS: Final = 16
+_REWRITING: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
+"""Operations whose new files hold rows that were in the files that they take rows from."""
 
 
 def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
@@ -44,12 +47,14 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
 
     Raises:
         UnsupportedWriterFeature: the table has a writer feature that Delvec does not implement, or does not for
-            what the commit does: a change feed needs change files where rows are copied.
+            what the commit does: rows that are copied keep no row ids.
         AppendOnlyTable: the commit removes rows, and the table does not let go of any.
-        InvalidCommit: rows are to be deleted by deletion vector, and the table has those turned off.
+        MissingChangeFiles: the table keeps a change data feed, and rows are copied or changed without change files.
     """
-    rewrites = changes.removes and changes.adds and changes.operation in ("DELETE", "UPDATE", "MERGE")
-    check_writable(snapshot.protocol, snapshot.metadata, table.name, keeps_change_data=not rewrites)
+    takes = bool(changes.removes or changes.row_deletes)
+    rewrites = bool(takes and changes.adds and changes.operation in _REWRITING)
+    check_writable(snapshot.protocol, snapshot.metadata, table.name, keeps_rows_in_place=not rewrites)
+    _check_change_files(table, changes, snapshot)
     if (changes.removes or changes.row_deletes) and changes.data_change and snapshot.append_only:
         raise AppendOnlyTable(
             f"Table '{table.name}' has delta.appendOnly=true, so rows cannot be removed from it; "
@@ -66,6 +71,38 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
         )
 
 
+        raise InvalidCommit(
+            table=table.name,
+            version=snapshot.version,
+        )
+
+
+def _check_change_files(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
+    """Refuse a commit whose change feed is told neither by change files nor by what it does to files."""
+    if changes.change_files:
+        if not snapshot.cdf_enabled:
+            raise InvalidCommit(
+                f"Table '{table.name}' does not have delta.enableChangeDataFeed=true, so a commit has no "
+                "change-files; leave them out, or set the property first.",
+                table=table.name,
+                version=snapshot.version,
+            )
+        _check_partition_values(table, changes.change_files, snapshot)
+    elif snapshot.cdf_enabled and _copies_rows(changes):
+        raise MissingChangeFiles(
+            f"Table '{table.name}' has delta.enableChangeDataFeed=true, and this {changes.operation} adds files with "
+            "rows that were in the table before, changed or not: what changed cannot be told from the files. Send "
+            "change-files with all rows that it changes, or write with Delvec's own commands, which do.",
+            table=table.name,
+            version=snapshot.version,
+        )
+
+
+def _copies_rows(changes: Changes) -> bool:
+    """Return whether new files hold rows that the table had already, so that they are no inserts."""
+    if not changes.adds or not (changes.removes or changes.row_deletes) or not changes.data_change:
+        return False
+    return changes.operation in _REWRITING or changes.metrics.get("numCopiedRows", 0) > 0
 def check_adds(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
     """Refuse new files that contradict the newest version; asks storage nothing.
 
@@ -84,17 +121,17 @@ def check_adds(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
             "is a live file of the table already; write new files under new names",
         )
     for add in changes.adds:
-        _check_partition_values(table, add, snapshot)
         _check_stats(table, add, snapshot)
     # What a DELETE or a compaction adds are rows that were there, maybe before the constraint.
     if changes.data_change and changes.operation != "DELETE":
+    _check_partition_values(table, changes.adds, snapshot)
         violation = violations.proven(changes.adds, snapshot)
         if violation is not None:
             raise violation
 
 
 def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> None:
-    """Refuse new files, of data and of deletion vectors that the engine wrote, that are not what storage has.
+    """Refuse new files that are not what storage has: of data, changes, and deletion vectors that the engine wrote.
 
     The number of rows is not compared with the footers: that is a request per file, and the engine that sends
     statistics is the one that wrote the footer.
@@ -106,7 +143,7 @@ def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> N
         StorageError: storage did not answer.
     """
     oldest = time.time_ns() // 1_000_000 - max_age_seconds * 1000
-    sizes: dict[str, int | None] = {add.path: add.size for add in changes.adds}
+    sizes: dict[str, int | None] = {file.path: file.size for file in (*changes.adds, *changes.change_files)}
     places = (vector.relative_path() for vector in changes.written_vectors.values())
     sizes |= dict.fromkeys(place for place in places if place is not None)
     for (path, size), found in zip(sizes.items(), _looked_up(table, list(sizes)), strict=True):
@@ -132,24 +169,23 @@ def _looked_up(table: OpenTable, paths: Sequence[str]) -> Iterable[ObjectMeta | 
         return list(pool.map(table.objects.head, paths))
 
 
-def _check_partition_values(table: OpenTable, add: AddFile, snapshot: Snapshot) -> None:
+def _check_partition_values(table: OpenTable, files: Sequence[AddFile | Cdc], snapshot: Snapshot) -> None:
     columns = {
         snapshot.schema.field(name).physical_name: snapshot.schema.field(name)
         for name in snapshot.partition_columns
     }
-    if set(add.partition_values) != set(columns):
-        raise _invalid(
-            table,
-            add.path,
-            f"has partition values for {sorted(add.partition_values)}, and the table is partitioned by {list(columns)}",
-        )
-    for name, value in add.partition_values.items():
-        try:
-            # Not as Python's: Spark has days that Python has not.
-            partition_values.parse_column(pa.array([value], pa.string()), columns[name].type)
-        except DelvecError as error:
-            what = f"has the partition value {value!r}, which column '{columns[name].name}' cannot hold"
-            raise _invalid(table, add.path, what) from error
+    for file in files:
+        if set(file.partition_values) != set(columns):
+            given = sorted(file.partition_values)
+            what = f"has partition values for {given}, and the table is partitioned by {list(columns)}"
+            raise _invalid(table, file.path, what)
+        for name, value in file.partition_values.items():
+            try:
+                # Not as Python's: Spark has days that Python has not.
+                partition_values.parse_column(pa.array([value], pa.string()), columns[name].type)
+            except DelvecError as error:
+                what = f"has the partition value {value!r}, which column '{columns[name].name}' cannot hold"
+                raise _invalid(table, file.path, what) from error
 
 
 def _check_stats(table: OpenTable, add: AddFile, snapshot: Snapshot) -> None:

@@ -263,7 +263,7 @@ class CommitLoop:
         commit_checks.check_table(table, whole, snapshot)
         commit_checks.check_adds(table, whole, snapshot)
         now = time.monotonic()
-        new = whole.adds or whole.written_vectors
+        new = whole.adds or whole.written_vectors or whole.change_files
         if new and (member.looked_at is None or now - member.looked_at > _LOOK_AGAIN_SECONDS):
             commit_checks.check_files(table, whole, self._max_file_age)
             member.looked_at = now

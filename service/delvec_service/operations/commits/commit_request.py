@@ -20,7 +20,7 @@ from delvec.protocol.errors import (
 )
 from delvec.protocol.wire import CommitRequest
 from delvec.protocol.wire.commits import RewrittenFile, RowDelete
-from delvec_service.delta.actions import AddFile, Txn
+from delvec_service.delta.actions import AddFile, Cdc, Txn
 from delvec_service.delta.changes import Changes, Reads, RowRun
 from delvec_service.operations.tables import ENGINE_INFO, OpenTable
 
@@ -30,6 +30,7 @@ _MAX_ID: Final = 128
 _LONGEST_PATH: Final = 3000
 """1024 bytes, each encoded, is what object stores take."""
 _LONGEST_NAME: Final = 255
+_CHANGE_DATA: Final = "_change_data/"
 
 
 def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) -> Changes:
@@ -59,7 +60,15 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
     _distinct(touched, table, "is removed, or loses rows,")
     for add in request.adds:
         _check_new_path(add.path, table)
-    _distinct([add.path for add in request.adds] + touched, table, "is changed")
+    for file in request.change_files:
+        _check_new_path(file.path, table)
+        if not unquote(file.path).startswith(_CHANGE_DATA):
+            raise InvalidCommit(
+                f"The change file '{file.path}' is not below {_CHANGE_DATA}, where those who clean tables up look for it.",
+                file=file.path,
+            )
+    new = [file.path for file in (*request.adds, *request.change_files)]
+    _distinct(new + touched, table, "is changed")
     return Changes(
         operation=request.operation,
         read_version=request.read_version,
@@ -84,6 +93,9 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
         },
         written_vectors=_written_vectors(request.row_deletes),
         predicate=request.predicate,
+        change_files=[
+            Cdc(file.path, file.partition_values, file.size, file.tags) for file in request.change_files
+        ],
         parameters=request.operation_parameters,
         metrics=request.operation_metrics,
         reads=_reads(request, table),
@@ -106,10 +118,11 @@ def _check_text(request: CommitRequest) -> None:
     texts += [run.source for each in request.rewritten for run in each.runs]
     if request.reads is not None:
         texts += [*request.reads.files, *(each.path for each in request.reads.rows)]
-    for add in request.adds:
-        texts += [add.path, add.stats]
-        texts += [text for pair in add.partition_values.items() for text in pair]
-        texts += [text for pair in (add.tags or {}).items() for text in pair]
+    texts += [add.stats for add in request.adds]
+    for file in (*request.adds, *request.change_files):
+        texts.append(file.path)
+        texts += [text for pair in file.partition_values.items() for text in pair]
+        texts += [text for pair in (file.tags or {}).items() for text in pair]
     try:
         "".join(text for text in texts if text is not None).encode()
     except UnicodeEncodeError as error:
