@@ -50,6 +50,7 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
             what the commit does: rows that are copied keep no row ids.
         AppendOnlyTable: the commit removes rows, and the table does not let go of any.
         MissingChangeFiles: the table keeps a change data feed, and rows are copied or changed without change files.
+        InvalidCommit: rows are to be deleted by deletion vector, and the table has those turned off.
     """
     takes = bool(changes.removes or changes.row_deletes)
     rewrites = bool(takes and changes.adds and changes.operation in _REWRITING)
@@ -66,12 +67,6 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
         raise InvalidCommit(
             f"Table '{table.name}' does not have deletion vectors enabled, and Delvec does not enable them by "
             "itself: rewrite the files, sending adds and removes, or set delta.enableDeletionVectors=true.",
-            table=table.name,
-            version=snapshot.version,
-        )
-
-
-        raise InvalidCommit(
             table=table.name,
             version=snapshot.version,
         )
@@ -103,6 +98,8 @@ def _copies_rows(changes: Changes) -> bool:
     if not changes.adds or not (changes.removes or changes.row_deletes) or not changes.data_change:
         return False
     return changes.operation in _REWRITING or changes.metrics.get("numCopiedRows", 0) > 0
+
+
 def check_adds(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
     """Refuse new files that contradict the newest version; asks storage nothing.
 
@@ -120,11 +117,11 @@ def check_adds(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
             path,
             "is a live file of the table already; write new files under new names",
         )
+    _check_partition_values(table, changes.adds, snapshot)
     for add in changes.adds:
         _check_stats(table, add, snapshot)
     # What a DELETE or a compaction adds are rows that were there, maybe before the constraint.
     if changes.data_change and changes.operation != "DELETE":
-    _check_partition_values(table, changes.adds, snapshot)
         violation = violations.proven(changes.adds, snapshot)
         if violation is not None:
             raise violation
