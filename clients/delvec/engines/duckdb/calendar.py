@@ -12,10 +12,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import ArrayType, DataType, MapType, PrimitiveType, StructType
 
-__all__ = ["is_legacy", "may_ask_for_early", "shows_early"]
+__all__ = ["holds_times", "is_legacy", "may_ask_for_early", "shows_early"]
 
 _FIRST_DAY: Final = -141_427
 """1582-10-15."""
@@ -66,20 +65,21 @@ def _has_times(kind: pa.DataType) -> bool:
     return any(_has_times(kind.field(number).type) for number in range(kind.num_fields))
 
 
-def may_ask_for_early(predicate: Predicate | None, kinds: Iterable[DataType]) -> bool:
-    """Whether a predicate over columns of these types may tell early times apart: it names a year before 1900."""
-    if predicate is None or not _EARLY_YEAR.search(predicate.text):
+def may_ask_for_early(text: str, kinds: Iterable[DataType]) -> bool:
+    """Whether an expression over columns of these types may tell early times apart: it names a year before 1900."""
+    if not _EARLY_YEAR.search(text):
         return False
-    return any(_holds_times(kind) for kind in kinds)
+    return any(holds_times(kind) for kind in kinds)
 
 
-def _holds_times(kind: DataType) -> bool:
+def holds_times(kind: DataType) -> bool:
+    """Whether values of this type are, or hold, dates or timestamps."""
     if isinstance(kind, StructType):
-        return any(_holds_times(item.type) for item in kind.fields)
+        return any(holds_times(item.type) for item in kind.fields)
     if isinstance(kind, ArrayType):
-        return _holds_times(kind.element)
+        return holds_times(kind.element)
     if isinstance(kind, MapType):
-        return _holds_times(kind.key) or _holds_times(kind.value)
+        return holds_times(kind.key) or holds_times(kind.value)
     return isinstance(kind, PrimitiveType) and kind.name in _TIMES
 
 

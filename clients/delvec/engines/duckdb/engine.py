@@ -8,11 +8,15 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from delvec.engines.conform import conform_batch
+from delvec.engines.duckdb.copy_rows import copy_rows
 from delvec.engines.duckdb.find_rows import find_rows
+from delvec.engines.duckdb.merge_source import merge_source
+from delvec.engines.duckdb.row_changes import change_rows
 from delvec.engines.duckdb.scan import ScanSource, quoted, sources
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.duckdb.write import append, rewrite
 from delvec.engines.engine import RewrittenFiles, WriteTarget
+from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec.protocol.errors import InvalidPredicate
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
@@ -51,6 +55,37 @@ class DuckDBEngine:
             CorruptTable: or a subclass: a file cannot be read.
         """
         return find_rows(self._session, scan, predicate)
+
+    def merge_source(self, data: Any) -> MergeSource:
+        """Take rows for the other side of a MERGE: what :meth:`write` takes, or a table, which is read as it now is.
+
+        Raises:
+            InvalidSchema: columns that have no Delta type, or two of one name.
+            SchemaMismatch: ``data`` is not tabular.
+        """
+        return merge_source(data)
+
+    def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows:
+        """Update, delete and insert rows: new files for new rows, bitmaps for the old ones.
+
+        Raises:
+            MultipleMatches: several source rows would change one row.
+            InvalidPredicate: DuckDB cannot evaluate an expression as Spark does, or it fails for a row.
+            ConstraintViolation: a new row does not satisfy the table's constraints.
+            SchemaMismatch: a value does not fit its column.
+            CorruptTable: or a subclass: a file or deletion vector cannot be read.
+            StorageError: storage did not answer.
+        """
+        return change_rows(self._session, scan, change, target)
+
+    def copy_rows(self, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget) -> Sequence[AddFile]:
+        """Write the live rows of the scan's files again, without those in ``gone``.
+
+        Raises:
+            CorruptTable: a file cannot be read, or lacks rows.
+            StorageError: storage did not answer.
+        """
+        return copy_rows(self._session, scan, gone, target)
 
     def rewrite(self, scan: Scan, predicate: Predicate, target: WriteTarget) -> RewrittenFiles:
         """Write the files that have matching rows again without them; a NULL result keeps its row.

@@ -25,7 +25,7 @@ on a slower day (no deletion vector: 450)::
 A join also loses the order of the rows. The cost of a list grows with its length, hence ``_MAX_FILES``.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,7 +53,7 @@ from delvec.protocol.types import (
 )
 from delvec.scan import Scan
 
-__all__ = ["ScanSource", "quoted", "sources", "string_literal"]
+__all__ = ["ScanSource", "left_out", "quoted", "sources", "string_literal"]
 
 LOOKUP: Final = "__delvec_lookup"
 FILE_HASH: Final = "__delvec_file_hash"
@@ -123,7 +123,9 @@ def sources(
     columns: Iterable[str],
     predicate: Predicate | None = None,
     *,
+    filtered: Collection[str] = (),
     deletion_vectors: bool = True,
+    gone: Mapping[str, BitMap64] | None = None,
     positions: bool = False,
 ) -> Iterator[ScanSource]:
     """Split a scan into what one statement each can read.
@@ -132,34 +134,47 @@ def sources(
         scan: the plan.
         columns: the columns that the statement gives, by the schema's spelling.
         predicate: what it filters by.
+        filtered: columns by which it, or who takes it over, filters or joins otherwise.
         deletion_vectors: leave deleted rows out; otherwise every physical row is read.
+        gone: more rows to leave out, by path.
         positions: also give ``FILE_INDEX``, ``FILE_HASH`` and ``ROW_INDEX``.
 
     Raises:
         CorruptDeletionVector: or a subclass, naming the table, the version and the file.
     """
-    filtered = predicate.columns if predicate is not None else frozenset()
+    filtered = frozenset(filtered) | (predicate.columns if predicate is not None else frozenset())
     used = set(columns) | filtered
     fields = [field for field in scan.schema.fields if field.name in used]
     _check_types(scan, fields)
     partitioned = {name.lower() for name in scan.partition_columns}
     size = _MAX_FILES if any(field.name.lower() in partitioned for field in fields) else len(scan)
     plain, with_vector = scan.files, scan.files.slice(0, 0)
-    if deletion_vectors and scan.has_deletion_vectors:
+    if gone or (deletion_vectors and scan.has_deletion_vectors):
         has_vector = pc.is_valid(scan.files["deletion_vector"])
+        if gone:
+            paths = scan.files["path"]
+            has_vector = pc.or_(has_vector, pc.is_in(paths, value_set=pa.array(list(gone), paths.type)))
         plain, with_vector = scan.files.filter(pc.invert(has_vector)), scan.files.filter(has_vector)
     for start in range(0, plain.num_rows, size or 1):
         files = plain.slice(start, size)
         yield _source(scan, files, fields, filtered, None, positions=positions)
     if with_vector.num_rows:
-        vectors = scan.deletion_vectors
-        named = [vectors[path] for path in with_vector["path"].to_pylist()]
-        with_vector, found = _plausible(scan, with_vector, named)
+        with_vector, found = _plausible(scan, with_vector, left_out(scan, with_vector, gone))
         ends = [bitmap.max() + 1 if bitmap else 0 for bitmap in found]
         counts = with_vector["num_records"].to_pylist()
         for start, count in _groups([max(end, rows or 0) for end, rows in zip(ends, counts, strict=True)]):
             files, bitmaps = with_vector.slice(start, count), found[start : start + count]
             yield _source(scan, files, fields, filtered, bitmaps, positions=positions)
+
+
+def left_out(scan: Scan, files: pa.Table, gone: Mapping[str, BitMap64] | None = None) -> list[BitMap64]:
+    """Return per file, a part of ``Scan.files``, the rows that its deletion vector or ``gone`` holds."""
+    vectors, more = scan.deletion_vectors, gone or {}
+    has_vector = pc.is_valid(files["deletion_vector"]).to_pylist()
+    return [
+        (vectors[path] if has else BitMap64()) | more.get(path, BitMap64())
+        for path, has in zip(files["path"].to_pylist(), has_vector, strict=True)
+    ]
 
 
 def _check_types(scan: Scan, fields: Sequence[StructField]) -> None:

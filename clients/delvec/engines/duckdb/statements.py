@@ -2,8 +2,8 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from typing import Any, Final
+from contextlib import closing, contextmanager, nullcontext
+from typing import Any, Final, Protocol
 
 import duckdb
 import pyarrow as pa
@@ -22,10 +22,9 @@ from delvec.protocol.errors import (
     StorageError,
     UnsupportedTable,
 )
-from delvec.protocol.predicate import Predicate
 from delvec.scan import Scan
 
-__all__ = ["Session"]
+__all__ = ["Asked", "Session"]
 
 _CONFIG: Final = {
     # Extensions are downloads; nothing here needs one.
@@ -37,6 +36,20 @@ _CONFIG: Final = {
     "python_enable_replacements": "false",
 }
 _BATCH_ROWS: Final = 1 << 17
+
+
+class Asked(Protocol):
+    """What a statement evaluates over the rows: a predicate, or all the expressions of a command."""
+
+    @property
+    def text(self) -> str:
+        """As it was given."""
+        ...
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The table's columns that it reads."""
+        ...
 
 
 class Session:
@@ -56,19 +69,38 @@ class Session:
         if self._own:
             self._connection.close()
 
-    def table(self, scan: Scan, source: ScanSource, sql: str, predicate: Predicate | None) -> pa.Table:
-        """Run a statement over ``source`` and return all of its rows."""
-        with self._prepared(scan, source, predicate) as cursor:
+    @contextmanager
+    def connected(self) -> Iterator[Any]:
+        """Give a connection for several statements: its temporary tables are seen by nobody else."""
+        with closing(self._cursor()) as cursor:
+            yield cursor
+
+    def table(
+        self, scan: Scan, source: ScanSource, sql: str, predicate: Asked | None, *, on: Any = None
+    ) -> pa.Table:
+        """Run a statement over ``source`` and return all of its rows.
+
+        Args:
+            scan: what is read.
+            source: which part of it.
+            sql: the statement.
+            predicate: what it evaluates.
+            on: the connection of :meth:`connected`; by default, one of its own.
+        """
+        with self._prepared(scan, source, predicate, on) as cursor:
             found = cursor.sql(sql).to_arrow_table()
             if shows_early(found):
                 _check_calendar(cursor, scan, source)
             return found
 
     def batches(
-        self, scan: Scan, source: ScanSource, sql: str, predicate: Predicate | None
+        self, scan: Scan, source: ScanSource, sql: str, predicate: Asked | None, *, on: Any = None
     ) -> Iterator[pa.RecordBatch]:
-        """Run a statement over ``source`` and give its rows as they come."""
-        with self._prepared(scan, source, predicate) as cursor:
+        """Run a statement over ``source`` and give its rows as they come; see :meth:`table`.
+
+        Nothing else may run on the connection until the last row.
+        """
+        with self._prepared(scan, source, predicate, on) as cursor:
             is_checked = False
             for batch in cursor.sql(sql).to_arrow_reader(_BATCH_ROWS):
                 if not is_checked and shows_early(batch):
@@ -101,19 +133,32 @@ class Session:
         return cursor
 
     @contextmanager
-    def _prepared(self, scan: Scan, source: ScanSource, predicate: Predicate | None) -> Iterator[Any]:
-        if any(is_remote(name) for name in source.names):
-            self._mount()
-        with closing(self._cursor()) as cursor, _errors(scan, source, predicate):
+    def _prepared(self, scan: Scan, source: ScanSource, predicate: Asked | None, on: Any) -> Iterator[Any]:
+        self.mount(source)
+        given = closing(self._cursor()) if on is None else nullcontext(on)
+        with given as cursor, _errors(scan, source, predicate):
             if source.lookup is not None:
                 cursor.register(LOOKUP, source.lookup)
-            kinds = (scan.schema.field(name).type for name in predicate.columns) if predicate else ()
-            if may_ask_for_early(predicate, kinds):
-                _check_calendar(cursor, scan, source)
+            if predicate is not None:
+                kinds = (scan.schema.field(name).type for name in predicate.columns)
+                if may_ask_for_early(predicate.text, kinds):
+                    _check_calendar(cursor, scan, source)
             yield cursor
 
-    def _mount(self) -> None:
-        """Let DuckDB read object stores."""
+    def check_calendar(self, scan: Scan, source: ScanSource) -> None:
+        """Look into all files of ``source`` for early dates and timestamps that DuckDB would read some days off.
+
+        Raises:
+            UnsupportedTable: a file has such.
+            CorruptTable: or a subclass: a file cannot be read.
+        """
+        with closing(self._cursor()) as cursor, _errors(scan, source, None):
+            _check_calendar(cursor, scan, source)
+
+    def mount(self, source: ScanSource) -> None:
+        """Let DuckDB read object stores, where files of ``source`` are in one."""
+        if not any(is_remote(name) for name in source.names):
+            return
         with self._lock:
             if self._connection.filesystem_is_registered(PROTOCOL):
                 return
@@ -150,7 +195,7 @@ def _text(value: Any) -> str:
 
 
 @contextmanager
-def _errors(scan: Scan, source: ScanSource, predicate: Predicate | None) -> Iterator[None]:
+def _errors(scan: Scan, source: ScanSource, predicate: Asked | None) -> Iterator[None]:
     """Turn what DuckDB raises into errors that name the table, the version and the file."""
     try:
         yield
@@ -160,7 +205,7 @@ def _errors(scan: Scan, source: ScanSource, predicate: Predicate | None) -> Iter
         raise _translated(error, scan, source, predicate) from error
 
 
-def _translated(error: Exception, scan: Scan, source: ScanSource, predicate: Predicate | None) -> DelvecError:
+def _translated(error: Exception, scan: Scan, source: ScanSource, predicate: Asked | None) -> DelvecError:
     text = str(error)
     reason = text.partition("\n")[0]
     where = f"table '{scan.name}' (version {scan.version})"

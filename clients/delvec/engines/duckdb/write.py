@@ -21,7 +21,7 @@ from delvec.protocol.predicate import Predicate
 from delvec.protocol.wire import AddFile
 from delvec.scan import Scan
 
-__all__ = ["append", "rewrite"]
+__all__ = ["append", "completion", "rewrite"]
 
 
 def append(session: Session, data: Any, target: WriteTarget) -> list[AddFile]:
@@ -35,7 +35,7 @@ def append(session: Session, data: Any, target: WriteTarget) -> list[AddFile]:
     """
     checks = RowChecks(target)
     reader = to_reader(data)
-    complete = _completion(session, reader.schema.names, target, checks)
+    complete = completion(session, reader.schema.names, target, checks)
     with DataFileWriter(target) as writer:
         # Columns that do not fit are an error without rows, too.
         empty = [pa.array([], field.type) for field in reader.schema]
@@ -45,10 +45,10 @@ def append(session: Session, data: Any, target: WriteTarget) -> list[AddFile]:
         return writer.finish()
 
 
-def _completion(
+def completion(
     session: Session, names: Sequence[str], target: WriteTarget, checks: RowChecks
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Return what checks rows and adds their generated columns."""
+    """Return what checks new rows, which have these columns, and adds their generated columns."""
     if not checks.is_needed:
         return lambda batch: batch
     expressions = RowExpressions(session, target.schema, checks, {name.lower() for name in names})

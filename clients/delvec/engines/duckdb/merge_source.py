@@ -1,0 +1,146 @@
+"""The other side of a MERGE: rows from wherever a user has them, as a DuckDB table of their own."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, runtime_checkable
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from delvec.engines.conform import conform_batch
+from delvec.engines.duckdb.statements import Session
+from delvec.engines.row_changes import MergeSource
+from delvec.engines.tabular import to_arrow, to_reader
+from delvec.protocol.errors import BadRequest, DelvecError, EngineUnavailable
+from delvec.protocol.types import StructType
+from delvec.scan import Scan
+
+__all__ = ["SOURCE_ROW", "SOURCE_TABLE", "LoadedSource", "loaded", "merge_source"]
+
+SOURCE_ROW: Final = "__delvec_source_row"
+"""The column that numbers the source's rows, from 0."""
+
+SOURCE_TABLE: Final = "__delvec_source"
+_INCOMING: Final = "__delvec_incoming"
+_READ_AGAIN: Final = frozenset({"duckdb", "pandas", "polars", "pyarrow"})
+
+
+@runtime_checkable
+class _Table(Protocol):
+    """Another table; named by its methods, because its class is above the engines."""
+
+    def plan(self) -> tuple[Scan, Any]: ...
+
+    def to_batches(self, *, version: int) -> pa.RecordBatchReader: ...
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows that are read when they are needed."""
+
+    open: Callable[[], pa.RecordBatchReader]
+
+
+def merge_source(data: Any) -> MergeSource:
+    """Take rows; only those of a list are looked at before they are needed.
+
+    Args:
+        data: what :func:`~delvec.engines.tabular.to_reader` takes, or a :class:`~delvec.DeltaTable`, of which the
+            version that is now the newest is taken.
+
+    Raises:
+        InvalidSchema: columns that have no Delta type, or two of one name.
+        SchemaMismatch: ``data`` is not tabular.
+    """
+    if isinstance(data, _Table):
+        return _from_table(data)
+    if isinstance(data, duckdb.DuckDBPyRelation):
+        schema = StructType.from_arrow(data.limit(0).to_arrow_table().schema)
+        return MergeSource(schema, _Rows(lambda: to_reader(data)), is_repeatable=True)
+    if isinstance(data, pa.RecordBatchReader) or not _is_held(data):
+        reader = to_reader(data)
+        return MergeSource(StructType.from_arrow(reader.schema), _Rows(lambda: reader), is_repeatable=False)
+    rows = to_arrow(data)
+    return MergeSource(StructType.from_arrow(rows.schema), _Rows(rows.to_reader), is_repeatable=True)
+
+
+def _from_table(table: _Table) -> MergeSource:
+    scan, _ = table.plan()
+    # Not the table's own fields: field ids and defaults are no business of another table.
+    schema = StructType.from_arrow(scan.schema.to_arrow())
+    return MergeSource(schema, _Rows(lambda: table.to_batches(version=scan.version)), is_repeatable=True)
+
+
+def _is_held(data: Any) -> bool:
+    """Whether the rows are in memory, so that they can be read a second time."""
+    return not hasattr(data, "__next__") and (
+        isinstance(data, list) or type(data).__module__.partition(".")[0] in _READ_AGAIN
+    )
+
+
+@dataclass(frozen=True)
+class LoadedSource:
+    """The source as a table of one connection.
+
+    Attributes:
+        connection: whose table it is.
+        rows: how many it has; ``SOURCE_ROW`` numbers them from 0.
+    """
+
+    connection: Any
+    rows: int
+
+
+@contextmanager
+def loaded(session: Session, source: MergeSource | None) -> Iterator[LoadedSource]:
+    """Read the source, once, into a temporary table named :data:`SOURCE_TABLE`; None is an empty one.
+
+    Raises:
+        BadRequest: the source fails before its last row.
+        EngineUnavailable: it does not fit into memory.
+    """
+    with session.connected() as connection:
+        yield LoadedSource(connection, _load(connection, source) if source is not None else 0)
+
+
+def _load(connection: Any, source: MergeSource) -> int:
+    arrow = source.schema.to_arrow()
+    numbered = arrow.append(pa.field(SOURCE_ROW, pa.int64()))
+    failures: list[Exception] = []
+    count = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal count
+        try:
+            for batch in source.data.open():
+                rows = conform_batch(batch, source.schema, arrow, check_nulls=False)
+                numbers = pa.array(np.arange(count, count + batch.num_rows))
+                count += batch.num_rows
+                yield pa.RecordBatch.from_arrays([*rows.columns, numbers], schema=numbered)
+        except Exception as error:
+            # DuckDB makes text of it.
+            failures.append(error)
+            raise
+
+    connection.register(_INCOMING, pa.RecordBatchReader.from_batches(numbered, batches()))
+    try:
+        connection.execute(f"CREATE TEMP TABLE {SOURCE_TABLE} AS SELECT * FROM {_INCOMING}")  # noqa: S608
+    except Exception as error:
+        raise _failed(failures[0] if failures else error, count) from error
+    finally:
+        connection.unregister(_INCOMING)
+    return count
+
+
+def _failed(error: Exception, count: int) -> DelvecError:
+    if isinstance(error, DelvecError):
+        return error
+    reason = (str(error) or type(error).__name__).partition("\n")[0]
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return EngineUnavailable(
+            f"DuckDB ran out of memory with the source after {count} rows: {reason}; raise its memory_limit, or use "
+            "Spark."
+        )
+    return BadRequest(f"The source cannot be read beyond row {count}: {reason}. Nothing was changed.")
