@@ -49,12 +49,14 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
         raise InvalidCommit(f"A transaction id has 1 to {_MAX_ID} printable characters; use a UUID.")
     if any(value < 0 for value in request.operation_metrics.values()):
         raise InvalidCommit("A metric cannot be negative.")
-    if request.change_files or request.table_changes:
+    if request.table_changes:
         # Left out, they would be lost without a word.
         raise InvalidCommit(
-            "This service does not commit change-files or table-changes with other changes yet; write without a change "
-            "data feed, and change the table first, by a request of its own."
+            "This service does not commit table-changes with other changes yet; change the table first, by a request "
+            "of its own."
         )
+    if request.change_files and not request.data_change:
+        raise InvalidCommit("A commit that changes no data (data-change: false) has no change-files.")
     _check_text(request)
     touched = [remove.path for remove in request.removes] + [entry.path for entry in request.row_deletes]
     _distinct(touched, table, "is removed, or loses rows,")
@@ -93,13 +95,13 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
         },
         written_vectors=_written_vectors(request.row_deletes),
         predicate=request.predicate,
-        change_files=[
-            Cdc(file.path, file.partition_values, file.size, file.tags) for file in request.change_files
-        ],
         parameters=request.operation_parameters,
         metrics=request.operation_metrics,
         reads=_reads(request, table),
         data_change=request.data_change,
+        change_files=[
+            Cdc(file.path, file.partition_values, file.size, file.tags) for file in request.change_files
+        ],
         rewritten=_rewritten(request.rewritten, touched, [add.path for add in request.adds], table),
         app_transaction=None
         if request.app_transaction is None
