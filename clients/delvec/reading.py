@@ -1,20 +1,20 @@
 """How a table is read, whatever the engine: rows in the shapes that people use, and what the log tells."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from delvec._transport import ServiceClient, answer, request, table_path
 from delvec.engines.engine import Engine
-from delvec.protocol import locations
+from delvec.partitions import partitions
 from delvec.protocol import predicate as predicates
-from delvec.protocol.errors import BadRequest, EngineUnavailable
+from delvec.protocol.errors import BadRequest
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import DetailResponse, HistoryResponse, PlanRequest, SnapshotResponse, TableResource
+from delvec.rows import Rows
 from delvec.scan import Scan
 
 __all__ = ["ReadableTable"]
@@ -37,6 +37,30 @@ class ReadableTable:
         self.location = resource.location
         self.engine = engine
 
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        predicate: str | None = None,
+        version: int | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> Rows:
+        """Return rows that are read later, in the shape asked for; the version is chosen now.
+
+        Args:
+            columns: which ones, and in what order; all of them by default. Names are matched without regard to case.
+            predicate: only rows for which this is true.
+            version: the table as of this version.
+            timestamp: the table as of this moment.
+
+        Raises:
+            InvalidPredicate: the predicate cannot be parsed.
+            UnknownColumn: the table has no such column.
+            VersionNotFound: the log does not reach there.
+            CorruptTable: or a subclass: the log is damaged.
+        """
+        planned, condition = self.plan(columns, predicate, version, timestamp)
+        return Rows(self.engine, planned, columns, condition)
+
     def to_arrow(
         self,
         columns: Sequence[str] | None = None,
@@ -58,10 +82,7 @@ class ReadableTable:
             VersionNotFound: the log does not reach there.
             CorruptTable: or a subclass: the log, a data file or a deletion vector is damaged or missing.
         """
-        scan, condition = self.plan(columns, predicate, version, timestamp)
-        names = _spelled(columns, scan.schema)
-        rows = self.engine.read(scan, names, condition)
-        return rows if names is None else rows.select(names)
+        return self.scan(columns, predicate, version, timestamp).to_arrow()
 
     def to_batches(
         self,
@@ -71,17 +92,67 @@ class ReadableTable:
         timestamp: str | datetime | None = None,
     ) -> pa.RecordBatchReader:
         """Return the live rows as a stream, for tables that do not fit in memory; as :meth:`to_arrow`."""
-        scan, condition = self.plan(columns, predicate, version, timestamp)
-        names = _spelled(columns, scan.schema)
-        stream = getattr(self.engine, "read_batches", None)
-        batches = (stream or self.engine.read)(scan, names, condition)
-        if isinstance(batches, pa.Table):
-            batches = batches.to_batches()
-        schema = scan.schema.to_arrow()
-        if names is not None:
-            schema = pa.schema([schema.field(name) for name in names])
-            batches = (batch.select(names) for batch in batches)
-        return pa.RecordBatchReader.from_batches(schema, batches)
+        return self.scan(columns, predicate, version, timestamp).to_batches()
+
+    def to_pandas(
+        self,
+        columns: Sequence[str] | None = None,
+        predicate: str | None = None,
+        version: int | None = None,
+        timestamp: str | datetime | None = None,
+        *,
+        types_mapper: Callable[[pa.DataType], Any] | None = None,
+    ) -> Any:
+        """Return the live rows as a pandas DataFrame; as :meth:`to_arrow`.
+
+        Args:
+            columns: see :meth:`to_arrow`.
+            predicate: likewise.
+            version: likewise.
+            timestamp: likewise.
+            types_mapper: see :meth:`delvec.rows.Rows.to_pandas`.
+
+        Raises:
+            EngineUnavailable: pandas is not installed.
+        """
+        return self.scan(columns, predicate, version, timestamp).to_pandas(types_mapper=types_mapper)
+
+    def to_polars(
+        self,
+        columns: Sequence[str] | None = None,
+        predicate: str | None = None,
+        version: int | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> Any:
+        """Return the live rows as a polars DataFrame; as :meth:`to_arrow`.
+
+        Raises:
+            EngineUnavailable: polars is not installed.
+        """
+        return self.scan(columns, predicate, version, timestamp).to_polars()
+
+    def to_duckdb(
+        self,
+        connection: Any = None,
+        *,
+        columns: Sequence[str] | None = None,
+        predicate: str | None = None,
+        version: int | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> Any:
+        """Return the live rows as a lazy DuckDB relation, pinned to one version.
+
+        Args:
+            connection: the DuckDB connection to which the relation belongs; by default a new one, in memory.
+            columns: see :meth:`to_arrow`.
+            predicate: likewise; with it the rows are read now.
+            version: likewise.
+            timestamp: likewise.
+
+        Raises:
+            EngineUnavailable: DuckDB is not installed.
+        """
+        return self.scan(columns, predicate, version, timestamp).to_duckdb(connection)
 
     def to_df(
         self,
@@ -96,14 +167,7 @@ class ReadableTable:
         Raises:
             EngineUnavailable: the table's engine is not Spark.
         """
-        to_df = getattr(self.engine, "to_df", None)
-        if to_df is None:
-            raise EngineUnavailable(
-                f"to_df() makes a Spark DataFrame, and the engine of table '{self.name}' is {self.engine.name}; "
-                "pass engine=spark to .table(), or call .to_arrow()"
-            )
-        scan, condition = self.plan(columns, predicate, version, timestamp)
-        return to_df(scan, _spelled(columns, scan.schema), condition)
+        return self.scan(columns, predicate, version, timestamp).to_df()
 
     def count(
         self,
@@ -113,18 +177,37 @@ class ReadableTable:
         timestamp: str | datetime | None = None,
     ) -> int:
         """Return the number of live rows; from the log alone where its statistics are enough."""
-        scan, condition = self.plan(None, predicate, version, timestamp)
-        known = pc.is_valid(scan.files["num_records"])
-        if condition is not None:
-            known = pc.and_(known, scan.files["matches_all"])
-        exact = _live_rows(scan.filter(known))
-        rest = scan.filter(pc.invert(known))
-        return exact + (self.engine.count(rest, condition) if len(rest) else 0)
+        return self.scan(None, predicate, version, timestamp).count()
 
-    def files(self, *, version: int | None = None, timestamp: str | datetime | None = None) -> list[str]:
-        """Return the URLs of the live data files."""
-        scan, _ = self.plan(None, None, version, timestamp)
-        return [locations.resolve(scan.location, path) for path in scan.files["path"].to_pylist()]
+    def files(
+        self,
+        predicate: str | None = None,
+        *,
+        version: int | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> list[str]:
+        """Return the URLs of the live data files; with a predicate those that may hold such rows."""
+        return self.scan(None, predicate, version, timestamp).files()
+
+    def partitions(
+        self,
+        predicate: str | None = None,
+        *,
+        version: int | None = None,
+        timestamp: str | datetime | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return one dictionary per partition, from the log alone; one in all for a table without partitions.
+
+        Each has ``values`` (the partition columns and their values), ``numFiles``, ``numRows`` (live ones; None
+        where a file has no statistics) and ``sizeInBytes``, and they are in the order of their values.
+
+        Args:
+            predicate: only partitions with files that may hold rows for which this is true, and only those files.
+            version: the table as of this version.
+            timestamp: the table as of this moment.
+        """
+        planned, _ = self.plan(None, predicate, version, timestamp)
+        return partitions(planned)
 
     def version(self) -> int:
         """Return the latest version."""
@@ -187,18 +270,6 @@ class ReadableTable:
             num_files_total=plan.num_files_total,
         )
         return scan, None if predicate is None else predicates.parse(predicate, schema)
-
-
-def _live_rows(scan: Scan) -> int:
-    physical = pc.sum(scan.files["num_records"]).as_py() or 0
-    vectors = scan.files["deletion_vector"].combine_chunks()
-    deleted = pc.sum(pc.struct_field(vectors, "cardinality")).as_py() or 0
-    return int(physical) - int(deleted)
-
-
-def _spelled(columns: Sequence[str] | None, schema: StructType) -> list[str] | None:
-    """Return the columns as the schema spells them, each once."""
-    return None if columns is None else list(dict.fromkeys(schema.field(name).name for name in columns))
 
 
 def _iso(timestamp: str | datetime | None) -> str | None:

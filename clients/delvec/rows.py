@@ -1,0 +1,172 @@
+"""Rows that are not read yet: one version of a table, the columns and the condition, and the shapes to read them in."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec.engines.engine import Engine
+from delvec.protocol import locations
+from delvec.protocol.errors import EngineUnavailable
+from delvec.protocol.predicate import Predicate
+from delvec.scan import Scan
+
+__all__ = ["Rows"]
+
+
+class Rows:
+    """Some rows and columns of one version of a table; see :meth:`delvec.DeltaTable.scan`.
+
+    Nothing is read before one of the methods is called, and each call reads anew. Programs that take Arrow streams
+    (polars, pyarrow, DuckDB, Delvec's own ``append`` and ``merge``) take this as it is.
+
+    Attributes:
+        version: what is read, whatever is committed later.
+    """
+
+    def __init__(
+        self, engine: Engine, scan: Scan, columns: Sequence[str] | None, predicate: Predicate | None
+    ) -> None:
+        self._engine = engine
+        self._scan = scan
+        self._predicate = predicate
+        # As the schema spells them, each once.
+        self._columns = (
+            None if columns is None else list(dict.fromkeys(scan.schema.field(name).name for name in columns))
+        )
+        self.version = scan.version
+
+    def __repr__(self) -> str:
+        where = "" if self._predicate is None else f", predicate={self._predicate.text!r}"
+        return f"Rows(table={self._scan.name!r}, version={self.version}, files={len(self._scan)}{where})"
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_batches().__arrow_c_stream__(requested_schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, as Arrow's schema."""
+        schema = self._scan.schema.to_arrow()
+        return schema if self._columns is None else pa.schema([schema.field(name) for name in self._columns])
+
+    def files(self) -> list[str]:
+        """Return the URLs of the data files that may hold such rows."""
+        return [locations.resolve(self._scan.location, path) for path in self._scan.files["path"].to_pylist()]
+
+    def count(self) -> int:
+        """Return how many rows there are; from the log alone where its statistics are enough."""
+        known = pc.is_valid(self._scan.files["num_records"])
+        if self._predicate is not None:
+            known = pc.and_(known, self._scan.files["matches_all"])
+        exact = _live_rows(self._scan.filter(known))
+        rest = self._scan.filter(pc.invert(known))
+        return exact + (self._engine.count(rest, self._predicate) if len(rest) else 0)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table.
+
+        Raises:
+            CorruptTable: or a subclass: a data file or a deletion vector is damaged or missing.
+            InvalidPredicate: the condition fails for a row.
+        """
+        rows = self._engine.read(self._scan, self._columns, self._predicate)
+        return rows if self._columns is None else rows.select(self._columns)
+
+    def to_batches(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream, for what does not fit in memory; as :meth:`to_arrow`."""
+        stream = getattr(self._engine, "read_batches", None)
+        batches = (stream or self._engine.read)(self._scan, self._columns, self._predicate)
+        if isinstance(batches, pa.Table):
+            batches = batches.to_batches()
+        if self._columns is not None:
+            names = self._columns
+            batches = (batch.select(names) for batch in batches)
+        return pa.RecordBatchReader.from_batches(self.schema, batches)
+
+    def to_pandas(self, *, types_mapper: Callable[[pa.DataType], Any] | None = None) -> Any:
+        """Return the rows as a pandas DataFrame.
+
+        Args:
+            types_mapper: pandas' type for a type of Arrow's, as ``pyarrow.Table.to_pandas`` takes it. Without it whole
+                numbers of a type are pandas' nullable ones where some are NULL: as fractions they would lose digits.
+
+        Raises:
+            EngineUnavailable: pandas is not installed.
+        """
+        rows = self.to_arrow()
+        with _needed("pandas"):
+            import pandas as pd
+
+            return rows.to_pandas(types_mapper=types_mapper or _nullable_integers(pd, rows).get)
+
+    def to_polars(self) -> Any:
+        """Return the rows as a polars DataFrame.
+
+        Raises:
+            EngineUnavailable: polars is not installed.
+        """
+        with _needed("polars"):
+            import polars as pl
+        return pl.DataFrame(pl.from_arrow(self.to_arrow()))
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """Return the rows as a DuckDB relation, to be filtered, joined and grouped there.
+
+        DuckDB reads the files itself, when the relation is asked for rows and only the columns that it needs, in this
+        process, whatever the table's engine. Where the rows have a condition, they are read now and held.
+
+        Args:
+            connection: the DuckDB connection to which the relation belongs; by default a new one, in memory. Queries
+                of that connection find the rows by the variable that holds the relation.
+
+        Raises:
+            EngineUnavailable: DuckDB is not installed.
+            UnsupportedReaderFeature: a column that DuckDB cannot give back.
+        """
+        with _needed("duckdb"):
+            from delvec.engines.duckdb.relation import arrow_relation, relation
+        if self._predicate is None:
+            return relation(self._scan, self._columns, connection)
+        return arrow_relation(self.to_arrow(), connection)
+
+    def to_df(self) -> Any:
+        """Return the rows as a lazy Spark DataFrame.
+
+        Raises:
+            EngineUnavailable: the table's engine is not Spark.
+        """
+        to_df = getattr(self._engine, "to_df", None)
+        if to_df is None:
+            raise EngineUnavailable(
+                f"to_df() makes a Spark DataFrame, and the engine of table '{self._scan.name}' is {self._engine.name}; "
+                "pass engine=spark to .table(), or call .to_arrow()"
+            )
+        return to_df(self._scan, self._columns, self._predicate)
+
+
+def _live_rows(scan: Scan) -> int:
+    physical = pc.sum(scan.files["num_records"]).as_py() or 0
+    vectors = scan.files["deletion_vector"].combine_chunks()
+    deleted = pc.sum(pc.struct_field(vectors, "cardinality")).as_py() or 0
+    return int(physical) - int(deleted)
+
+
+def _nullable_integers(pd: Any, rows: pa.Table) -> dict[pa.DataType, Any]:
+    """Return pandas' nullable types for those of columns with NULLs."""
+    sizes = {pa.int8(): "Int8", pa.int16(): "Int16", pa.int32(): "Int32", pa.int64(): "Int64"}
+    found = {column.type for column in rows.columns if column.null_count}
+    return {kind: getattr(pd, f"{name}Dtype")() for kind, name in sizes.items() if kind in found}
+
+
+@contextmanager
+def _needed(package: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise EngineUnavailable(
+            f"to_{package}() needs {package}: pip install {package}, or call .to_arrow()"
+        ) from error

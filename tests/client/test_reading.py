@@ -1,0 +1,164 @@
+"""Reads in the shapes that people use, lazily, and what the log tells of files and partitions."""
+
+from datetime import date
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import delvec
+from delvec.protocol.errors import EngineUnavailable, UnknownColumn
+
+
+@pytest.fixture
+def numbers(lake, tmp_path):
+    """Three files: two whole, one with a deletion vector; NULLs, NaN and large numbers among the values."""
+    schema = "id long, big long, ratio double, born date, place struct<city: string, zip: int>"
+    table = lake.create_table(tmp_path / "numbers", schema)
+    for start in (0, 10, 20):
+        table.append(
+            [
+                {
+                    "id": start + at,
+                    "big": None if at == 1 else (1 << 60) + start + at,
+                    "ratio": float("nan") if at == 2 else at / 2,
+                    "born": date(2000, 1, 1 + at),
+                    "place": {"city": f"c{at}", "zip": at},
+                }
+                for at in range(5)
+            ]
+        )
+    table.delete("id in (11, 13)")
+    return table
+
+
+LEFT = [0, 1, 2, 3, 4, 10, 12, 14, 20, 21, 22, 23, 24]
+
+
+def test_pandas_keeps_every_digit_beside_nulls(numbers):
+    frame = numbers.to_pandas(["id", "big"], "id < 3").sort_values("id")
+    assert isinstance(frame, pd.DataFrame)
+    assert frame["big"].dropna().tolist() == [1 << 60, (1 << 60) + 2]
+    assert frame["big"].isna().tolist() == [False, True, False]
+    assert numbers.to_pandas(["id"])["id"].dtype == "int64"
+
+
+def test_pandas_takes_the_types_asked_for(numbers):
+    frame = numbers.to_pandas(["id"], types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    assert frame["id"].dtype == "Int64"
+
+
+def test_polars(numbers):
+    frame = numbers.to_polars(["id", "born"], "id = 2")
+    assert isinstance(frame, pl.DataFrame)
+    assert frame.rows() == [(2, date(2000, 1, 3))]
+
+
+def test_duckdb_reads_live_rows_lazily(numbers):
+    rows = numbers.to_duckdb()
+    assert sorted(number for (number,) in rows.select("id").fetchall()) == LEFT
+    # Again, and filtered by what DuckDB would answer from the files' statistics.
+    assert sorted(rows.filter("ratio > 100").select("id").fetchall()) == [(2,), (12,), (22,)]
+    assert rows.filter("place.zip = 4 AND id > 10").order("id").select("id").fetchall() == [(14,), (24,)]
+
+
+def test_duckdb_joins_several_tables_and_versions_on_one_connection(numbers, by_country):
+    with duckdb.connect() as mine:
+        by_country.delete("id = 0")
+        numbers.to_duckdb(mine).create_view("now")
+        numbers.to_duckdb(mine, version=3).create_view("then_")
+        by_country.to_duckdb(mine).create_view("people")
+        gone = mine.sql("SELECT id FROM then_ EXCEPT SELECT id FROM now ORDER BY id").fetchall()
+        assert gone == [(11,), (13,)]
+        joined = "SELECT id, name, country FROM now JOIN people USING (id) WHERE id < 3 ORDER BY id"
+        assert mine.sql(joined).fetchall() == [(1, "n1", "NZ"), (2, "n2", "NZ")]
+
+
+def test_duckdb_takes_columns_and_a_predicate(numbers):
+    assert numbers.to_duckdb(columns=["BORN", "id"], predicate="id = 12").fetchall() == [
+        (date(2000, 1, 3), 12)
+    ]
+    assert numbers.to_duckdb(columns=["ID"]).columns == ["id"]
+    empty = numbers.to_duckdb(version=0)
+    assert empty.columns == ["id", "big", "ratio", "born", "place"]
+    assert empty.fetchall() == []
+
+
+def test_duckdb_relation_stays_at_its_version(numbers):
+    rows = numbers.to_duckdb(columns=["id"])
+    numbers.delete()
+    assert sorted(number for (number,) in rows.fetchall()) == LEFT
+
+
+def test_scan_is_read_later_at_the_version_of_its_making(numbers):
+    rows = numbers.scan(["born", "ID"], "id >= 10 AND id < 20")
+    numbers.delete("id = 10")
+    assert rows.version == 4
+    assert rows.schema == pa.schema([("born", pa.date32()), ("id", pa.int64())])
+    assert sorted(rows.to_arrow()["id"].to_pylist()) == [10, 12, 14]
+    assert sorted(rows.to_batches().read_all()["id"].to_pylist()) == [10, 12, 14]
+    assert sorted(rows.to_pandas()["id"]) == [10, 12, 14]
+    assert sorted(rows.to_polars()["id"]) == [10, 12, 14]
+    assert min(rows.to_duckdb().fetchall()) == (date(2000, 1, 1), 10)
+    assert rows.count() == 3
+    assert len(rows.files()) == 1
+    assert "version=4" in repr(rows)
+
+
+def test_scan_is_an_arrow_stream_for_others(numbers, lake, tmp_path):
+    rows = numbers.scan(["id"], "id < 3")
+    assert sorted(pl.DataFrame(rows)["id"]) == [0, 1, 2]
+    assert sorted(pa.table(rows)["id"].to_pylist()) == [0, 1, 2]
+    copy = lake.create_table(tmp_path / "copy", "id long")
+    copy.append(rows)
+    assert copy.count() == 3
+
+
+def test_scan_says_at_once_what_is_wrong(numbers):
+    with pytest.raises(UnknownColumn):
+        numbers.scan(["nope"])
+    with pytest.raises(UnknownColumn):
+        numbers.scan(predicate="nope = 1")
+    with pytest.raises(EngineUnavailable, match="engine=spark"):
+        numbers.scan().to_df()
+
+
+def test_files_may_be_asked_for_by_predicate(numbers):
+    assert len(numbers.files()) == 3
+    assert len(numbers.files("id >= 20")) == 1
+    assert len(numbers.files(version=1)) == 1
+
+
+def test_partitions_are_counted_from_the_log(by_country):
+    by_country.delete("id = 3")
+    germany, zealand = by_country.partitions()
+    assert germany["values"] == {"country": "DE"}
+    assert (germany["numFiles"], germany["numRows"]) == (1, 5)
+    assert germany["sizeInBytes"] > 0
+    assert (zealand["values"], zealand["numRows"]) == ({"country": "NZ"}, 4)
+    assert [each["values"]["country"] for each in by_country.partitions("country > 'E'")] == ["NZ"]
+    assert by_country.partitions(version=0) == []
+
+
+def test_partitions_have_typed_values_and_null_last(lake, tmp_path):
+    schema = "id long, day date, n int"
+    table = lake.create_table(tmp_path / "days", schema, partition_by=["n", "day"])
+    rows = [(1, date(2024, 1, 1), 10), (2, None, 9), (3, date(2024, 1, 1), 10), (4, date(2023, 1, 1), 10)]
+    table.append([dict(zip(("id", "day", "n"), row, strict=True)) for row in rows])
+    found = [(each["values"]["n"], each["values"]["day"], each["numRows"]) for each in table.partitions()]
+    assert found == [(9, None, 1), (10, date(2023, 1, 1), 1), (10, date(2024, 1, 1), 2)]
+
+
+def test_a_table_without_partitions_is_one(people):
+    assert [(each["values"], each["numRows"]) for each in people.partitions()] == [({}, 10)]
+    people.delete()
+    assert people.partitions() == []
+
+
+def test_a_missing_package_is_said(people, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "polars", None)
+    with pytest.raises(EngineUnavailable, match="pip install polars"):
+        people.to_polars()
+    assert issubclass(EngineUnavailable, delvec.DelvecError)
