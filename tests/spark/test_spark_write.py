@@ -8,7 +8,7 @@ import pytest
 
 from delvec.engines.engine import WriteTarget
 from delvec.engines.pyspark import SparkEngine
-from delvec.engines.pyspark import engine as engine_module
+from delvec.engines.pyspark import copy_rows as copying
 from delvec.protocol.errors import ConstraintViolation, CorruptTable, SchemaMismatch, StorageError
 from delvec.protocol.types import StructType, schema_from
 from delvec.storage import open_input
@@ -196,8 +196,8 @@ def test_rewrite_without_a_match(engine, scan, target, where):
 
 
 def test_rewrite_that_loses_a_row_is_not_committed(engine, scan, target, where, monkeypatch):
-    genuine = engine_module.write_frame
-    monkeypatch.setattr(engine_module, "write_frame", lambda frame, to: genuine(frame.limit(1), to))
+    genuine = copying.write_frame
+    monkeypatch.setattr(copying, "write_frame", lambda frame, to: genuine(frame.limit(1), to))
 
     with pytest.raises(CorruptTable, match=r"copied 1 rows.*promise 2"):
         engine.rewrite(scan, where(scan, "id > 2"), target(scan.schema, partition_by=["p"]))

@@ -1,6 +1,5 @@
 """The engine that reads and writes with a SparkSession, classic or Connect, without any JAR."""
 
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from delvec.engines import tabular
 from delvec.engines.engine import RewrittenFiles, WriteTarget
 from delvec.engines.parquet_writer import write_data_files
 from delvec.engines.pyspark import failures
+from delvec.engines.pyspark.copy_rows import copy_rows, num_records
 from delvec.engines.pyspark.find_rows import (
     MAX_ROWS_FOR_WORDS,
     fold_on_executors,
@@ -24,13 +24,15 @@ from delvec.engines.pyspark.find_rows import (
     physical_rows,
 )
 from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
+from delvec.engines.pyspark.merge_source import merge_source
 from delvec.engines.pyspark.row_expressions import absent_columns, examined
 from delvec.engines.pyspark.row_filter import filter_rows
 from delvec.engines.pyspark.scan import BROADCAST_LIMIT, ScanFrames
 from delvec.engines.pyspark.to_arrow import to_arrow
 from delvec.engines.pyspark.write import check_schema, is_spark_frame, write_frame
+from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec.engines.row_checks import RowChecks
-from delvec.protocol.errors import BadRequest, CorruptTable, InvalidPredicate
+from delvec.protocol.errors import BadRequest, InvalidPredicate
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import AddFile
@@ -135,34 +137,44 @@ class SparkEngine:
         that the two passes cannot disagree.
         """
         started = time.perf_counter()
-        gone: dict[str, BitMap64] = {}
-        rows_deleted = 0
         old = scan.deletion_vectors
-        for path, rows in self.find_rows(scan, predicate).items():
-            before = old.get(path, BitMap64())
-            new = rows - before
-            if new:
-                rows_deleted += len(new)
-                gone[path] = before | new
+        matches = self.find_rows(scan, predicate).items()
+        gone = {path: new for path, rows in matches if (new := rows - old.get(path, BitMap64()))}
         touched = scan.filter(pc.is_in(scan.files["path"], pa.array(list(gone), pa.string())))
         found = time.perf_counter()
-        rest = touched.filter(_keeps_rows(touched, gone))
-        adds: Sequence[AddFile] = ()
-        if len(rest):
-            with self._reading(scan):
-                adds = write_frame(self._frames.live(rest, scan.schema.names, deleted=gone), target)
-        rows_copied = sum(_num_records(add.stats) for add in adds)
-        _check_copied(rest, gone, rows_copied)
+        adds = self.copy_rows(touched, gone, target)
         return RewrittenFiles(
             adds=adds,
             removed=list(gone),
-            rows_deleted=rows_deleted,
-            rows_copied=rows_copied,
+            rows_deleted=sum(len(rows) for rows in gone.values()),
+            rows_copied=sum(num_records(add) for add in adds),
             timings_ms={
                 "scanTimeMs": round((found - started) * 1000),
                 "rewriteTimeMs": round((time.perf_counter() - found) * 1000),
             },
         )
+
+    def merge_source(self, data: Any) -> MergeSource:
+        """Take rows for the other side of a MERGE: what :meth:`write` takes, or another table's rows.
+
+        Raises:
+            InvalidSchema: columns that have no Delta type, or two of one name.
+            SchemaMismatch: ``data`` is not tabular.
+        """
+        return merge_source(data, self.to_df)
+
+    def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows:
+        """Update, delete and insert rows; see :meth:`delvec.engines.engine.Engine.change_rows`."""
+        raise NotImplementedError
+
+    def copy_rows(self, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget) -> Sequence[AddFile]:
+        """Write the live rows of the scan's files again, without those in ``gone``.
+
+        Raises:
+            CorruptTable: the files do not have the rows that their statistics say.
+        """
+        with self._reading(scan):
+            return copy_rows(self._frames, scan, gone, target)
 
     def write(self, data: Any, target: WriteTarget) -> Sequence[AddFile]:
         """Write ``data`` as new files: a Spark DataFrame on the executors, anything else from this process.
@@ -234,28 +246,3 @@ def _broadcast_limit(given: int | None, *, is_remote: bool) -> int:
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-
-
-def _keeps_rows(scan: Scan, gone: Mapping[str, BitMap64]) -> pa.Array:
-    """Return which files keep a row, as far as statistics say."""
-    deleted = [len(gone[path]) for path in scan.files["path"].to_pylist()]
-    return pc.fill_null(pc.greater(scan.files["num_records"], pa.array(deleted, pa.int64())), fill_value=True)
-
-
-def _num_records(stats: str | None) -> int:
-    return int(json.loads(stats or "{}")["numRecords"])
-
-
-def _check_copied(scan: Scan, gone: Mapping[str, BitMap64], copied: int) -> None:
-    """Prove that every row that stays was read, before files are removed for good."""
-    numbers = scan.files["num_records"].to_pylist()
-    if None in numbers:
-        return
-    expected = sum(numbers) - sum(len(gone[path]) for path in scan.files["path"].to_pylist())
-    if expected != copied:
-        raise CorruptTable(
-            f"Rewriting {len(scan)} files of table '{scan.name}', version {scan.version}, copied {copied} rows, but "
-            f"their statistics promise {expected}; nothing was committed",
-            table=scan.name,
-            version=scan.version,
-        )

@@ -174,6 +174,7 @@ class _TaskSide:
         raise NotImplementedError("format('delvec') reads in tasks")
 
     find_rows = rewrite = write = read = count = _refuse
+    merge_source = change_rows = copy_rows = _refuse
 
 
 class _Files(InputPartition):  # type: ignore[misc]

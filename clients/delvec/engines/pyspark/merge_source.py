@@ -1,0 +1,147 @@
+"""The other side of a MERGE as a Spark DataFrame whose rows are numbered and stay what they are.
+
+A DataFrame may give other rows each time it is read: random values, a table that others write to meanwhile. A MERGE
+reads its source twice, for what matched and for what did not, so rows are pinned first: Spark keeps them at its
+executors, and fails, rather than reads again, where it lost them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+
+from delvec.engines import tabular
+from delvec.engines.conform import conform_batch
+from delvec.engines.pyspark.scan import spark_schema
+from delvec.engines.pyspark.write import is_spark_frame
+from delvec.engines.row_changes import MergeSource
+from delvec.protocol.errors import InvalidSchema
+from delvec.protocol.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    schema_from,
+)
+from delvec.scan import Scan
+
+__all__ = ["SOURCE_ROW", "PinnedSource", "SourceRows", "merge_source"]
+
+SOURCE_ROW: Final = "__delvec_source_row"
+"""The column that numbers the source's rows; numbers may have gaps."""
+
+_TEXT_BYTES: Final = 40
+_ELEMENTS: Final = 4
+
+
+@runtime_checkable
+class _Table(Protocol):
+    """Another table; named by its methods, because its class is above the engines."""
+
+    def plan(self) -> tuple[Scan, Any]: ...
+
+    def to_batches(self, *, version: int) -> pa.RecordBatchReader: ...
+
+
+@dataclass(frozen=True)
+class PinnedSource:
+    """Rows that are the same whenever they are read.
+
+    Attributes:
+        frame: the source's columns and :data:`SOURCE_ROW`.
+        rows: how many.
+        nbytes: about how much memory they take.
+    """
+
+    frame: DataFrame
+    rows: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    """Rows as they came: a frame that Spark reads, or a table in this process."""
+
+    schema: StructType
+    data: DataFrame | pa.Table
+
+    def pinned(self, spark: SparkSession) -> PinnedSource:
+        """Return the rows as they are now, numbered."""
+        if isinstance(self.data, pa.Table):
+            schema = StructType((*self.schema.fields, StructField(SOURCE_ROW, PrimitiveType("long"))))
+            table = self.data.append_column(SOURCE_ROW, pa.array(np.arange(self.data.num_rows)))
+            frame = spark.createDataFrame(table, spark_schema(schema))
+            return PinnedSource(frame, table.num_rows, table.nbytes)
+        numbered = self.data.select("*", F.monotonically_increasing_id().alias(SOURCE_ROW))
+        kept = numbered.localCheckpoint(eager=True)
+        rows = kept.count()
+        return PinnedSource(kept, rows, rows * _row_bytes(self.schema))
+
+
+def merge_source(data: Any, frame_of: Callable[[Scan], DataFrame]) -> MergeSource:
+    """Take rows for the other side of a MERGE.
+
+    Args:
+        data: a DataFrame, classic or Connect; a :class:`~delvec.DeltaTable`, of which the version that is now the
+            newest is taken; or what :func:`~delvec.engines.tabular.to_arrow` takes.
+        frame_of: makes the DataFrame of a scan.
+
+    Raises:
+        InvalidSchema: columns that have no Delta type, or two of one name.
+        SchemaMismatch: ``data`` is not tabular.
+    """
+    if is_spark_frame(data):
+        if data.isStreaming:
+            raise InvalidSchema(
+                "The source of a MERGE is a streaming DataFrame, which has no end; use foreachBatch, and merge the "
+                "DataFrame that it gives"
+            )
+        _check_names(data.columns)
+        return _source(schema_from(data.schema), data)
+    if isinstance(data, _Table):
+        scan, _ = data.plan()
+        # Without the metadata of column mapping and of generated columns, which is the table's alone.
+        return _source(StructType.from_arrow(scan.schema.to_arrow()), frame_of(scan))
+    table = tabular.to_arrow(data)
+    _check_names(table.column_names)
+    schema = StructType.from_arrow(table.schema)
+    return _source(schema, _conformed(table, schema))
+
+
+def _source(schema: StructType, data: DataFrame | pa.Table) -> MergeSource:
+    return MergeSource(schema, SourceRows(schema, data), is_repeatable=True)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise InvalidSchema(
+                f"The source of a MERGE has the column '{name}' twice; rename one, or select the columns that matter",
+                column=name,
+            )
+        seen.add(name.lower())
+
+
+def _conformed(table: pa.Table, schema: StructType) -> pa.Table:
+    """Return the rows with types that Spark takes, which are fewer than Arrow's."""
+    target = schema.to_arrow()
+    batches = [conform_batch(batch, schema, target, check_nulls=False) for batch in table.to_batches()]
+    return pa.Table.from_batches(batches, target)
+
+
+def _row_bytes(kind: DataType) -> int:
+    """Return a guess of what a value takes in memory."""
+    if isinstance(kind, StructType):
+        return sum((_row_bytes(item.type) for item in kind.fields), 8)
+    if isinstance(kind, ArrayType):
+        return _ELEMENTS * _row_bytes(kind.element)
+    if isinstance(kind, MapType):
+        return _ELEMENTS * (_row_bytes(kind.key) + _row_bytes(kind.value))
+    return _TEXT_BYTES if kind in (PrimitiveType("string"), PrimitiveType("binary")) else 8
