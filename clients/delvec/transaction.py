@@ -17,6 +17,7 @@ from delvec.protocol.wire import (
     AppTransaction,
     BeginRequest,
     BeginResponse,
+    ChangeFile,
     CommitReads,
     CommitRequest,
     CommitResponse,
@@ -132,6 +133,7 @@ class Transaction:
         self._removes: list[RemoveFile] = []
         self._row_deletes: list[RowDelete] = []
         self._rewritten: list[RewrittenFile] = []
+        self._change_files: list[ChangeFile] = []
         self.read_version = read_version
         self.transaction_id = transaction_id or str(uuid.uuid4())
         self.result: CommitResponse | None = None
@@ -153,6 +155,10 @@ class Transaction:
         self._adds.extend(
             file if isinstance(file, AddFile) else request(AddFile, **dict(file)) for file in files
         )
+
+    def add_change_files(self, files: Iterable[ChangeFile]) -> None:
+        """Add files of the change data feed that were written already: all changes of this commit, or none."""
+        self._change_files.extend(files)
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove whole files, whatever deletion vectors they have by then."""
@@ -241,6 +247,7 @@ class Transaction:
             row_deletes=self._row_deletes,
             data_change=self._data_change,
             rewritten=self._rewritten,
+            change_files=self._change_files,
             app_transaction=self._txn,
             user_metadata=self._user_metadata,
             engine_info=self._engine_info,
