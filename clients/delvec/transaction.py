@@ -26,6 +26,7 @@ from delvec.protocol.wire import (
     RewrittenFile,
     RowDelete,
     RowRun,
+    WriteChange,
 )
 
 __all__ = ["Metrics", "Transaction", "TransactionOptions", "begin"]
@@ -133,6 +134,7 @@ class Transaction:
         self._removes: list[RemoveFile] = []
         self._row_deletes: list[RowDelete] = []
         self._rewritten: list[RewrittenFile] = []
+        self._table_changes: list[WriteChange] = []
         self._change_files: list[ChangeFile] = []
         self.read_version = read_version
         self.transaction_id = transaction_id or str(uuid.uuid4())
@@ -211,10 +213,17 @@ class Transaction:
         """Say where each row of an added file comes from, so that a compaction and row-wise changes pass each other."""
         self._rewritten.append(RewrittenFile(path=path, runs=list(runs)))
 
+    def change_table(self, changes: Iterable[WriteChange]) -> None:
+        """Change the table in the same version: columns that the new files have, or how far an identity column has got.
+
+        With column mapping, give columns to :func:`begin` too, which tells the names that files are written with.
+        """
+        self._table_changes.extend(changes)
+
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not (self._adds or self._removes or self._row_deletes or self._txn)
+        return not (self._adds or self._removes or self._row_deletes or self._table_changes or self._txn)
 
     def commit(
         self,
@@ -247,6 +256,7 @@ class Transaction:
             row_deletes=self._row_deletes,
             data_change=self._data_change,
             rewritten=self._rewritten,
+            table_changes=self._table_changes,
             change_files=self._change_files,
             app_transaction=self._txn,
             user_metadata=self._user_metadata,
@@ -257,9 +267,14 @@ class Transaction:
         return self.result
 
 
-def begin(service: ServiceClient, table_id: str, operation: str) -> tuple[BeginResponse, StructType]:
-    """Open a transaction before data files are written; return what a writer has to know, and the schema."""
-    body = request(BeginRequest, operation=operation)
+def begin(
+    service: ServiceClient, table_id: str, operation: str, table_changes: Sequence[WriteChange] = ()
+) -> tuple[BeginResponse, StructType]:
+    """Open a transaction before data files are written; return what a writer has to know, and the schema.
+
+    With ``table_changes`` that is the table as the commit will leave it, which has to ask for the same changes.
+    """
+    body = request(BeginRequest, operation=operation, table_changes=list(table_changes))
     path = table_path(table_id, "transactions")
     begun = answer(BeginResponse, service.post(path, body, harmless=True))  # one row more in the ledger
     return begun, StructType.from_json(begun.table_schema)

@@ -23,9 +23,12 @@ from delvec.protocol.errors import (
     CorruptTable,
     DelvecError,
     InvalidCommit,
+    InvalidSchema,
+    InvalidTableChange,
     MetadataChanged,
     MissingDataFile,
     ProtocolChanged,
+    UnknownColumn,
     UnsupportedTable,
     UnsupportedWriterFeature,
     VersionNotFound,
@@ -51,6 +54,7 @@ from delvec_service.operations.tables import OpenTable, commit_path
 
 __all__ = ["router"]
 
+_CHANGING: Final[tuple[type[DelvecError], ...]] = (InvalidTableChange, InvalidSchema, UnknownColumn)
 _INVALID: Final[tuple[type[DelvecError], ...]] = (InvalidCommit, *InvalidCommit.__subclasses__())
 
 router = APIRouter(tags=["commits"])
@@ -60,11 +64,13 @@ _mutations = APIRouter(route_class=Mutation)
 @_mutations.post(
     "/tables/{table}/transactions",
     status_code=status.HTTP_201_CREATED,
-    responses=responses(*MUTATION, *OPENING, *SNAPSHOT, UnsupportedWriterFeature),
+    responses=responses(*MUTATION, *OPENING, *SNAPSHOT, *_CHANGING, UnsupportedWriterFeature),
 )
 def begin_transaction(table: Table, body: BeginRequest, service: ServiceState) -> BeginResponse:
     """Open a transaction before data files are written; the answer is what a writer has to know."""
-    transaction_id, snapshot = begin(table, service.loader, service.ledger, body.operation)
+    transaction_id, snapshot = begin(
+        table, service.loader, service.ledger, body.operation, body.table_changes
+    )
     return BeginResponse(
         **snapshot_fields(table.record, snapshot),
         transaction_id=transaction_id,
@@ -80,6 +86,7 @@ def begin_transaction(table: Table, body: BeginRequest, service: ServiceState) -
         *OPENING,
         *SNAPSHOT,
         *_INVALID,
+        *_CHANGING,
         ConstraintViolation,
         UnsupportedTable,
         UnsupportedWriterFeature,

@@ -7,6 +7,7 @@ from typing import Final
 from pyroaring import BitMap64
 
 from delvec.protocol.deletion_vector import Descriptor
+from delvec.protocol.wire import WriteChange
 from delvec_service.delta.actions import AddFile, Cdc, DomainMetadata, Metadata, Protocol, Txn
 
 __all__ = ["Changes", "Reads", "RowRun"]
@@ -60,8 +61,10 @@ class Changes:
         metrics: what only the engine knows: times in milliseconds, rows copied.
         reads: None means what operation and predicate imply.
         data_change: False where the same rows are written another way.
-        rewritten: the sources of each row, by the path of an added file.
         change_files: the change data feed of the whole commit; where there are none, it is told from the files.
+        rewritten: the sources of each row, by the path of an added file.
+        table_changes: what the commit changes of its table, as requested; ``metadata`` and so on are what it comes to.
+        replaces_schema: whether all columns are new, so that no file may stay.
         metadata: of the table from this version on, None where it stays.
         protocol: the same.
         domains: domain metadata that is set or, as a tombstone, removed.
@@ -83,10 +86,12 @@ class Changes:
     metrics: Mapping[str, int] = field(default_factory=dict)
     reads: Reads | None = None
     data_change: bool = True
+    change_files: Sequence[Cdc] = ()
     rewritten: Mapping[str, Sequence[RowRun]] = field(default_factory=dict)
+    table_changes: Sequence[WriteChange] = ()
+    replaces_schema: bool = False
     metadata: Metadata | None = None
     protocol: Protocol | None = None
-    change_files: Sequence[Cdc] = ()
     domains: Sequence[DomainMetadata] = ()
     app_transaction: Txn | None = None
     user_metadata: str | None = None

@@ -217,7 +217,7 @@ def build(
         timestamp=now,
         in_commit_timestamp=now if timestamped else None,
         operation=changes.operation,
-        operation_parameters=_parameters(changes, snapshot.partition_columns),
+        operation_parameters=_parameters(changes, (metadata or snapshot.metadata).partition_columns),
         read_version=changes.read_version,
         isolation_level=isolation_level(changes, snapshot.configuration),
         is_blind_append=changes.is_blind_append,

@@ -22,7 +22,7 @@ from delvec_service.delta.actions import Action, CommitInfo, Metadata, Protocol
 from delvec_service.delta.column_names import check_column_name
 from delvec_service.delta.table_properties import PROPERTIES, known_property, parsed_value
 
-__all__ = ["first_version"]
+__all__ = ["check_columns", "checked_partition_columns", "first_version"]
 
 _DV: Final = "delta.enableDeletionVectors"
 _ICT: Final = "delta.enableInCommitTimestamps"
@@ -67,8 +67,8 @@ def first_version(
         InvalidSchema: a name, a type or a partition column cannot be.
         BadRequest: a property is unknown, or its value is not one.
     """
-    _check_columns(schema)
-    partitions = _partition_columns(schema, partition_columns)
+    check_columns(schema)
+    partitions = checked_partition_columns(schema, partition_columns)
     configuration = {_DV: "true"} | _configuration(properties)
     described = {
         "partitionBy": json.dumps(partitions),
@@ -140,11 +140,20 @@ def _protocol(schema: StructType, configuration: Mapping[str, str]) -> Protocol:
     return Protocol(3, 7, tuple(both), tuple(writer + both))
 
 
-def _check_columns(schema: StructType) -> None:
+def check_columns(schema: StructType, *, mapped: bool = False) -> None:
+    """Refuse a schema that a table written by Delvec cannot have.
+
+    Args:
+        schema: partition columns included.
+        mapped: whether files name columns by physical names, so that names may have any character.
+
+    Raises:
+        InvalidSchema: names the column.
+    """
     if not schema.fields:
         raise InvalidSchema("A table needs at least one column.")
     for field in _fields(schema):
-        check_column_name(field.name)
+        check_column_name(field.name, mapped=mapped)
         for key in field.metadata:
             if key.startswith("delta.") or key in ("CURRENT_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING"):
                 raise InvalidSchema(
@@ -157,7 +166,12 @@ def _check_columns(schema: StructType) -> None:
         raise InvalidSchema("Delvec reads columns of type variant and does not write them yet; use strings.")
 
 
-def _partition_columns(schema: StructType, wanted: Sequence[str]) -> list[str]:
+def checked_partition_columns(schema: StructType, wanted: Sequence[str]) -> list[str]:
+    """Return partition columns as the schema spells them.
+
+    Raises:
+        InvalidSchema: one is not in the schema, is named twice or has a type that cannot be; or no other is left.
+    """
     found: list[str] = []
     for name in wanted:
         if name not in schema:

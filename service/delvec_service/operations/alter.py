@@ -11,24 +11,22 @@ from typing import Final, TypeAlias
 
 from delvec.protocol.errors import (
     CommitOutcomeUnknown,
-    DelvecError,
     InvalidTableChange,
     MissingLogFile,
-    UnsupportedTable,
     VersionFromFuture,
 )
-from delvec.protocol.wire import AlterRequest, TableChange
+from delvec.protocol.wire import AlterRequest
 from delvec_service.delta.actions import CommitInfo
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.conflicts import Conflict
-from delvec_service.delta.features import check_writable
 from delvec_service.delta.group import REQUEST_HASH_TAG
 from delvec_service.delta.segments.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
-from delvec_service.delta.table_changes.alteration import Alteration, Requirement, altered
+from delvec_service.delta.table_changes.alteration import Alteration, Requirement
 from delvec_service.delta.table_changes.constraints import violating
 from delvec_service.operations.answers import key_reused, request_hash
 from delvec_service.operations.commits.commit import Commits, Committed, Rebased
+from delvec_service.operations.commits.write_changes import alteration_of
 from delvec_service.operations.plan import plan
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import ENGINE_INFO, OpenTable
@@ -88,7 +86,7 @@ def alter(
         done = _already(table, loader, request, snapshot, transaction_id, hashed)
         if done is not None:
             return done
-        alteration = _computed(table, request.changes, snapshot)
+        alteration = alteration_of(table, request.changes, snapshot)
         if alteration.is_empty:
             return Unchanged(snapshot.version, transaction_id)
         verified = _verified(table, loader, alteration.requirements, request.verified_version, snapshot)
@@ -139,30 +137,6 @@ def _already(
             kind = Rebased if winners else Committed
             return Altered(kind(version, read, transaction_id, {}, winners), info.operation or "")
     return None
-
-
-def _computed(table: OpenTable, changes: Sequence[TableChange], snapshot: Snapshot) -> Alteration:
-    check_writable(snapshot.protocol, snapshot.metadata, table.name)
-    try:
-        found = altered(
-            changes,
-            metadata=snapshot.metadata,
-            protocol=snapshot.protocol,
-            domains=snapshot.domain_metadata,
-            schema=snapshot.schema,
-        )
-    except DelvecError as error:
-        error.details.setdefault("table", table.name)
-        error.details.setdefault("version", snapshot.version)
-        raise
-    try:
-        check_writable(found.protocol or snapshot.protocol, found.metadata or snapshot.metadata, table.name)
-    except UnsupportedTable as error:
-        raise InvalidTableChange(
-            f"After this change Delvec could not write table '{table.name}' any more: {error.message}",
-            **{"table": table.name, "version": snapshot.version, **error.details},
-        ) from error
-    return found
 
 
 def _verified(

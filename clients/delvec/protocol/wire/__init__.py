@@ -14,6 +14,7 @@ from delvec.protocol.wire.alterations import (
     AddColumns,
     AddConstraint,
     AddFeature,
+    AdvanceIdentity,
     AlterRequest,
     AlterResponse,
     ChangeColumn,
@@ -22,11 +23,13 @@ from delvec.protocol.wire.alterations import (
     DropConstraint,
     NewColumn,
     RenameColumn,
+    ReplaceSchema,
     SetComment,
     SetProperties,
     TableChange,
     UnsetProperties,
     UpgradeProtocol,
+    WriteChange,
 )
 from delvec.protocol.wire.check import (
     CheckFinding,
@@ -83,6 +86,7 @@ __all__ = [
     "AddConstraint",
     "AddFeature",
     "AddFile",
+    "AdvanceIdentity",
     "AllocateRequest",
     "AllocateResponse",
     "AllocatedDeletionVector",
@@ -124,6 +128,7 @@ __all__ = [
     "Recommendation",
     "RemoveFile",
     "RenameColumn",
+    "ReplaceSchema",
     "RewrittenFile",
     "RowDelete",
     "RowRun",
@@ -136,4 +141,5 @@ __all__ = [
     "TablesResponse",
     "UnsetProperties",
     "UpgradeProtocol",
+    "WriteChange",
 ]

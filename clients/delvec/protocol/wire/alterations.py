@@ -10,6 +10,7 @@ __all__ = [
     "AddColumns",
     "AddConstraint",
     "AddFeature",
+    "AdvanceIdentity",
     "AlterRequest",
     "AlterResponse",
     "ChangeColumn",
@@ -18,11 +19,13 @@ __all__ = [
     "DropConstraint",
     "NewColumn",
     "RenameColumn",
+    "ReplaceSchema",
     "SetComment",
     "SetProperties",
     "TableChange",
     "UnsetProperties",
     "UpgradeProtocol",
+    "WriteChange",
 ]
 
 _Column = Annotated[
@@ -188,6 +191,29 @@ TableChange: TypeAlias = Annotated[
     | ClusterBy,
     Field(discriminator="change"),
 ]
+
+
+class ReplaceSchema(Envelope):
+    """Give the table other columns; for a commit that removes every file. Ids and physical names are new ones."""
+
+    change: Literal["replace-schema"]
+    table_schema: dict[str, Any] = Field(alias="schema", description="Delta's schema JSON.")
+    partition_columns: list[str] = Field(default_factory=list)
+
+
+class AdvanceIdentity(Envelope):
+    """Say how far an identity column has got: the last value that the commit's files have, in the step's direction."""
+
+    change: Literal["advance-identity"]
+    column: _Column
+    high_water_mark: int = Field(ge=-(2**63), lt=2**63)
+
+
+WriteChange: TypeAlias = Annotated[
+    AddColumns | ChangeColumn | AddFeature | ReplaceSchema | AdvanceIdentity,
+    Field(discriminator="change"),
+]
+"""What a commit of rows may change of its table, in the same version."""
 
 
 class AlterRequest(Envelope):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from delvec.protocol.wire.actions import AddFile, ChangeFile, DeletionVectorDescriptor, RemoveFile
-from delvec.protocol.wire.alterations import TableChange
+from delvec.protocol.wire.alterations import WriteChange
 from delvec.protocol.wire.problems import ErrorBody
 from delvec.protocol.wire.shapes import Answer, Base64, Envelope
 from delvec.protocol.wire.tables import SnapshotResponse
@@ -36,6 +36,12 @@ class BeginRequest(Envelope):
     """Open a transaction before data files are written, so that the ledger knows of them."""
 
     operation: str = Field(max_length=64, description="Delta's operation name: WRITE, DELETE, ...")
+    table_changes: list[WriteChange] = Field(
+        default_factory=list,
+        max_length=1000,
+        description="Those that the commit will have: the answer is the table as it will be, with the names and ids "
+        "under which the files are to be written.",
+    )
 
 
 class BeginResponse(SnapshotResponse):
@@ -166,10 +172,11 @@ class CommitRequest(Envelope):
         default_factory=list,
         description="The change data feed of the whole commit, where the rows changed are not told by deletion vectors.",
     )
-    table_changes: list[TableChange] = Field(
+    table_changes: list[WriteChange] = Field(
         default_factory=list,
         max_length=1000,
-        description="Changes of the schema that the new files need, made in the same version.",
+        description="Changes of the schema that the new files need, made in the same version. With column mapping they "
+        "have to be said when the transaction is begun, too.",
     )
     data_change: bool = Field(
         default=True, description="False where the same rows are written another way: compaction."

@@ -12,19 +12,22 @@ from delvec.protocol.wire import (
     AddColumns,
     AddConstraint,
     AddFeature,
+    AdvanceIdentity,
     ChangeColumn,
     ClusterBy,
     DropColumns,
     DropConstraint,
     RenameColumn,
+    ReplaceSchema,
     SetComment,
     SetProperties,
     TableChange,
     UnsetProperties,
     UpgradeProtocol,
+    WriteChange,
 )
 from delvec_service.delta.actions import DomainMetadata, Metadata, Protocol
-from delvec_service.delta.table_changes import columns, properties
+from delvec_service.delta.table_changes import columns, identity, properties, whole_schema
 from delvec_service.delta.table_changes.draft import Draft, Recorded, Requirement
 
 __all__ = ["Alteration", "Requirement", "altered"]
@@ -57,7 +60,7 @@ class Alteration:
 
 
 def altered(
-    changes: Sequence[TableChange],
+    changes: Sequence[TableChange | WriteChange],
     *,
     metadata: Metadata,
     protocol: Protocol,
@@ -111,10 +114,12 @@ _APPLY: Final[Mapping[type, Callable[[Draft, Any], Recorded]]] = {
     UpgradeProtocol: properties.upgrade_protocol,
     SetComment: properties.set_comment,
     ClusterBy: properties.cluster_by,
+    ReplaceSchema: whole_schema.replace_schema,
+    AdvanceIdentity: identity.advance_identity,
 }
 
 
-def _apply(draft: Draft, change: TableChange) -> Recorded:
+def _apply(draft: Draft, change: TableChange | WriteChange) -> Recorded:
     return _APPLY[type(change)](draft, change)
 
 

@@ -34,6 +34,7 @@ from delvec_service.operations.commits.group_commit import GroupCommit
 from delvec_service.operations.commits.own_commits import OwnCommits
 from delvec_service.operations.commits.vector_writer import files_named
 from delvec_service.operations.commits.vectors import VectorCache
+from delvec_service.operations.commits.write_changes import resolved
 from delvec_service.operations.log.log_upkeep import LogUpkeep
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
@@ -93,6 +94,7 @@ class Commits:
 
         Raises:
             InvalidCommit: or a subclass: the request contradicts the table.
+            InvalidTableChange: or a sibling: the table cannot be changed as the commit asks.
             IdempotencyKeyReused: another request was committed under its key.
             UnsupportedTable: or a subclass: the table must not be written, or not in this way.
             CorruptTable: or a subclass: what the commit has to read is damaged.
@@ -102,7 +104,7 @@ class Commits:
             StorageError: storage does not answer; the commit did not take effect.
         """
         fault_points.reach("begin")
-        member = Member(changes)
+        member = Member(resolved(table, self._loader, changes))
         if changes.request_hash is not None:  # somebody chose the key, and may choose it twice
             self._race.find_earlier(table, member)
         if not member.is_done:

@@ -50,7 +50,8 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
             what the commit does: rows that are copied keep no row ids.
         AppendOnlyTable: the commit removes rows, and the table does not let go of any.
         MissingChangeFiles: the table keeps a change data feed, and rows are copied or changed without change files.
-        InvalidCommit: rows are to be deleted by deletion vector, and the table has those turned off.
+        InvalidCommit: rows are to be deleted by deletion vector, and the table has those turned off; or all columns are
+            new, and files would stay.
     """
     takes = bool(changes.removes or changes.row_deletes)
     rewrites = bool(takes and changes.adds and changes.operation in _REWRITING)
@@ -67,6 +68,13 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
         raise InvalidCommit(
             f"Table '{table.name}' does not have deletion vectors enabled, and Delvec does not enable them by "
             "itself: rewrite the files, sending adds and removes, or set delta.enableDeletionVectors=true.",
+            table=table.name,
+            version=snapshot.version,
+        )
+    if changes.replaces_schema and (changes.row_deletes or len(changes.removes) < snapshot.num_files):
+        raise InvalidCommit(
+            f"The commit gives table '{table.name}' other columns, and leaves files that do not have them: it removes "
+            f"{len(changes.removes)} of the {snapshot.num_files} files of version {snapshot.version}; remove them all.",
             table=table.name,
             version=snapshot.version,
         )

@@ -38,6 +38,7 @@ from delvec_service.operations.commits.commit_race import Candidate, CommitRace
 from delvec_service.operations.commits.commit_result import NothingToDo
 from delvec_service.operations.commits.vector_writer import VectorWriter, files_named
 from delvec_service.operations.commits.vectors import VectorCache
+from delvec_service.operations.commits.write_changes import as_written
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 from delvec_service.store.ledger import Ledger
@@ -261,7 +262,7 @@ class CommitLoop:
         """
         member, whole = candidate.member, candidate.changes
         commit_checks.check_table(table, whole, snapshot)
-        commit_checks.check_adds(table, whole, snapshot)
+        commit_checks.check_adds(table, whole, as_written(snapshot, whole))
         now = time.monotonic()
         new = whole.adds or whole.written_vectors or whole.change_files
         if new and (member.looked_at is None or now - member.looked_at > _LOOK_AGAIN_SECONDS):

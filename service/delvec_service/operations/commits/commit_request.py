@@ -49,12 +49,6 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
         raise InvalidCommit(f"A transaction id has 1 to {_MAX_ID} printable characters; use a UUID.")
     if any(value < 0 for value in request.operation_metrics.values()):
         raise InvalidCommit("A metric cannot be negative.")
-    if request.table_changes:
-        # Left out, they would be lost without a word.
-        raise InvalidCommit(
-            "This service does not commit table-changes with other changes yet; change the table first, by a request "
-            "of its own."
-        )
     if request.change_files and not request.data_change:
         raise InvalidCommit("A commit that changes no data (data-change: false) has no change-files.")
     _check_text(request)
@@ -106,6 +100,7 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
         app_transaction=None
         if request.app_transaction is None
         else Txn(request.app_transaction.app_id, request.app_transaction.version),
+        table_changes=request.table_changes,
         user_metadata=request.user_metadata,
     )
 
