@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 
 NOBODY = 65534
-_READY_SECONDS = 30
+_READY_SECONDS = 120
 
 
 class NoPostgresError(Exception):

@@ -1,4 +1,4 @@
-"""Where tables can be: local disk, this process's memory, and S3 as moto serves it; SQLite and PostgreSQL."""
+"""Where tables can be: local disk, this process's memory, S3 as moto and versitygw serve it; SQLite and PostgreSQL."""
 
 import logging
 import threading
@@ -10,7 +10,9 @@ import boto3
 import psycopg
 import pytest
 from moto.server import DomainDispatcherApplication, create_backend_app
+from tests import versitygw_server
 from tests.postgres_server import NoPostgresError, PostgresServer
+from tests.versitygw_server import NoVersitygwError, VersitygwServer
 from werkzeug.serving import make_server
 
 from delvec.protocol import locations
@@ -64,17 +66,31 @@ class S3Server:
 def s3_server():
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = S3Server()
+    create_bucket(server.endpoint, "test", "test")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def versitygw():
+    try:
+        with VersitygwServer() as server:
+            create_bucket(server.endpoint, versitygw_server.ACCESS_KEY, versitygw_server.SECRET_KEY)
+            yield server
+    except NoVersitygwError as error:
+        pytest.skip(f"versitygw could not be started: {error}")
+
+
+def create_bucket(endpoint, access_key, secret_key):
     client = boto3.client(
         "s3",
-        endpoint_url=server.endpoint,
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
+        endpoint_url=endpoint,
+        aws_access_key_id=access_key,
+        aws_secret_access_key=secret_key,
         region_name="us-east-1",
     )
     client.create_bucket(Bucket=BUCKET)
     client.close()
-    yield server
-    server.stop()
 
 
 @pytest.fixture(scope="session")
@@ -96,14 +112,24 @@ def memory_location():
 
 @pytest.fixture
 def s3_location(s3_endpoint, monkeypatch):
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    return in_bucket(monkeypatch, s3_endpoint, "test", "test")
+
+
+@pytest.fixture
+def versitygw_location(versitygw, monkeypatch):
+    keys = versitygw_server.ACCESS_KEY, versitygw_server.SECRET_KEY
+    return in_bucket(monkeypatch, versitygw.endpoint, *keys)
+
+
+def in_bucket(monkeypatch, endpoint, access_key, secret_key):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret_key)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     return f"s3://{BUCKET}/t%C3%A4ble%201/{uuid.uuid4()}"
 
 
-@pytest.fixture(params=["local", "memory", "s3"])
+@pytest.fixture(params=["local", "memory", "s3", pytest.param("versitygw", marks=pytest.mark.long)])
 def location(request):
     return request.getfixturevalue(f"{request.param}_location")
 
