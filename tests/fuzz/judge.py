@@ -263,10 +263,13 @@ def _database():
 
 
 def _texts(values):
-    return frozenset(
-        (name, value if value is None or isinstance(value, str) else json.dumps(value))
-        for name, value in values
-    )
+    return frozenset((name, _text(value)) for name, value in values)
+
+
+def _text(value):
+    if isinstance(value, oracle.Written):
+        return value.text
+    return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
 def _predicate(rng, name, value):

@@ -25,7 +25,18 @@ _PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
 _V2 = re.compile(r"(\d{20})\.checkpoint\.[0-9a-fA-F\-]{36}\.(json|parquet)")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _VALUES = {char: number for number, char in enumerate(_ALPHABET)}
-_DECODER = json.JSONDecoder(parse_constant=lambda _: None)
+
+
+class Written(float):
+    """A number that knows how it is written: that is what it means where the log has to have text."""
+
+    def __new__(cls, text):
+        found = super().__new__(cls, text)
+        found.text = text
+        return found
+
+
+_DECODER = json.JSONDecoder(parse_constant=lambda _: None, parse_float=Written)
 """NaN and Infinity are no JSON, but writers put them into metrics: null, as in Delvec."""
 _MAX_VERSION = 2**63
 _MAX_COMMITS = 10_000
@@ -262,7 +273,7 @@ def _check_once(actions, folder):
 
 
 def _descriptor(value):
-    if value is None or not value.get("storageType"):
+    if value in (None, "") or not value.get("storageType"):
         return None
     names = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
     return json.dumps([value.get(name) for name in names])

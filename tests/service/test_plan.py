@@ -17,6 +17,7 @@ from delvec.protocol.errors import (
     LocationNotAllowed,
     UnknownColumn,
 )
+from delvec.protocol.types import PHYSICAL_NAME
 from delvec.protocol.wire import PlanFile
 from delvec_service.delta.actions import AddFile, Metadata, Protocol
 from delvec_service.delta.dv_packing import pack
@@ -269,4 +270,37 @@ def test_generated_columns_are_believed_only_where_writers_must_know_them(tmp_pa
     adds = [log_by_hand.add(name, partitionValues={"day": day}) for name, day in days.items()]
     log.commit(1, {"metaData": described}, *adds)
     found = plan(log.load(), "people", predicate="ts = '2026-01-05 10:00:00'")
+    assert set(found.files["path"].to_pylist()) == left
+
+
+@pytest.mark.parametrize(
+    ("mode", "predicate", "left"),
+    [
+        ("name", "p = 'x'", {"mapped"}),
+        ("name", "id = 6", {"by name"}),
+        ("none", "p = 'x'", {"by name"}),
+        ("none", "p IS NULL", {"mapped"}),
+        ("none", "id = 5", {"mapped", "by name"}),  # statistics that name no column say nothing
+        ("none", "id IS NULL", {"mapped", "by name"}),
+        (None, "p = 'x'", {"by name"}),
+        (None, "id IS NULL", {"mapped", "by name"}),
+    ],
+)
+def test_physical_names_mean_something_only_where_columns_are_mapped(tmp_path, mode, predicate, left):
+    """Readers take display names where mapping is off, so skipping has to as well: or rows would be lost."""
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {PHYSICAL_NAME: f"c-{name}"}}
+        for name, kind in (("id", "long"), ("p", "string"))
+    ]
+    log = log_by_hand.LogByHand(tmp_path / "t", protocol={"minReaderVersion": 2, "minWriterVersion": 5})
+    described = log.metadata["metaData"] | {"partitionColumns": ["p"]}
+    described["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+    described["configuration"] = {} if mode is None else {"delta.columnMapping.mode": mode}
+    known = {"numRecords": 1, "minValues": {"c-id": 5}, "maxValues": {"c-id": 5}, "nullCount": {"c-id": 0}}
+    adds = [
+        log_by_hand.add("mapped", partitionValues={"c-p": "x"}, stats=json.dumps(known)),
+        log_by_hand.add("by name", partitionValues={"p": "x"}, stats=json.dumps({"numRecords": 1})),
+    ]
+    log.commit(1, {"metaData": described}, *adds)
+    found = plan(log.load(), "people", predicate=predicate)
     assert set(found.files["path"].to_pylist()) == left

@@ -1,6 +1,7 @@
 """Actions: what a commit says survives reading and writing; damage is named by table, version, file and line."""
 
 import json
+import math
 
 import pytest
 from hypothesis import given
@@ -172,9 +173,18 @@ def test_partition_values_of_other_types_become_text():
     assert add.partition_values == {"a": "1", "b": "true", "c": None, "d": "x"}
 
 
+@pytest.mark.parametrize("number", ["1.50", "1e400", "-0.0", "1E2", "12345678901234567890"])
+def test_partition_values_that_are_numbers_are_text_as_written(number):
+    (add,) = parse(line("add", {**ADD, "partitionValues": {"p": "@"}}).replace('"@"', number))
+    assert add.partition_values == {"p": number}
+
+
 def test_indented_json_is_understood():
     text = json.dumps({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, indent=2)
     assert parse(text + "\n" + text) == [Protocol(1, 2), Protocol(1, 2)]
+
+
+NO_NUMBERS = ("1e400", "-1e400", "NaN", "Infinity", "-Infinity", "0", "1.5")
 
 
 @pytest.mark.parametrize(
@@ -187,6 +197,14 @@ def test_indented_json_is_understood():
         (line("add", {**ADD, "size": 0}).replace('"size": 0', '"size": 1' + "0" * 5000), "not complete JSON"),
         (line("add", {**ADD, "size": 0}).replace('"size": 0', '"size": 1e99'), "no 64-bit integer"),
         ('{"add":[]}', "no object"),
+        # Python and Jackson would read some of these as null or as a number: the action must not get lost.
+        *((f'{{"{kind}":{number}}}', "no object") for kind in ("add", "remove") for number in NO_NUMBERS),
+        (line("add", {**ADD, "partitionValues": {"a": math.nan}}), "no text"),
+        (line("add", {**ADD, "stats": math.inf}), "no text"),
+        (line("add", {**ADD, "deletionVector": -math.inf}), "as its deletion vector"),
+        (line("add", {**ADD, "deletionVector": 0}), "as its deletion vector"),
+        (line("add", {**ADD, "deletionVector": []}), "as its deletion vector"),
+        (line("add", {**ADD, "dataChange": math.nan}), "neither true nor false"),
         (line("add", {**ADD, "path": ""}), "empty path"),
         (line("add", {**ADD, "size": None}), "no 'size'"),
         (line("add", {**ADD, "size": 2**63}), "no 64-bit integer"),

@@ -13,6 +13,7 @@ from delvec_service.delta.actions import AddFile, DomainMetadata, Metadata, Prot
 from delvec_service.delta.log.log_json import LogFile
 from delvec_service.delta.log.replay import Commit, ReplayState, replay
 from delvec_service.delta.segments.live_files import LiveFiles
+from delvec_service.delta.table_changes.column_mapping import is_mapped, without_physical_names
 
 __all__ = ["Snapshot"]
 
@@ -124,14 +125,14 @@ class Snapshot:
 
     @cached_property
     def schema(self) -> StructType:
-        """The schema, partition columns included.
+        """The schema, partition columns included; physical names are there only where columns are mapped.
 
         Raises:
             UnsupportedTable: it has a type that Delvec does not know.
             CorruptLog: it is no schema.
         """
         try:
-            return _schema(self.metadata.schema_string)
+            return _schema(self.metadata.schema_string, is_mapped(self.metadata.configuration))
         except InvalidSchema as error:
             kind: Any = UnsupportedTable if error.details.get("type") else CorruptLog
             raise kind(
@@ -214,9 +215,11 @@ class Snapshot:
 
 
 @lru_cache(maxsize=256)
-def _schema(text: str) -> StructType:
+def _schema(text: str, mapped: bool) -> StructType:
     # The versions of a table have nearly always the same.
-    return StructType.from_json(text)
+    schema = StructType.from_json(text)
+    # Where mapping is off, names of an earlier one may be left over, and mean nothing.
+    return schema if mapped else without_physical_names(schema)
 
 
 def _is_true(configuration: Mapping[str, str], name: str) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, get_args
 
 from delvec.protocol.errors import BadRequest
-from delvec_service.delta.actions import Action, Metadata
+from delvec_service.delta.actions import Action, CommitInfo, Metadata
 from delvec_service.delta.log.log_json import (
     LogFile,
     MalformedActionError,
@@ -13,6 +13,7 @@ from delvec_service.delta.log.log_json import (
     documents,
     read_object,
     shown,
+    without_infinities,
 )
 
 __all__ = ["parse_commit", "serialize_commit"]
@@ -41,7 +42,10 @@ def parse_commit(data: bytes, where: LogFile) -> list[Action]:
             raise where.corrupt(f"holds several actions in one: {', '.join(sorted(named))}", line=line)
         for key in named:
             try:
-                actions.append(_KINDS[key].from_json(read_object(document, key) or {}))
+                found = read_object(document, key) or {}
+                actions.append(
+                    _KINDS[key].from_json(without_infinities(found) if key == CommitInfo.key else found)
+                )
             except MalformedActionError as error:
                 raise where.corrupt(f"has a '{key}' action that {error}", line=line) from error
     if empty:

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.errors import CorruptDeletionVector, CorruptLog
@@ -27,6 +27,7 @@ __all__ = [
     "required_path",
     "required_text",
     "shown",
+    "without_infinities",
 ]
 
 _INT64: Final = 2**63
@@ -34,18 +35,23 @@ _SHOWN: Final = 120
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def _no_constant(text: str) -> Any:
-    """Read NaN and Infinity, which are not JSON but occur in metrics, as null."""
-    del text
+class _Number(float):
+    """A number with a point or an exponent, or one that JSON has not: NaN and the infinities.
+
+    Attributes:
+        text: as it is written.
+    """
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        found = super().__new__(cls, text)
+        found.text = text
+        return found
 
 
-def _finite(text: str) -> float | None:
-    """Read a number that no double can hold as null too."""
-    number = float(text)
-    return number if math.isfinite(number) else None
-
-
-_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
+_DECODER: Final = json.JSONDecoder(parse_constant=_Number, parse_float=_Number)
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
@@ -150,6 +156,19 @@ def check_text(source: str, document: Any) -> None:
         json.dumps(document, ensure_ascii=False).encode()
 
 
+def without_infinities(found: dict[str, Any]) -> dict[str, Any]:
+    """Put null in the place of NaN, infinities and numbers that no double can hold, which occur in metrics."""
+    waiting: list[dict[str, Any] | list[Any]] = [found]
+    while waiting:
+        container: Any = waiting.pop()
+        for key, item in container.items() if isinstance(container, dict) else enumerate(container):
+            if isinstance(item, dict | list):
+                waiting.append(item)
+            elif isinstance(item, _Number):
+                container[key] = float(item) if math.isfinite(item) else None
+    return found
+
+
 def shown(value: Any) -> str:
     """Return a value as errors show it, shortened."""
     text = repr(value)
@@ -206,7 +225,7 @@ def read_boolean(value: Mapping[str, Any], name: str) -> bool | None:
     return found
 
 
-def read_object(value: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+def read_object(value: Mapping[str, Any], name: str) -> dict[str, Any] | None:
     """Return a field that is an object, or None where it is absent."""
     found = value.get(name)
     if found is not None and not isinstance(found, dict):
@@ -215,15 +234,20 @@ def read_object(value: Mapping[str, Any], name: str) -> Mapping[str, Any] | None
 
 
 def read_map(value: Mapping[str, Any], name: str) -> dict[str, str | None] | None:
-    """Return an object of text; other scalars become text, as in delta-spark."""
+    """Return an object of text; other scalars become text as they are written, as in delta-spark."""
     found = read_object(value, name)
     if found is None:
         return None
     texts: dict[str, str | None] = {}
     for key, item in found.items():
-        if item is not None and not isinstance(item, str | int | float):
+        if item is None or isinstance(item, str):
+            texts[key] = item
+        elif isinstance(item, _Number) and item.text[-1].isdigit():
+            texts[key] = item.text
+        elif isinstance(item, int) or (isinstance(item, float) and math.isfinite(item)):
+            texts[key] = json.dumps(item)
+        else:
             raise MalformedActionError(f"has {shown(item)} in '{name}', which is no text")
-        texts[key] = item if item is None or isinstance(item, str) else json.dumps(item)
     return texts
 
 
@@ -239,7 +263,7 @@ def read_texts(value: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
 
 def read_descriptor(value: Any) -> Descriptor | None:
     """Return the deletion vector of an action; absent, null, empty, or without a storage type means none."""
-    if not value or (isinstance(value, dict) and not value.get("storageType")):
+    if value is None or value == "" or (isinstance(value, dict) and not value.get("storageType")):
         return None
     if not isinstance(value, dict):
         raise MalformedActionError(f"has {shown(value)} as its deletion vector")

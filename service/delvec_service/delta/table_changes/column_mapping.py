@@ -14,7 +14,7 @@ from delvec.protocol.types import (
     StructType,
 )
 
-__all__ = ["MAX_COLUMN_ID", "MODE", "all_fields", "is_mapped", "mapped"]
+__all__ = ["MAX_COLUMN_ID", "MODE", "all_fields", "is_mapped", "mapped", "without_physical_names"]
 
 MODE: Final = "delta.columnMapping.mode"
 MAX_COLUMN_ID: Final = "delta.columnMapping.maxColumnId"
@@ -72,6 +72,34 @@ def mapped(
     result = assign(schema)
     assert isinstance(result, StructType)  # noqa: S101 - a struct stays one
     return result, numbers.last
+
+
+def without_physical_names(schema: StructType) -> StructType:
+    """Return a schema in which files name every column as the schema does."""
+    if not any(PHYSICAL_NAME in field.metadata for field in all_fields(schema)):
+        return schema
+
+    def strip(kind: DataType) -> DataType:
+        if isinstance(kind, ArrayType):
+            return replace(kind, element=strip(kind.element))
+        if isinstance(kind, MapType):
+            return replace(kind, key=strip(kind.key), value=strip(kind.value))
+        if not isinstance(kind, StructType):
+            return kind
+        return StructType(
+            tuple(
+                replace(
+                    field,
+                    type=strip(field.type),
+                    metadata={key: item for key, item in field.metadata.items() if key != PHYSICAL_NAME},
+                )
+                for field in kind.fields
+            )
+        )
+
+    result = strip(schema)
+    assert isinstance(result, StructType)  # noqa: S101 - a struct stays one
+    return result
 
 
 class _Numbers:
