@@ -23,8 +23,7 @@ test: ## Everything a change must pass (about 10 minutes)
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
-	@$(RUN) pytest --ignore tests/interop -m "not long" -n 2 --dist loadfile
-	@$(RUN) pytest tests/interop -m "not long"
+	@$(RUN) python dev/tests.py
 
 check: ## Lint, types and unit tests, within a minute
 	@$(SETUP)
