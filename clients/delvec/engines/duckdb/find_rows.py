@@ -15,7 +15,7 @@ from delvec.protocol.errors import InternalError, InvalidPredicate
 from delvec.protocol.predicate import Predicate
 from delvec.scan import Scan
 
-__all__ = ["count_rows_by_file", "find_rows"]
+__all__ = ["check_positions", "count_rows_by_file", "find_rows"]
 
 _POSITION = f"{FILE_INDEX}, {FILE_HASH}, {ROW_INDEX}"
 
@@ -46,7 +46,7 @@ def _find_rows(session: Session, scan: Scan, predicate: Predicate, *, strictly: 
         select = source.select_strictly if strictly else source.select
         for batch in session.batches(scan, source, select(_POSITION, condition), predicate):
             files, names, rows = (column.to_numpy() for column in batch.columns)
-            _check(scan, source, hashes, files, names)
+            check_positions(scan, source, hashes, files, names)
             for file, part in _by_file(files, rows):
                 bitmap = BitMap64(array("Q", part.tobytes()))
                 path = paths[file]
@@ -95,13 +95,15 @@ def _count_rows_by_file(
         sql = f"SELECT {FILE_INDEX}, {FILE_HASH}, count(*) AS n FROM ({inner}) GROUP BY ALL"  # noqa: S608
         table = session.table(scan, source, sql, predicate)
         files, names, rows = (column.combine_chunks().to_numpy() for column in table.columns)
-        _check(scan, source, session.hashes(source.names).to_numpy(), files, names)
+        check_positions(scan, source, session.hashes(source.names).to_numpy(), files, names)
         paths = source.files["path"].to_pylist()
         counts.update({paths[file]: count for file, count in zip(files.tolist(), rows.tolist(), strict=True)})
     return counts
 
 
-def _check(scan: Scan, source: ScanSource, hashes: np.ndarray, files: np.ndarray, names: np.ndarray) -> None:
+def check_positions(
+    scan: Scan, source: ScanSource, hashes: np.ndarray, files: np.ndarray, names: np.ndarray
+) -> None:
     """Make sure that DuckDB's position of a file is ours: otherwise rows of another file would be deleted."""
     inside = bool(len(files) == 0 or (files.min() >= 0 and files.max() < len(source.names)))
     expected = hashes if len(source.names) == 1 else hashes[files] if inside else None

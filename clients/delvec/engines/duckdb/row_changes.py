@@ -1,15 +1,289 @@
-"""UPDATE and MERGE."""
+"""UPDATE and MERGE: one pass finds the rows and writes what becomes of them, batch by batch.
 
-from delvec.engines.duckdb.statements import Session
+Nothing is held but the source, which DuckDB moves to disk if it must, and bitmaps of rows.
+"""
+
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from delvec.engines.duckdb.change_statements import (
+    CLAUSE,
+    UNMATCHED,
+    ChangeStatements,
+    new_column,
+    old_column,
+)
+from delvec.engines.duckdb.find_rows import check_positions
+from delvec.engines.duckdb.merge_source import SOURCE_ROW, LoadedSource, loaded
+from delvec.engines.duckdb.new_rows import NewRows
+from delvec.engines.duckdb.scan import FILE_INDEX, ROW_INDEX, ScanSource, quoted, sources
+from delvec.engines.duckdb.statements import Session, errors
 from delvec.engines.engine import WriteTarget
-from delvec.engines.row_changes import ChangedRows, RowChange
-from delvec.protocol.errors import UnsupportedTable
+from delvec.engines.row_changes import TARGET, ChangedRows, RowChange
+from delvec.protocol.errors import InvalidPredicate, MultipleMatches
 from delvec.scan import Scan
 
 __all__ = ["change_rows"]
 
+_BATCH_ROWS: Final = 1 << 17
+
 
 def change_rows(session: Session, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows:
-    """Change rows."""
-    del session, change, target
-    raise UnsupportedTable(f"UPDATE and MERGE of {scan.name} are not there yet.")
+    """Change rows; files that were written are removed again if that fails.
+
+    Raises:
+        MultipleMatches: several source rows would change one row.
+        InvalidPredicate: DuckDB cannot evaluate an expression as Spark does, or it fails for a row.
+        ConstraintViolation: a new row does not satisfy the target's constraints.
+        SchemaMismatch: a value does not fit its column.
+        UnsupportedWriterFeature: DuckDB cannot check what the table asks, or compute a column.
+        CorruptTable: or a subclass: a file or deletion vector cannot be read.
+        StorageError: storage did not answer.
+    """
+    with loaded(session, change.source) as source:
+        statements = ChangeStatements(source.connection, scan, change, target)
+        run = _Run(session, scan, change, target, source, statements)
+        try:
+            return run.once(strictly=False)
+        except InvalidPredicate:
+            if not scan.has_deletion_vectors:
+                raise
+            # Perhaps it fails only for rows that are no longer there.
+            return run.once(strictly=True)
+
+
+@dataclass
+class _Found:
+    """What one pass found so far.
+
+    Attributes:
+        changed: rows by path that are updated or deleted.
+        matched: rows by path that a source row matches, if that is asked for.
+        is_matched: per source row, whether a row of the table matches it.
+        counts: rows by the number of the clause that applied to them.
+    """
+
+    is_matched: np.ndarray
+    counts: np.ndarray
+    changed: dict[str, BitMap64] = field(default_factory=dict)
+    matched: dict[str, BitMap64] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One change, ready to be run."""
+
+    session: Session
+    scan: Scan
+    change: RowChange
+    target: WriteTarget
+    source: LoadedSource
+    statements: ChangeStatements
+
+    def once(self, *, strictly: bool) -> ChangedRows:
+        """Read the table and write new files."""
+        clauses = self.change.clauses
+        found = _Found(np.zeros(self.source.rows, np.bool_), np.zeros(len(clauses), np.int64))
+        with (
+            _one_moment(self.source.connection),
+            NewRows(self.session, self.target, clauses, change_feed=self.change.change_feed) as rows,
+        ):
+            if self._touches_rows:
+                for part in sources(
+                    self.scan, self.statements.columns, filtered=self.statements.filtered, positions=True
+                ):
+                    self._read(part, found, rows, strictly=strictly)
+            if self.statements.marks:
+                self._insert(found, rows)
+            adds, change_files = rows.finish()
+        return ChangedRows(
+            row_deletes=_optimized(found.changed),
+            adds=adds,
+            change_files=change_files,
+            matched=_optimized(found.matched),
+            rows_updated=self._count(found, "update"),
+            rows_deleted=self._count(found, "delete"),
+            rows_inserted=self._count(found, "insert"),
+            source_rows=self.source.rows,
+        )
+
+    @property
+    def _touches_rows(self) -> bool:
+        if self.change.on is None or self.source.rows:
+            return True
+        return any(clause.match == "not-matched-by-source" for clause in self.change.clauses)
+
+    def _count(self, found: _Found, action: str) -> int:
+        return sum(
+            int(found.counts[number])
+            for number, clause in enumerate(self.change.clauses)
+            if clause.action == action
+        )
+
+    # --- rows of the table ------------------------------------------------------------------------------------
+
+    def _read(self, part: ScanSource, found: _Found, rows: NewRows, *, strictly: bool) -> None:
+        paths = part.files["path"].to_pylist()
+        hashes = self.session.hashes(part.names).to_numpy()
+        sql = self.statements.changes(part, strictly=strictly)
+        for batch in self.session.batches(
+            self.scan, part, sql, self.statements.question, on=self.source.connection
+        ):
+            files, names, indexes = (batch.column(place).to_numpy() for place in range(3))
+            check_positions(self.scan, part, hashes, files, names)
+            clauses = batch[CLAUSE].to_numpy()
+            if self.statements.marks:
+                self._mark(batch, paths, files, indexes, found)
+            touched = np.flatnonzero(clauses >= 0)
+            touched = self._note(part, paths, files, indexes, touched, found)
+            if len(touched):
+                self._write(batch, clauses, touched, found, rows)
+
+    def _mark(
+        self, batch: pa.RecordBatch, paths: list[str], files: np.ndarray, indexes: np.ndarray, found: _Found
+    ) -> None:
+        numbers = batch[SOURCE_ROW]
+        places = np.flatnonzero(numbers.is_valid().to_numpy(zero_copy_only=False))
+        found.is_matched[numbers.drop_null().to_numpy()] = True
+        for file, inside in _by_file(files, places):
+            bitmap = found.matched.setdefault(paths[file], BitMap64())
+            bitmap |= _bitmap(indexes[inside])
+
+    def _note(
+        self,
+        part: ScanSource,
+        paths: list[str],
+        files: np.ndarray,
+        indexes: np.ndarray,
+        touched: np.ndarray,
+        found: _Found,
+    ) -> np.ndarray:
+        """Note which rows change; return the places in the batch of those that had not been noted."""
+        kept = []
+        for file, inside in _by_file(files, touched):
+            rows = indexes[inside]
+            bitmap = found.changed.setdefault(paths[file], BitMap64())
+            fresh = _bitmap(rows)
+            if len(fresh) < len(rows) or bitmap.intersect(fresh):
+                _, first = np.unique(rows, return_index=True)
+                first.sort()
+                again = np.isin(rows, _numbers(bitmap & fresh))
+                if not self.change.may_match_twice:
+                    once = np.zeros(len(rows), np.bool_)
+                    once[first] = True
+                    row = int(rows[np.flatnonzero(again | ~once)[0]])
+                    raise self._multiple(part, file, paths[file], row)
+                kept.append(inside[first[~again[first]]])
+            else:
+                kept.append(inside)
+            bitmap |= fresh
+        return np.concatenate(kept) if kept else touched
+
+    def _write(
+        self,
+        batch: pa.RecordBatch,
+        clauses: np.ndarray,
+        touched: np.ndarray,
+        found: _Found,
+        rows: NewRows,
+    ) -> None:
+        for number in np.unique(clauses[touched]).tolist():
+            chosen = touched[clauses[touched] == number]
+            found.counts[number] += len(chosen)
+            is_update = self.change.clauses[number].action == "update"
+            if not is_update and not self.change.change_feed:
+                continue
+            chosen.sort()
+            part = batch if len(chosen) == batch.num_rows else batch.take(pa.array(chosen))
+            if self.change.change_feed:
+                names = self.scan.schema.names
+                old = [part[old_column(place)] for place in range(len(names))]
+                kind = "update_preimage" if is_update else "delete"
+                rows.trace(kind, pa.RecordBatch.from_arrays(old, names=names))
+            if is_update:
+                rows.write(number, self._new(part))
+
+    def _new(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        return [batch[new_column(place)] for place in range(len(self.target.schema.fields))]
+
+    def _multiple(self, part: ScanSource, file: int, path: str, row: int) -> MultipleMatches:
+        """Return the error about a row that several source rows would change, with what they were joined by."""
+        on = self.change.on
+        names = sorted(on.columns.get(TARGET, ())) if on is not None else []
+        names = [name for name in names if name in self.scan.schema]
+        listed = ", ".join(quoted(name) for name in names) or "NULL"
+        keys = f"SELECT {listed} FROM ({part.sql}) WHERE {FILE_INDEX} = {file} AND {ROW_INDEX} = {row}"  # noqa: S608
+        values = self.session.table(self.scan, part, keys, None)
+        shown = {name: str(values[name][0]) for name in names}
+        what = ", ".join(f"{name} = {value}" for name, value in shown.items()) or "one row"
+        return MultipleMatches(
+            f"Several rows of the source match the row with {what} of table '{self.scan.name}' (version "
+            f"{self.scan.version}, row {row} of '{path}'), and it is not clear which is to change it. Nothing was "
+            "changed; leave one source row for each row of the table.",
+            table=self.scan.name,
+            version=self.scan.version,
+            file=path,
+            row=row,
+            keys=shown,
+        )
+
+    # --- rows of the source -----------------------------------------------------------------------------------
+
+    def _insert(self, found: _Found, rows: NewRows) -> None:
+        missing = np.flatnonzero(~found.is_matched)
+        if not len(missing):
+            return
+        connection = self.source.connection
+        connection.register(UNMATCHED, pa.table({SOURCE_ROW: pa.array(missing, pa.int64())}))
+        with errors(self.scan, None, self.statements.question):
+            for batch in connection.sql(self.statements.inserts()).to_arrow_reader(_BATCH_ROWS):
+                clauses = batch[CLAUSE].to_numpy()
+                for number in np.unique(clauses).tolist():
+                    chosen = np.flatnonzero(clauses == number)
+                    found.counts[number] += len(chosen)
+                    part = batch if len(chosen) == batch.num_rows else batch.take(pa.array(chosen))
+                    rows.write(number, self._new(part))
+
+
+@contextmanager
+def _one_moment(connection: Any) -> Iterator[None]:
+    """Let several statements have the same time of day; what was done before stays."""
+    connection.begin()
+    try:
+        yield
+    finally:
+        connection.rollback()
+
+
+def _by_file(files: np.ndarray, places: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """Return the places in a batch by the file that they are from."""
+    if not len(places):
+        return []
+    chosen = files[places]
+    if (chosen == chosen[0]).all():
+        return [(int(chosen[0]), places)]
+    order = np.argsort(chosen, kind="stable")
+    chosen, places = chosen[order], places[order]
+    starts = np.flatnonzero(np.diff(chosen, prepend=-1))
+    return list(zip(chosen[starts].tolist(), np.split(places, starts[1:]), strict=True))
+
+
+def _bitmap(rows: np.ndarray) -> BitMap64:
+    return BitMap64(array("Q", np.ascontiguousarray(rows, np.uint64).tobytes()))
+
+
+def _numbers(bitmap: BitMap64) -> np.ndarray:
+    return np.frombuffer(bitmap.to_array(), np.uint64).astype(np.int64)
+
+
+def _optimized(bitmaps: dict[str, BitMap64]) -> dict[str, BitMap64]:
+    for bitmap in bitmaps.values():
+        bitmap.run_optimize()
+    return bitmaps

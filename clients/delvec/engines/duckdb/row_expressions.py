@@ -19,7 +19,7 @@ from delvec.protocol.expression_kinds import kind_of
 from delvec.protocol.predicate import parse
 from delvec.protocol.types import StructType
 
-__all__ = ["RowExpressions"]
+__all__ = ["RowExpressions", "refuse_inexact"]
 
 _ROWS: Final = "delvec_new_rows"
 _NUMBER: Final = "__delvec_row"
@@ -128,7 +128,7 @@ class RowExpressions:
     def _condition(self, check: Check) -> str:
         try:
             predicate = parse(check.expression, self._schema)
-            _refuse_inexact(predicate.expression, self._schema)
+            refuse_inexact(predicate.expression, self._schema)
             return predicate.sql("duckdb")
         except (InvalidPredicate, UnknownColumn) as error:
             raise self._checks.refused(check, error.message, "DuckDB") from error
@@ -137,7 +137,7 @@ class RowExpressions:
         """Return the SQL of a generated column's value."""
         try:
             value = _parsed_value(rule.expression, self._schema)
-            _refuse_inexact(value, self._schema)
+            refuse_inexact(value, self._schema)
             return to_duckdb(value, self._schema, {}, rule.expression)
         except (InvalidPredicate, UnknownColumn) as error:
             raise self._checks.refused(rule.check, error.message, "DuckDB") from error
@@ -151,7 +151,7 @@ def _parsed_value(text: str, schema: StructType) -> exp.Expr:
     return root.this
 
 
-def _refuse_inexact(root: exp.Expr, schema: StructType) -> None:
+def refuse_inexact(root: exp.Expr, schema: StructType) -> None:
     """Refuse arithmetic whose last digit differs from Spark's, and what has another value each time.
 
     A predicate is content with less: there both sides are usually far apart.

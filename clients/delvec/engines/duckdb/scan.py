@@ -53,7 +53,7 @@ from delvec.protocol.types import (
 )
 from delvec.scan import Scan
 
-__all__ = ["ScanSource", "left_out", "quoted", "sources", "string_literal"]
+__all__ = ["TYPES", "ScanSource", "left_out", "quoted", "sources", "sql_type", "string_literal"]
 
 LOOKUP: Final = "__delvec_lookup"
 FILE_HASH: Final = "__delvec_file_hash"
@@ -61,7 +61,7 @@ FILE_INDEX: Final = "__delvec_file_index"
 ROW_INDEX: Final = "__delvec_row_index"
 
 _FILENAME: Final = "__delvec_filename"
-_LIVE: Final = "__delvec_live"
+LIVE: Final = "__delvec_live"
 _MAX_ROWS: Final = 1 << 31
 _MAX_BITS: Final = 1 << 32
 """Rows of files with deletion vectors in one statement: their bits take an eighth of it in bytes."""
@@ -70,7 +70,7 @@ _MANY_ROWS: Final = 1 << 26
 _MAX_FILES: Final = 256
 """Files of one statement where something differs by file."""
 
-_TYPES: Final = {
+TYPES: Final = {
     "string": "VARCHAR",
     "binary": "BLOB",
     "byte": "TINYINT",
@@ -250,7 +250,7 @@ def _source(
         if None in counts:
             # Costs half as much again, so only where statistics do not say how many bits a file needs.
             bit = f"CASE WHEN f.file_row_number < {_looked_up('bits')} THEN {bit} ELSE TRUE END"
-        selected.append(f"{bit} AS {_LIVE}")
+        selected.append(f"{bit} AS {LIVE}")
     paths = ", ".join(string_literal(as_pattern(name)) for name in names)
     # DuckDB needs at least one column to look for; this one is found nowhere.
     nothing = StructField("__delvec_none", PrimitiveType("boolean"), metadata=_NO_ID)
@@ -260,7 +260,7 @@ def _source(
         f"FROM read_parquet([{paths}], schema=MAP {{{schema}}}, filename='{_FILENAME}', "
         "file_row_number=true, hive_partitioning=false) AS f"
     )
-    live = None if bitmaps is None else _LIVE
+    live = None if bitmaps is None else LIVE
     if not lookup:
         return ScanSource(files, names, None, sql, live)
     lookup["names"] = pa.array(names, pa.string())
@@ -376,22 +376,22 @@ def _mapping(item: StructField, inner: str, mode: str) -> str:
         if mode == "id"
         else string_literal(item.physical_name if mode != "none" else item.name)
     )
-    kind = string_literal(_sql_type(item.type, mapped=mode != "none"))
+    kind = string_literal(sql_type(item.type, mapped=mode != "none"))
     return f"{key}: {{name: '{inner}', type: {kind}, default_value: NULL}}"
 
 
-def _sql_type(kind: DataType, *, mapped: bool) -> str:
+def sql_type(kind: DataType, *, mapped: bool) -> str:
     """Return DuckDB's type, struct fields under their physical names."""
     if isinstance(kind, PrimitiveType):
-        return _TYPES[kind.name]
+        return TYPES[kind.name]
     if isinstance(kind, DecimalType):
         return f"DECIMAL({kind.precision}, {kind.scale})"
     if isinstance(kind, ArrayType):
-        return f"{_sql_type(kind.element, mapped=mapped)}[]"
+        return f"{sql_type(kind.element, mapped=mapped)}[]"
     if isinstance(kind, MapType):
-        return f"MAP({_sql_type(kind.key, mapped=mapped)}, {_sql_type(kind.value, mapped=mapped)})"
+        return f"MAP({sql_type(kind.key, mapped=mapped)}, {sql_type(kind.value, mapped=mapped)})"
     fields = (
-        f"{quoted(item.physical_name if mapped else item.name)} {_sql_type(item.type, mapped=mapped)}"
+        f"{quoted(item.physical_name if mapped else item.name)} {sql_type(item.type, mapped=mapped)}"
         for item in kind.fields
     )
     return f"STRUCT({', '.join(fields)})"

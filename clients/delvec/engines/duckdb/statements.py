@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from delvec import storage
+from delvec.engines.duckdb.assignment import FAILED
 from delvec.engines.duckdb.calendar import is_legacy, may_ask_for_early, shows_early
 from delvec.engines.duckdb.file_names import PROTOCOL, as_pattern, is_remote
 from delvec.engines.duckdb.scan import LOOKUP, ScanSource, string_literal
@@ -19,12 +20,14 @@ from delvec.protocol.errors import (
     InternalError,
     InvalidPredicate,
     MissingDataFile,
+    SchemaMismatch,
     StorageError,
     UnsupportedTable,
 )
+from delvec.protocol.predicate import Predicate
 from delvec.scan import Scan
 
-__all__ = ["Asked", "Session"]
+__all__ = ["Asked", "Session", "errors"]
 
 _CONFIG: Final = {
     # Extensions are downloads; nothing here needs one.
@@ -136,7 +139,7 @@ class Session:
     def _prepared(self, scan: Scan, source: ScanSource, predicate: Asked | None, on: Any) -> Iterator[Any]:
         self.mount(source)
         given = closing(self._cursor()) if on is None else nullcontext(on)
-        with given as cursor, _errors(scan, source, predicate):
+        with given as cursor, errors(scan, source, predicate):
             if source.lookup is not None:
                 cursor.register(LOOKUP, source.lookup)
             if predicate is not None:
@@ -152,7 +155,7 @@ class Session:
             UnsupportedTable: a file has such.
             CorruptTable: or a subclass: a file cannot be read.
         """
-        with closing(self._cursor()) as cursor, _errors(scan, source, None):
+        with closing(self._cursor()) as cursor, errors(scan, source, None):
             _check_calendar(cursor, scan, source)
 
     def mount(self, source: ScanSource) -> None:
@@ -195,8 +198,14 @@ def _text(value: Any) -> str:
 
 
 @contextmanager
-def _errors(scan: Scan, source: ScanSource, predicate: Asked | None) -> Iterator[None]:
-    """Turn what DuckDB raises into errors that name the table, the version and the file."""
+def errors(scan: Scan, source: ScanSource | None, predicate: Asked | None) -> Iterator[None]:
+    """Turn what DuckDB raises into errors that name the table, the version and the file.
+
+    Args:
+        scan: what is read.
+        source: which part of it; None if no file is.
+        predicate: what is evaluated.
+    """
     try:
         yield
     except (DelvecError, GeneratorExit, KeyboardInterrupt, duckdb.InterruptException):
@@ -205,7 +214,9 @@ def _errors(scan: Scan, source: ScanSource, predicate: Asked | None) -> Iterator
         raise _translated(error, scan, source, predicate) from error
 
 
-def _translated(error: Exception, scan: Scan, source: ScanSource, predicate: Asked | None) -> DelvecError:
+def _translated(
+    error: Exception, scan: Scan, source: ScanSource | None, predicate: Asked | None
+) -> DelvecError:
     text = str(error)
     reason = text.partition("\n")[0]
     where = f"table '{scan.name}' (version {scan.version})"
@@ -214,15 +225,16 @@ def _translated(error: Exception, scan: Scan, source: ScanSource, predicate: Ask
         return EngineUnavailable(
             f"DuckDB ran out of memory on {where}: {reason}; raise its memory_limit, or use Spark.", **facts
         )
-    known = _refused(text, where, facts) or _damaged_file(text, scan, source, where)
+    known = _refused(text, where, facts) or (
+        _damaged_file(text, scan, source, where) if source is not None else None
+    )
     if known is not None:
         return known
     if isinstance(error, OSError | duckdb.IOException):
         return StorageError(f"Reading {where} failed: {reason}; try again, or check storage.", **facts)
     if predicate is not None:
-        return InvalidPredicate(
-            f"The predicate {predicate.text!r} fails on rows of {where}: {reason}", **facts
-        )
+        what = "predicate" if isinstance(predicate, Predicate) else "expression"
+        return InvalidPredicate(f"The {what} {predicate.text!r} fails on rows of {where}: {reason}", **facts)
     return CorruptTable(f"DuckDB cannot read {where}: {reason}", **facts)
 
 
@@ -231,6 +243,14 @@ def _refused(text: str, where: str, facts: dict[str, Any]) -> DelvecError | None
     reason = text.partition("\n")[0]
     if "delvec: DuckDB read a file" in text:
         return InternalError(f"The scan of {where} was stopped before it gave wrong rows: {reason}", **facts)
+    if FAILED in text:
+        column = text.partition(FAILED)[2].partition("'")[2].partition("'")[0]
+        return SchemaMismatch(
+            f"A value for {where} does not fit: {reason.partition('delvec: ')[2]}. Nothing was committed; correct the "
+            "value, or cast it to what is meant.",
+            **facts,
+            column=column,
+        )
     if text.startswith("Out of Range Error: bit index"):
         return CorruptTable(
             f"A file with a deletion vector of {where} has more rows than its statistics say ({reason}), so what "

@@ -1,0 +1,181 @@
+"""Values assigned to columns as Spark's ANSI mode does it: what does not fit is an error, never another value.
+
+DuckDB's own casts round where Spark truncates and read more texts as numbers, so each pair of types is written out.
+"""
+
+from typing import Any, Final
+
+from delvec.engines.duckdb.scan import TYPES, quoted, sql_type, string_literal
+from delvec.protocol.errors import InvalidPredicate
+from delvec.protocol.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
+
+__all__ = ["FAILED", "assigned"]
+
+FAILED: Final = "delvec: a value does not fit into column "
+"""How the error of a value begins in DuckDB."""
+
+_RANKS: Final = {
+    "boolean": 0,
+    "tinyint": 1,
+    "utinyint": 2,
+    "smallint": 2,
+    "usmallint": 3,
+    "integer": 3,
+    "uinteger": 4,
+    "bigint": 4,
+    "ubigint": 5,
+    "hugeint": 5,
+    "uhugeint": 5,
+}
+"""Whole numbers by what holds them: each fits into all of its rank and above."""
+_FRACTIONS: Final = frozenset({"float", "double", "decimal"})
+_TIMES: Final = frozenset({"date", "timestamp", "timestamp with time zone"})
+_AS_TEXT: Final = frozenset({*_RANKS, "date"})
+_WHOLE: Final = r"\s*[+-]?\d+\s*"
+
+
+def assigned(value: str, found: Any, kind: DataType, column: str) -> str:
+    """Return the SQL of ``value`` as a column's type.
+
+    Args:
+        value: SQL, without side effects, as it may be evaluated twice.
+        found: its type, DuckDB's object; None for one that is always NULL.
+        kind: the column's.
+        column: its name, for errors.
+
+    Raises:
+        InvalidPredicate: DuckDB does not convert the one into the other as Spark does.
+    """
+    return _converted(value, found, kind, column, 0)
+
+
+def _converted(value: str, found: Any, kind: DataType, column: str, depth: int) -> str:  # noqa: PLR0911 - one per family
+    if found is None or found.id == "null" or kind == PrimitiveType("void"):
+        return f"CAST(NULL AS {sql_type(kind, mapped=False)})"
+    if isinstance(kind, StructType):
+        return _struct(value, found, kind, column, depth)
+    if isinstance(kind, ArrayType):
+        return _list(value, found, kind, column, depth)
+    if isinstance(kind, MapType):
+        return _map(value, found, kind, column, depth)
+    target = sql_type(kind, mapped=False)
+    if _is_same(found, kind):
+        return value
+    attempt = _attempt(value, found.id, kind, target)
+    if attempt is None:
+        raise _refused(found, kind, column)
+    if attempt.startswith("CAST("):
+        return attempt
+    message = string_literal(f"{FAILED}'{column}' ({target}): ")
+    failure = f"error({message} || CAST({value} AS VARCHAR))"
+    return f"coalesce({attempt}, CASE WHEN {value} IS NOT NULL THEN {failure} END)"
+
+
+def _attempt(value: str, found: str, kind: DataType, target: str) -> str | None:  # noqa: PLR0911 - one per family
+    """Return a CAST that cannot fail, or what is NULL where it does; None if there is neither."""
+    if isinstance(kind, DecimalType):
+        value = f"CAST({value} AS INTEGER)" if found == "boolean" else value
+        return f"TRY_CAST({value} AS {target})" if found in {*_RANKS, *_FRACTIONS, "varchar"} else None
+    name = kind.name if isinstance(kind, PrimitiveType) else ""
+    rank = _RANKS.get(TYPES.get(name, "").lower(), 0)
+    if rank:
+        return _whole_number(value, found, target, rank)
+    if name in {"float", "double"}:
+        if found in _RANKS or (name == "double" and found in _FRACTIONS):
+            return f"CAST({value} AS {target})"
+        return f"TRY_CAST({value} AS {target})" if found in {*_FRACTIONS, "varchar"} else None
+    if name == "boolean":
+        if found in {*_RANKS, *_FRACTIONS}:
+            return f"CAST({value} AS BOOLEAN)"
+        return f"TRY_CAST({value} AS BOOLEAN)" if found == "varchar" else None
+    if name == "string":
+        return f"CAST({value} AS VARCHAR)" if found in _AS_TEXT else None
+    if name == "binary":
+        return f"CAST(encode({value}) AS BLOB)" if found == "varchar" else None
+    if target.lower() in _TIMES and (found in _TIMES or found == "varchar"):
+        return f"{'TRY_CAST' if found == 'varchar' else 'CAST'}({value} AS {target})"
+    return None
+
+
+def _whole_number(value: str, found: str, target: str, rank: int) -> str | None:
+    if found in _RANKS:
+        return f"{'CAST' if _RANKS[found] <= rank else 'TRY_CAST'}({value} AS {target})"
+    if found in _FRACTIONS:
+        return f"TRY_CAST(trunc({value}) AS {target})"
+    if found == "varchar":
+        # DuckDB would make 6 of '5.7'.
+        whole = f"regexp_full_match({value}, {string_literal(_WHOLE)})"
+        return f"TRY_CAST(CASE WHEN {whole} THEN {value} END AS {target})"
+    return None
+
+
+def _struct(value: str, found: Any, kind: StructType, column: str, depth: int) -> str:
+    if found.id != "struct":
+        raise _refused(found, kind, column)
+    inner = {name.lower(): (name, each) for name, each in found.children}
+    if len(inner) > len(kind.fields) or not set(inner) <= {item.name.lower() for item in kind.fields}:
+        raise _refused(found, kind, column)
+    if _is_same(found, kind):
+        return value
+    fields = []
+    for item in kind.fields:
+        name, each = inner.get(item.name.lower(), ("", None))
+        part = f"struct_extract({value}, {string_literal(name)})"
+        fields.append(
+            f"{quoted(item.name)} := {_converted(part, each, item.type, f'{column}.{item.name}', depth)}"
+        )
+    return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({', '.join(fields)}) END"
+
+
+def _list(value: str, found: Any, kind: ArrayType, column: str, depth: int) -> str:
+    if found.id != "list":
+        raise _refused(found, kind, column)
+    if _is_same(found, kind):
+        return value
+    element = f"a{depth}"
+    inner = _converted(element, dict(found.children)["child"], kind.element, f"{column}.element", depth + 1)
+    return f"list_transform({value}, lambda {element}: {inner})"
+
+
+def _map(value: str, found: Any, kind: MapType, column: str, depth: int) -> str:
+    if found.id != "map":
+        raise _refused(found, kind, column)
+    if _is_same(found, kind):
+        return value
+    children, entry = dict(found.children), f"a{depth}"
+    key = _converted(f"{entry}.key", children["key"], kind.key, f"{column}.key", depth + 1)
+    item = _converted(f"{entry}.value", children["value"], kind.value, f"{column}.value", depth + 1)
+    pairs = (
+        f"list_transform(map_entries({value}), lambda {entry}: struct_pack(key := {key}, value := {item}))"
+    )
+    return f"CASE WHEN {value} IS NULL THEN NULL ELSE map_from_entries({pairs}) END"
+
+
+def _is_same(found: Any, kind: DataType) -> bool:
+    """Whether a type of DuckDB's is that of the column, field by field; columns of nothing are never."""
+    if isinstance(kind, StructType):
+        if found.id != "struct" or [name for name, _ in found.children] != kind.names:
+            return False
+        return all(
+            _is_same(each, item.type) for (_, each), item in zip(found.children, kind.fields, strict=True)
+        )
+    children = dict(found.children) if found.id in {"list", "map"} else {}
+    if isinstance(kind, ArrayType):
+        return found.id == "list" and _is_same(children["child"], kind.element)
+    if isinstance(kind, MapType):
+        return (
+            found.id == "map"
+            and _is_same(children["key"], kind.key)
+            and _is_same(children["value"], kind.value)
+        )
+    return str(found) == sql_type(kind, mapped=False).replace(", ", ",") and kind != PrimitiveType("void")
+
+
+def _refused(found: Any, kind: DataType, column: str) -> InvalidPredicate:
+    spelled = kind.to_json()
+    return InvalidPredicate(
+        f"A value of type {found} cannot be assigned to column '{column}', which is "
+        f"{spelled if isinstance(spelled, str) else spelled['type']}, by the DuckDB engine; cast it, or run the command "
+        "on Spark.",
+        column=column,
+    )

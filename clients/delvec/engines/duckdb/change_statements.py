@@ -1,0 +1,335 @@
+"""UPDATE and MERGE as SQL: which clause applies to a row, where the row is, what becomes of it.
+
+One statement reads a part of the scan, joined with the source as far as the clauses ask for it. Which source rows
+matched none is known after the last of them, so inserts are a statement of their own.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from delvec.engines.duckdb.assignment import assigned
+from delvec.engines.duckdb.merge_source import SOURCE_ROW, SOURCE_TABLE
+from delvec.engines.duckdb.row_expressions import refuse_inexact
+from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, LIVE, ROW_INDEX, ScanSource, quoted, sql_type
+from delvec.engines.duckdb.statements import errors
+from delvec.engines.engine import WriteTarget
+from delvec.engines.row_changes import SOURCE, TARGET, Clause, RowChange
+from delvec.protocol.errors import InvalidPredicate
+from delvec.protocol.expression import Expression
+from delvec.protocol.expression_kinds import column_path
+from delvec.protocol.types import StructField, StructType
+from delvec.scan import Scan
+
+__all__ = ["CLAUSE", "UNMATCHED", "ChangeStatements", "Question", "new_column", "old_column"]
+
+CLAUSE: Final = "__delvec_clause"
+"""The number of the clause that applies, or -1."""
+UNMATCHED: Final = "__delvec_unmatched"
+"""The table of the numbers of source rows that no row of the table matched."""
+
+_NOTHING: Final = -1
+_ONLY: Final = frozenset({"null", "void"})
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a statement evaluates, for errors and for what has to be known of files before."""
+
+    text: str
+    columns: frozenset[str]
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A clause in SQL.
+
+    Attributes:
+        number: its place among all.
+        clause: the clause.
+        condition: None for every row.
+        values: by column of the target.
+    """
+
+    number: int
+    clause: Clause
+    condition: str | None
+    values: Sequence[str]
+
+
+class ChangeStatements:
+    """The statements of one change.
+
+    Args:
+        connection: DuckDB, to ask it for the types of expressions; nothing is read.
+        scan: the rows that may be touched.
+        change: the clauses.
+        target: the table as it will be.
+
+    Attributes:
+        question: everything that is evaluated over the table's rows.
+        is_joined: whether rows of the table are needed at all, and not only those of the source.
+        marks: whether it must be known which source rows match.
+
+    Raises:
+        InvalidPredicate: an expression that DuckDB does not evaluate as Spark does; names it.
+    """
+
+    def __init__(self, connection: Any, scan: Scan, change: RowChange, target: WriteTarget) -> None:
+        self._scan = scan
+        self._change = change
+        self._target = target
+        self._on = None if change.on is None else change.on.sql("duckdb")
+        self._relations = StructType(
+            tuple(
+                StructField(name, schema, nullable=False)
+                for name, schema in (
+                    (TARGET, _all_columns(scan.schema, target.schema)),
+                    (SOURCE, change.source.schema if change.source else StructType(())),
+                )
+            )
+        )
+        self._kinds = self._types(connection)
+        rules = [self._rule(number, clause) for number, clause in enumerate(change.clauses)]
+        self._rules = [rule for rule in rules if rule.clause.match != "not-matched"]
+        self._inserts = [rule for rule in rules if rule.clause.match == "not-matched"]
+        self.marks = bool(self._inserts)
+        read = [each for each in self._expressions() if each is not None]
+        self.question = Question(
+            "; ".join(dict.fromkeys(each.text for each in read)),
+            frozenset().union(*(self._target_columns(each) for each in read)) & set(scan.schema.names),
+        )
+        computed = [each for each in read if not _is_plain(each)]
+        self._filtered = frozenset().union(*(self._target_columns(each) for each in computed))
+        self._used = frozenset().union(*(self._target_columns(each) for each in read))
+        if change.change_feed:
+            self._used |= set(scan.schema.names)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the scan that are read."""
+        return [name for name in self._scan.schema.names if name in self._used]
+
+    @property
+    def filtered(self) -> list[str]:
+        """Those of them from which something is computed."""
+        return [name for name in self.columns if name in self._filtered]
+
+    @property
+    def updates(self) -> bool:
+        """Whether rows of the table get new values."""
+        return any(rule.clause.action == "update" for rule in self._rules)
+
+    # --- rows of the table ------------------------------------------------------------------------------------
+
+    def changes(self, source: ScanSource, *, strictly: bool) -> str:
+        """Return the statement that gives the rows of a part of the scan to which a clause applies.
+
+        Its columns: where the row is (see ``scan.sources``); ``CLAUSE``; ``SOURCE_ROW`` if :attr:`marks`, and then all
+        rows that match are given; new values if there is an update; old values for the change data feed.
+
+        Args:
+            source: the part.
+            strictly: evaluate nothing for rows that are deleted, at the price of speed.
+        """
+        clause, joined = self._clause(), self._join()
+        listed = [f"{TARGET}.{FILE_INDEX}", f"{TARGET}.{FILE_HASH}", f"{TARGET}.{ROW_INDEX}"]
+        listed.append(f"CAST({clause} AS SMALLINT) AS {CLAUSE}")
+        if self.marks:
+            listed.append(f"{SOURCE}.{SOURCE_ROW}")
+        if self.updates:
+            listed += self._new_values(clause)
+        if self._change.change_feed:
+            listed += [
+                f"{TARGET}.{quoted(name)} AS {old_column(number)}"
+                for number, name in enumerate(self._scan.schema.names)
+            ]
+        where = self._where(clause)
+        if strictly and self._on is None and source.live is not None and where is not None:
+            where = f"CASE WHEN {TARGET}.{LIVE} THEN ({where}) END"
+        rows = self._rows(source, strictly=strictly)
+        condition = "" if where is None else f" WHERE {where}"
+        return f"SELECT {', '.join(listed)} FROM ({rows}) AS {TARGET}{joined}{condition}"  # noqa: S608 - of quoted parts
+
+    def _rows(self, source: ScanSource, *, strictly: bool) -> str:
+        hides = strictly and source.live is not None and self._on is not None
+        listed = []
+        for name in self.columns:
+            column = quoted(name)
+            listed.append(f"CASE WHEN {LIVE} THEN {column} END AS {column}" if hides else column)
+        listed += [
+            f"CAST(NULL AS {sql_type(item.type, mapped=False)}) AS {quoted(item.name)}"
+            for item in self._target.schema.fields
+            if item.name in self._used and item.name not in self._scan.schema
+        ]
+        listed += [FILE_INDEX, FILE_HASH, ROW_INDEX]
+        listed += [] if source.live is None else [LIVE]
+        where = "" if source.live is None else f" WHERE {source.live}"
+        return f"SELECT {', '.join(listed)} FROM ({source.sql}) AS __delvec_scan{where}"  # noqa: S608
+
+    def _join(self) -> str:
+        if self._on is None:
+            return ""
+        matches = {rule.clause.match for rule in self._rules}
+        if self.marks or matches == {"matched", "not-matched-by-source"}:
+            kind = "LEFT" if "not-matched-by-source" in matches else "INNER"
+        elif matches == {"not-matched-by-source"}:
+            kind = "ANTI"
+        else:
+            # Where a row is only deleted, it does not matter how often it matches.
+            kind = "SEMI" if self._change.may_match_twice else "INNER"
+        return f" {kind} JOIN {SOURCE_TABLE} AS {SOURCE} ON {self._on}"
+
+    def _clause(self) -> str:
+        """Return the number of the clause that applies to a row."""
+        matched = _first(rule for rule in self._rules if rule.clause.match == "matched")
+        missing = _first(rule for rule in self._rules if rule.clause.match == "not-matched-by-source")
+        if " LEFT JOIN " not in self._join():
+            return (
+                matched if "not-matched-by-source" not in {r.clause.match for r in self._rules} else missing
+            )
+        return f"CASE WHEN {SOURCE}.{SOURCE_ROW} IS NOT NULL THEN {matched} ELSE {missing} END"
+
+    def _where(self, clause: str) -> str | None:
+        if self.marks:
+            found = f"{SOURCE}.{SOURCE_ROW} IS NOT NULL OR ({clause}) >= 0"
+            return found if " LEFT JOIN " in self._join() else None
+        if len(self._rules) == 1:
+            return self._rules[0].condition
+        return f"({clause}) >= 0"
+
+    def _new_values(self, clause: str) -> list[str]:
+        updates = [rule for rule in self._rules if rule.clause.action == "update"]
+        is_only = len(self._rules) == 1 and not self.marks
+        listed = []
+        for number in range(len(self._target.schema.fields)):
+            values = [rule.values[number] for rule in updates]
+            plain = all(_is_plain(rule.clause.values[number]) for rule in updates)
+            if is_only or (plain and len(set(values)) == 1):
+                value = values[0]
+            else:
+                cases = (f"WHEN {rule.number} THEN {rule.values[number]}" for rule in updates)
+                value = f"CASE {clause} {' '.join(cases)} END"
+            listed.append(f"{value} AS {new_column(number)}")
+        return listed
+
+    # --- rows of the source -----------------------------------------------------------------------------------
+
+    def inserts(self) -> str:
+        """Return the statement that gives new rows for source rows in the table :data:`UNMATCHED`.
+
+        Its columns: ``CLAUSE``; new values.
+        """
+        clause = _first(self._inserts)
+        listed = [f"CAST({clause} AS SMALLINT) AS {CLAUSE}"]
+        for number in range(len(self._target.schema.fields)):
+            if len(self._inserts) == 1:
+                value = self._inserts[0].values[number]
+            else:
+                cases = (f"WHEN {rule.number} THEN {rule.values[number]}" for rule in self._inserts)
+                value = f"CASE {clause} {' '.join(cases)} END"
+            listed.append(f"{value} AS {new_column(number)}")
+        where = self._inserts[0].condition if len(self._inserts) == 1 else f"({clause}) >= 0"
+        condition = "" if where is None else f" WHERE {where}"
+        return (
+            f"SELECT {', '.join(listed)} FROM {SOURCE_TABLE} AS {SOURCE} "  # noqa: S608 - of quoted parts
+            f"SEMI JOIN {UNMATCHED} AS u ON {SOURCE}.{SOURCE_ROW} = u.{SOURCE_ROW}{condition}"
+        )
+
+    # --- expressions ------------------------------------------------------------------------------------------
+
+    def _expressions(self) -> Iterable[Expression | None]:
+        yield self._change.on
+        for clause in self._change.clauses:
+            yield clause.condition
+            yield from clause.values
+
+    def _target_columns(self, expression: Expression) -> frozenset[str]:
+        return expression.columns.get(TARGET, frozenset())
+
+    def _rule(self, number: int, clause: Clause) -> _Rule:
+        condition = None if clause.condition is None else clause.condition.sql("duckdb")
+        return _Rule(
+            number,
+            clause,
+            condition,
+            [
+                self._value(value, item)
+                for value, item in zip(clause.values, self._target.schema.fields, strict=bool(clause.values))
+            ],
+        )
+
+    def _value(self, value: Expression | None, item: StructField) -> str:
+        if value is None:
+            return f"CAST(NULL AS {sql_type(item.type, mapped=False)})"
+        sql = value.sql("duckdb")
+        kind = None if value.kind in _ONLY else self._kinds[sql]
+        return assigned(sql, kind, item.type, item.name)
+
+    def _types(self, connection: Any) -> Mapping[str, Any]:
+        """Return DuckDB's types of all values, by their SQL, without a look at any row."""
+        values: dict[str, Expression] = {}
+        for clause in self._change.clauses:
+            for value in clause.values:
+                if value is not None:
+                    self._check_exact(value)
+                    values.setdefault(value.sql("duckdb"), value)
+        relations = ", ".join(
+            f"(SELECT {_empty_columns(item.type)}) AS {item.name}"
+            for item in self._relations.fields
+            if isinstance(item.type, StructType)
+        )
+        kinds: dict[str, Any] = {}
+        for sql, value in values.items():
+            with errors(self._scan, None, Question(value.text, frozenset())):
+                kinds[sql] = connection.sql(f"SELECT {sql} AS v FROM {relations}").types[0]  # noqa: S608
+        return kinds
+
+    def _check_exact(self, value: Expression) -> None:
+        try:
+            refuse_inexact(value.root, self._relations)
+        except InvalidPredicate as error:
+            if "each time" in error.message:
+                # What is another value each time may well be written.
+                return
+            raise InvalidPredicate(
+                f"The value {value.text!r} cannot be computed by the DuckDB engine as Spark does: {error.message}. "
+                "Cast the operands to double, or run the command on Spark."
+            ) from error
+
+
+def new_column(number: int) -> str:
+    """Return what a statement calls the new value of a column of the target."""
+    return f"__delvec_new_{number}"
+
+
+def old_column(number: int) -> str:
+    """Return what a statement calls the present value of a column of the scan."""
+    return f"__delvec_old_{number}"
+
+
+def _first(rules: Iterable[_Rule]) -> str:
+    """Return the number of the first rule whose condition is true."""
+    cases: list[str] = []
+    for rule in rules:
+        if rule.condition is None:
+            return f"CASE {' '.join(cases)} ELSE {rule.number} END" if cases else str(rule.number)
+        cases.append(f"WHEN {rule.condition} THEN {rule.number}")
+    return f"CASE {' '.join(cases)} ELSE {_NOTHING} END" if cases else f"({_NOTHING})"
+
+
+def _is_plain(expression: Expression | None) -> bool:
+    """Whether an expression is a column as it is, or nothing."""
+    path = None if expression is None else column_path(expression.root)
+    return expression is None or (path is not None and len(path) == 2)  # noqa: PLR2004 - relation and column
+
+
+def _all_columns(scan: StructType, target: StructType) -> StructType:
+    return StructType((*scan.fields, *(item for item in target.fields if item.name not in scan)))
+
+
+def _empty_columns(schema: StructType) -> str:
+    nulls = (
+        f"CAST(NULL AS {sql_type(item.type, mapped=False)}) AS {quoted(item.name)}" for item in schema.fields
+    )
+    return ", ".join(nulls) or "NULL AS __delvec_none"
