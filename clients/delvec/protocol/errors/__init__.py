@@ -11,7 +11,11 @@
     │   ├── AmbiguousColumn
     │   ├── InvalidLocation
     │   ├── InvalidTableChange
+    │   ├── InvalidStatement
+    │   ├── UnsupportedOperation
     │   ├── MultipleMatches
+    │   ├── ChangeDataNotRecorded
+    │   ├── IncompatibleSchemaChange
     │   ├── ConstraintViolation
     │   ├── IdempotencyKeyReused
     │   └── InvalidCommit
@@ -100,11 +104,14 @@ from delvec.protocol.errors.concurrency import (
 from delvec.protocol.errors.requests import (
     AmbiguousColumn,
     BadRequest,
+    ChangeDataNotRecorded,
     ConstraintViolation,
     IdempotencyKeyReused,
+    IncompatibleSchemaChange,
     InvalidLocation,
     InvalidPredicate,
     InvalidSchema,
+    InvalidStatement,
     InvalidTableChange,
     LocationNotAllowed,
     MultipleMatches,
@@ -116,6 +123,7 @@ from delvec.protocol.errors.requests import (
     TableNotFound,
     Unauthorized,
     UnknownColumn,
+    UnsupportedOperation,
     VersionNotFound,
 )
 from delvec.protocol.errors.root import (
@@ -152,6 +160,7 @@ __all__ = [
     "AppendOnlyTable",
     "AtomicCreateUnsupported",
     "BadRequest",
+    "ChangeDataNotRecorded",
     "CommitOutcomeUnknown",
     "CommitOverwritten",
     "ConcurrentAppend",
@@ -178,6 +187,7 @@ __all__ = [
     "FileSizeMismatch",
     "FileTooOld",
     "IdempotencyKeyReused",
+    "IncompatibleSchemaChange",
     "InternalError",
     "InvalidBitmap",
     "InvalidCommit",
@@ -185,6 +195,7 @@ __all__ = [
     "InvalidLocation",
     "InvalidPredicate",
     "InvalidSchema",
+    "InvalidStatement",
     "InvalidTableChange",
     "LocationNotAllowed",
     "MetadataChanged",
@@ -205,6 +216,7 @@ __all__ = [
     "TableNotFound",
     "Unauthorized",
     "UnknownColumn",
+    "UnsupportedOperation",
     "UnsupportedReaderFeature",
     "UnsupportedTable",
     "UnsupportedWriterFeature",

@@ -5,11 +5,14 @@ from delvec.protocol.errors.root import DelvecError
 __all__ = [
     "AmbiguousColumn",
     "BadRequest",
+    "ChangeDataNotRecorded",
     "ConstraintViolation",
     "IdempotencyKeyReused",
+    "IncompatibleSchemaChange",
     "InvalidLocation",
     "InvalidPredicate",
     "InvalidSchema",
+    "InvalidStatement",
     "InvalidTableChange",
     "LocationNotAllowed",
     "MultipleMatches",
@@ -21,6 +24,7 @@ __all__ = [
     "TableNotFound",
     "Unauthorized",
     "UnknownColumn",
+    "UnsupportedOperation",
     "VersionNotFound",
 ]
 
@@ -35,6 +39,18 @@ class InvalidPredicate(BadRequest):
     """A predicate is not a Boolean SQL expression that Delvec can parse."""
 
     type, code = "InvalidPredicate", "INVALID_PREDICATE"
+
+
+class InvalidStatement(BadRequest):
+    """SQL that cannot be parsed, or is no statement that Delvec runs; says where in the text."""
+
+    type, code = "InvalidStatement", "INVALID_STATEMENT"
+
+
+class UnsupportedOperation(BadRequest):
+    """A command of Delta's that Delvec does not have yet; the message says what to use instead."""
+
+    type, code = "UnsupportedOperation", "UNSUPPORTED_OPERATION"
 
 
 class UnknownColumn(BadRequest):
@@ -131,6 +147,18 @@ class MultipleMatches(BadRequest):
     """Several source rows of a MERGE would change one row of the table."""
 
     type, code = "MultipleMatches", "MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE"
+
+
+class ChangeDataNotRecorded(BadRequest):
+    """The change data feed was off in some version of the range."""
+
+    type, code = "ChangeDataNotRecorded", "MISSING_CHANGE_DATA"
+
+
+class IncompatibleSchemaChange(BadRequest):
+    """A version in the range has a schema whose rows the schema of the feed cannot show: renamed, dropped, retyped."""
+
+    type, code = "IncompatibleSchemaChange", "CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE"
 
 
 class IdempotencyKeyReused(BadRequest):
