@@ -346,17 +346,17 @@ def rewritten(lake, people, tmp_path):
 
 def overtaken(table, monkeypatch, *predicates):
     """Another writer deletes between the reading and the commit of the next commands, once for each predicate."""
-    rewrite, others = table.engine.rewrite, list(predicates)
+    copy_rows, others = table.engine.copy_rows, list(predicates)
 
-    def lose(scan, predicate, target):
-        found = rewrite(scan, predicate, target)
+    def lose(scan, gone, target):
+        found = copy_rows(scan, gone, target)
         if others:
             with monkeypatch.context() as patch:
-                patch.setattr(table.engine, "rewrite", rewrite)
+                patch.setattr(table.engine, "copy_rows", copy_rows)
                 table.delete(others.pop(0))
         return found
 
-    monkeypatch.setattr(table.engine, "rewrite", lose)
+    monkeypatch.setattr(table.engine, "copy_rows", lose)
 
 
 def test_loser_of_a_race_learns_who_won(rewritten, monkeypatch):

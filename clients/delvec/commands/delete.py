@@ -1,22 +1,31 @@
 """DELETE: rows that match a predicate go, by deletion vector, by rewriting their files, or with whole files."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyroaring import BitMap64
 
 from delvec._transport import ServiceClient
+from delvec.commands import row_command, touched_files
 from delvec.commands.clock import Clock
+from delvec.commands.touched_files import TouchedFile
 from delvec.engines.engine import WriteTarget
+from delvec.engines.row_changes import SOURCE, TARGET, Clause, MergeSource, RowChange
+from delvec.protocol.errors import BadRequest, UnknownColumn
+from delvec.protocol.expression import parse_expression
+from delvec.protocol.join_condition import conjuncts, join_keys, key_ranges, target_terms
 from delvec.protocol.predicate import Predicate
+from delvec.protocol.types import StructType
 from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, begin
 
 if TYPE_CHECKING:
     from delvec.table import DeltaTable
 
-__all__ = ["delete"]
+__all__ = ["delete", "delete_keys"]
 
 _METRICS: Final[Mapping[str, int]] = dict.fromkeys(
     (
@@ -40,59 +49,216 @@ _EVERYTHING: Final = "true"
 """The predicate of a DELETE without one: rows that others add meanwhile are its business, too."""
 
 
-def delete(service: ServiceClient, table: "DeltaTable", predicate: str | None) -> Metrics:
+def delete(
+    service: ServiceClient,
+    table: "DeltaTable",
+    predicate: str | None,
+    *,
+    dry_run: bool = False,
+    user_metadata: str | None = None,
+) -> Metrics:
     """Delete the matching rows of the newest version; see :meth:`delvec.DeltaTable.delete`."""
     clock = Clock()
     scan, condition = table.plan(predicate=predicate)
+    vectors = table.deletes_by_vector(scan)
     whole, rest = scan, scan.filter(pa.repeat(False, len(scan)))
     if condition is not None:
         whole = scan.filter(scan.files["matches_all"])
         rest = scan.filter(pc.invert(scan.files["matches_all"]))
-    transaction = Transaction(
+    feed = row_command.keeps_change_feed(scan)
+    if condition is not None and len(rest) and feed and not vectors and not dry_run:
+        return _with_change_files(service, table, scan, condition, user_metadata, clock)
+    gone = table.engine.find_rows(rest, condition) if condition is not None and len(rest) else {}
+    clock.scanned()
+    # Rows that are copied are no change, and a reader of the feed would take them for one.
+    files = touched_files.touched_files(rest, gone, vectors=vectors, may_rewrite=not feed)
+    if dry_run:
+        return _rehearsal([*_whole_files(whole), *files], clock)
+    transaction = _transaction(service, table, scan, predicate, user_metadata)
+    copied = _take_out(service, table, transaction, rest, gone, files, vectors=vectors)
+    if any(file.means == "rewrite" for file in files):
+        clock.rewritten()
+    transaction.remove(whole.files["path"].to_pylist())
+    if transaction.is_empty:
+        return Metrics({**_METRICS, **clock.metrics()}, None)
+    metrics = {"numCopiedRows": copied}
+    if not len(whole):
+        # The service counts what it can; this is for files without statistics, and half a count is none.
+        metrics["numDeletedRows"] = sum(file.rows for file in files)
+    return Metrics.of(transaction.commit(metrics=metrics | clock.metrics()), _METRICS)
+
+
+def delete_keys(
+    service: ServiceClient,
+    table: "DeltaTable",
+    predicate: str | None,
+    source: MergeSource,
+    on: str | Sequence[str] | None,
+    *,
+    dry_run: bool = False,
+    user_metadata: str | None = None,
+) -> Metrics:
+    """Delete the rows that have the key of a row of ``source``; a NULL is no key.
+
+    Args:
+        service: of the table.
+        table: the target.
+        predicate: of these rows only those for which it is true.
+        source: the keys.
+        on: the columns that must be equal; all of the source's where absent.
+        dry_run: find out, and write nothing.
+        user_metadata: for the table's history.
+    """
+    clock = Clock()
+    schema = StructType.from_json(table.snapshot().table_schema)
+    text = _join(schema, source.schema, on)
+    relations = {TARGET: schema, SOURCE: source.schema}
+    terms = conjuncts(text, relations)
+    wanted: list[str] = []
+    condition = None
+    if predicate is not None:
+        condition = parse_expression(predicate, {TARGET: schema}, {TARGET: ""}, boolean=True)
+        row_command.check_deterministic(condition, "The condition of a DELETE by keys")
+        wanted = target_terms([condition], TARGET)
+    if source.bounds is not None:
+        keys = join_keys(terms, relations, TARGET, SOURCE)
+        wanted += key_ranges(keys, source.bounds([key.source for key in keys])) if keys else []
+    reads = " AND ".join(f"({each})" for each in wanted)
+    scan, _ = table.plan(predicate=reads or None)
+    feed, vectors = row_command.keeps_change_feed(scan), table.deletes_by_vector(scan)
+    # A DELETE by vectors has no change files: readers of the feed tell it from the vectors.
+    by_files = feed and not vectors
+    change = RowChange(
+        [Clause("matched", "delete", condition)],
+        on=parse_expression(text, relations, boolean=True),
+        source=source,
+        change_feed=by_files,
+        dry_run=dry_run,
+    )
+    begun = table.snapshot() if dry_run or not by_files else begin(service, table.id, "DELETE")[0]
+    target = row_command.target_of(begun, scan)
+    changed = table.engine.change_rows(scan, change, target)
+    clock.scanned()
+    files = touched_files.touched_files(scan, changed.row_deletes, vectors=vectors, may_rewrite=not feed)
+    if dry_run:
+        return _rehearsal(files, clock)
+    shown = text if predicate is None else f"{text} AND ({predicate})"
+    transaction = _transaction(service, table, scan, reads or _EVERYTHING, user_metadata, shown)
+    if by_files:
+        transaction.transaction_id = target.transaction_id
+    transaction.add_change_files(changed.change_files)
+    copied = _take_out(
+        service,
+        table,
+        transaction,
+        scan,
+        changed.row_deletes,
+        files,
+        vectors=vectors,
+        target=target if by_files else None,
+    )
+    clock.rewritten()
+    if transaction.is_empty:
+        return Metrics({**_METRICS, **clock.metrics()}, None)
+    metrics = {"numCopiedRows": copied, "numDeletedRows": sum(file.rows for file in files)}
+    return Metrics.of(transaction.commit(metrics=metrics | clock.metrics()), _METRICS)
+
+
+def _with_change_files(
+    service: ServiceClient,
+    table: "DeltaTable",
+    scan: Scan,
+    condition: Predicate,
+    user_metadata: str | None,
+    clock: Clock,
+) -> Metrics:
+    """Delete from a table that keeps a change data feed and has no vectors to tell it by."""
+    begun, _ = begin(service, table.id, "DELETE")
+    target = row_command.target_of(begun, scan)
+    clause = Clause(
+        "matched", "delete", parse_expression(condition.text, {TARGET: scan.schema}, {TARGET: ""})
+    )
+    changed = table.engine.change_rows(scan, RowChange([clause], change_feed=True), target)
+    clock.scanned()
+    transaction = _transaction(service, table, scan, condition.text, user_metadata)
+    transaction.transaction_id = begun.transaction_id
+    copied = row_command.take_over(transaction, table, scan, changed, target)
+    clock.rewritten()
+    if transaction.is_empty:
+        return Metrics({**_METRICS, **clock.metrics()}, None)
+    metrics = {"numCopiedRows": copied, "numDeletedRows": changed.rows_deleted}
+    return Metrics.of(transaction.commit(metrics=metrics | clock.metrics()), _METRICS)
+
+
+def _transaction(
+    service: ServiceClient,
+    table: "DeltaTable",
+    scan: Scan,
+    predicate: str | None,
+    user_metadata: str | None,
+    shown: str | None = None,
+) -> Transaction:
+    parameters = None if shown is None else {"predicate": json.dumps([f"({shown})"], ensure_ascii=False)}
+    return Transaction(
         service,
         table.id,
         "DELETE",
         scan.version,
         engine_info=table.engine.name,
         predicate=_EVERYTHING if predicate is None else predicate,
+        operation_parameters=parameters,
+        user_metadata=user_metadata,
     )
-    metrics: dict[str, int] = {}
-    if condition is not None and len(rest):
-        if table.deletes_by_vector(scan):
-            transaction.delete_rows(table.engine.find_rows(rest, condition))
-        else:
-            metrics = _rewrite(service, table, transaction, rest, condition, clock)
-    clock.scanned()
-    transaction.remove(whole.files["path"].to_pylist())
-    if "numDeletedRows" in metrics and len(whole):
-        # The service counts what it can; this is for files without statistics, and half a count is none.
-        del metrics["numDeletedRows"]
-    if transaction.is_empty:
-        return Metrics({**_METRICS, **clock.metrics()}, None)
-    return Metrics.of(transaction.commit(metrics=metrics | clock.metrics()), _METRICS)
 
 
-def _rewrite(
+def _take_out(
     service: ServiceClient,
     table: "DeltaTable",
     transaction: Transaction,
     scan: Scan,
-    condition: Predicate,
-    clock: Clock,
-) -> dict[str, int]:
-    """Write files again without the matching rows; return the metrics that only this knows."""
-    begun, _ = begin(service, table.id, "DELETE")
-    transaction.transaction_id = begun.transaction_id
-    target = WriteTarget(
-        location=scan.location,
-        schema=scan.schema,
-        partition_columns=scan.partition_columns,
-        configuration=scan.configuration,
-        transaction_id=begun.transaction_id,
+    gone: Mapping[str, BitMap64],
+    files: Sequence[TouchedFile],
+    *,
+    vectors: bool,
+    target: WriteTarget | None = None,
+) -> int:
+    """Take the rows out of the files; return how many others were written again."""
+    if target is None and any(file.means == "rewrite" for file in files):
+        begun, _ = begin(service, table.id, "DELETE")
+        transaction.transaction_id = begun.transaction_id
+        target = row_command.target_of(begun, scan)
+    return touched_files.change(transaction, table.engine, scan, gone, files, target, vectors=vectors)
+
+
+def _whole_files(scan: Scan) -> list[TouchedFile]:
+    deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
+    columns = (scan.files[name].to_pylist() for name in ("path", "num_records"))
+    found = []
+    for path, total in zip(*columns, strict=True):
+        live = None if total is None else total - len(deleted.get(path, ()))
+        found.append(TouchedFile(path, live or 0, live, "removal"))
+    return found
+
+
+def _rehearsal(files: Sequence[TouchedFile], clock: Clock) -> Metrics:
+    rows = {"numDeletedRows": sum(file.rows for file in files)}
+    return touched_files.Rehearsal(
+        {**_METRICS, **rows, **row_command.foreseen(files), **clock.metrics()}, files
     )
-    clock.scanned()
-    rewritten = table.engine.rewrite(scan, condition, target)
-    clock.rewritten()
-    transaction.add(rewritten.adds)
-    transaction.remove(rewritten.removed)
-    return {"numDeletedRows": rewritten.rows_deleted, "numCopiedRows": rewritten.rows_copied}
+
+
+def _join(target: StructType, source: StructType, on: str | Sequence[str] | None) -> str:
+    names = source.names if on is None else [on] if isinstance(on, str) else list(on)
+    if not names:
+        raise BadRequest("delete(keys=...) needs a column to compare; give on=[...].")
+    for name in names:
+        for schema, side in ((target, "the table"), (source, "keys")):
+            if name not in schema:
+                raise UnknownColumn(
+                    f"delete(keys=...) compares the column {name!r}, which {side} does not have; there are "
+                    f"{', '.join(repr(each) for each in schema.names[:20])}. Say which with on=[...].",
+                    column=name,
+                    suggestions=[],
+                )
+    quoted = ["`" + name.replace("`", "``") + "`" for name in names]
+    return " AND ".join(f"{TARGET}.{each} = {SOURCE}.{each}" for each in quoted)

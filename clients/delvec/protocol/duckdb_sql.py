@@ -129,6 +129,7 @@ class _Writer(Operands):
             exp.CurrentTimestamp: lambda _: "now()",
             exp.Rand: lambda node: "random()" if node.this is None else self.refuse(node),
             exp.Bracket: self._element,
+            exp.Struct: self._struct,
             exp.Anonymous: self._anonymous,
         }
 
@@ -337,6 +338,12 @@ class _Writer(Operands):
         return self.refuse(
             node, "an element is taken from a column, by key or by a position that is written out"
         )
+
+    def _struct(self, node: exp.Expr) -> str:
+        if not node.expressions or not all(isinstance(each, exp.PropertyEQ) for each in node.expressions):
+            return self.refuse(node, "a struct is written as named_struct('field', value, ...)")
+        fields = (f"{_identifier(each.name)} := {self.write(each.expression)}" for each in node.expressions)
+        return f"struct_pack({', '.join(fields)})"
 
     def _anonymous(self, node: exp.Expr) -> str:
         name, arguments = node.name.lower(), node.expressions

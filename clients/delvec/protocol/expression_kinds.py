@@ -89,6 +89,7 @@ _KINDS: Final[tuple[tuple[type[exp.Expr] | tuple[type[exp.Expr], ...], str], ...
     ((exp.CurrentDate, exp.TsOrDsToDate, exp.TsOrDsAdd), "date"),
     (exp.CurrentTimestamp, "timestamp"),
     (exp.Rand, "double"),
+    (exp.Struct, "struct"),
 )
 _SAME: Final = (exp.Paren, exp.Neg, exp.Abs, exp.Collate)
 

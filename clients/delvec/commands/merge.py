@@ -1,0 +1,237 @@
+"""MERGE: rows of the table and of a source that belong together are updated, deleted or inserted, as clauses say."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from delvec._transport import ServiceClient
+from delvec.commands import row_command, touched_files
+from delvec.commands.assignments import Relations, inserted, updated
+from delvec.commands.clock import Clock
+from delvec.commands.merge_builder import MergeStatement, When
+from delvec.commands.schema_evolution import new_columns, with_new_columns
+from delvec.engines.row_changes import SOURCE, TARGET, ChangedRows, Clause, MergeSource, RowChange
+from delvec.protocol.errors import DelvecError
+from delvec.protocol.expression import Expression, parse_expression
+from delvec.protocol.join_condition import conjuncts, join_keys, key_ranges, target_terms
+from delvec.protocol.types import StructType
+from delvec.protocol.wire import SnapshotResponse
+from delvec.transaction import Metrics, Transaction, begin
+
+if TYPE_CHECKING:
+    from delvec.table import DeltaTable
+
+__all__ = ["merge"]
+
+_METRICS: Final[Mapping[str, int]] = dict.fromkeys(
+    (
+        "numSourceRows",
+        "numTargetRowsInserted",
+        "numTargetRowsUpdated",
+        "numTargetRowsDeleted",
+        "numTargetRowsCopied",
+        "numOutputRows",
+        "numTargetFilesAdded",
+        "numTargetFilesRemoved",
+        "numTargetBytesAdded",
+        "numTargetBytesRemoved",
+        "numTargetDeletionVectorsAdded",
+        "numTargetDeletionVectorsRemoved",
+        "numTargetDeletionVectorsUpdated",
+        "numTargetChangeFilesAdded",
+        "executionTimeMs",
+        "scanTimeMs",
+        "rewriteTimeMs",
+    ),
+    0,
+)
+_EVERY_ROW: Final = "true"
+
+
+@dataclass(frozen=True)
+class _Resolved:
+    """A MERGE whose names have been looked up in one version of the table.
+
+    Attributes:
+        reads: the rows of the target that it may change, or has to know of, as a predicate over it.
+    """
+
+    clauses: Sequence[Clause]
+    on: Expression
+    reads: str
+
+
+def merge(
+    service: ServiceClient,
+    table: "DeltaTable",
+    statement: MergeStatement,
+    source: MergeSource,
+    *,
+    dry_run: bool = False,
+    user_metadata: str | None = None,
+) -> Metrics:
+    """Run a MERGE on the newest version; see :meth:`delvec.DeltaTable.merge`.
+
+    Args:
+        service: of the table.
+        table: the target.
+        statement: what was asked for, checked.
+        source: its rows.
+        dry_run: find out, and write nothing.
+        user_metadata: for the table's history.
+    """
+    clock = Clock()
+    begun: SnapshotResponse
+    if dry_run:
+        begun = table.snapshot()
+        schema = StructType.from_json(begun.table_schema)
+    else:
+        begun, schema = begin(service, table.id, "MERGE")
+    added = new_columns(statement, schema, source.schema) if statement.merge_schema else []
+    target_schema = with_new_columns(schema, added)
+    if added and not dry_run:
+        begun, target_schema = begin(service, table.id, "MERGE", added)
+    resolved = _resolve(statement, schema, target_schema, source)
+    scan, _ = table.plan(
+        predicate=None if resolved.reads == _EVERY_ROW else resolved.reads, version=begun.version
+    )
+    change = RowChange(
+        resolved.clauses,
+        on=resolved.on,
+        source=source,
+        change_feed=row_command.keeps_change_feed(scan),
+        dry_run=dry_run,
+    )
+    target = row_command.target_of(begun, scan, target_schema)
+    changed = table.engine.change_rows(scan, change, target)
+    clock.scanned()
+    counts = _counts(changed, statement.clauses)
+    if dry_run:
+        files = touched_files.touched_files(scan, changed.row_deletes, vectors=table.deletes_by_vector(scan))
+        values = {**_METRICS, **counts, **row_command.foreseen(files, "numTarget"), **clock.metrics()}
+        return touched_files.Rehearsal(values, files)
+    transaction = Transaction(
+        service,
+        table.id,
+        "MERGE",
+        scan.version,
+        transaction_id=str(getattr(begun, "transaction_id", "")),
+        engine_info=table.engine.name,
+        predicate=resolved.reads,
+        operation_parameters=_parameters(statement),
+        user_metadata=user_metadata,
+    )
+    reads_itself = getattr(statement.source, "id", None) == table.id
+    transaction.rests_on(whole_table=reads_itself, rows=changed.matched)
+    transaction.change_table(added)
+    copied = row_command.take_over(transaction, table, scan, changed, target)
+    clock.rewritten()
+    if transaction.is_empty:
+        return Metrics({**_METRICS, **counts, **clock.metrics()}, None)
+    counts["numTargetRowsCopied"] = copied
+    counts["numOutputRows"] = changed.rows_inserted + changed.rows_updated + copied
+    return Metrics.of(transaction.commit(metrics=counts | clock.metrics()), _METRICS)
+
+
+# --- names --------------------------------------------------------------------------------------------------
+
+
+def _resolve(
+    statement: MergeStatement, schema: StructType, target_schema: StructType, source: MergeSource
+) -> _Resolved:
+    relations = {TARGET: schema, SOURCE: source.schema}
+    aliases = {TARGET: statement.target_alias, SOURCE: statement.source_alias}
+    tables = Relations(target_schema, schema, source.schema, aliases)
+    on = parse_expression(statement.on, relations, aliases, boolean=True)
+    row_command.check_deterministic(on, "The condition ON of a MERGE")
+    clauses = [_clause(when, tables, evolves=statement.merge_schema) for when in statement.clauses]
+    return _Resolved(clauses, on, _reads(statement, clauses, relations, aliases, source))
+
+
+def _clause(when: When, tables: Relations, *, evolves: bool) -> Clause:
+    readable = {"matched": (TARGET, SOURCE), "not-matched": (SOURCE,), "not-matched-by-source": (TARGET,)}[
+        when.match
+    ]
+    condition = None
+    if when.predicate is not None:
+        try:
+            condition = parse_expression(when.predicate, tables.of(*readable), tables.aliases, boolean=True)
+        except DelvecError as error:
+            raise type(error)(f"{when.name}: {error.message}", **error.details) from error
+        row_command.check_deterministic(condition, f"The condition of {when.name}")
+    values: Sequence[Expression | None] = ()
+    if when.action == "update":
+        values = updated(when.values, tables, when.name, readable, evolves=evolves)
+    elif when.action == "insert":
+        values = inserted(when.values, tables, when.name, evolves=evolves)
+    return Clause(when.match, when.action, condition, values)
+
+
+def _reads(
+    statement: MergeStatement,
+    clauses: Sequence[Clause],
+    relations: Mapping[str, StructType],
+    aliases: Mapping[str, str],
+    source: MergeSource,
+) -> str:
+    """Return a predicate that every row of the target satisfies which the MERGE depends on."""
+    if any(clause.match == "not-matched-by-source" for clause in clauses):
+        return _EVERY_ROW
+    terms = conjuncts(statement.on, relations, aliases)
+    wanted = target_terms(terms, TARGET)
+    keys = join_keys(terms, relations, TARGET, SOURCE)
+    if keys and source.bounds is not None:
+        wanted += key_ranges(keys, source.bounds(list(dict.fromkeys(key.source for key in keys))))
+    matched = [clause for clause in clauses if clause.match == "matched"]
+    if len(matched) == len(clauses):
+        # Where nothing is inserted, rows that no clause is about do not matter.
+        conditions = [_condition(when.predicate, relations, aliases) for when in statement.clauses]
+        if all(conditions):
+            wanted.append(" OR ".join(f"({each})" for each in conditions))
+    return " AND ".join(f"({each})" for each in wanted) or _EVERY_ROW
+
+
+def _condition(text: str | None, relations: Mapping[str, StructType], aliases: Mapping[str, str]) -> str:
+    """Return what a clause's condition says of the target; nothing where it may be true for any row."""
+    if text is None:
+        return ""
+    return " AND ".join(f"({each})" for each in target_terms(conjuncts(text, relations, aliases), TARGET))
+
+
+# --- what is told -------------------------------------------------------------------------------------------
+
+
+def _counts(changed: ChangedRows, clauses: Sequence[When]) -> dict[str, int]:
+    counts = {
+        "numSourceRows": changed.source_rows,
+        "numTargetRowsInserted": changed.rows_inserted,
+        "numTargetRowsUpdated": changed.rows_updated,
+        "numTargetRowsDeleted": changed.rows_deleted,
+        "numOutputRows": changed.rows_inserted + changed.rows_updated,
+    }
+    for action, done in (("update", "Updated"), ("delete", "Deleted")):
+        matches = {clause.match for clause in clauses if clause.action == action}
+        if len(matches) < 2:  # noqa: PLR2004 - of both kinds nobody counts which were which
+            total = changed.rows_updated if action == "update" else changed.rows_deleted
+            counts[f"numTargetRowsMatched{done}"] = total if matches == {"matched"} else 0
+            counts[f"numTargetRowsNotMatchedBySource{done}"] = (
+                total if "not-matched-by-source" in matches else 0
+            )
+    return counts
+
+
+def _parameters(statement: MergeStatement) -> dict[str, str]:
+    parameters = {"predicate": json.dumps([f"({statement.on})"], ensure_ascii=False)}
+    for name, match in (
+        ("matchedPredicates", "matched"),
+        ("notMatchedPredicates", "not-matched"),
+        ("notMatchedBySourcePredicates", "not-matched-by-source"),
+    ):
+        entries: list[dict[str, Any]] = []
+        for clause in statement.clauses:
+            if clause.match == match:
+                given = {} if clause.predicate is None else {"predicate": clause.predicate}
+                entries.append({**given, "actionType": clause.action})
+        parameters[name] = json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
+    return parameters
