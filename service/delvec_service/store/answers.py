@@ -14,6 +14,7 @@ from sqlalchemy import and_, bindparam, delete, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from delvec_service.store.database import Database
+from delvec_service.store.direct import Prepared
 from delvec_service.store.models import AnswerRow
 
 __all__ = ["ANY_REQUEST", "AnswerStore", "Claim", "StoredAnswer", "Taken"]
@@ -30,8 +31,8 @@ _COLUMNS: Final = (
     AnswerRow.claimed_at,
     AnswerRow.created_at,
 )
-_FIND: Final = select(*_COLUMNS).where(AnswerRow.key == bindparam("named"))
-"""Made once: every commit asks it."""
+_IS_THERE: Final = Prepared(select(AnswerRow.key).where(AnswerRow.key == bindparam("named")))
+"""Every commit asks it, and there hardly ever is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,10 @@ class AnswerStore:
             ServiceUnavailable: the database does not answer.
         """
         with self._database.looking() as connection:
-            row = connection.execute(_FIND, {"named": key}).first()
+            if connection.first(_IS_THERE, {"named": key}) is None:
+                return None
+        with self._database.read() as session:
+            row = session.execute(select(*_COLUMNS).where(AnswerRow.key == key)).first()
         if row is None or row.created_at < _now() - self._kept:
             return None
         return _answer(row)

@@ -22,6 +22,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from delvec.protocol.errors import BadRequest, ServiceUnavailable
+from delvec_service.store.direct import Direct, direct
 from delvec_service.store.models import REVISION
 
 __all__ = ["Database", "migrations_directory"]
@@ -45,7 +46,6 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self._engine = _engine(_parse(url))
-        self._writer = self._engine.execution_options(**_WRITES)
 
     def migrate(self, revision: str = "head") -> None:
         """Bring the schema to ``revision``; several processes may do so at once.
@@ -102,23 +102,23 @@ class Database:
             yield session
 
     @contextmanager
-    def looking(self) -> Iterator[Connection]:
-        """Open a connection that changes nothing, for statements without objects: half the work of a session.
+    def looking(self) -> Iterator[Direct]:
+        """Open a connection that changes nothing, for prepared statements: a fraction of the work of a session.
 
         Raises:
             ServiceUnavailable: the database does not answer.
         """
-        with self._answering(), self._engine.connect() as connection:
+        with self._answering(), direct(self._engine, writes=False) as connection:
             yield connection
 
     @contextmanager
-    def changing(self) -> Iterator[Connection]:
-        """Open a connection whose changes are committed at the end of the block.
+    def changing(self) -> Iterator[Direct]:
+        """Open a connection whose changes are committed at the end of the block, for prepared statements.
 
         Raises:
             ServiceUnavailable: the database does not answer; nothing was written.
         """
-        with self._answering(), self._writer.connect() as connection, connection.begin():
+        with self._answering(), direct(self._engine, writes=True) as connection:
             yield connection
 
     def give_back_space(self) -> None:

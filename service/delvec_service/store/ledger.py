@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from sqlalchemy import Connection, Executable, Table, bindparam, insert, select, update
+from sqlalchemy import Executable, Table, bindparam, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from delvec_service.store import own_commits
 from delvec_service.store.database import Database
+from delvec_service.store.direct import Prepared
 from delvec_service.store.models import LedgerFileRow, TransactionRow
 from delvec_service.store.own_commits import OwnCommit
 
@@ -71,7 +72,7 @@ class Ledger:
     def open(self, table_id: str, transaction_id: str, operation: str) -> None:
         """Note that a transaction begins; one that is known already is left as it is."""
         with self._database.changing() as connection:
-            connection.execute(*_opening(connection, table_id, transaction_id, operation))
+            connection.run(_OPEN, _opening(table_id, transaction_id, operation))
 
     def announce(
         self, table_id: str, transaction_id: str, operation: str, paths: Iterable[str], kind: str
@@ -90,8 +91,8 @@ class Ledger:
             for path in paths
         ]
         with self._database.changing() as connection:
-            connection.execute(*_opening(connection, table_id, transaction_id, operation))
-            connection.execute(_ADD_FILE, rows)
+            connection.run(_OPEN, _opening(table_id, transaction_id, operation))
+            connection.run(_ADD_FILE, *rows)
 
     def close(
         self,
@@ -126,17 +127,24 @@ class Ledger:
             for path in one.written
         ]
         with self._database.changing() as connection:
-            connection.execute(_CLOSE[connection.dialect.name], transactions)
-            if files:
-                connection.execute(_CLOSE_FILE, files)
+            connection.run(_CLOSE, *transactions)
+            connection.run(_CLOSE_FILE, *files)
             if own is not None:
                 own_commits.record(connection, table_id, own)
 
     def transaction(self, table_id: str, transaction_id: str) -> TransactionRecord | None:
         """Return what is known of a transaction."""
+        return self.transactions(table_id, [transaction_id]).get(transaction_id)
+
+    def transactions(self, table_id: str, ids: Sequence[str]) -> dict[str, TransactionRecord]:
+        """Return what is known of some transactions, by their ids."""
+        found = {}
         with self._database.looking() as connection:
-            row = connection.execute(_FIND, {"in_table": table_id, "named": transaction_id}).first()
-        return None if row is None else TransactionRecord(*row)
+            for id_ in ids:
+                row = connection.first(_FIND, {"in_table": table_id, "named": id_})
+                if row is not None:
+                    found[id_] = TransactionRecord(*row)
+        return found
 
     def files(self, table_id: str, transaction_id: str | None = None) -> Sequence[LedgerFile]:
         """Return the files of a table, or of one of its transactions, in the order of their paths."""
@@ -150,15 +158,14 @@ class Ledger:
             ]
 
 
-def _opening(
-    connection: Connection, table_id: str, transaction_id: str, operation: str
-) -> tuple[Executable, dict[str, Any]]:
-    """Return the statement that records a transaction where it is not known yet, and what it takes."""
-    return _OPEN[connection.dialect.name], {
+def _opening(table_id: str, transaction_id: str, operation: str) -> dict[str, Any]:
+    """Return what is recorded of a transaction that is not known yet."""
+    return {
         "table_id": table_id,
         "id": transaction_id,
         "operation": operation,
         "state": "open",
+        "version": None,
         "created_at": datetime.now(UTC),
     }
 
@@ -176,23 +183,28 @@ def _closing(upsert: _Upsert) -> Executable:
 _TRANSACTIONS: Final = cast(Table, TransactionRow.__table__)
 _FILES: Final = cast(Table, LedgerFileRow.__table__)
 
-# Made once: composing them took most of the time of a small transaction.
 _UPSERTS: Final[Mapping[str, _Upsert]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
-_OPEN: Final[Mapping[str, Executable]] = {
-    name: upsert(_TRANSACTIONS).on_conflict_do_nothing(index_elements=["table_id", "id"])
-    for name, upsert in _UPSERTS.items()
-}
-_CLOSE: Final[Mapping[str, Executable]] = {name: _closing(upsert) for name, upsert in _UPSERTS.items()}
-_ADD_FILE: Final = insert(_FILES)
-_CLOSE_FILE: Final = (
+_COLUMNS: Final = [column.name for column in _TRANSACTIONS.columns]
+_OPEN: Final = Prepared(
+    {
+        name: upsert(_TRANSACTIONS).on_conflict_do_nothing(index_elements=["table_id", "id"])
+        for name, upsert in _UPSERTS.items()
+    },
+    _COLUMNS,
+)
+_CLOSE: Final = Prepared({name: _closing(upsert) for name, upsert in _UPSERTS.items()}, _COLUMNS)
+_ADD_FILE: Final = Prepared(insert(_FILES), [column.name for column in _FILES.columns])
+_CLOSE_FILE: Final = Prepared(
     update(_FILES)
     .where(LedgerFileRow.table_id == bindparam("in_table"), LedgerFileRow.path == bindparam("at"))
     .values(state=bindparam("outcome"))
 )
-_FIND: Final = select(
-    TransactionRow.id,
-    TransactionRow.table_id,
-    TransactionRow.operation,
-    TransactionRow.state,
-    TransactionRow.version,
-).where(TransactionRow.table_id == bindparam("in_table"), TransactionRow.id == bindparam("named"))
+_FIND: Final = Prepared(
+    select(
+        TransactionRow.id,
+        TransactionRow.table_id,
+        TransactionRow.operation,
+        TransactionRow.state,
+        TransactionRow.version,
+    ).where(TransactionRow.table_id == bindparam("in_table"), TransactionRow.id == bindparam("named"))
+)

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, delete, select
+from sqlalchemy import bindparam, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from delvec_service.store.database import Database
+from delvec_service.store.direct import Direct, Prepared
 from delvec_service.store.models import OverwrittenCommitRow, OwnCommitRow, TransactionRow
 
 __all__ = ["Overwritten", "OwnCommit", "OwnCommitStore", "record"]
@@ -27,8 +28,10 @@ _LONGEST_ID: Final = 64
 _COLUMNS: Final[Mapping[str, Any]] = {
     name: bindparam(name) for name in ("table_id", "version", "key", "size", "metadata_id")
 }
-_PRUNE: Final = delete(OwnCommitRow).where(
-    OwnCommitRow.table_id == bindparam("table"), OwnCommitRow.version <= bindparam("oldest")
+_PRUNE: Final = Prepared(
+    delete(OwnCommitRow).where(
+        OwnCommitRow.table_id == bindparam("table"), OwnCommitRow.version <= bindparam("oldest")
+    )
 )
 
 
@@ -67,9 +70,8 @@ class Overwritten:
     found_at: datetime
 
 
-def record(connection: Connection, table_id: str, commit: OwnCommit) -> None:
+def record(connection: Direct, table_id: str, commit: OwnCommit) -> None:
     """Note a commit, in a transaction that is open anyway; what is far behind it is forgotten."""
-    upsert = _UPSERTS[connection.dialect.name]
     row = {
         "table_id": table_id,
         "version": commit.version,
@@ -77,9 +79,9 @@ def record(connection: Connection, table_id: str, commit: OwnCommit) -> None:
         "size": commit.size,
         "metadata_id": commit.metadata_id[:_LONGEST_ID],
     }
-    connection.execute(upsert, row)
+    connection.run(_UPSERT, row)
     if commit.version % _PRUNED_EVERY == 0:
-        connection.execute(_PRUNE, {"table": table_id, "oldest": commit.version - KEPT})
+        connection.run(_PRUNE, {"table": table_id, "oldest": commit.version - KEPT})
 
 
 class OwnCommitStore:
@@ -171,10 +173,7 @@ def _upsert(insert: Any) -> Any:
     )
 
 
-_UPSERTS: Final[Mapping[str, Any]] = {
-    "postgresql": _upsert(postgresql.insert),
-    "sqlite": _upsert(sqlite.insert),
-}
+_UPSERT: Final = Prepared({"postgresql": _upsert(postgresql.insert), "sqlite": _upsert(sqlite.insert)})
 
 
 def _short(text: str | None, length: int) -> str | None:
