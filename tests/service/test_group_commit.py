@@ -9,8 +9,9 @@ import pytest
 from pyroaring import BitMap64
 
 from delvec.protocol.deletion_vector import Descriptor
-from delvec.protocol.errors import InternalError
+from delvec.protocol.errors import InternalError, StorageError
 from delvec.storage import read_deletion_vectors
+from delvec_service.delta.actions import AddFile
 from delvec_service.delta.changes import Changes
 from delvec_service.operations import fault_points
 from delvec_service.operations.commits import commit_checks
@@ -360,3 +361,44 @@ def test_a_defect_that_one_meets_is_not_the_others(filled, monkeypatch):
 
     assert [type(member.error) for member in members] == [type(None), InternalError, type(None)]
     assert sorted(member.result.version for member in members if member.result) == [2, 3]
+
+
+@pytest.mark.parametrize("step", ["check_files", "check_table", "entries"])
+def test_storage_that_fails_for_one_member_does_not_fail_the_others(filled, monkeypatch, step):
+    """A link that leads in circles, a file that may not be looked at: that is of one request, not of storage."""
+    service = filled.client.service
+    table, seen = service.tables.open(filled.name), []
+    holder = service.commits.log if step == "entries" else commit_checks
+    real = getattr(holder, step)
+
+    def fails_for_the_second(*arguments):
+        seen.append(step)
+        if len(seen) == 2:
+            raise StorageError("Cannot look up a file: permission denied; try again, or check storage.")
+        return real(*arguments)
+
+    files = [AddFile.from_json(filled.write_file(f"c{number}.parquet", [number])) for number in range(3)]
+    members = [Member(Changes("WRITE", 1, f"member-{file.path}", "x", adds=[file])) for file in files]
+    monkeypatch.setattr(holder, step, fails_for_the_second)
+    service.commits.run(table, members)
+
+    assert [type(member.error) for member in members] == [type(None), StorageError, type(None)]
+    assert [member.result.version for member in members if member.result] == [2, 2]
+
+
+def test_storage_that_does_not_answer_for_long_is_everybody_s_matter(filled, monkeypatch):
+    service, seen = filled.client.service, []
+
+    def fails(*_):
+        seen.append(1)
+        raise StorageError("Cannot look up a file: no answer; try again, or check storage.")
+
+    monkeypatch.setattr("delvec_service.operations.commits.commit_member._LONG_SECONDS", -1)
+    monkeypatch.setattr(commit_checks, "check_table", fails)
+    members = [
+        Member(Changes("DELETE", 1, str(number), "x", row_deletes={"a.parquet": BitMap64([number])}))
+        for number in range(3)
+    ]
+    service.commits.run(service.tables.open(filled.name), members)
+    assert [type(member.error) for member in members] == [StorageError] * 3
+    assert len(seen) == 1

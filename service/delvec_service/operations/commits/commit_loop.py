@@ -20,7 +20,6 @@ from delvec.protocol.errors import (
     DelvecError,
     FileNotInSnapshot,
     FileNotInTable,
-    StorageError,
 )
 from delvec.protocol.locations import canonical_log_path
 from delvec_service.delta import commit_builder
@@ -196,13 +195,8 @@ class CommitLoop:
         files = _Files(snapshot.live.find_all(paths) if paths else {})
         ready: list[_Ready] = []
         for candidate in candidates:
-            try:
+            with candidate.member.own_errors():
                 one = self._checked(table, candidate, ready, files, snapshot)
-            except StorageError:
-                raise
-            except DelvecError as error:
-                candidate.member.error = error
-            else:
                 if one is not None:
                     ready.append(one)
         return ready, files

@@ -1,14 +1,19 @@
 """One transaction on its way to a version, alone or in a group."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
-from delvec.protocol.errors import DelvecError
+from delvec.protocol.errors import DelvecError, ServiceUnavailable, StorageError
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.conflicts import Ours, Winner
 from delvec_service.operations.commits.commit_result import CommitResult, Committed, Rebased
 
 __all__ = ["Member"]
+
+_LONG_SECONDS: Final = 10.0
 
 
 @dataclass(eq=False)
@@ -46,6 +51,26 @@ class Member:
     def is_done(self) -> bool:
         """Whether there is an answer."""
         return self.result is not None or self.error is not None
+
+    @contextmanager
+    def own_errors(self) -> Iterator[None]:
+        """Take the error of what is done for this member alone as its answer; its neighbours in a group go on.
+
+        Raises:
+            StorageError: storage did not answer for so long that each neighbour would wait as long for the same.
+            ServiceUnavailable: the database did not answer.
+        """
+        began = time.monotonic()
+        try:
+            yield
+        except ServiceUnavailable:
+            raise
+        except StorageError as error:
+            if time.monotonic() - began > _LONG_SECONDS:
+                raise
+            self.error = error
+        except DelvecError as error:
+            self.error = error
 
     def answer(self) -> CommitResult:
         """Return the result.

@@ -8,11 +8,9 @@ from pyroaring import BitMap64
 
 from delvec.protocol.errors import (
     CommitOutcomeUnknown,
-    DelvecError,
     MissingLogFile,
     ServiceUnavailable,
     StaleReadVersion,
-    StorageError,
     VersionFromFuture,
     VersionNotFound,
 )
@@ -79,17 +77,13 @@ class CommitRace:
         """Return the members that may be committed right after ``snapshot``; the others get their answers.
 
         Raises:
-            StorageError: storage did not answer.
+            StorageError: storage did not answer for long.
+            ServiceUnavailable: the database did not answer.
         """
         found = []
         for member in members:
-            try:
+            with member.own_errors():
                 candidate = self._judge(table, member, snapshot)
-            except (StorageError, ServiceUnavailable):
-                raise  # everybody's matter
-            except DelvecError as error:
-                member.error = error
-            else:
                 if candidate is not None:
                     found.append(candidate)
         return found
