@@ -1,6 +1,6 @@
 """The other side of a MERGE: rows from wherever a user has them, as a DuckDB table of their own."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from delvec.engines.conform import conform_batch
 from delvec.engines.duckdb.statements import Session
@@ -63,7 +64,26 @@ def merge_source(data: Any) -> MergeSource:
         reader = to_reader(data)
         return MergeSource(StructType.from_arrow(reader.schema), _Rows(lambda: reader), is_repeatable=False)
     rows = to_arrow(data)
-    return MergeSource(StructType.from_arrow(rows.schema), _Rows(rows.to_reader), is_repeatable=True)
+    schema = StructType.from_arrow(rows.schema)
+    return MergeSource(
+        schema,
+        _Rows(rows.to_reader),
+        is_repeatable=True,
+        bounds=lambda columns: _bounds(rows, schema, columns),
+    )
+
+
+def _bounds(rows: pa.Table, schema: StructType, columns: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    """Return the least and the greatest value of columns, without those that have none or that do not tell."""
+    found = {}
+    for item in schema.select(columns).fields:
+        try:
+            ends = pc.min_max(rows[item.name].cast(item.type.to_arrow())).as_py()
+        except pa.ArrowException:
+            continue
+        if ends["min"] is not None:
+            found[item.name] = (ends["min"], ends["max"])
+    return found
 
 
 def _from_table(table: _Table) -> MergeSource:

@@ -30,15 +30,23 @@ class NewRows:
         target: the table.
         clauses: of the change; rows come with the number of theirs.
         change_feed: whether change files are written.
+        dry_run: check the rows, and write nothing.
 
     Raises:
         UnsupportedWriterFeature: DuckDB cannot evaluate what the table asks of rows, or compute a column.
     """
 
     def __init__(
-        self, session: Session, target: WriteTarget, clauses: Sequence[Clause], *, change_feed: bool
+        self,
+        session: Session,
+        target: WriteTarget,
+        clauses: Sequence[Clause],
+        *,
+        change_feed: bool,
+        dry_run: bool = False,
     ) -> None:
         self._target = target
+        self._is_dry = dry_run
         self._clauses = clauses
         checks = RowChecks(target)
         self._columns: dict[int, list[int]] = {}
@@ -51,7 +59,7 @@ class NewRows:
                 names = [target.schema.names[place] for place in given]
                 self._complete[number] = completion(session, names, target, checks)
         self._writer = DataFileWriter(target)
-        self._feed = ChangeFileWriter(target) if change_feed else None
+        self._feed = ChangeFileWriter(target) if change_feed and not dry_run else None
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -82,7 +90,8 @@ class NewRows:
             [columns[place] for place in given], names=[names[place] for place in given]
         )
         whole = self._complete[clause](rows)
-        self._writer.write(whole)
+        if not self._is_dry:
+            self._writer.write(whole)
         self.trace("insert" if self._clauses[clause].action == "insert" else "update_postimage", whole)
 
     def trace(self, kind: str, rows: pa.RecordBatch) -> None:

@@ -93,7 +93,13 @@ class _Run:
         found = _Found(np.zeros(self.source.rows, np.bool_), np.zeros(len(clauses), np.int64))
         with (
             _one_moment(self.source.connection),
-            NewRows(self.session, self.target, clauses, change_feed=self.change.change_feed) as rows,
+            NewRows(
+                self.session,
+                self.target,
+                clauses,
+                change_feed=self.change.change_feed,
+                dry_run=self.change.dry_run,
+            ) as rows,
         ):
             if self._touches_rows:
                 for part in sources(
