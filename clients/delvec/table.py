@@ -1,14 +1,21 @@
 """A Delta table and its commands: one implementation of each, whatever the engine."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from delvec import checking
 from delvec._transport import ServiceClient, answer, request, table_path
 from delvec.alterations import Alterations
 from delvec.commands.append import append, is_repeatable
-from delvec.commands.delete import delete
+from delvec.commands.delete import delete, delete_keys
+from delvec.commands.merge import merge
+from delvec.commands.merge_builder import MergeBuilder, MergeStatement
+from delvec.commands.new_rows import WriteOptions
+from delvec.commands.overwrite import PartitionOverwrite, Replacement, overwrite
 from delvec.commands.reruns import DEFAULT_RETRIES, checked, with_retries
+from delvec.commands.update import update
 from delvec.engines.engine import Engine
+from delvec.protocol.errors import BadRequest
 from delvec.protocol.wire import CheckpointRequest, CheckpointResponse, HealthResponse, TableResource
 from delvec.reading import ReadableTable
 from delvec.scan import Scan
@@ -81,14 +88,25 @@ class DeltaTable(ReadableTable):
 
     # --- writing --------------------------------------------------------------------------------------
 
-    def append(self, data: Any, *, txn: tuple[str, int] | None = None, retries: int | None = None) -> Metrics:
+    def append(
+        self,
+        data: Any,
+        *,
+        merge_schema: bool = False,
+        txn: tuple[str, int] | None = None,
+        user_metadata: str | None = None,
+        retries: int | None = None,
+    ) -> Metrics:
         """Add rows; without any, nothing is committed.
 
         Args:
             data: an Arrow table or stream, a pandas or polars DataFrame, a list of dictionaries; on Spark also
                 a Spark DataFrame.
+            merge_schema: add columns, and fields of structs, that the table lacks, in the same version; where the table
+                has ``delta.enableTypeWidening`` also widen types. Without it such rows do not fit.
             txn: an application's id and how far it has got, as a stream's query and batch: where the table has
                 that or more, nothing is added, and ``.already_applied`` says so.
+            user_metadata: text for the table's history.
             retries: how often to write anew where the table was changed meanwhile in a way that matters; by default
                 the connection's. Data that can be read only once is written once.
 
@@ -97,23 +115,82 @@ class DeltaTable(ReadableTable):
 
         Raises:
             SchemaMismatch: the data does not fit the table's schema.
+            ConstraintViolation: a row does not satisfy a constraint of the table.
             UnsupportedWriterFeature: the table needs more of a writer than Delvec does.
             ConcurrentModification: or a subclass: another writer changed the table; ``.conflict`` says how.
             CommitOutcomeUnknown: the answer was lost, and the service does not know what became of the commit.
         """
         allowed = self._allowed(retries) if is_repeatable(data) else 0
-        return with_retries(self._service, allowed, lambda: append(self._service, self, data, txn))
+        options = WriteOptions(merge_schema=merge_schema, txn=txn, user_metadata=user_metadata)
+        return with_retries(self._service, allowed, lambda: append(self._service, self, data, options))
 
-    def delete(self, predicate: str | None = None, *, retries: int | None = None) -> Metrics:
+    def overwrite(
+        self,
+        data: Any,
+        *,
+        replace_where: str | None = None,
+        partition_overwrite: PartitionOverwrite = "static",
+        merge_schema: bool = False,
+        overwrite_schema: bool = False,
+        partition_by: Sequence[str] | None = None,
+        txn: tuple[str, int] | None = None,
+        user_metadata: str | None = None,
+        retries: int | None = None,
+    ) -> Metrics:
+        """Put rows in the place of all rows, or of some, in one version.
+
+        Args:
+            data: as for :meth:`append`.
+            replace_where: replace only the rows for which this condition is true; each new row must satisfy it.
+            partition_overwrite: ``"dynamic"`` replaces only the partitions that the new rows are in.
+            merge_schema: as for :meth:`append`.
+            overwrite_schema: give the table the columns of the new rows; only where all rows are replaced.
+            partition_by: with ``overwrite_schema``, other partition columns, ``[]`` for none.
+            txn: as for :meth:`append`.
+            user_metadata: as for :meth:`append`.
+            retries: as for :meth:`append`.
+
+        Returns:
+            Delta's metrics of a write, and the version in ``.version``.
+
+        Raises:
+            AppendOnlyTable: the table does not let rows be removed.
+            BadRequest: options contradict each other.
+            InvalidTableChange: the table cannot get the new rows' columns.
+            ConstraintViolation: a new row does not satisfy ``replace_where``, or a constraint of the table.
+            DelvecError: as for :meth:`append`.
+        """
+        allowed = self._allowed(retries) if is_repeatable(data) else 0
+        replacement = Replacement(replace_where, partition_overwrite)
+        options = WriteOptions(merge_schema, overwrite_schema, partition_by, txn, user_metadata)
+        return with_retries(
+            self._service, allowed, lambda: overwrite(self._service, self, data, replacement, options)
+        )
+
+    def delete(
+        self,
+        predicate: str | None = None,
+        *,
+        keys: Any = None,
+        on: str | Sequence[str] | None = None,
+        dry_run: bool = False,
+        retries: int | None = None,
+        user_metadata: str | None = None,
+    ) -> Metrics:
         """Delete the rows for which ``predicate`` is true; all rows without one.
 
         Files that lose all their rows are removed. Of the others the rows are marked in deletion vectors, or
-        the files are written again where the table does not have deletion vectors enabled.
+        the files are written again: where the table does not have deletion vectors enabled, and of a file that
+        loses nearly all of its rows (the table property ``delvec.rewriteThreshold``).
 
         Args:
             predicate: a Boolean expression in Spark's SQL.
+            keys: delete only rows that have the key of one of these rows: what :meth:`merge` takes.
+            on: the columns of the key; by default all that ``keys`` has. A NULL equals nothing.
+            dry_run: commit nothing; what is returned says in ``.files`` what would become of which file.
             retries: how often to run again, on the new version, where another writer won and the service cannot
                 pass the two; by default the connection's. ``.retries`` of what is returned says how often it was.
+            user_metadata: text for the table's history.
 
         Returns:
             Delta's metrics of a delete, and the version in ``.version``: None where no row matched, as then
@@ -125,8 +202,101 @@ class DeltaTable(ReadableTable):
             AppendOnlyTable: the table does not let rows be removed.
             CommitOutcomeUnknown: the answer was lost, and the service does not know what became of the commit.
         """
+        allowed = self._allowed(retries)
+        if keys is None:
+            if on is not None:
+                raise BadRequest("delete(on=...) says which columns of keys= are compared; give keys, too")
+            return with_retries(
+                self._service,
+                allowed,
+                lambda: delete(self._service, self, predicate, dry_run=dry_run, user_metadata=user_metadata),
+            )
+        source = self.engine.merge_source(keys)
         return with_retries(
-            self._service, self._allowed(retries), lambda: delete(self._service, self, predicate)
+            self._service,
+            allowed if source.is_repeatable else 0,
+            lambda: delete_keys(
+                self._service, self, predicate, source, on, dry_run=dry_run, user_metadata=user_metadata
+            ),
+        )
+
+    def update(
+        self,
+        set: Mapping[str, Any],  # noqa: A002 - as in SQL
+        predicate: str | None = None,
+        *,
+        dry_run: bool = False,
+        retries: int | None = None,
+        user_metadata: str | None = None,
+    ) -> Metrics:
+        """Change columns of the rows for which ``predicate`` is true; of all rows without one.
+
+        ::
+
+            people.update({"age": "age + 1", "name": delvec.lit("Ada"), "address.city": None}, "id = 3")
+
+        Args:
+            set: by column, or field of a struct: SQL text, which may read all columns as they were; or a value:
+                :func:`delvec.lit` of a text, None, a number, bytes, a date or a datetime.
+            predicate: a Boolean expression in Spark's SQL.
+            dry_run: as in :meth:`delete`.
+            retries: as in :meth:`delete`.
+            user_metadata: text for the table's history.
+
+        Returns:
+            Delta's metrics of an update, and the version in ``.version``: None where no row matched.
+
+        Raises:
+            UnknownColumn: the table has no such column.
+            InvalidPredicate: predicate or value cannot be parsed, or fails for a row.
+            SchemaMismatch: a value does not fit its column.
+            ConstraintViolation: a new row breaks what the table asks of its rows.
+            ConcurrentModification: or a subclass, as in :meth:`delete`.
+        """
+        return with_retries(
+            self._service,
+            self._allowed(retries),
+            lambda: update(self._service, self, set, predicate, dry_run=dry_run, user_metadata=user_metadata),
+        )
+
+    def merge(
+        self,
+        source: Any,
+        on: str,
+        *,
+        source_alias: str = "source",
+        target_alias: str = "target",
+        merge_schema: bool = False,
+    ) -> MergeBuilder:
+        """Begin a MERGE of other rows into the table; what is returned takes its clauses, and runs it.
+
+        ::
+
+            people.merge(changes, "target.id = source.id").when_matched_update_all().when_not_matched_insert_all().execute()
+
+        Args:
+            source: an Arrow table or stream, a pandas or polars DataFrame, a list of dictionaries, another
+                :class:`DeltaTable`; on Spark also a Spark DataFrame.
+            on: which rows belong together: a condition in Spark's SQL over both sides.
+            source_alias: what predicates and values call the source.
+            target_alias: and this table.
+            merge_schema: add columns to the table that clauses set and only the source has.
+        """
+        statement = MergeStatement(source, on, source_alias, target_alias, merge_schema)
+        return MergeBuilder(statement, self._run_merge)
+
+    def _run_merge(
+        self, statement: MergeStatement, *, dry_run: bool, retries: int | None, user_metadata: str | None
+    ) -> Metrics:
+        statement.check()
+        allowed = self._allowed(retries)
+        source = self.engine.merge_source(statement.source)
+        return with_retries(
+            self._service,
+            allowed if source.is_repeatable else 0,
+            lambda: merge(
+                self._service, self, statement, source, dry_run=dry_run, user_metadata=user_metadata
+            ),
         )
 
     def transaction(

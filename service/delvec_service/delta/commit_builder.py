@@ -217,7 +217,9 @@ def build(
         timestamp=now,
         in_commit_timestamp=now if timestamped else None,
         operation=changes.operation,
-        operation_parameters=_parameters(changes, (metadata or snapshot.metadata).partition_columns),
+        operation_parameters=_parameters(
+            changes, (snapshot if metadata is None else metadata).partition_columns
+        ),
         read_version=changes.read_version,
         isolation_level=isolation_level(changes, snapshot.configuration),
         is_blind_append=changes.is_blind_append,
@@ -337,9 +339,17 @@ def _count_compaction(changes: Changes, resolved: Resolved) -> dict[str, int]:
 
 def _count_write(changes: Changes, resolved: Resolved) -> dict[str, int]:
     computed = {"numFiles": len(changes.adds), "numOutputBytes": sum(file.size for file in changes.adds)}
+    copied = changes.metrics.get("numCopiedRows", 0)
     added_rows = _rows_added(changes)
     if added_rows is not None:
-        computed["numOutputRows"] = added_rows
+        computed["numOutputRows"] = added_rows - copied
+    if "predicate" in changes.parameters and resolved.rows_removed is not None:
+        # Of an overwrite of some rows: those that went, less those that had to be copied.
+        computed["numDeletedRows"] = resolved.rows_marked + resolved.rows_removed - copied
+    if resolved.marked:
+        updated, dropped = _vectors_dropped(resolved)
+        computed["numDeletionVectorsAdded"] = len(resolved.marked)
+        computed["numDeletionVectorsRemoved"] = updated + dropped
     if resolved.removed:
         computed["numRemovedFiles"] = len(resolved.removed)
         computed["numRemovedBytes"] = sum(file.size for file in resolved.removed)

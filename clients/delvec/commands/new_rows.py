@@ -1,0 +1,170 @@
+"""New rows on their way into a table: what the table has to become for them, and the files that they become."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from delvec._transport import ServiceClient, request
+from delvec.commands import data_schema
+from delvec.engines.engine import WriteTarget
+from delvec.protocol.constraints import generates
+from delvec.protocol.errors import InvalidTableChange
+from delvec.protocol.types import StructType
+from delvec.protocol.wire import AddFile, AppTransaction, BeginResponse, WriteChange
+from delvec.scan import Scan
+from delvec.transaction import Transaction, begin
+
+if TYPE_CHECKING:
+    from delvec.table import DeltaTable
+
+__all__ = ["REPLACED", "NewRows", "WriteOptions"]
+
+_ATTEMPTS: Final = 3
+REPLACED: Final = "delta.constraints.__delvec_replace_where"
+"""Property under which a writer takes the condition of ``replace_where`` for a CHECK constraint of the table."""
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How rows are written.
+
+    Attributes:
+        merge_schema: columns that the table lacks are added to it.
+        overwrite_schema: the table gets the columns of the rows.
+        partition_by: with ``overwrite_schema``, the new partition columns; None: those of the table.
+        txn: an application's id, and how far it has got.
+        user_metadata: for the table's history.
+    """
+
+    merge_schema: bool = False
+    overwrite_schema: bool = False
+    partition_by: Sequence[str] | None = None
+    txn: tuple[str, int] | None = None
+    user_metadata: str | None = None
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """Rows that are to be written, and a transaction that was begun for them.
+
+    Attributes:
+        data: as the engine takes it; read once.
+        target: the table as it will be.
+        changes: what the table has to become.
+        already_applied: the table has the application's transaction: nothing is to be done.
+    """
+
+    service: ServiceClient
+    table: "DeltaTable"
+    begun: BeginResponse
+    data: Any
+    target: WriteTarget
+    options: WriteOptions
+    changes: Sequence[WriteChange] = ()
+    already_applied: bool = False
+
+    @classmethod
+    def begin(
+        cls, service: ServiceClient, table: "DeltaTable", data: Any, options: WriteOptions
+    ) -> "NewRows":
+        """Open a transaction for rows.
+
+        Raises:
+            SchemaMismatch: the rows' columns cannot be the table's.
+            InvalidTableChange: the table cannot be changed as the rows ask.
+        """
+        application = (
+            None
+            if options.txn is None
+            else request(AppTransaction, app_id=options.txn[0], version=options.txn[1])
+        )
+        begun, schema = begin(service, table.id, "WRITE")
+        known = -1 if application is None else begun.app_transactions.get(application.app_id, -1)
+        if application is not None and known >= application.version:
+            return cls(service, table, begun, data, _target(begun, schema), options, already_applied=True)
+        changes: list[WriteChange] = []
+        if options.merge_schema or options.overwrite_schema:
+            data, columns = data_schema.with_schema(data)
+            for attempt in range(_ATTEMPTS):
+                changes = _changes(schema, begun, columns, options)
+                if not changes:
+                    break
+                try:
+                    begun, schema = begin(service, table.id, "WRITE", changes)
+                    break
+                except InvalidTableChange:
+                    # Perhaps somebody has just added the column.
+                    if attempt == _ATTEMPTS - 1:
+                        raise
+                    now, schema = begin(service, table.id, "WRITE")
+                    if now.version == begun.version:
+                        raise
+                    begun = now
+        return cls(service, table, begun, data, _target(begun, schema), options, changes)
+
+    def transaction(
+        self, *, predicate: str | None = None, parameters: Mapping[str, str] | None = None
+    ) -> Transaction:
+        """Return the transaction, with the changes of the table."""
+        transaction = Transaction(
+            self.service,
+            self.table.id,
+            "WRITE",
+            self.begun.version,
+            transaction_id=self.begun.transaction_id,
+            engine_info=self.table.engine.name,
+            predicate=predicate,
+            txn=self.options.txn,
+            operation_parameters=parameters,
+            user_metadata=self.options.user_metadata,
+        )
+        transaction.change_table(self.changes)
+        return transaction
+
+    def write(self, transaction: Transaction, condition: str | None = None) -> Sequence[AddFile]:
+        """Write the rows, and add the files to the transaction.
+
+        Args:
+            transaction: of these rows.
+            condition: what each of them must satisfy, beside the table's constraints.
+
+        Raises:
+            SchemaMismatch: they do not fit the table.
+            ConstraintViolation: a row does not satisfy what it must.
+        """
+        target = self.target
+        if condition is not None:
+            checked = {**target.configuration, REPLACED: condition}
+            target = replace(target, configuration=checked)
+        adds = self.table.engine.write(self.data, target)
+        transaction.add(adds)
+        return adds
+
+    def copying(self, scan: Scan) -> WriteTarget:
+        """Return where rows of a scan are written again, as they were: by the schema that they have."""
+        return replace(
+            self.target,
+            schema=scan.schema,
+            partition_columns=scan.partition_columns,
+            configuration=scan.configuration,
+        )
+
+
+def _changes(
+    schema: StructType, begun: BeginResponse, columns: StructType, options: WriteOptions
+) -> list[WriteChange]:
+    if options.overwrite_schema:
+        return data_schema.replaced(schema, begun.partition_columns, columns, options.partition_by)
+    widens = begun.configuration.get("delta.enableTypeWidening", "").strip().lower() == "true"
+    return data_schema.evolved(schema, columns, widens=widens)
+
+
+def _target(begun: BeginResponse, schema: StructType) -> WriteTarget:
+    return WriteTarget(
+        location=begun.location,
+        schema=schema,
+        partition_columns=begun.partition_columns,
+        configuration=begun.configuration,
+        transaction_id=begun.transaction_id,
+        generated_columns=generates(begun.protocol),
+    )
