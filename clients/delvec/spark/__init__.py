@@ -5,5 +5,7 @@ The names and arguments are those of ``delta.tables``; no JAR and no Spark confi
 
 from delvec.spark.connections import use
 from delvec.spark.delta_table import DeltaTable
+from delvec.spark.merge_builder import DeltaMergeBuilder
+from delvec.spark.table_builder import DeltaTableBuilder, IdentityGenerator
 
-__all__ = ["DeltaTable", "use"]
+__all__ = ["DeltaMergeBuilder", "DeltaTable", "DeltaTableBuilder", "IdentityGenerator", "use"]

@@ -1,32 +1,26 @@
-"""Conditions given as Spark Columns, as SQL text.
+"""Conditions and values given as Spark Columns, as SQL text.
 
-The service plans and records conditions as text, and PySpark has no public way from a Column to SQL. Classic
-Spark's text of a Column comes near: ``and(<(age, 18), =(country, 'NZ'))``; Connect has the expression itself. Only
-what reads in one way is taken; dates, fractions and raw expressions, whose text could be mistaken for something
-else, are refused. Text is always the better choice.
+The service plans and records conditions as text, and PySpark has no public way from a Column to SQL. A Column of
+classic Spark is a tree of the JVM's, one of Connect a tree of Python's; both say exactly what was asked for. What has
+no equal in text is refused: columns of a given DataFrame (``df.id`` does not say which table is meant), aliases,
+lambdas, Python functions, aggregates over distinct values. Text is always the better choice.
 """
 
+import datetime as dt
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 from pyspark.sql import Column
 
-from delvec.protocol.errors import InvalidPredicate
+from delvec.protocol.errors import BadRequest, InvalidPredicate
+from delvec.protocol.literals import literal
 
 __all__ = ["to_sql", "without_alias"]
 
-_TOKEN: Final = re.compile(
-    r"""\s*(?:
-        (?P<text>'(?:[^'\\]|\\.)*')
-      | (?P<number>-?\d+L?)(?=\s*[,)]|$)
-      | (?P<call>[A-Za-z_]\w*|[=<>!+\-*/%&|^~]+)\(
-      | (?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?=\s*[,)]|$)
-      | (?P<sign>[,)])
-    )""",
-    re.VERBOSE | re.DOTALL,
-)
 _PIECE: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`|\w+|.""", re.DOTALL)
+_PART: Final = re.compile(r"(?:`((?:[^`]|``)+)`|([^`.]+))(?:\.|$)")
+_FUNCTION: Final = re.compile(r"[A-Za-z_]\w*")
 _INFIX: Final = {
     **{sign: sign for sign in ("=", "<", "<=", ">", ">=", "<=>", "+", "-", "*", "/", "%", "&", "|", "^")},
     "==": "=",
@@ -39,41 +33,34 @@ _INFIX: Final = {
 }
 _PREFIX: Final = {"!": "NOT ", "not": "NOT ", "negative": "- ", "~": "~ "}
 _SUFFIX: Final = {"isnull": "IS NULL", "isnotnull": "IS NOT NULL"}
-_PLAIN_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
-_CONSTANTS: Final = {"true", "false", "null"}
 _BINARY: Final = 2
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-def to_sql(condition: str | Column, names: Iterable[str]) -> str:
-    """Return a condition as text; text stays as it is.
-
-    Args:
-        condition: text or a Column.
-        names: the table's columns. With an odd name among them no Column is taken: ``1`` or ``lower(x)`` as names
-            look like values and calls.
+def to_sql(given: str | Column) -> str:
+    """Return a condition or a value as text; text stays as it is.
 
     Raises:
         InvalidPredicate: the Column cannot be turned into text that surely means the same.
     """
-    if isinstance(condition, str):
-        return condition
-    for name in names:
-        if not _PLAIN_NAME.fullmatch(name) or "." in name or name.lower() in _CONSTANTS:
-            _refuse(condition)
-    expression = getattr(condition, "_expr", None)
-    if expression is not None and type(condition).__module__.startswith("pyspark.sql.connect."):
-        return _from_expression(expression, condition)
-    text = str(condition)
-    if not (isinstance(condition, Column) and text.startswith("Column<'") and text.endswith("'>")):
+    if isinstance(given, str):
+        return given
+    expression = getattr(given, "_expr", None)
+    if expression is not None and type(given).__module__.startswith("pyspark.sql.connect."):
+        return _of_connect(expression, given)
+    column = getattr(given, "_jc", None)
+    if not isinstance(given, Column) or column is None:
         raise InvalidPredicate(
-            f"A condition is SQL text or a Spark Column, not {type(condition).__name__}: {text[:200]}"
+            f"A condition or a value is SQL text or a Spark Column, not {type(given).__name__}: {str(given)[:200]}"
         )
-    return _Reader(text[len("Column<'") : -len("'>")], condition).read()
+    return _of_classic(column.node(), given)
 
 
-def without_alias(condition: str, alias: str) -> str:
+def without_alias(text: str, alias: str | None) -> str:
     """Return SQL text with ``alias.column`` as ``column``."""
-    pieces = _PIECE.findall(condition)
+    if alias is None:
+        return text
+    pieces = _PIECE.findall(text)
     kept: list[str] = []
     for i, piece in enumerate(pieces):
         follows = bool(kept) and kept[-1] == "."
@@ -84,88 +71,134 @@ def without_alias(condition: str, alias: str) -> str:
     return "".join(kept)
 
 
-def _refuse(condition: Any) -> NoReturn:
+def _refuse(given: Any) -> NoReturn:
     raise InvalidPredicate(
-        f"The condition {str(condition)[:200]} cannot be turned into SQL text that surely means the same; "
-        "give the condition as text, such as \"born < DATE'2000-01-01'\""
+        f"The Column {str(given)[:200]} cannot be turned into SQL text that surely means the same; "
+        "give it as text, such as \"born < DATE'2000-01-01'\""
     )
 
 
-class _Reader:
-    """Reads classic Spark's text: calls in prefix form, names, whole numbers and quoted text."""
-
-    def __init__(self, text: str, condition: Any) -> None:
-        self._text = text
-        self._condition = condition
-
-    def read(self) -> str:
-        tokens = self._tokens()
-        result = self._expression(next(tokens), tokens)
-        if next(tokens, None) is not None:
-            _refuse(self._condition)
-        return result
-
-    def _tokens(self) -> Iterator[tuple[str, str]]:
-        at = 0
-        while at < len(self._text):
-            found = _TOKEN.match(self._text, at)
-            if found is None or found.lastgroup is None:
-                _refuse(self._condition)
-            yield found.lastgroup, found[found.lastgroup]
-            at = found.end()
-        if not self._text:
-            _refuse(self._condition)
-
-    def _expression(self, token: tuple[str, str], tokens: Iterator[tuple[str, str]]) -> str:
-        kind, text = token
-        if kind in ("text", "number"):
-            return text
-        if kind == "name":
-            return text.upper() if text.lower() in _CONSTANTS else _name(text, self._condition)
-        if kind != "call":
-            _refuse(self._condition)
-        arguments: list[str] = []
-        for following in tokens:
-            if following == ("sign", ")") and not arguments:
-                break
-            arguments.append(self._expression(following, tokens))
-            separator = next(tokens, None)
-            if separator == ("sign", ")"):
-                break
-            if separator != ("sign", ","):
-                _refuse(self._condition)
-        return _call(text, arguments, self._condition)
+def _of_classic(node: Any, given: Any) -> str:
+    """Render a node of the JVM's."""
+    kind = node.getClass().getSimpleName()
+    if kind == "UnresolvedAttribute":
+        parts = node.nameParts()
+        return _name([parts.apply(at) for at in range(parts.size())])
+    if kind == "Literal":
+        return _literal(_java_value(node, given), given)
+    if kind == "SqlExpression":
+        return _raw(node.expression())
+    if kind == "UnresolvedFunction" and not (
+        node.isDistinct() or node.isUserDefinedFunction() or node.isInternal()
+    ):
+        found = node.arguments()
+        arguments = [_of_classic(found.apply(at), given) for at in range(found.size())]
+        return _call(node.functionName(), arguments, given)
+    if kind == "Cast":
+        mode = node.evalMode().toString()
+        return _cast(_of_classic(node.child(), given), node.dataType().sql(), mode, given)
+    if kind == "CaseWhenOtherwise":
+        pairs = [node.branches().apply(at) for at in range(node.branches().size())]
+        branches = [(_of_classic(pair._1(), given), _of_classic(pair._2(), given)) for pair in pairs]
+        rest = node.otherwise()
+        return _case(branches, _of_classic(rest.get(), given) if rest.isDefined() else None)
+    _refuse(given)
 
 
-def _from_expression(expression: Any, condition: Any) -> str:
-    """Render a Connect expression."""
-    kind = type(expression).__name__
-    if kind == "ColumnReference":
-        return _name(expression._unparsed_identifier, condition)  # noqa: SLF001 - there is nothing public
-    if kind == "UnresolvedFunction" and not expression._is_distinct:  # noqa: SLF001
-        arguments = [_from_expression(each, condition) for each in expression._args]  # noqa: SLF001
-        return _call(expression._name, arguments, condition)  # noqa: SLF001
+def _java_value(node: Any, given: Any) -> Any:
+    value = node.value()
+    if not hasattr(value, "getClass"):
+        return value
+    match value.getClass().getName():
+        case "java.sql.Date" | "java.time.LocalDate":
+            return dt.date.fromisoformat(value.toString())
+        case "java.sql.Timestamp":
+            micros = value.getNanos() // 1000
+            return _EPOCH + dt.timedelta(seconds=value.getTime() // 1000, microseconds=micros)
+    _refuse(given)
+
+
+def _of_connect(node: Any, given: Any) -> str:
+    """Render an expression of Connect's."""
+    # ruff: noqa: SLF001 - there is nothing public
+    kind = type(node).__name__
+    if kind == "ColumnReference" and node._plan_id is None:
+        return _name(_parts(node._unparsed_identifier, given))
     if kind == "LiteralExpression":
-        value: Any = expression._value  # noqa: SLF001
-        name = type(expression._dataType).__name__  # noqa: SLF001
-        if value is None:
-            return "NULL"
-        if name == "BooleanType":
-            return str(bool(value)).upper()
-        if name in ("ByteType", "ShortType", "IntegerType", "LongType"):
-            return f"{value}{'L' if name == 'LongType' else ''}"
-        if name == "StringType":
-            return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
-    _refuse(condition)
+        return _literal(_connect_value(node, given), given)
+    if kind == "SQLExpression":
+        return _raw(node._expr)
+    if kind == "UnresolvedFunction" and not node._is_distinct:
+        return _call(node._name, [_of_connect(each, given) for each in node._args], given)
+    if kind == "CastExpression":
+        target = node._data_type if isinstance(node._data_type, str) else node._data_type.simpleString()
+        return _cast(_of_connect(node._expr, given), target, str(node._eval_mode), given)
+    if kind == "CaseWhen":
+        branches = [(_of_connect(when, given), _of_connect(then, given)) for when, then in node._branches]
+        rest = node._else_value
+        return _case(branches, None if rest is None else _of_connect(rest, given))
+    _refuse(given)
 
 
-def _name(text: str, condition: Any) -> str:
-    if not _PLAIN_NAME.fullmatch(text) or text.lower() in _CONSTANTS:
-        _refuse(condition)
-    return ".".join(f"`{part}`" for part in text.split("."))
+def _connect_value(node: Any, given: Any) -> Any:
+    value = node._value
+    name = type(node._dataType).__name__
+    if value is None or name in ("BooleanType", "StringType", "BinaryType", "DecimalType"):
+        return value
+    if name in ("ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType"):
+        return value
+    if name == "DateType" and isinstance(value, int):
+        return (_EPOCH + dt.timedelta(days=value)).date()
+    if name == "TimestampType" and isinstance(value, int):
+        return _EPOCH + dt.timedelta(microseconds=value)
+    _refuse(given)
 
 
-def _call(name: str, arguments: Sequence[str], condition: Any) -> str:
+def _literal(value: Any, given: Any) -> str:
+    try:
+        return literal(bytes(value) if isinstance(value, bytearray) else value)
+    except BadRequest:
+        _refuse(given)
+
+
+def _raw(text: str) -> str:
+    # A comment at its end would take what follows with it.
+    return f"({text}\n)" if "--" in text else f"({text})"
+
+
+def _cast(value: str, kind: str, mode: str, given: Any) -> str:
+    if mode == "None":
+        return f"CAST({value} AS {kind})"
+    if "try" in mode.lower():
+        return f"TRY_CAST({value} AS {kind})"
+    _refuse(given)
+
+
+def _case(branches: Sequence[tuple[str, str]], rest: str | None) -> str:
+    text = "".join(f" WHEN {when} THEN {then}" for when, then in branches)
+    return f"CASE{text}{'' if rest is None else f' ELSE {rest}'} END"
+
+
+def _parts(identifier: str, given: Any) -> list[str]:
+    """Split ``a.`b c``` into its parts."""
+    parts: list[str] = []
+    at = 0
+    while at < len(identifier):
+        found = _PART.match(identifier, at)
+        if found is None or found[0] == "":
+            _refuse(given)
+        parts.append(found[2] if found[1] is None else found[1].replace("``", "`"))
+        at = found.end()
+    if not parts or "*" in parts:
+        _refuse(given)
+    return parts
+
+
+def _name(parts: Sequence[str]) -> str:
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def _call(name: str, arguments: Sequence[str], given: Any) -> str:
     key = name.lower()
     if key in _INFIX and len(arguments) == _BINARY:
         return f"({arguments[0]} {_INFIX[key]} {arguments[1]})"
@@ -175,6 +208,6 @@ def _call(name: str, arguments: Sequence[str], condition: Any) -> str:
         return f"({arguments[0]} {_SUFFIX[key]})"
     if key == "in" and len(arguments) >= _BINARY:
         return f"({arguments[0]} IN ({', '.join(arguments[1:])}))"
-    if _PLAIN_NAME.fullmatch(name) and "." not in name and key not in {*_INFIX, *_PREFIX, *_SUFFIX, "in"}:
+    if _FUNCTION.fullmatch(name) and key not in {*_INFIX, *_PREFIX, *_SUFFIX, "in"}:
         return f"{name}({', '.join(arguments)})"
-    _refuse(condition)
+    _refuse(given)

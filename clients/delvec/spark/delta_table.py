@@ -1,6 +1,6 @@
 """``DeltaTable`` with delta-spark's names and arguments."""
 
-# ruff: noqa: N802, N803 - delta-spark's spelling is the point
+# ruff: noqa: N802, N803, A002 - delta-spark's spelling is the point
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -12,9 +12,12 @@ from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
 from delvec.engines.pyspark.manifest import hadoop_path
 from delvec.protocol import locations
-from delvec.protocol.errors import BadRequest, TableNotFound
+from delvec.protocol.errors import BadRequest
 from delvec.spark.columns import to_sql, without_alias
 from delvec.spark.connections import current
+from delvec.spark.merge_builder import DeltaMergeBuilder, assignments
+from delvec.spark.not_yet import NotYet
+from delvec.spark.table_builder import DeltaTableBuilder
 from delvec.table import DeltaTable as Table
 
 __all__ = ["DeltaTable"]
@@ -64,7 +67,7 @@ _DETAIL: Final = _struct(
 )
 
 
-class DeltaTable:
+class DeltaTable(NotYet):
     """A Delta table on a SparkSession. Get one from :meth:`forPath` or :meth:`forName`."""
 
     def __init__(self, spark: SparkSession, table: Table, alias: str | None = None) -> None:
@@ -96,20 +99,17 @@ class DeltaTable:
 
     @classmethod
     def forName(cls, sparkSession: SparkSession, tableOrViewName: str) -> "DeltaTable":
-        """Return the table that the service knows by this name, or else Spark's catalog.
+        """Return the Delta table of Spark's catalog that has this name, or else the one that the service knows by it.
 
         Raises:
             TableNotFound: neither knows it, or the catalog's table is not a Delta table.
         """
         if tableOrViewName.lower().startswith("delta.`") and tableOrViewName.endswith("`"):
             return cls.forPath(sparkSession, tableOrViewName[len("delta.`") : -1])
-        try:
-            return cls(sparkSession, current().table(tableOrViewName, engine=sparkSession))
-        except TableNotFound:
-            location = _catalog_location(sparkSession, tableOrViewName)
-            if location is None:
-                raise
-        return cls.forPath(sparkSession, location)
+        location = _catalog_location(sparkSession, tableOrViewName)
+        if location is not None:
+            return cls.forPath(sparkSession, location)
+        return cls(sparkSession, current().table(tableOrViewName, engine=sparkSession))
 
     @classmethod
     def isDeltaTable(cls, sparkSession: SparkSession, identifier: str) -> bool:
@@ -123,6 +123,26 @@ class DeltaTable:
             return bool(reader.load(escaped).select("path").head(1))
         except AnalysisException:
             return False
+
+    @classmethod
+    def create(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
+        """Begin a new table, which must not be there."""
+        return DeltaTableBuilder(_session(sparkSession), "create", cls)
+
+    @classmethod
+    def createIfNotExists(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
+        """Begin a new table; one that is there stays as it is."""
+        return DeltaTableBuilder(_session(sparkSession), "createIfNotExists", cls)
+
+    @classmethod
+    def replace(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
+        """Begin a table in place of one that is there; not supported yet."""
+        return DeltaTableBuilder(_session(sparkSession), "replace", cls)
+
+    @classmethod
+    def createOrReplace(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
+        """Begin a new table; replacing one that is there is not supported yet."""
+        return DeltaTableBuilder(_session(sparkSession), "createOrReplace", cls)
 
     def toDF(self) -> DataFrame:
         """Return the live rows of the version that is the latest now."""
@@ -140,13 +160,34 @@ class DeltaTable:
             InvalidPredicate: the condition is not a Boolean expression over the table's columns.
             ConcurrentModification: or a subclass: another writer won.
         """
-        if condition is None:
-            self._table.delete()
-            return
-        # The names matter for a Column only, and cost a request.
-        names = () if isinstance(condition, str) else self._table.schema().names
-        text = to_sql(condition, names)
-        self._table.delete(text if self._alias is None else without_alias(text, self._alias))
+        self._table.delete(self._text(condition))
+
+    def update(
+        self, condition: str | Column | None = None, set: Mapping[str, str | Column] | None = None
+    ) -> None:
+        """Change columns of the rows that satisfy ``condition``, or of all rows.
+
+        Args:
+            condition: SQL text or a Column.
+            set: by column, SQL text or a Column for its new value.
+
+        Raises:
+            BadRequest: or a subclass: ``set`` is empty, or names columns that the table does not have.
+            InvalidPredicate: the condition or a value is not SQL over the table's columns.
+            ConcurrentModification: or a subclass: another writer won.
+        """
+        values = assignments(set, self._alias, "set")
+        texts = {column: without_alias(text, self._alias) for column, text in values.items()}
+        self._table.update(texts, self._text(condition))
+
+    def merge(self, source: DataFrame, condition: str | Column) -> DeltaMergeBuilder:
+        """Begin a MERGE of ``source`` into the table; the builder takes clauses, and executes them.
+
+        Args:
+            source: a DataFrame; its alias, and that of the table, tell their columns apart.
+            condition: which rows belong together, as SQL text or a Column.
+        """
+        return DeltaMergeBuilder(self._spark, self._table, self._alias, source, condition)
 
     def history(self, limit: int | None = None) -> DataFrame:
         """Return the commits, newest first, as delta-spark's history has them."""
@@ -168,6 +209,16 @@ class DeltaTable:
             InvalidTableChange: Delvec could not write the table any more.
         """
         self._table.alter.add_feature(featureName)
+
+    def _text(self, condition: str | Column | None) -> str | None:
+        return None if condition is None else without_alias(to_sql(condition), self._alias)
+
+
+def _session(given: SparkSession | None) -> SparkSession:
+    found = given if given is not None else SparkSession.getActiveSession()
+    if found is None:
+        raise BadRequest("there is no active SparkSession; pass one")
+    return found
 
 
 def _catalog_location(spark: SparkSession, name: str) -> str | None:

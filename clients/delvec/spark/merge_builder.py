@@ -1,0 +1,145 @@
+"""``DeltaMergeBuilder`` with delta-spark's names and arguments."""
+
+# ruff: noqa: N802, A002 - delta-spark's spelling is the point
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Self
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
+
+from delvec.protocol.errors import BadRequest
+from delvec.spark.columns import to_sql, without_alias
+from delvec.table import DeltaTable as Table
+
+__all__ = ["DeltaMergeBuilder", "alias_of", "assignments"]
+
+_RESULT: Final = {
+    "num_affected_rows": ("numTargetRowsUpdated", "numTargetRowsDeleted", "numTargetRowsInserted"),
+    "num_updated_rows": ("numTargetRowsUpdated",),
+    "num_deleted_rows": ("numTargetRowsDeleted",),
+    "num_inserted_rows": ("numTargetRowsInserted",),
+}
+_RESULT_SCHEMA: Final = T.StructType([T.StructField(name, T.LongType()) for name in _RESULT])
+
+
+class DeltaMergeBuilder:
+    """What a MERGE does, clause by clause; :meth:`execute` does it.
+
+    Conditions and values are SQL text or Columns, in which aliases of the table and of the source tell their columns
+    apart. Of several clauses for the same rows the first whose condition is true counts.
+    """
+
+    def __init__(
+        self, spark: SparkSession, table: Table, alias: str | None, source: DataFrame, condition: str | Column
+    ) -> None:
+        if not isinstance(condition, str | Column) and not hasattr(condition, "_expr"):
+            raise BadRequest(f"condition must be SQL text or a Column, not {type(condition).__name__}")
+        self._spark = spark
+        self._table = table
+        self._alias = alias
+        self._source = source
+        self._condition = condition
+        self._clauses: list[Callable[[Any], Any]] = []
+        self._evolves = False
+
+    def whenMatchedUpdate(
+        self, condition: str | Column | None = None, set: Mapping[str, str | Column] | None = None
+    ) -> Self:
+        """Update rows that the source matches, by columns and their new values."""
+        text, values = self._condition_of(condition), assignments(set, self._alias, "set")
+        return self._add(lambda merge: merge.when_matched_update(values, text))
+
+    def whenMatchedUpdateAll(self, condition: str | Column | None = None) -> Self:
+        """Update every column of rows that the source matches by the source's column of that name."""
+        text = self._condition_of(condition)
+        return self._add(lambda merge: merge.when_matched_update_all(text))
+
+    def whenMatchedDelete(self, condition: str | Column | None = None) -> Self:
+        """Delete rows that the source matches."""
+        text = self._condition_of(condition)
+        return self._add(lambda merge: merge.when_matched_delete(text))
+
+    def whenNotMatchedInsert(
+        self, condition: str | Column | None = None, values: Mapping[str, str | Column] | None = None
+    ) -> Self:
+        """Insert rows of the source that match nothing, by columns and their values."""
+        text, new = self._condition_of(condition), assignments(values, self._alias, "values")
+        return self._add(lambda merge: merge.when_not_matched_insert(new, text))
+
+    def whenNotMatchedInsertAll(self, condition: str | Column | None = None) -> Self:
+        """Insert rows of the source that match nothing, column by column of the same name."""
+        text = self._condition_of(condition)
+        return self._add(lambda merge: merge.when_not_matched_insert_all(text))
+
+    def whenNotMatchedBySourceUpdate(
+        self, condition: str | Column | None = None, set: Mapping[str, str | Column] | None = None
+    ) -> Self:
+        """Update rows that no row of the source matches."""
+        text, values = self._condition_of(condition), assignments(set, self._alias, "set")
+        return self._add(lambda merge: merge.when_not_matched_by_source_update(values, text))
+
+    def whenNotMatchedBySourceDelete(self, condition: str | Column | None = None) -> Self:
+        """Delete rows that no row of the source matches."""
+        text = self._condition_of(condition)
+        return self._add(lambda merge: merge.when_not_matched_by_source_delete(text))
+
+    def withSchemaEvolution(self) -> Self:
+        """Let columns that only the source has become columns of the table, where all of them are updated or inserted."""
+        self._evolves = True
+        return self
+
+    def execute(self) -> DataFrame:
+        """Do it, as one commit; return how many rows were updated, deleted and inserted, as delta-spark does.
+
+        Raises:
+            MultipleMatches: several rows of the source would change one row.
+            InvalidPredicate: a condition or a value is not SQL over the two tables' columns.
+            ConcurrentModification: or a subclass: another writer won.
+        """
+        aliases = {"target_alias": self._alias, "source_alias": alias_of(self._source)}
+        merge: Any = self._table.merge(
+            self._source,
+            to_sql(self._condition),
+            merge_schema=self._evolves,
+            **{name: alias for name, alias in aliases.items() if alias is not None},
+        )
+        for clause in self._clauses:
+            merge = clause(merge)
+        done = merge.execute()
+        row = tuple(sum(int(done.get(part, 0)) for part in parts) for parts in _RESULT.values())
+        return self._spark.createDataFrame([row], _RESULT_SCHEMA)
+
+    def _add(self, clause: Callable[[Any], Any]) -> Self:
+        self._clauses.append(clause)
+        return self
+
+    @staticmethod
+    def _condition_of(condition: str | Column | None) -> str | None:
+        return None if condition is None else to_sql(condition)
+
+
+def assignments(given: Mapping[str, str | Column] | None, alias: str | None, name: str) -> dict[str, str]:
+    """Return columns and their values as text, without the table's alias before the columns.
+
+    Raises:
+        BadRequest: there are none, or a key is not a column's name.
+        InvalidPredicate: a value cannot be turned into text.
+    """
+    if not isinstance(given, Mapping) or not given:
+        raise BadRequest(
+            f"{name} must be a dict of at least one column and its value, such as {{'age': 'age + 1'}}"
+        )
+    for column in given:
+        if not isinstance(column, str):
+            raise BadRequest(f"{name} must have columns' names as keys, not {type(column).__name__}")
+    return {without_alias(column, alias): to_sql(value) for column, value in given.items()}
+
+
+def alias_of(frame: DataFrame) -> str | None:
+    """Return the alias of a DataFrame, or the name of the table or view that it is; None where it has none."""
+    if type(frame).__module__.startswith("pyspark.sql.connect."):
+        plan = frame._plan  # noqa: SLF001 - there is nothing public
+        return str(plan._alias) if type(plan).__name__ == "SubqueryAlias" else None  # noqa: SLF001
+    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
+    return str(plan.alias()) if plan.getClass().getSimpleName() == "SubqueryAlias" else None

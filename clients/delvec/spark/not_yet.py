@@ -1,0 +1,93 @@
+"""Methods of delta-spark's ``DeltaTable`` that Delvec does not have yet: each says what to use instead."""
+
+# ruff: noqa: N802, N803, ARG002, ARG003 - delta-spark's signatures are the point
+
+from collections.abc import Mapping
+from typing import Final, NoReturn
+
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
+
+from delvec.protocol.errors import UnsupportedOperation
+
+__all__ = ["NotYet"]
+
+_RESTORE: Final = "restore with delta-spark or deltalake, or read the version: table.to_df(version=...)"
+_CLONE: Final = "clone with delta-spark, or write the rows of toDF() to a new table"
+
+
+class NotYet:
+    """The maintenance half of ``DeltaTable``."""
+
+    @classmethod
+    def convertToDelta(
+        cls, sparkSession: SparkSession, identifier: str, partitionSchema: str | T.StructType | None = None
+    ) -> NoReturn:
+        """Raise UnsupportedOperation: Parquet files are converted with delta-spark."""
+        _later("convertToDelta", "convert them with delta-spark, then use DeltaTable.forPath")
+
+    def optimize(self) -> NoReturn:
+        """Raise UnsupportedOperation: files are compacted with other clients."""
+        _later(
+            "optimize", "compact with delta-spark or deltalake: Delvec reads, and writes to, what they leave"
+        )
+
+    def vacuum(self, retentionHours: float | None = None) -> NoReturn:
+        """Raise UnsupportedOperation: old files are deleted with other clients."""
+        _later(
+            "vacuum", "run it with delta-spark or deltalake, for a retention longer than any running write"
+        )
+
+    def restoreToVersion(self, version: int) -> NoReturn:
+        """Raise UnsupportedOperation: tables are restored with other clients."""
+        _later("restoreToVersion", _RESTORE)
+
+    def restoreToTimestamp(self, timestamp: str) -> NoReturn:
+        """Raise UnsupportedOperation: tables are restored with other clients."""
+        _later("restoreToTimestamp", _RESTORE)
+
+    def generate(self, mode: str) -> NoReturn:
+        """Raise UnsupportedOperation: manifests are written with delta-spark."""
+        _later("generate", "write manifests with delta-spark; a table with deletion vectors can have none")
+
+    def clone(
+        self,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> NoReturn:
+        """Raise UnsupportedOperation: tables are cloned with delta-spark."""
+        _later("clone", _CLONE)
+
+    def cloneAtVersion(
+        self,
+        version: int,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> NoReturn:
+        """Raise UnsupportedOperation: tables are cloned with delta-spark."""
+        _later("cloneAtVersion", _CLONE)
+
+    def cloneAtTimestamp(
+        self,
+        timestamp: str,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> NoReturn:
+        """Raise UnsupportedOperation: tables are cloned with delta-spark."""
+        _later("cloneAtTimestamp", _CLONE)
+
+    def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> NoReturn:
+        """Raise UnsupportedOperation: features are dropped with delta-spark."""
+        _later(
+            "dropFeatureSupport", "drop the feature with delta-spark; Delvec goes by the protocol it leaves"
+        )
+
+
+def _later(name: str, instead: str) -> NoReturn:
+    raise UnsupportedOperation(f"{name} is not part of Delvec yet; {instead}.", operation=name)
