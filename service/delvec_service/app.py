@@ -13,6 +13,7 @@ from fastapi.security import HTTPBearer
 from delvec.protocol.errors import ServiceUnavailable
 from delvec_service.api import (
     alter,
+    changes,
     check,
     checkpoint,
     commits,
@@ -100,6 +101,7 @@ def create_app(settings: Settings) -> FastAPI:
         tables,
         snapshot,
         plan,
+        changes,
         commits,
         outcomes,
         alter,
