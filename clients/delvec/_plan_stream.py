@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 import pyarrow as pa
@@ -10,11 +10,14 @@ from pydantic import ValidationError
 
 from delvec._failures import not_delvec
 from delvec.protocol.errors import InternalError, ServiceUnavailable
-from delvec.protocol.wire import PlanResponse
+from delvec.protocol.wire import ChangesResponse, PlanResponse
 
 __all__ = ["ARROW_STREAM", "read_plan"]
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
+
+
+_Plan = TypeVar("_Plan", PlanResponse, ChangesResponse)
 
 
 class _Chunks(io.RawIOBase):
@@ -40,7 +43,7 @@ class _Chunks(io.RawIOBase):
         return taken
 
 
-def read_plan(response: httpx.Response) -> tuple[PlanResponse, pa.Table]:
+def read_plan(response: httpx.Response, kind: type[_Plan]) -> tuple[_Plan, pa.Table]:
     """Return a plan without its files, and the files.
 
     Raises:
@@ -55,7 +58,7 @@ def read_plan(response: httpx.Response) -> tuple[PlanResponse, pa.Table]:
         source = io.BufferedReader(_Chunks(response.iter_bytes()), 1 << 20)
         with pa.ipc.open_stream(source) as reader:
             files = reader.read_all()
-        plan = PlanResponse.model_validate_json((files.schema.metadata or {}).get(b"delvec", b""))
+        plan = kind.model_validate_json((files.schema.metadata or {}).get(b"delvec", b""))
     except (pa.ArrowInvalid, OSError) as error:  # OSError: within a batch
         raise ServiceUnavailable(
             f"the plan from {url} broke off or is not an Arrow stream: {error}"

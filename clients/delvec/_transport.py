@@ -36,7 +36,14 @@ from delvec.protocol.errors import (
     TableNotFound,
     from_wire,
 )
-from delvec.protocol.wire import CommitOutcome, CommitRequest, PlanRequest, PlanResponse
+from delvec.protocol.wire import (
+    ChangesRequest,
+    ChangesResponse,
+    CommitOutcome,
+    CommitRequest,
+    PlanRequest,
+    PlanResponse,
+)
 
 __all__ = ["ServiceClient", "answer", "request", "table_path"]
 
@@ -187,7 +194,16 @@ class ServiceClient:
 
         def read() -> tuple[PlanResponse, pa.Table]:
             with self._send("POST", path, body=request, accept=ARROW_STREAM) as response:
-                return read_plan(response)
+                return read_plan(response, PlanResponse)
+
+        return self._repeat(read)
+
+    def changes(self, path: str, request: ChangesRequest) -> tuple[ChangesResponse, pa.Table]:
+        """POST a request for changes; as :meth:`plan`."""
+
+        def read() -> tuple[ChangesResponse, pa.Table]:
+            with self._send("POST", path, body=request, accept=ARROW_STREAM) as response:
+                return read_plan(response, ChangesResponse)
 
         return self._repeat(read)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from delvec._transport import ServiceClient, answer, request, table_path
+from delvec.commands.changes import ChangeFeed, plan_changes, read_changes, read_changes_lazily
 from delvec.engines.engine import Engine
 from delvec.partitions import partitions
 from delvec.protocol import predicate as predicates
@@ -208,6 +209,81 @@ class ReadableTable:
         """
         planned, _ = self.plan(None, predicate, version, timestamp)
         return partitions(planned)
+
+    def changes(
+        self,
+        start_version: int | None = None,
+        end_version: int | None = None,
+        *,
+        start_timestamp: str | datetime | None = None,
+        end_timestamp: str | datetime | None = None,
+        columns: Sequence[str] | None = None,
+        predicate: str | None = None,
+    ) -> pa.Table:
+        """Return the rows that versions changed, with ``_change_type``, ``_commit_version`` and ``_commit_timestamp``.
+
+        The table must have had ``delta.enableChangeDataFeed=true`` in all of them. Rows come in no particular order.
+
+        Args:
+            start_version: the first version; or
+            start_timestamp: the first that was not committed before this moment.
+            end_version: the last version, by default the newest; or
+            end_timestamp: the last that was not committed after this moment.
+            columns: which ones of table and feed, and in what order; all of them by default.
+            predicate: only rows for which this is true; may use the columns of the feed.
+
+        Raises:
+            BadRequest: no start, or an end before it.
+            VersionNotFound: the log does not reach there.
+            ChangeDataNotRecorded: the feed was off in some version.
+            IncompatibleSchemaChange: a column was renamed, dropped or retyped in between.
+            CorruptTable: or a subclass: the log or a file is damaged, or VACUUM has taken it.
+        """
+        feed = self._changes(
+            start_version, end_version, start_timestamp, end_timestamp, columns=columns, predicate=predicate
+        )
+        return read_changes(self.engine, feed)
+
+    def changes_df(
+        self,
+        start_version: int | None = None,
+        end_version: int | None = None,
+        *,
+        start_timestamp: str | datetime | None = None,
+        end_timestamp: str | datetime | None = None,
+        columns: Sequence[str] | None = None,
+        predicate: str | None = None,
+    ) -> Any:
+        """Return the same as a lazy Spark DataFrame; the versions are chosen now. See :meth:`changes`.
+
+        Raises:
+            EngineUnavailable: the table's engine is not Spark.
+        """
+        feed = self._changes(
+            start_version, end_version, start_timestamp, end_timestamp, columns=columns, predicate=predicate
+        )
+        return read_changes_lazily(self.engine, feed)
+
+    def _changes(
+        self,
+        start_version: int | None,
+        end_version: int | None,
+        start_timestamp: str | datetime | None,
+        end_timestamp: str | datetime | None,
+        *,
+        columns: Sequence[str] | None,
+        predicate: str | None,
+    ) -> ChangeFeed:
+        return plan_changes(
+            self._service,
+            self.id,
+            columns=columns,
+            predicate=predicate,
+            start_version=start_version,
+            end_version=end_version,
+            start_timestamp=_iso(start_timestamp),
+            end_timestamp=_iso(end_timestamp),
+        )
 
     def version(self) -> int:
         """Return the latest version."""

@@ -42,7 +42,8 @@ class Scan:
     """What to read, all of it at one version.
 
     Attributes:
-        files: a table with the columns of ``wire.PlanFile`` in snake case, one row per file.
+        files: a table with the columns of ``wire.PlanFile`` in snake case, one row per file; no path twice.
+        marked_only: the deletion vectors name the rows that there are, and not those that are gone; every file has one.
     """
 
     table_id: str
@@ -54,6 +55,7 @@ class Scan:
     configuration: Mapping[str, str]
     files: pa.Table
     num_files_total: int
+    marked_only: bool = False
 
     def __iter__(self) -> Iterator[ScanFile]:
         """Iterate over the files; for the few that a command changes, not for planning."""

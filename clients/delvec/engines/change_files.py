@@ -11,13 +11,11 @@ import pyarrow as pa
 
 from delvec.engines.engine import WriteTarget
 from delvec.engines.parquet_writer import DataFileWriter
+from delvec.protocol.change_feed import CHANGE_TYPE
 from delvec.protocol.types import PrimitiveType, StructField, StructType
 from delvec.protocol.wire import ChangeFile
 
 __all__ = ["CHANGE_TYPE", "ChangeFileWriter"]
-
-CHANGE_TYPE: Final = "_change_type"
-"""Column of the kind of change: insert, delete, update_preimage or update_postimage."""
 
 _FOLDER: Final = "_change_data/"
 

@@ -22,13 +22,21 @@ from delvec.protocol.errors import (
     UnknownColumn,
     UnsupportedTable,
 )
-from delvec.protocol.wire import DeletionVectorDescriptor, PlanFile, PlanRequest, PlanResponse
+from delvec.protocol.wire import (
+    ChangesResponse,
+    DeletionVectorDescriptor,
+    PlanFile,
+    PlanRequest,
+    PlanResponse,
+)
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.operations.plan import PlannedScan, plan
+from delvec_service.operations.read_marks import read_mark
+from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 
-__all__ = ["ARROW_STREAM", "DELETION_VECTOR_ERRORS", "router"]
+__all__ = ["ARROW_STREAM", "DELETION_VECTOR_ERRORS", "arrow_response", "descriptor_answer", "router"]
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 DELETION_VECTOR_ERRORS: Final = (
@@ -98,12 +106,8 @@ def plan_scan(
         timestamp=body.timestamp if body.page_token is None else None,
     )
     if arrow:
-        stream = _stream(_answer(table, planned), planned.files)
-        if planned.num_files <= _BATCH_ROWS:
-            # Each piece of a streamed answer costs two changes of thread, more than most plans take.
-            return Response(b"".join(stream), media_type=ARROW_STREAM)
-        return StreamingResponse(stream, media_type=ARROW_STREAM)
-    return _answer(table, planned, offset=offset, files=_files(planned.files))
+        return arrow_response(_answer(table, planned, service.loader), planned.files)
+    return _answer(table, planned, service.loader, offset=offset, files=_files(planned.files))
 
 
 def _position(token: str, version: int | None) -> tuple[int, int]:
@@ -117,7 +121,12 @@ def _position(token: str, version: int | None) -> tuple[int, int]:
 
 
 def _answer(
-    table: OpenTable, planned: PlannedScan, *, offset: int = 0, files: list[PlanFile] | None = None
+    table: OpenTable,
+    planned: PlannedScan,
+    loader: SnapshotLoader,
+    *,
+    offset: int = 0,
+    files: list[PlanFile] | None = None,
 ) -> PlanResponse:
     snapshot = planned.snapshot
     end = offset + len(files or ())
@@ -127,6 +136,7 @@ def _answer(
         name=table.name,
         location=table.location,
         version=snapshot.version,
+        read_mark=read_mark(loader, snapshot),
         table_schema=snapshot.schema.to_json(),
         partition_columns=list(snapshot.partition_columns),
         configuration=dict(snapshot.configuration),
@@ -147,7 +157,7 @@ def _files(files: pa.Table) -> list[PlanFile]:
             modification_time=row["modification_time"],
             num_records=row["num_records"],
             matches_all=row["matches_all"],
-            deletion_vector=_descriptor(row["deletion_vector"]),
+            deletion_vector=descriptor_answer(row["deletion_vector"]),
             # The field takes what it gives: base64.
             deleted_rows=None if row["deleted_rows"] is None else base64.b64encode(row["deleted_rows"]),
             stats=row["stats"],
@@ -156,11 +166,21 @@ def _files(files: pa.Table) -> list[PlanFile]:
     ]
 
 
-def _descriptor(value: dict[str, Any] | None) -> DeletionVectorDescriptor | None:
+def descriptor_answer(value: dict[str, Any] | None) -> DeletionVectorDescriptor | None:
+    """Return a descriptor as Arrow has it, as JSON has it."""
     return None if value is None else DeletionVectorDescriptor(**Descriptor.from_json(value).to_json())
 
 
-def _stream(answer: PlanResponse, files: pa.Table) -> Iterator[bytes]:
+def arrow_response(answer: PlanResponse | ChangesResponse, files: pa.Table) -> Response:
+    """Return files as an Arrow stream, with the rest of the answer in its schema."""
+    stream = _stream(answer, files)
+    if files.num_rows <= _BATCH_ROWS:
+        # Each piece of a streamed answer costs two changes of thread, more than most plans take.
+        return Response(b"".join(stream), media_type=ARROW_STREAM)
+    return StreamingResponse(stream, media_type=ARROW_STREAM)
+
+
+def _stream(answer: PlanResponse | ChangesResponse, files: pa.Table) -> Iterator[bytes]:
     """Yield an Arrow stream, batch by batch."""
     described = answer.model_dump_json(by_alias=True, exclude={"files"}).encode()
     sink = io.BytesIO()

@@ -22,7 +22,7 @@ from delvec_service.delta.segments.segment_rows import rows_of
 from delvec_service.delta.skipping.file_selection import Selected, select_files
 from delvec_service.delta.snapshot import Snapshot
 
-__all__ = ["PLAN_SCHEMA", "PlannedScan", "plan"]
+__all__ = ["PLAN_SCHEMA", "PlannedScan", "check_places", "naming", "plan"]
 
 PLAN_SCHEMA: Final = pa.schema(
     [
@@ -98,7 +98,7 @@ def plan(
         LocationNotAllowed: a file to be read lies outside the table and is not allowed.
     """
     schema = snapshot.schema
-    with _naming(table, snapshot.version):
+    with naming(table, snapshot.version):
         for name in columns or ():
             schema.field(name)
         parsed = None if predicate is None else predicates.parse(predicate, schema)
@@ -115,7 +115,7 @@ def plan(
         # Two replays of one version may hold its files in different orders.
         selected, order = page_of(selected, offset, limit)
     files = _files(selected, order, stats=stats)
-    _check_places(files["path"], snapshot.location, table, allowed)
+    check_places(files["path"], snapshot.location, table, allowed)
     found = {name: files[name] for name in files.column_names}
     if not stats:
         found["stats"] = pa.chunked_array([pa.nulls(files.num_rows, pa.string())])
@@ -140,7 +140,7 @@ def _files(selected: Sequence[Selected], order: npt.NDArray[np.int64] | None, *,
 
 
 @contextmanager
-def _naming(table: str, version: int) -> Iterator[None]:
+def naming(table: str, version: int) -> Iterator[None]:
     """Say which table and version a request does not fit; the protocol's functions know only the schema."""
     try:
         yield
@@ -150,7 +150,7 @@ def _naming(table: str, version: int) -> Iterator[None]:
         raise type(error)(message, **facts) from error
 
 
-def _check_places(paths: pa.ChunkedArray, location: str, table: str, allowed: Allowed | None) -> None:
+def check_places(paths: pa.ChunkedArray, location: str, table: str, allowed: Allowed | None) -> None:
     """Refuse files outside the table that may not be read: the log may come from anyone."""
     for path in paths.filter(pc.match_substring_regex(paths, _ABSOLUTE)).to_pylist():
         url = locations.resolve(location, path)

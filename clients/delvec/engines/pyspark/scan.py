@@ -220,7 +220,7 @@ class ScanFrames:
         if deleted is not None and sets is None:
             source = VectorSource.of(scan, numbers, deleted.rows)
             live = is_live_in_task(source, F.col(FILE), F.col(ROW), strict=deleted.strict)
-            frame = frame.filter(live)
+            frame = frame.filter(~live if scan.marked_only else live)
         if sets is not None:
             facts += [
                 Fact(values, T.ArrayType(_spark_number(values)), nullable=False)
@@ -232,7 +232,8 @@ class ScanFrames:
         frame, found = attach(self._spark, frame, numbers, facts, subquery_limit=self._subquery_limit)
         if sets is not None:
             columns = dict(zip(sets.columns, found[len(partition) :], strict=True))
-            frame = frame.filter(is_live(columns, F.col(ROW), is_dense=sets.is_dense))
+            live = is_live(columns, F.col(ROW), is_dense=sets.is_dense)
+            frame = frame.filter(~live if scan.marked_only else live)
         named = [column.alias(item.name) for column, item in zip(found, partition, strict=False)]
         return frame.select(*data, *named)
 

@@ -31,6 +31,7 @@ from delvec.protocol.wire.alterations import (
     UpgradeProtocol,
     WriteChange,
 )
+from delvec.protocol.wire.changes import ChangedFile, ChangesRequest, ChangesResponse
 from delvec.protocol.wire.check import (
     CheckFinding,
     CheckResponse,
@@ -97,6 +98,9 @@ __all__ = [
     "BeginResponse",
     "ChangeColumn",
     "ChangeFile",
+    "ChangedFile",
+    "ChangesRequest",
+    "ChangesResponse",
     "CheckFinding",
     "CheckResponse",
     "CheckpointRequest",

@@ -1,0 +1,98 @@
+"""``…/changes``: which rows of which files a range of versions changed."""
+
+import base64
+from typing import Annotated, Any
+
+import pyarrow as pa
+from fastapi import APIRouter, Header
+
+from delvec.protocol.errors import (
+    ChangeDataNotRecorded,
+    IncompatibleSchemaChange,
+    InvalidPredicate,
+    MissingDataFile,
+    UnknownColumn,
+    UnsupportedTable,
+)
+from delvec.protocol.wire import ChangedFile, ChangesRequest, ChangesResponse
+from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.plan import ARROW_STREAM, DELETION_VECTOR_ERRORS, arrow_response, descriptor_answer
+from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.operations.changes import PlannedChanges, plan_changes
+from delvec_service.operations.tables import OpenTable
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["reading"])
+
+
+@router.post(
+    "/tables/{table}/changes",
+    response_model=ChangesResponse,
+    responses={
+        200: {
+            "description": "The changes. Without files in JSON where the stream has them.",
+            "content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **responses(
+            *COMMON,
+            *OPENING,
+            *SNAPSHOT,
+            ChangeDataNotRecorded,
+            IncompatibleSchemaChange,
+            InvalidPredicate,
+            UnknownColumn,
+            UnsupportedTable,
+            MissingDataFile,
+            *DELETION_VECTOR_ERRORS,
+        ),
+    },
+)
+def plan_of_changes(
+    table: Table,
+    body: ChangesRequest,
+    service: ServiceState,
+    accept: Annotated[str, Header()] = "application/json",
+) -> Any:
+    """Plan a read of the change data feed: the files with the rows that a range of versions changed.
+
+    A version with change files is told by those alone. Of others, the rows of added files are inserts, those of removed
+    files deletes, and where a file got another deletion vector the rows that it marks and the one before did not, or the
+    other way round. As an Arrow stream the files come one row each, and what else there is to say is JSON in the schema's
+    metadata under the key `delvec`.
+    """
+    planned = plan_changes(service.loader, table, body)
+    if ARROW_STREAM in accept:
+        return arrow_response(_answer(table, planned), planned.files)
+    return _answer(table, planned, _files(planned.files))
+
+
+def _answer(
+    table: OpenTable, planned: PlannedChanges, files: list[ChangedFile] | None = None
+) -> ChangesResponse:
+    snapshot = planned.snapshot
+    return ChangesResponse(
+        table_id=table.record.id,
+        name=table.name,
+        location=table.location,
+        version=snapshot.version,
+        start_version=planned.start,
+        end_version=planned.end,
+        table_schema=snapshot.schema.to_json(),
+        partition_columns=list(snapshot.partition_columns),
+        configuration=dict(snapshot.configuration),
+        files=files or [],
+        num_files=planned.files.num_rows,
+    )
+
+
+def _files(files: pa.Table) -> list[ChangedFile]:
+    found = []
+    for row in files.to_pylist():
+        row["partition_values"] = dict(row["partition_values"])
+        row["deletion_vector"] = descriptor_answer(row["deletion_vector"])
+        if row["deleted_rows"] is not None:
+            # The field takes what it gives: base64.
+            row["deleted_rows"] = base64.b64encode(row["deleted_rows"])
+        found.append(ChangedFile(**row))
+    return found

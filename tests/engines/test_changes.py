@@ -1,0 +1,262 @@
+"""The change data feed of logs as any writer may leave them, on each engine: which rows, of what kind, when."""
+
+import datetime as dt
+import json
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyroaring import BitMap64
+
+import delvec
+from delvec.protocol.deletion_vector import inline
+from delvec.protocol.types import StructType
+
+SCHEMA = StructType.from_arrow(pa.schema([("id", pa.int64()), ("place", pa.string())]))
+WIDER = StructType.from_arrow(pa.schema([("id", pa.int64()), ("place", pa.string()), ("extra", pa.string())]))
+FEATURES = ["changeDataFeed", "deletionVectors"]
+FEED = ["_change_type", "_commit_version", "_commit_timestamp"]
+
+
+class Log:
+    """Writes versions one by one; each gets a time of its own, one second after the one before."""
+
+    START = 1_700_000_000
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.version = -1
+        (folder / "_delta_log").mkdir(parents=True)
+
+    def commit(self, *actions, stamp=None):
+        self.version += 1
+        path = self.folder / "_delta_log" / f"{self.version:020}.json"
+        info = {"operation": "TEST"} | ({} if stamp is None else {"inCommitTimestamp": stamp})
+        if not any("commitInfo" in action for action in actions):
+            actions = ({"commitInfo": info}, *actions)
+        path.write_text("".join(json.dumps(action) + "\n" for action in actions))
+        os.utime(path, (self.START + self.version,) * 2)
+
+    def file(self, name, ids, *, place="x", **columns):
+        """Write a data file; return its entry, of which adds and removes are made."""
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"id": pa.array(ids, pa.int64()), **columns}), path)
+        stats = {"numRecords": len(ids), "minValues": {"id": min(ids)}, "maxValues": {"id": max(ids)}}
+        entry = {"path": name, "partitionValues": {"place": place}, "size": path.stat().st_size}
+        return entry | {"modificationTime": 1, "stats": json.dumps(stats | {"nullCount": {"id": 0}})}
+
+
+def metadata(schema=SCHEMA, **properties):
+    configuration = {
+        "delta.enableChangeDataFeed": "true",
+        "delta.enableDeletionVectors": "true",
+        **properties,
+    }
+    return {
+        "metaData": {
+            "id": "1",
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps(schema.to_json()),
+            "partitionColumns": ["place"],
+            "configuration": {name: value for name, value in configuration.items() if value},
+        }
+    }
+
+
+def created(folder, *actions, **properties):
+    log = Log(folder)
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}
+    log.commit({"protocol": protocol | {"writerFeatures": FEATURES}}, metadata(**properties), *actions)
+    return log
+
+
+def vector(*rows):
+    return {"deletionVector": inline(BitMap64(rows)).to_json()} if rows else {}
+
+
+def add(entry, *rows, change=True):
+    return {"add": entry | {"dataChange": change} | vector(*rows)}
+
+
+def remove(entry, *rows, change=True):
+    gone = {"dataChange": change, "deletionTimestamp": 1, "extendedFileMetadata": True}
+    return {"remove": entry | gone | vector(*rows)}
+
+
+def short(rows):
+    """Rows as (version, kind, id), sorted."""
+    return sorted(
+        zip(*(rows[name].to_pylist() for name in ("_commit_version", "_change_type", "id")), strict=True)
+    )
+
+
+def expected(version, kind, *ids):
+    return [(version, kind, each) for each in ids]
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """A table with a version of each kind; returns its folder and its changes."""
+    log = created(tmp_path_factory.mktemp("changes") / "table")
+    a, b = log.file("a.parquet", range(10)), log.file("b.parquet", range(10, 14), place="y")
+    changes = []
+    log.commit(add(a), add(b))
+    changes += expected(1, "insert", *range(14))
+    log.commit(remove(a), add(a, 1, 2), remove(b), add(b, 0))  # a first vector
+    changes += expected(2, "delete", 1, 2, 10)
+    log.commit(remove(a, 1, 2), add(a, 1, 2, 5))  # one after another
+    changes += expected(3, "delete", 5)
+    log.commit(remove(a, 1, 2, 5), add(a, 2, 7))  # rows that come back and rows that go
+    changes += expected(4, "delete", 7) + expected(4, "insert", 1, 5)
+    log.commit(remove(a, 2, 7), add(a))  # a vector that is dropped
+    changes += expected(5, "insert", 2, 7)
+    log.commit(remove(b, 0))  # a file with a vector that goes
+    changes += expected(6, "delete", 11, 12, 13)
+    log.commit(add(b, 0, 3))  # and comes back with another one
+    changes += expected(7, "insert", 11, 12)
+    c = log.file("c.parquet", [100])
+    cdc = log.file("_change_data/cdc.parquet", [1, 100], _change_type=["update_preimage", "update_postimage"])
+    log.commit(remove(a), add(a, 1), add(c), {"cdc": cdc | {"dataChange": False}})  # change files win
+    changes += [(8, "update_preimage", 1), (8, "update_postimage", 100)]
+    d = log.file("d.parquet", [11, 12], place="y")
+    log.commit(remove(b, 0, 3, change=False), add(d, change=False))  # OPTIMIZE
+    log.commit(metadata(WIDER))
+    e = log.file("e.parquet", [200], extra=["new"])
+    log.commit(add(e))
+    changes += expected(11, "insert", 200)
+    merge = {"operation": "MERGE", "operationMetrics": {}}
+    merge["operationMetrics"] |= dict.fromkeys(
+        ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"), "0"
+    )
+    f = log.file("f.parquet", [200], extra=["new"])
+    log.commit({"commitInfo": merge}, remove(e), add(f))  # a MERGE that changed nothing
+    return log.folder, sorted(changes)
+
+
+def test_each_kind_of_change_is_told_once(lake, engine, everything):
+    folder, changes = everything
+    found = lake.table(str(folder), engine=engine).changes(0)
+    assert short(found) == changes
+    assert found.column_names == ["id", "place", "extra", *FEED]
+    row = found.filter(pa.compute.equal(found["_commit_version"], 11)).to_pylist()
+    moment = dt.datetime.fromtimestamp(Log.START + 11, dt.UTC)
+    assert row[0]["extra"] == "new"
+    assert row[0]["place"] == "x"
+    assert row[0]["_commit_timestamp"].astimezone(dt.UTC) == moment
+    assert set(found["extra"].to_pylist()) == {"new", None}
+
+
+def test_a_range_by_versions_or_times_and_columns_and_conditions(lake, engine, everything):
+    folder, changes = everything
+    table = lake.table(str(folder), engine=engine)
+    assert short(table.changes(2, 3)) == [row for row in changes if row[0] in (2, 3)]
+    moments = [dt.datetime.fromtimestamp(Log.START + each, dt.UTC) for each in (3.5, 5.5)]
+    found = table.changes(start_timestamp=moments[0], end_timestamp=moments[1])
+    assert short(found) == [row for row in changes if row[0] in (4, 5)]
+    where = "_change_type = 'delete' AND place = 'x' AND _commit_version < 4"
+    found = table.changes(0, columns=["_commit_version", "ID"], predicate=where)
+    assert found.column_names == ["_commit_version", "id"]
+    assert sorted(found["id"].to_pylist()) == [1, 2, 5]
+    assert table.changes(8, 8, predicate="_change_type = 'update_postimage'")["id"].to_pylist() == [100]
+    assert table.changes(9, 10).num_rows == 0
+    assert table.changes(9, 10).column_names == ["id", "place", "extra", *FEED]
+
+
+@pytest.mark.spark
+def test_a_data_frame_is_the_same_and_lazy(lake, spark, everything):
+    folder, changes = everything
+    frame = lake.table(str(folder), engine=spark).changes_df(1, 8, columns=["id", *FEED])
+    assert frame.columns == ["id", *FEED]
+    found = frame.filter("_commit_version > 3").collect()
+    assert sorted((row[2], row[1], row[0]) for row in found) == [row for row in changes if 3 < row[0] < 9]
+    assert lake.table(str(folder), engine=spark).changes_df(9, 10).collect() == []
+
+
+def test_without_spark_there_is_no_data_frame(lake, everything):
+    with pytest.raises(delvec.EngineUnavailable, match="changes_df"):
+        lake.table(str(everything[0])).changes_df(0)
+
+
+def test_files_that_cannot_match_are_not_read(lake, tmp_path):
+    log = created(tmp_path / "table")
+    log.commit(add(log.file("a.parquet", [1])), add(log.file("b.parquet", [2], place="y")))
+    log.commit(add(log.file("c.parquet", [30])))
+    for name in ("a", "b"):
+        (log.folder / f"{name}.parquet").unlink()
+    table = lake.table(str(log.folder))
+    for where in (
+        "id > 10",
+        "_commit_version = 2",
+        "_commit_timestamp > TIMESTAMP '2023-11-14 22:13:21.5Z'",
+        "place > 'z'",
+    ):
+        assert short(table.changes(1, predicate=where)) in (expected(2, "insert", 30), []), where
+    with pytest.raises(delvec.MissingDataFile):
+        table.changes(1)
+
+
+def test_in_commit_timestamps_are_the_times(lake, tmp_path):
+    log = created(tmp_path / "table")
+    log.commit(add(log.file("a.parquet", [1])), stamp=1_000)
+    (found,) = lake.table(str(log.folder)).changes(1).to_pylist()
+    assert found["_commit_timestamp"].astimezone(dt.UTC) == dt.datetime.fromtimestamp(1, dt.UTC)
+
+
+def test_ranges_that_are_none(lake, everything):
+    table = lake.table(str(everything[0]))
+    with pytest.raises(delvec.BadRequest, match="start-version"):
+        table.changes()
+    with pytest.raises(delvec.BadRequest, match="not both"):
+        table.changes(1, start_timestamp="2023-11-14")
+    with pytest.raises(delvec.BadRequest, match="before they begin"):
+        table.changes(3, 2)
+    with pytest.raises(delvec.VersionNotFound):
+        table.changes(99)
+    with pytest.raises(delvec.VersionNotFound):
+        table.changes(start_timestamp="2999-01-01")
+    with pytest.raises(delvec.VersionNotFound):
+        table.changes(1, end_timestamp="1999-01-01")
+    assert table.changes(11, 99)["_commit_version"].to_pylist() == [11]
+    early = table.changes(start_timestamp="1999-01-01", columns=["id"])
+    assert early.num_rows == len(everything[1])
+    # Two times between the same two versions are no mistake.
+    between = [dt.datetime.fromtimestamp(Log.START + each, dt.UTC) for each in (3.2, 3.4)]
+    assert table.changes(start_timestamp=between[0], end_timestamp=between[1]).num_rows == 0
+    with pytest.raises(delvec.BadRequest, match="before they begin"):
+        table.changes(start_timestamp=between[1], end_timestamp=between[0])
+    with pytest.raises(delvec.UnknownColumn):
+        table.changes(1, columns=["no"])
+    with pytest.raises(delvec.InvalidPredicate):
+        table.changes(1, predicate="id >")
+
+
+def test_the_feed_must_be_on_in_the_whole_range(lake, tmp_path):
+    off = {"delta.enableChangeDataFeed": ""}
+    log = created(tmp_path / "table", **off)
+    log.commit(add(log.file("a.parquet", [1])))
+    log.commit(metadata())
+    log.commit(add(log.file("b.parquet", [2])))
+    table = lake.table(str(log.folder))
+    with pytest.raises(delvec.ChangeDataNotRecorded) as caught:
+        table.changes(1)
+    assert caught.value.details["version"] == 1
+    assert short(table.changes(2)) == expected(3, "insert", 2)
+    log.commit(metadata(**off))
+    with pytest.raises(delvec.ChangeDataNotRecorded) as caught:
+        table.changes(2)
+    assert caught.value.details["version"] == 4
+    assert short(table.changes(2, 3)) == expected(3, "insert", 2)
+
+
+def test_a_schema_that_does_not_fit_is_refused(lake, tmp_path):
+    log = created(tmp_path / "table")
+    log.commit(add(log.file("a.parquet", [1])))
+    text = StructType.from_arrow(pa.schema([("id", pa.string()), ("place", pa.string())]))
+    log.commit(metadata(text))
+    table = lake.table(str(log.folder))
+    with pytest.raises(delvec.IncompatibleSchemaChange) as caught:
+        table.changes(1)
+    assert caught.value.details["version"] == 1
+    assert table.changes(2).num_rows == 0
