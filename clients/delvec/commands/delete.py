@@ -115,11 +115,13 @@ def delete_keys(
     relations = {TARGET: schema, SOURCE: source.schema}
     terms = conjuncts(text, relations)
     wanted: list[str] = []
-    condition = None
+    on_text = text
     if predicate is not None:
         condition = parse_expression(predicate, {TARGET: schema}, {TARGET: ""}, boolean=True)
         row_command.check_deterministic(condition, "The condition of a DELETE by keys")
         wanted = target_terms([condition], TARGET)
+        # Not a condition of the clause: then a key that comes twice would be an error.
+        on_text = f"{text} AND ({condition.sql('spark')})"
     if source.bounds is not None:
         keys = join_keys(terms, relations, TARGET, SOURCE)
         wanted += key_ranges(keys, source.bounds([key.source for key in keys])) if keys else []
@@ -129,8 +131,8 @@ def delete_keys(
     # A DELETE by vectors has no change files: readers of the feed tell it from the vectors.
     by_files = feed and not vectors
     change = RowChange(
-        [Clause("matched", "delete", condition)],
-        on=parse_expression(text, relations, boolean=True),
+        [Clause("matched", "delete")],
+        on=parse_expression(on_text, relations, boolean=True),
         source=source,
         change_feed=by_files,
         dry_run=dry_run,
