@@ -17,6 +17,7 @@ from delvec.protocol.expression import Expression, parse_expression
 from delvec.protocol.join_condition import conjuncts, join_keys, key_ranges, target_terms
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import SnapshotResponse
+from delvec.reading import ReadableTable
 from delvec.transaction import Metrics, Transaction, begin
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def merge(
         operation_parameters=_parameters(statement),
         user_metadata=user_metadata,
     )
-    reads_itself = getattr(statement.source, "id", None) == table.id
+    reads_itself = isinstance(statement.source, ReadableTable) and statement.source.id == table.id
     transaction.rests_on(whole_table=reads_itself, rows=changed.matched)
     transaction.change_table(added)
     copied = row_command.take_over(transaction, table, scan, changed, target)
