@@ -79,7 +79,6 @@ def test_append_only_refuses(lake, delta_spark, engine, tmp_path):
     ("feature", "column", "properties"),
     [
         ("rowTracking", "", "'delta.enableRowTracking' = 'true', 'delta.enableDeletionVectors' = 'false'"),
-        ("allowColumnDefaults", "DEFAULT 5", "'delta.feature.allowColumnDefaults' = 'supported'"),
     ],
 )
 def test_a_writer_feature_that_is_not_implemented_is_named(

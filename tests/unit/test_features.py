@@ -92,6 +92,8 @@ def test_legacy_writers_are_written_while_nothing_of_theirs_is_in_use(version):
         "checkConstraints",
         "generatedColumns",
         "rowTracking",
+        "identityColumns",
+        "allowColumnDefaults",
     ],
 )
 def test_features_that_delvec_implements_are_written(feature):
@@ -102,27 +104,23 @@ def test_features_that_delvec_implements_are_written(feature):
         "delta.enableRowTracking": "true",
     }
     rules = {"delta.invariants": '{"expression": {"expression": "x > 1"}}', "delta.generationExpression": "1"}
+    rules |= {"delta.identity.start": 1, "CURRENT_DEFAULT": "1"}
     check_writable(table(feature), metadata(used, **rules), "t")
 
 
 IN_USE = {
-    "identityColumns": (metadata(**{"delta.identity.start": 1}), 6),
-    "allowColumnDefaults": (metadata(CURRENT_DEFAULT="1"), None),
-    "icebergCompatV2": (metadata({"delta.enableIcebergCompatV2": "true"}), None),
+    "icebergCompatV1": metadata({"delta.enableIcebergCompatV1": "true"}),
+    "icebergCompatV2": metadata({"delta.enableIcebergCompatV2": "true"}),
 }
 
 
 @pytest.mark.parametrize("feature", IN_USE)
 def test_a_feature_is_refused_when_it_is_in_use(feature):
-    used, legacy = IN_USE[feature]
+    used = IN_USE[feature]
     check_writable(table(feature), metadata(), "t")
     with pytest.raises(UnsupportedWriterFeature, match=feature) as caught:
         check_writable(table(feature), used, "people")
     assert caught.value.details == {"table": "people", "features": [feature]}
-    if legacy is not None:
-        check_writable(Protocol(1, legacy - 1), used, "t")
-        with pytest.raises(UnsupportedWriterFeature, match=feature):
-            check_writable(Protocol(2, legacy), used, "t")
 
 
 @pytest.mark.parametrize("feature", ["coordinatedCommits-preview", "collations", "x"])
@@ -140,11 +138,11 @@ def test_row_tracking_allows_what_moves_no_row():
 
 
 def test_all_reasons_are_given_at_once():
-    used = metadata({"delta.enableIcebergCompatV2": "true"}, **{"delta.identity.start": 1})
+    used = metadata({"delta.enableIcebergCompatV2": "true", "delta.enableIcebergCompatV3": "true"})
     with pytest.raises(UnsupportedWriterFeature) as caught:
-        check_writable(table("icebergCompatV2", "identityColumns"), used, "t")
-    assert caught.value.details["features"] == ["icebergCompatV2", "identityColumns"]
-    assert "delta.identity.start" in caught.value.message
+        check_writable(table("icebergCompatV2", "icebergCompatV3"), used, "t")
+    assert caught.value.details["features"] == ["icebergCompatV2", "icebergCompatV3"]
+    assert "delta.enableIcebergCompatV3" in caught.value.message
 
 
 def test_what_cannot_be_read_cannot_be_written():

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from delvec._transport import ServiceClient, request
 from delvec.commands import data_schema
+from delvec.engines import identity
 from delvec.engines.engine import WriteTarget
 from delvec.protocol.constraints import generates
-from delvec.protocol.errors import InvalidTableChange
+from delvec.protocol.errors import InvalidTableChange, SchemaMismatch
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import AddFile, AppTransaction, BeginResponse, WriteChange
 from delvec.scan import Scan
@@ -83,8 +84,12 @@ class NewRows:
         if application is not None and known >= application.version:
             return cls(service, table, begun, data, _target(begun, schema), options, already_applied=True)
         changes: list[WriteChange] = []
-        if options.merge_schema or options.overwrite_schema:
+        evolves = options.merge_schema or options.overwrite_schema
+        if evolves or identity.identity_columns(schema):
             data, columns = data_schema.with_schema(data)
+            if not options.overwrite_schema:
+                _check_identity(schema, columns)
+        if evolves:
             for attempt in range(_ATTEMPTS):
                 changes = _changes(schema, begun, columns, options)
                 if not changes:
@@ -137,7 +142,8 @@ class NewRows:
             checked = {**target.configuration, REPLACED: condition}
             target = replace(target, configuration=checked)
         adds = self.table.engine.write(self.data, target)
-        transaction.add(adds)
+        transaction.change_table(identity.advances(target.identity, adds))
+        transaction.add(identity.without_marks(adds))
         return adds
 
     def copying(self, scan: Scan) -> WriteTarget:
@@ -147,6 +153,7 @@ class NewRows:
             schema=scan.schema,
             partition_columns=scan.partition_columns,
             configuration=scan.configuration,
+            identity=(),
         )
 
 
@@ -162,9 +169,25 @@ def _changes(
 def _target(begun: BeginResponse, schema: StructType) -> WriteTarget:
     return WriteTarget(
         location=begun.location,
-        schema=schema,
+        schema=identity.fillable(schema),
         partition_columns=begun.partition_columns,
         configuration=begun.configuration,
         transaction_id=begun.transaction_id,
         generated_columns=generates(begun.protocol),
+        identity=identity.identity_columns(schema),
     )
+
+
+def _check_identity(schema: StructType, data: StructType) -> None:
+    """Refuse numbers where the table gives them itself.
+
+    Raises:
+        SchemaMismatch: names the column.
+    """
+    for column in identity.identity_columns(schema):
+        if column.name in data and not column.explicit:
+            raise SchemaMismatch(
+                f"Column '{column.name}' is GENERATED ALWAYS AS IDENTITY: its numbers are given when rows are written; "
+                "leave it out of the data.",
+                column=column.name,
+            )

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from delvec.engines.identity import IdentityColumn
 from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec.protocol.constraints import Constraints, constraints_of
 from delvec.protocol.predicate import Predicate
@@ -29,6 +30,8 @@ class WriteTarget:
         configuration: table properties (``delta.*``).
         transaction_id: a UUID that goes into every file's name, so that a failed job's files are found.
         generated_columns: whether the table's protocol makes writers keep generated columns.
+        identity: columns that get a number in each row that has none, of rows that are new.
+        writers: how many tasks write at once, numbered from 0; what numbers they give depends on it.
     """
 
     location: str
@@ -37,6 +40,8 @@ class WriteTarget:
     configuration: Mapping[str, str]
     transaction_id: str
     generated_columns: bool = True
+    identity: Sequence[IdentityColumn] = ()
+    writers: int = 1
 
     @cached_property
     def constraints(self) -> Constraints:

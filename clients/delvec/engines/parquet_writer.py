@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from delvec import storage
 from delvec.engines.conform import conform_batch, physical_schema
 from delvec.engines.engine import WriteTarget
+from delvec.engines.identity import IdentityNumbers
 from delvec.protocol import locations, partition_values
 from delvec.protocol.errors import StorageError
 from delvec.protocol.statistics import StatisticsCollector
@@ -133,6 +134,7 @@ class DataFileWriter:
         by_name = {item.name.lower(): i for i, item in enumerate(fields)}
         self._partition_positions = [by_name[name.lower()] for name in target.partition_columns]
         self._partition_names = [self._arrow.field(i).name for i in self._partition_positions]
+        self._identity = IdentityNumbers(target.identity, target.schema, task, target.writers)
         self._buffers: dict[_Key, _Buffer] = {}
         self._buffered = 0
         self._open: OrderedDict[_Key, _OpenFile] = OrderedDict()
@@ -161,6 +163,8 @@ class DataFileWriter:
             StorageError: writing earlier rows failed.
         """
         fitted = conform_batch(batch, self._target.schema, self._arrow, check_nulls=True)
+        if self._target.identity:
+            fitted = self._identity.fill(fitted)
         self.rows += fitted.num_rows
         for key, rows in self._split(fitted):
             self._keep(key, rows)
@@ -178,6 +182,9 @@ class DataFileWriter:
         self._pending.append(self._encoder.submit(self._close_all))
         self._wait(0)
         self._finished = True
+        marks = self._identity.tags()
+        if marks and self._adds:
+            self._adds[-1] = self._adds[-1].model_copy(update={"tags": marks})
         return self._adds
 
     # --- in the caller's thread -----------------------------------------------------------------------

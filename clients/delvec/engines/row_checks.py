@@ -38,13 +38,13 @@ class RowChecks:
         return bool(self._inside_structs or found.lengths or found.has_expressions)
 
     def conformed(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        """Return rows in the table's schema, without generated columns that they lack.
+        """Return rows in the table's schema, without columns that they lack and that are computed.
 
         Raises:
             SchemaMismatch: when read; they do not fit the table.
         """
         names = {name.lower() for name in reader.schema.names}
-        absent = [rule.column for rule in self.constraints.generated if rule.column.lower() not in names]
+        absent = [rule.column for rule in self.constraints.computed if rule.column.lower() not in names]
         schema = self._schema.without(absent)
         arrow = schema.to_arrow()
         batches = (conform_batch(batch, schema, arrow, check_nulls=True) for batch in reader)

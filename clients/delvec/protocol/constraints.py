@@ -19,6 +19,7 @@ from delvec.protocol.types import ArrayType, DataType, MapType, PrimitiveType, S
 
 __all__ = [
     "CHECK_PREFIX",
+    "DEFAULT",
     "GENERATION",
     "Check",
     "Constraints",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 CHECK_PREFIX: Final = "delta.constraints."
+DEFAULT: Final = "CURRENT_DEFAULT"
 GENERATION: Final = "delta.generationExpression"
 _INVARIANTS: Final = "delta.invariants"
 _CHARACTERS: Final = "__CHAR_VARCHAR_TYPE_STRING"
@@ -118,19 +120,26 @@ class Constraints:
 
     Attributes:
         not_null: paths of columns and of struct fields; below a NULL struct there is a NULL.
+        defaults: what a column that is absent has; a value that is given, NULL too, is taken as it is.
         append_only: whether rows are never removed.
     """
 
     not_null: tuple[tuple[str, ...], ...] = ()
     checks: tuple[Check, ...] = ()
     generated: tuple[Generated, ...] = ()
+    defaults: tuple[Generated, ...] = ()
     lengths: tuple[MaxLength, ...] = ()
     append_only: bool = False
 
     @property
     def has_expressions(self) -> bool:
         """Whether SQL must be evaluated."""
-        return bool(self.checks or self.generated)
+        return bool(self.checks or self.generated or self.defaults)
+
+    @property
+    def computed(self) -> tuple[Generated, ...]:
+        """Columns that are computed where they are absent, in an order in which each needs only those before it."""
+        return (*self.defaults, *self.generated)
 
 
 def constraints_of(
@@ -170,6 +179,11 @@ def constraints_of(
             Generated(item.name, text, mentioned(text, schema))
             for item in schema.fields
             if generated and (text := item.metadata.get(GENERATION)) is not None
+        ),
+        defaults=tuple(
+            Generated(item.name, text, ())
+            for item in schema.fields
+            if isinstance(text := item.metadata.get(DEFAULT), str) and text.strip().upper() != "NULL"
         ),
         lengths=tuple(lengths),
         append_only=configuration.get("delta.appendOnly", "").strip().lower() == "true",

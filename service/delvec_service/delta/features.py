@@ -130,14 +130,10 @@ class _Facts:
     """What tells whether a feature is in use."""
 
     configuration: Mapping[str, str]
-    columns: tuple[Mapping[str, Any], ...]
     keeps_rows_in_place: bool
 
     def on(self, name: str) -> bool:
         return self.configuration.get(name, "").strip().lower() == "true"
-
-    def with_metadata(self, key: str) -> list[str]:
-        return [str(column.get("name")) for column in self.columns if key in (column.get("metadata") or {})]
 
 
 _Problem = Callable[[_Facts], str | None]
@@ -150,14 +146,6 @@ def _never(_: _Facts) -> str | None:
 
 def _property(name: str) -> _Problem:
     return lambda facts: f"{name} is true" if facts.on(name) else None
-
-
-def _columns_with(key: str) -> _Problem:
-    def problem(facts: _Facts) -> str | None:
-        columns = facts.with_metadata(key)
-        return f"{key} on {', '.join(columns)}" if columns else None
-
-    return problem
 
 
 def _row_tracking(facts: _Facts) -> str | None:
@@ -174,7 +162,7 @@ WRITABLE: Final[Mapping[str, _Problem]] = {
     "generatedColumns": _never,
     "columnMapping": _never,  # engines write physical names and field ids
     "clustering": _never,  # clustering columns are among those that get statistics
-    "identityColumns": _columns_with("delta.identity.start"),
+    "identityColumns": _never,  # commands give the numbers, and say in the same commit how far they got
     "deletionVectors": _never,
     "timestampNtz": _never,
     "typeWidening": _never,  # new files have the types of now
@@ -184,7 +172,7 @@ WRITABLE: Final[Mapping[str, _Problem]] = {
     "domainMetadata": _never,
     "rowTracking": _row_tracking,
     "inCommitTimestamp": _never,
-    "allowColumnDefaults": _columns_with("CURRENT_DEFAULT"),
+    "allowColumnDefaults": _never,  # engines fill in what is absent
     "checkpointProtection": _never,  # log clean-up looks at it itself
     "icebergCompatV1": _property("delta.enableIcebergCompatV1"),
     "icebergCompatV2": _property("delta.enableIcebergCompatV2"),
@@ -219,7 +207,7 @@ def check_writable(
             table=table,
             writer_version=protocol.min_writer_version,
         )
-    facts = _Facts(metadata.configuration, tuple(_columns(metadata.schema_string)), keeps_rows_in_place)
+    facts = _Facts(metadata.configuration, keeps_rows_in_place)
     refused: dict[str, str] = {}
     for name in sorted(writer_features(protocol)):
         if name not in WRITABLE:

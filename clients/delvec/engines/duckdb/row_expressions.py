@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 import numpy as np
@@ -24,6 +24,7 @@ __all__ = ["RowExpressions", "refuse_inexact"]
 _ROWS: Final = "delvec_new_rows"
 _NUMBER: Final = "__delvec_row"
 _CLOCK: Final = (exp.CurrentDate, exp.CurrentTimestamp)
+_SPARK_TYPES: Final = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
 _ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
 
 
@@ -58,12 +59,13 @@ class RowExpressions:
         self._arrow = schema.to_arrow()
         self._computed: list[_Computed] = []
         tests = list(checks.constraints.checks)
-        for rule in checks.constraints.generated:
+        for rule in checks.constraints.computed:
             if rule.column.lower() in given:
-                tests.append(rule.check)
+                tests += [rule.check] if rule in checks.constraints.generated else []
             else:
                 place = schema.names.index(rule.column)
-                self._computed.append(_Computed(rule, place, self._value(rule)))
+                kind = schema.fields[place].type.to_json() if rule in checks.constraints.defaults else None
+                self._computed.append(_Computed(rule, place, self._value(rule, kind)))
         self._tests = [(test, self._condition(test)) for test in tests]
 
     @property
@@ -93,6 +95,7 @@ class RowExpressions:
             found = self._answers(batch, each.sql, each.rule.check) if batch.num_rows else pa.nulls(0)
             kind = self._schema.fields[each.place].type
             columns[name] = conform_array(found, kind, field.type, name, check_nulls=False)
+            batch = batch.append_column(name, columns[name])
         ordered = [columns[name] for name in self._schema.names]
         return pa.RecordBatch.from_arrays(ordered, names=self._schema.names)
 
@@ -133,10 +136,13 @@ class RowExpressions:
         except (InvalidPredicate, UnknownColumn) as error:
             raise self._checks.refused(check, error.message, "DuckDB") from error
 
-    def _value(self, rule: Generated) -> str:
-        """Return the SQL of a generated column's value."""
+    def _value(self, rule: Generated, kind: Any = None) -> str:
+        """Return the SQL of a column's value; a default is cast to the type of its column, ``kind`` in Delta's JSON."""
+        text = rule.expression
+        if isinstance(kind, str):
+            text = f"CAST((\n{text}\n) AS {_SPARK_TYPES.get(kind, kind)})"
         try:
-            value = _parsed_value(rule.expression, self._schema)
+            value = _parsed_value(text, self._schema)
             refuse_inexact(value, self._schema)
             return to_duckdb(value, self._schema, {}, rule.expression)
         except (InvalidPredicate, UnknownColumn) as error:
