@@ -84,11 +84,13 @@ def updated(
     tree = _Tree(where)
     for path, value in _given(given, tables, where, evolves=evolves):
         if IDENTITY in path[0].metadata:
+            if given is None:
+                continue
             raise BadRequest(
                 f"{where} sets column '{path[0].name}', an identity column, whose values never change; leave it out.",
                 column=path[0].name,
             )
-        tree.put(path, _value(value, path[-1], tables, readable, where))
+        tree.put(path, _value(value, path[-1], tables, readable, where, evolves=evolves))
     return [_updated(column, tree, tables, where) for column in tables.target.fields]
 
 
@@ -123,7 +125,7 @@ def inserted(
                 f"{where} sets column '{column.name}', which is GENERATED ALWAYS AS IDENTITY; leave it out.",
                 column=column.name,
             )
-        tree.put(path, _value(value, column, tables, ("s",), where))
+        tree.put(path, _value(value, column, tables, ("s",), where, evolves=evolves))
     return [_inserted(column, tree, tables, where) for column in tables.target.fields]
 
 
@@ -191,11 +193,11 @@ def _path(name: Any, tables: Relations, where: str) -> list[StructField]:
 
 
 def _value(
-    value: Any, column: StructField, tables: Relations, readable: Sequence[str], where: str
+    value: Any, column: StructField, tables: Relations, readable: Sequence[str], where: str, *, evolves: bool
 ) -> Expression:
     """Return the expression of one value, which reads the relations ``readable``."""
     if isinstance(value, _SourceColumn):
-        parsed = _column("s", (value.name,), tables)
+        parsed = _taken(value.name, column, tables, readable, where, evolves=evolves)
     elif isinstance(value, str):
         text = value
         if value.strip().upper() == "DEFAULT" and not any(
@@ -207,6 +209,66 @@ def _value(
         parsed = parse_expression(literal(value, column.type), {})
     _check_kind(parsed, column, where)
     return parsed
+
+
+def _taken(
+    name: str, column: StructField, tables: Relations, readable: Sequence[str], where: str, *, evolves: bool
+) -> Expression:
+    """Return the source's column of that name; structs get the target's fields, those that the source lacks as they are."""
+    assert tables.source is not None  # noqa: S101 - a star is of a MERGE
+    kept = (
+        tables.present.field(column.name).type if column.name in tables.present and "t" in readable else None
+    )
+    kind = tables.source.field(name).type
+    text = _taken_text(("s", name), kind, ("t", column.name), kept, column.type)
+    if text is None or (not evolves and not _same_fields(kind, column.type)):
+        raise SchemaMismatch(
+            f"{where}: column '{name}' of the source has other fields than the struct '{column.name}' of the table; name "
+            "the fields to be set, or merge with merge_schema=True.",
+            column=column.name,
+        )
+    return parse_expression(text, tables.of("t", "s"))
+
+
+def _taken_text(
+    source: tuple[str, ...], kind: DataType, target: tuple[str, ...], kept: DataType | None, wanted: DataType
+) -> str | None:
+    """Return Spark's text of a source column with the wanted fields; None where it has no such type.
+
+    Args:
+        source: path of the column, or of a field.
+        kind: its type.
+        target: path of what it replaces.
+        kept: the type of that; None where it is not there.
+        wanted: the type that it has to get.
+    """
+    text = ".".join(_quoted(each) for each in source)
+    if not isinstance(kind, StructType) or not isinstance(wanted, StructType):
+        return None if isinstance(kind, StructType) != isinstance(wanted, StructType) else text
+    if [each.name for each in kind.fields] == wanted.names and not any(
+        isinstance(each.type, StructType) for each in wanted.fields
+    ):
+        return text
+    parts = []
+    for each in wanted.fields:
+        old = kept.field(each.name).type if isinstance(kept, StructType) and each.name in kept else None
+        path = (*target, each.name)
+        value: str | None = "NULL" if old is None else ".".join(_quoted(part) for part in path)
+        if each.name in kind:
+            inner = kind.field(each.name)
+            value = _taken_text((*source, inner.name), inner.type, path, old, each.type)
+        if value is None:
+            return None
+        parts.append(f"{literal(each.name)}, {value}")
+    return f"CASE WHEN {text} IS NOT NULL THEN named_struct({', '.join(parts)}) END"
+
+
+def _same_fields(kind: DataType, wanted: DataType) -> bool:
+    if not isinstance(kind, StructType) or not isinstance(wanted, StructType):
+        return True
+    return {each.lower() for each in kind.names} == {each.lower() for each in wanted.names} and all(
+        _same_fields(kind.field(each.name).type, each.type) for each in wanted.fields
+    )
 
 
 def _parsed(text: str, tables: Relations, readable: Sequence[str], where: str) -> Expression:
