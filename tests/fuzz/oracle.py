@@ -223,8 +223,13 @@ def _checkpoint_actions(log, name):
     return actions
 
 
+_NEEDED = ("add", "metaData", "protocol", "sidecar")
+"""What a checkpoint says of a version; a reader may not look at the rest, which may be damaged then."""
+
+
 def _parquet_actions(path):
-    rows = pq.read_table(pa.BufferReader(path.read_bytes())).to_pylist()
+    file = pq.ParquetFile(pa.BufferReader(path.read_bytes()))
+    rows = file.read(columns=[name for name in file.schema_arrow.names if name in _NEEDED]).to_pylist()
     return [{key: value for key, value in row.items() if value is not None} for row in rows]
 
 

@@ -7,6 +7,8 @@ import json
 import sys
 from random import Random
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 from tests.fuzz import campaign, oracle, tables
@@ -57,6 +59,29 @@ def test_a_remove_fits_by_the_identity_of_its_vector(tmp_path):
     [state] = oracle.readings(str(tmp_path / "table"))
     assert state.files.keys() == set(scan.files["path"].to_pylist()) == {"part-1.parquet", "part-2.parquet"}
     lake.close()
+
+
+def test_a_checkpoint_is_read_as_far_as_it_is_needed(tmp_path):
+    """Its tombstones say nothing of the rows: where only they are damaged, both ways are right."""
+    table = tables.Builder("x")
+    adds = [table.data(f"part-{number}.parquet", number * 20, number * 20 + 20) for number in range(2)]
+    table.commit(tables.PROTOCOL, tables.metadata(), *adds)
+    actions = [tables.PROTOCOL, tables.metadata(), adds[0], tables.removed(adds[1])]
+    body = tables.checkpoint_file(actions)
+    column = next(
+        chunk
+        for group in [pq.ParquetFile(pa.BufferReader(body)).metadata.row_group(0)]
+        for chunk in map(group.column, range(group.num_columns))
+        if chunk.path_in_schema == "remove.path"
+    )
+    start = column.dictionary_page_offset
+    body = (
+        body[:start] + b"\xff" * column.total_compressed_size + body[start + column.total_compressed_size :]
+    )
+    name = f"_delta_log/{0:020}.checkpoint.parquet"
+    write(Draft(table.files | {name: body}, {}, Random(1), ""), tmp_path / "table")
+    found = [sorted(state.files) for state in oracle.readings(str(tmp_path / "table"))]
+    assert found == [["part-0.parquet", "part-1.parquet"], ["part-0.parquet"]]
 
 
 def test_a_case_is_the_same_every_time(tmp_path):
@@ -116,8 +141,6 @@ while True:
 
 
 def test_the_canary_sees_what_native_libraries_open(tmp_path):
-    import pyarrow.parquet as pq
-
     (tmp_path / "outside").mkdir()
     secret = tmp_path / "outside" / "secret.parquet"
     secret.write_bytes(tables.plain().files["part-2.parquet"])
