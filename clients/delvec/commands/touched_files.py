@@ -99,7 +99,10 @@ def touched_files(
     Raises:
         BadRequest: the property with the threshold is wrong.
     """
-    threshold = rewrite_threshold(scan.configuration) if may_rewrite else 1.0
+    threshold = rewrite_threshold(scan.configuration)
+    # Rows of a table with row tracking would get other ids.
+    if not may_rewrite or scan.configuration.get("delta.enableRowTracking", "false").lower() == "true":
+        threshold = 1.0
     deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
     found = []
     columns = (scan.files[name].to_pylist() for name in ("path", "num_records"))
