@@ -576,49 +576,6 @@ def test_find_rows_over_many_files(engine, local):
     assert found == {paths[number]: BitMap64([99]) for number in range(9, 300, 10)}
 
 
-def test_rewrite_leaves_files_without_matches_alone(engine, location):
-    table = Table(
-        location,
-        pa.schema([("id", pa.int64()), ("name", pa.string()), ("p", pa.string())]),
-        partition_by=["p"],
-    )
-    a = table.add("a.parquet", people(0, 10), deleted=[1, 2], values={"p": "x"})
-    table.add("b.parquet", people(10, 20), values={"p": "x"})
-    c = table.add("c.parquet", people(20, 22), values={"p": "y"})
-    done = engine.rewrite(table.scan(), table.where("id IN (1, 3, 4, 20, 21)"), table.target())
-    assert sorted(done.removed) == sorted([a, c])
-    assert (done.rows_deleted, done.rows_copied) == (4, 6)
-    (add,) = done.adds
-    assert add.partition_values == {"p": "x"}
-    with storage.open_input(location, add.path) as file:
-        assert ids(pq.ParquetFile(file).read()) == [0, 5, 6, 7, 8, 9]
-    assert json.loads(add.stats)["numRecords"] == 6
-
-
-def test_rewrite_keeps_rows_whose_predicate_is_null(engine, local):
-    table = Table(local, pa.schema([("id", pa.int64()), ("age", pa.int64())]))
-    table.add("a.parquet", pa.table({"id": [1, 2, 3], "age": [None, 5, 50]}))
-    done = engine.rewrite(table.scan(), table.where("age < 18"), table.target())
-    with storage.open_input(local, done.adds[0].path) as file:
-        assert ids(pq.ParquetFile(file).read()) == [1, 3]
-
-
-def test_rewrite_without_matches_does_nothing(engine, local):
-    table = Table(local, PEOPLE)
-    table.add("a.parquet", people(0, 10))
-    done = engine.rewrite(table.scan(), table.where("id = 77"), table.target())
-    assert (done.adds, done.removed, done.rows_deleted, done.rows_copied) == ([], [], 0, 0)
-
-
-def test_rewrite_refuses_files_that_lack_rows(engine, local, tmp_path):
-    table = Table(local, PEOPLE)
-    table.add("a.parquet", people(0, 10))
-    table.rows[0]["num_records"] = 11
-    with pytest.raises(CorruptTable, match=r"10 live rows, but their statistics say 11"):
-        engine.rewrite(table.scan(), table.where("id = 1"), table.target())
-    assert [path.name for path in (tmp_path / "table").iterdir()] == ["a.parquet"]
-
-
 def test_write_takes_what_users_hold(engine, local):
     table = Table(local, PEOPLE)
     data = people(0, 5)
@@ -651,7 +608,7 @@ def test_a_file_read_at_another_position_than_planned_is_an_error(engine, local,
     with pytest.raises(InternalError, match="another order"):
         engine.find_rows(table.scan(), table.where("id > 5"))
     with pytest.raises(InternalError):
-        engine.rewrite(table.scan(), table.where("id > 5"), table.target())
+        engine.copy_rows(table.scan(), {}, table.target())
 
 
 @pytest.mark.parametrize("deleted", [None, [0]])
@@ -667,7 +624,7 @@ def test_a_missing_file_is_named(engine, location, deleted):
     for action in (
         lambda: engine.read(table.scan(), None, None),
         lambda: engine.find_rows(table.scan(), table.where("id = 4")),
-        lambda: engine.rewrite(table.scan(), table.where("id = 4"), table.target()),
+        lambda: engine.copy_rows(table.scan(), {path: BitMap64([1])}, table.target()),
         lambda: list(engine.read_batches(table.scan())),
     ):
         with pytest.raises(MissingDataFile) as caught:
@@ -713,7 +670,6 @@ def test_a_predicate_that_would_fail_only_on_deleted_rows_works(engine, local):
     assert engine.count(table.scan(), where) == 2
     assert engine.find_rows(table.scan(), where) == {path: BitMap64([0, 2])}
     assert [batch["id"].to_pylist() for batch in engine.read_batches(table.scan(), None, where)] == [[0, 2]]
-    assert engine.rewrite(table.scan(), where, table.target()).rows_copied == 1
 
 
 def test_variables_of_the_caller_are_not_tables(local):

@@ -120,10 +120,6 @@ class Engine(Protocol):
         """
         ...
 
-    def rewrite(self, scan: Scan, predicate: Predicate, target: WriteTarget) -> RewrittenFiles:
-        """Write the scan's files again without the rows that satisfy ``predicate`` (a NULL result stays)."""
-        ...
-
     def write(self, data: Any, target: WriteTarget) -> Sequence[AddFile]:
         """Write ``data`` as new files of the table; a generated column that is absent is computed.
 

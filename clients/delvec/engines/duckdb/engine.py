@@ -14,8 +14,8 @@ from delvec.engines.duckdb.merge_source import merge_source
 from delvec.engines.duckdb.row_changes import change_rows
 from delvec.engines.duckdb.scan import ScanSource, quoted, sources
 from delvec.engines.duckdb.statements import Session
-from delvec.engines.duckdb.write import append, rewrite
-from delvec.engines.engine import RewrittenFiles, WriteTarget
+from delvec.engines.duckdb.write import append
+from delvec.engines.engine import WriteTarget
 from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec.protocol.errors import InvalidPredicate
 from delvec.protocol.predicate import Predicate
@@ -86,16 +86,6 @@ class DuckDBEngine:
             StorageError: storage did not answer.
         """
         return copy_rows(self._session, scan, gone, target)
-
-    def rewrite(self, scan: Scan, predicate: Predicate, target: WriteTarget) -> RewrittenFiles:
-        """Write the files that have matching rows again without them; a NULL result keeps its row.
-
-        Raises:
-            InvalidPredicate: evaluating the predicate fails for a live row.
-            CorruptTable: or a subclass: a file cannot be read, or lacks rows.
-            StorageError: storage did not answer.
-        """
-        return rewrite(self._session, scan, predicate, target)
 
     def write(self, data: Any, target: WriteTarget) -> Sequence[AddFile]:
         """Write rows as new files.

@@ -15,7 +15,7 @@ from delvec.protocol.errors import InternalError, InvalidPredicate
 from delvec.protocol.predicate import Predicate
 from delvec.scan import Scan
 
-__all__ = ["check_positions", "count_rows_by_file", "find_rows"]
+__all__ = ["check_positions", "find_rows"]
 
 _POSITION = f"{FILE_INDEX}, {FILE_HASH}, {ROW_INDEX}"
 
@@ -68,37 +68,6 @@ def _by_file(files: np.ndarray, rows: np.ndarray) -> list[tuple[int, np.ndarray]
     files, rows = files[order], rows[order]
     starts = np.flatnonzero(np.diff(files, prepend=-1))
     return list(zip(files[starts].tolist(), np.split(rows, starts[1:]), strict=True))
-
-
-def count_rows_by_file(session: Session, scan: Scan, predicate: Predicate) -> dict[str, int]:
-    """Return the number of live rows that match, for the files that have any.
-
-    Raises:
-        InvalidPredicate: evaluating the predicate fails for a live row.
-        CorruptTable: a file or deletion vector cannot be read.
-    """
-    try:
-        return _count_rows_by_file(session, scan, predicate, strictly=False)
-    except InvalidPredicate:
-        if not scan.has_deletion_vectors:
-            raise
-        return _count_rows_by_file(session, scan, predicate, strictly=True)
-
-
-def _count_rows_by_file(
-    session: Session, scan: Scan, predicate: Predicate, *, strictly: bool
-) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for source in sources(scan, (), predicate, positions=True):
-        select = source.select_strictly if strictly else source.select
-        inner = select(f"{FILE_INDEX}, {FILE_HASH}", predicate.sql("duckdb"))
-        sql = f"SELECT {FILE_INDEX}, {FILE_HASH}, count(*) AS n FROM ({inner}) GROUP BY ALL"  # noqa: S608
-        table = session.table(scan, source, sql, predicate)
-        files, names, rows = (column.combine_chunks().to_numpy() for column in table.columns)
-        check_positions(scan, source, session.hashes(source.names).to_numpy(), files, names)
-        paths = source.files["path"].to_pylist()
-        counts.update({paths[file]: count for file, count in zip(files.tolist(), rows.tolist(), strict=True)})
-    return counts
 
 
 def check_positions(
