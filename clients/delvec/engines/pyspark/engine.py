@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from delvec.engines.pyspark.find_rows import (
 )
 from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
 from delvec.engines.pyspark.merge_source import merge_source
+from delvec.engines.pyspark.row_changes import RowChanger
 from delvec.engines.pyspark.row_expressions import absent_columns, examined
 from delvec.engines.pyspark.row_filter import filter_rows
 from delvec.engines.pyspark.scan import BROADCAST_LIMIT, ScanFrames
@@ -161,11 +163,11 @@ class SparkEngine:
             InvalidSchema: columns that have no Delta type, or two of one name.
             SchemaMismatch: ``data`` is not tabular.
         """
-        return merge_source(data, self.to_df)
+        return merge_source(self.spark, data, self.to_df)
 
     def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows:
         """Update, delete and insert rows; see :meth:`delvec.engines.engine.Engine.change_rows`."""
-        raise NotImplementedError
+        return RowChanger(self.spark, self._frames, scan, change, target).run()
 
     def copy_rows(self, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget) -> Sequence[AddFile]:
         """Write the live rows of the scan's files again, without those in ``gone``.
@@ -198,6 +200,10 @@ class SparkEngine:
                 reader = checks.conformed(reader)
             data = self.spark.createDataFrame(reader.read_all())
         check_schema(data, target, absent_columns(data, checks))
+        if target.identity:
+            # A task can give numbers that no other gives only where all know how many they are.
+            writers = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+            data, target = data.repartition(writers), replace(target, writers=writers)
         if not checks.is_needed:
             return write_frame(data, target)
         found = examined(data, target, checks)

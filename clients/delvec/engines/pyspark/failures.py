@@ -9,23 +9,27 @@ from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException, PySparkException
 
+from delvec.engines.pyspark.assignments import UNASSIGNABLE
 from delvec.engines.pyspark.dv_tasks import TASK_ERROR
 from delvec.engines.pyspark.facts import UNKNOWN_FILE
 from delvec.engines.pyspark.manifest import GUARD
 from delvec.protocol import locations
 from delvec.protocol.errors import (
+    BadRequest,
     CorruptTable,
     DelvecError,
+    EngineUnavailable,
     InternalError,
     InvalidPredicate,
     MissingDataFile,
+    SchemaMismatch,
     UnsupportedTable,
     from_wire,
 )
 from delvec.protocol.predicate import Predicate
 from delvec.scan import Scan
 
-__all__ = ["of_predicate", "of_scan", "unknown_file"]
+__all__ = ["of_change", "of_predicate", "of_scan", "refusal", "unknown_file"]
 
 _UNREADABLE: Final = re.compile(
     r"\[FAILED_READ_FILE\.([A-Z_]+)\]\s+Encountered error while reading file (.+?)\. [ \n]*(?:File |SQLSTATE|[A-Z]|$)"
@@ -34,6 +38,8 @@ _CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+(?:Exception|Error): )?(.+)$"
 _DATA_ERROR: Final = re.compile(r"\[[A-Z_.]+\] ([^\n]+?) SQLSTATE: 22\w{3}")
 """SQL's class of errors about values: a cast, a division by zero, an overflow."""
 _TASK_ERROR: Final = re.compile(rf"{TASK_ERROR}(\{{.*\}})")
+_FRAGMENT: Final = re.compile(r"== SQL[^\n]*==\n+(.+?)\n\^", re.DOTALL)
+_LOST_ROWS: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 _HINT: Final = re.compile(r"\. (?=Use |Correct |If |To )")
 
 
@@ -50,14 +56,97 @@ def of_scan(scan: Scan, predicate: Predicate | None = None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # Collecting Arrow from classic Spark gives py4j's bare error; Connect comes without py4j.
-        if not isinstance(error, PySparkException) and type(error).__name__ != "Py4JJavaError":
+        if not _is_sparks(error):
             raise
-        sent = _TASK_ERROR.search(str(error))
-        known = from_wire(json.loads(sent[1])) if sent else _translated(str(error), scan, predicate)
+        known = _sent(str(error)) or _translated(str(error), scan, predicate)
         if known is None:
             raise
         raise known from error
+
+
+@contextmanager
+def of_change(scan: Scan) -> Iterator[None]:
+    """Turn a failed pass of an UPDATE or a MERGE into the error that says what was wrong with which value.
+
+    Raises:
+        SchemaMismatch: a value does not fit its column.
+        InvalidPredicate: an expression fails for a row.
+        EngineUnavailable: Spark lost the rows of the source.
+        CorruptTable: and others, as :func:`of_scan`.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _is_sparks(error):
+            raise
+        text = str(error)
+        known = _sent(text) or _translated(text, scan, None) or _of_value(text, scan)
+        if known is None:
+            raise
+        raise known from error
+
+
+@contextmanager
+def of_source() -> Iterator[None]:
+    """Turn a failure of the other side of a MERGE into an error of the one who gave it.
+
+    Raises:
+        BadRequest: the rows cannot be computed or read.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _is_sparks(error):
+            raise
+        causes = _CAUSE.findall(str(error))
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        said = causes[-1] if causes else lines[0] if lines else type(error).__name__
+        raise _sent(str(error)) or BadRequest(
+            f"The source cannot be read: {said.strip()}. Nothing was changed."
+        ) from error
+
+
+def _is_sparks(error: Exception) -> bool:
+    # Collecting Arrow from classic Spark gives py4j's bare error; Connect comes without py4j.
+    return isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError"
+
+
+def _sent(text: str) -> DelvecError | None:
+    found = _TASK_ERROR.search(text)
+    return from_wire(json.loads(found[1])) if found else None
+
+
+def _of_value(text: str, scan: Scan) -> DelvecError | None:
+    facts = {"table": scan.name, "version": scan.version}
+    where = f"table '{scan.name}' (version {scan.version})"
+    start = text.find(UNASSIGNABLE + "{")
+    if start >= 0:
+        rest = text[start + len(UNASSIGNABLE) :]
+        about, end = json.JSONDecoder().raw_decode(rest)
+        value = rest[end:].partition("\n")[0].partition(" SQLSTATE:")[0].strip()
+        return SchemaMismatch(
+            f"The value {value!r} does not fit into column '{about['column']}' of {where}, which is "
+            f"{about['type']}. Nothing was committed; convert it, or change the column's type.",
+            **facts,
+            column=about["column"],
+        )
+    if _LOST_ROWS in text:
+        return EngineUnavailable(
+            f"Spark lost rows of the source of a MERGE into {where}, with the executor that kept them. Nothing was "
+            "committed; run it again.",
+            **facts,
+        )
+    failed = _DATA_ERROR.search(text)
+    if failed is None:
+        return None
+    part = _FRAGMENT.search(text)
+    named = f" {part[1].strip()!r}" if part else ""
+    reason = _HINT.split(failed[1])[0].rstrip(".")
+    return InvalidPredicate(
+        f"The expression{named} fails on rows of {where}: {reason}. Nothing was committed.",
+        **facts,
+        predicate=part[1].strip() if part else "",
+    )
 
 
 def _translated(text: str, scan: Scan, predicate: Predicate | None) -> DelvecError | None:
@@ -129,7 +218,12 @@ def of_predicate(predicate: Predicate) -> Iterator[None]:
     try:
         yield
     except AnalysisException as error:
-        reason = str(error).partition("\n")[0].partition(" SQLSTATE:")[0]
         raise InvalidPredicate(
-            f"Spark does not accept the predicate {predicate.text!r}: {reason}", predicate=predicate.text
+            f"Spark does not accept the predicate {predicate.text!r}: {refusal(error)}",
+            predicate=predicate.text,
         ) from error
+
+
+def refusal(error: AnalysisException) -> str:
+    """Return what Spark says is wrong, without the plan that it shows."""
+    return str(error).partition("\n")[0].partition(" SQLSTATE:")[0]

@@ -8,7 +8,6 @@ deletion vectors that they become, but cost a Python worker and some more time p
 Deletion vectors are not applied: the service ignores rows that are deleted already.
 """
 
-from array import array
 from collections.abc import Iterator
 from typing import Final
 
@@ -21,8 +20,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
 from delvec.engines.pyspark.dv_filter import bitmap_from_words
 from delvec.engines.pyspark.facts import FILE
+from delvec.engines.pyspark.row_sets import RowSets
 from delvec.engines.pyspark.scan import ROW
-from delvec.protocol.deletion_vector import deserialize_bitmap, serialize_bitmap
 from delvec.scan import Scan
 
 __all__ = ["MAX_ROWS_FOR_WORDS", "fold_on_executors", "fold_to_words", "physical_rows"]
@@ -63,29 +62,20 @@ def fold_to_words(matches: DataFrame) -> dict[int, BitMap64]:
 def fold_on_executors(matches: DataFrame) -> dict[int, BitMap64]:
     """Return the same as :func:`fold_to_words`, with one bitmap per file and task as the only traffic."""
     table = matches.select(FILE, ROW).mapInArrow(_fold, f"{FILE} int, rows binary").toArrow()
-    found: dict[int, BitMap64] = {}
+    found = RowSets()
     for number, rows in zip(table[FILE].to_pylist(), table["rows"], strict=True):
-        bitmap = deserialize_bitmap(rows.as_py())
-        found[number] = found[number] | bitmap if number in found else bitmap
-    return found
+        found.merge(number, rows.as_py(), 0)
+    return found.found
 
 
 def _fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs on executors: one bitmap per file of the task's rows."""
-    found: dict[int, BitMap64] = {}
+    found = RowSets()
     for batch in batches:
-        if not batch.num_rows:
-            continue
-        files = batch.column(0).to_numpy()
-        rows = batch.column(1).to_numpy().astype(np.uint64)
-        # Rows arrive file by file.
-        cuts = np.flatnonzero(files[1:] != files[:-1]) + 1
-        for start, end in zip([0, *cuts], [*cuts, len(files)], strict=True):
-            part = BitMap64(array("Q", rows[start:end].tobytes()))
-            number = int(files[start])
-            found[number] = found[number] | part if number in found else part
+        found.add(batch.column(0).to_numpy(), batch.column(1).to_numpy())
     schema = pa.schema([(FILE, pa.int32()), ("rows", pa.binary())])
-    columns = [list(found), [serialize_bitmap(bitmap) for bitmap in found.values()]]
+    sent = list(found.serialized())
+    columns = [[number for number, _, _ in sent], [rows for _, rows, _ in sent]]
     yield pa.RecordBatch.from_arrays(
         [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema
     )

@@ -7,15 +7,18 @@ executors, and fails, rather than reads again, where it lost them.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
 from delvec.engines import tabular
 from delvec.engines.conform import conform_batch
+from delvec.engines.pyspark import failures
 from delvec.engines.pyspark.scan import spark_schema
 from delvec.engines.pyspark.write import is_spark_frame
 from delvec.engines.row_changes import MergeSource
@@ -23,6 +26,7 @@ from delvec.protocol.errors import InvalidSchema
 from delvec.protocol.types import (
     ArrayType,
     DataType,
+    DecimalType,
     MapType,
     PrimitiveType,
     StructField,
@@ -38,6 +42,7 @@ SOURCE_ROW: Final = "__delvec_source_row"
 
 _TEXT_BYTES: Final = 40
 _ELEMENTS: Final = 4
+_BOUNDED: Final = frozenset({"byte", "short", "integer", "long", "string", "date"})
 
 
 @runtime_checkable
@@ -64,30 +69,59 @@ class PinnedSource:
     nbytes: int
 
 
-@dataclass(frozen=True)
 class SourceRows:
-    """Rows as they came: a frame that Spark reads, or a table in this process."""
+    """Rows as they came, pinned when they are first needed.
 
-    schema: StructType
-    data: DataFrame | pa.Table
+    Args:
+        spark: the session.
+        schema: their columns.
+        data: a frame that Spark reads, or a table in this process.
+    """
 
-    def pinned(self, spark: SparkSession) -> PinnedSource:
-        """Return the rows as they are now, numbered."""
-        if isinstance(self.data, pa.Table):
-            schema = StructType((*self.schema.fields, StructField(SOURCE_ROW, PrimitiveType("long"))))
-            table = self.data.append_column(SOURCE_ROW, pa.array(np.arange(self.data.num_rows)))
-            frame = spark.createDataFrame(table, spark_schema(schema))
+    def __init__(self, spark: SparkSession, schema: StructType, data: DataFrame | pa.Table) -> None:
+        self._spark = spark
+        self._schema = schema
+        self._data = data
+
+    @cached_property
+    def pinned(self) -> PinnedSource:
+        """The rows as they were then, numbered.
+
+        Raises:
+            BadRequest: Spark cannot read them.
+        """
+        if isinstance(self._data, pa.Table):
+            schema = StructType((*self._schema.fields, StructField(SOURCE_ROW, PrimitiveType("long"))))
+            table = self._data.append_column(SOURCE_ROW, pa.array(np.arange(self._data.num_rows)))
+            frame = self._spark.createDataFrame(table, spark_schema(schema))
             return PinnedSource(frame, table.num_rows, table.nbytes)
-        numbered = self.data.select("*", F.monotonically_increasing_id().alias(SOURCE_ROW))
-        kept = numbered.localCheckpoint(eager=True)
-        rows = kept.count()
-        return PinnedSource(kept, rows, rows * _row_bytes(self.schema))
+        numbered = self._data.select("*", F.monotonically_increasing_id().alias(SOURCE_ROW))
+        with failures.of_source():
+            kept = numbered.localCheckpoint(eager=True)
+            rows = kept.count()
+        return PinnedSource(kept, rows, rows * _row_bytes(self._schema))
+
+    def bounds(self, columns: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+        """Return the least and the greatest value of columns, without those that have none or that do not tell."""
+        names = [item.name for item in self._schema.select(columns).fields if _is_bounded(item.type)]
+        if not names:
+            return {}
+        if isinstance(self._data, pa.Table):
+            found = [pc.min_max(self._data[name]).as_py() for name in names]
+            ends = [(each["min"], each["max"]) for each in found]
+        else:
+            frame = self.pinned.frame
+            both = [end(_quoted(name)) for name in names for end in (F.min, F.max)]
+            row = frame.agg(*(each.alias(f"b{i}") for i, each in enumerate(both))).toArrow().to_pylist()[0]
+            ends = [(row[f"b{2 * i}"], row[f"b{2 * i + 1}"]) for i in range(len(names))]
+        return {name: each for name, each in zip(names, ends, strict=True) if each[0] is not None}
 
 
-def merge_source(data: Any, frame_of: Callable[[Scan], DataFrame]) -> MergeSource:
+def merge_source(spark: SparkSession, data: Any, frame_of: Callable[[Scan], DataFrame]) -> MergeSource:
     """Take rows for the other side of a MERGE.
 
     Args:
+        spark: the session.
         data: a DataFrame, classic or Connect; a :class:`~delvec.DeltaTable`, of which the version that is now the
             newest is taken; or what :func:`~delvec.engines.tabular.to_arrow` takes.
         frame_of: makes the DataFrame of a scan.
@@ -103,19 +137,20 @@ def merge_source(data: Any, frame_of: Callable[[Scan], DataFrame]) -> MergeSourc
                 "DataFrame that it gives"
             )
         _check_names(data.columns)
-        return _source(schema_from(data.schema), data)
+        return _source(spark, schema_from(data.schema), data)
     if isinstance(data, _Table):
         scan, _ = data.plan()
         # Without the metadata of column mapping and of generated columns, which is the table's alone.
-        return _source(StructType.from_arrow(scan.schema.to_arrow()), frame_of(scan))
+        return _source(spark, StructType.from_arrow(scan.schema.to_arrow()), frame_of(scan))
     table = tabular.to_arrow(data)
     _check_names(table.column_names)
     schema = StructType.from_arrow(table.schema)
-    return _source(schema, _conformed(table, schema))
+    return _source(spark, schema, _conformed(table, schema))
 
 
-def _source(schema: StructType, data: DataFrame | pa.Table) -> MergeSource:
-    return MergeSource(schema, SourceRows(schema, data), is_repeatable=True)
+def _source(spark: SparkSession, schema: StructType, data: DataFrame | pa.Table) -> MergeSource:
+    rows = SourceRows(spark, schema, data)
+    return MergeSource(schema, rows, is_repeatable=True, bounds=rows.bounds)
 
 
 def _check_names(names: Sequence[str]) -> None:
@@ -136,6 +171,11 @@ def _conformed(table: pa.Table, schema: StructType) -> pa.Table:
     return pa.Table.from_batches(batches, target)
 
 
+def _is_bounded(kind: DataType) -> bool:
+    """Whether values compare alike everywhere: no NaN, no time zone, nothing that Python cannot hold."""
+    return isinstance(kind, DecimalType) or (isinstance(kind, PrimitiveType) and kind.name in _BOUNDED)
+
+
 def _row_bytes(kind: DataType) -> int:
     """Return a guess of what a value takes in memory."""
     if isinstance(kind, StructType):
@@ -145,3 +185,7 @@ def _row_bytes(kind: DataType) -> int:
     if isinstance(kind, MapType):
         return _ELEMENTS * (_row_bytes(kind.key) + _row_bytes(kind.value))
     return _TEXT_BYTES if kind in (PrimitiveType("string"), PrimitiveType("binary")) else 8
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

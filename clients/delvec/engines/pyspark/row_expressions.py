@@ -4,7 +4,7 @@ Spark adds what it found as one more column, because a row must be checked as it
 source could see other rows. The task that writes finds the column and refuses.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,9 +19,18 @@ from delvec.engines.pyspark.scan import spark_schema
 from delvec.engines.row_checks import RowChecks
 from delvec.protocol.constraints import Check, Generated
 
-__all__ = ["ExaminedFrame", "TaskChecks", "absent_columns", "examined"]
+__all__ = [
+    "BROKEN",
+    "ExaminedFrame",
+    "TaskChecks",
+    "absent_columns",
+    "examined",
+    "first_broken",
+    "generated_value",
+]
 
-_BROKEN: Final = "__delvec_broken"
+BROKEN: Final = "__delvec_broken"
+"""Column with the number of the first check that a row breaks."""
 _GIVEN: Final = "__delvec_given_"
 
 
@@ -55,11 +64,11 @@ class TaskChecks:
 
     def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         came = {name: batch.column(hidden) for hidden, name in self.given}
-        names = [name for name in batch.schema.names if not name.startswith((_GIVEN, _BROKEN))]
+        names = [name for name in batch.schema.names if not name.startswith((_GIVEN, BROKEN))]
         return pa.RecordBatch.from_arrays([came.get(name, batch.column(name)) for name in names], names=names)
 
     def _raise(self, batch: pa.RecordBatch, rows: pa.RecordBatch, checks: RowChecks) -> None:
-        broken = batch.column(_BROKEN)
+        broken = batch.column(BROKEN)
         if broken.null_count == len(broken):
             return
         first = broken.is_valid().index(pa.scalar(value=True)).as_py()
@@ -75,7 +84,7 @@ class ExaminedFrame:
 
 
 def examined(frame: DataFrame, target: WriteTarget, checks: RowChecks) -> ExaminedFrame:
-    """Return the table's columns, those generated that were absent, and which check a row breaks.
+    """Return the table's columns, those with defaults and generated ones that were absent, and which check a row breaks.
 
     Args:
         frame: columns of the table, in any order and case.
@@ -89,12 +98,18 @@ def examined(frame: DataFrame, target: WriteTarget, checks: RowChecks) -> Examin
     tests = list(checks.constraints.checks)
     names = set(frame.columns)
     kinds = {field.name: field.dataType for field in spark_schema(target.schema).fields}
+    defaults = [rule for rule in checks.constraints.defaults if rule.column not in names]
+    if defaults:
+        values = (generated_value(frame, rule, checks).cast(kinds[rule.column]) for rule in defaults)
+        frame = frame.select(
+            "*", *(value.alias(rule.column) for value, rule in zip(values, defaults, strict=True))
+        )
     computed = []
     for rule in checks.constraints.generated:
         if rule.column in names:
             tests.append(rule.check)
         else:
-            computed.append(_value(frame, rule, checks).cast(kinds[rule.column]).alias(rule.column))
+            computed.append(generated_value(frame, rule, checks).cast(kinds[rule.column]).alias(rule.column))
     if computed:
         frame = frame.select("*", *computed)
     # A column that is absent is NULL, for the expressions too.
@@ -102,14 +117,14 @@ def examined(frame: DataFrame, target: WriteTarget, checks: RowChecks) -> Examin
     if absent:
         frame = frame.select("*", *(F.lit(None).cast(kinds[name]).alias(name) for name in absent))
     if tests:
-        frame = frame.select("*", _first_broken(frame, tests, checks).alias(_BROKEN))
+        frame = frame.select("*", first_broken(frame, tests, checks).alias(BROKEN))
     return ExaminedFrame(frame, TaskChecks(target, tuple(tests), given))
 
 
 def absent_columns(frame: DataFrame, checks: RowChecks) -> list[str]:
-    """Return the generated columns that a frame does not have."""
+    """Return the columns that a frame does not have and that Spark computes."""
     given = {name.lower() for name in frame.columns}
-    return [rule.column for rule in checks.constraints.generated if rule.column.lower() not in given]
+    return [rule.column for rule in checks.constraints.computed if rule.column.lower() not in given]
 
 
 def _typed(frame: DataFrame, target: WriteTarget) -> tuple[DataFrame, tuple[tuple[str, str], ...]]:
@@ -144,7 +159,12 @@ def _cast(field: T.StructField, wanted: T.DataType) -> Any:
     return F.expr(f"try_cast({value} AS {wanted.simpleString()})")
 
 
-def _first_broken(frame: DataFrame, tests: list[Check], checks: RowChecks) -> Any:
+def first_broken(frame: DataFrame, tests: Sequence[Check], checks: RowChecks) -> Any:
+    """Return the number of the first test that a row of ``frame`` breaks, or NULL.
+
+    Raises:
+        UnsupportedWriterFeature: Spark does not accept an expression; names it.
+    """
     whens = []
     for number, test in enumerate(tests):
         condition = f"(\n{test.expression}\n)"
@@ -159,7 +179,12 @@ def _first_broken(frame: DataFrame, tests: list[Check], checks: RowChecks) -> An
     return F.expr(f"CASE {' '.join(whens)} END")
 
 
-def _value(frame: DataFrame, rule: Generated, checks: RowChecks) -> Any:
+def generated_value(frame: DataFrame, rule: Generated, checks: RowChecks) -> Any:
+    """Return what a generated column's expression gives for a row of ``frame``, in the expression's own type.
+
+    Raises:
+        UnsupportedWriterFeature: Spark does not accept it.
+    """
     try:
         value = F.expr(f"(\n{rule.expression}\n)")
         frame.select(value.alias("v")).schema  # noqa: B018 - analysed here, for the error

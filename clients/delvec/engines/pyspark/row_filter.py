@@ -6,7 +6,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import DataType, StructType, has_float
 
-__all__ = ["filter_rows"]
+__all__ = ["filter_rows", "opaque"]
 
 
 def filter_rows(frame: DataFrame, predicate: Predicate, schema: StructType) -> DataFrame:
@@ -23,11 +23,11 @@ def filter_rows(frame: DataFrame, predicate: Predicate, schema: StructType) -> D
     }
     for name, alias in hidden.items():
         frame = frame.withColumn(
-            alias, _opaque(F.col("`" + name.replace("`", "``") + "`"), schema.field(name).type)
+            alias, opaque(F.col("`" + name.replace("`", "``") + "`"), schema.field(name).type)
         )
     return frame.filter(predicate.sql("spark", hidden)).drop(*hidden.values())
 
 
-def _opaque(column: Column, kind: DataType) -> Column:
-    """Return a column of the same values that Spark does not recognise as one of the file."""
+def opaque(column: Column, kind: DataType) -> Column:
+    """Return a column of floats, or of structs, of the same values that Spark does not recognise as one of the file."""
     return F.when(column.isNotNull(), column) if isinstance(kind, StructType) else F.nanvl(column, column)

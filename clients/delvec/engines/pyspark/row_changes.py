@@ -1,0 +1,198 @@
+"""UPDATE and MERGE: one pass over the table's rows, which writes new rows and finds the old ones.
+
+A MERGE never joins outwards from the source: that would move the whole table between executors, where a source of a
+usual size can be sent to all of them. The pass over the table tells which rows of the source matched, and a second one,
+over the source alone, inserts the others.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+
+from delvec.engines.engine import WriteTarget
+from delvec.engines.pyspark import failures
+from delvec.engines.pyspark.change_frames import ChangeFrames, Numbered, sql_column
+from delvec.engines.pyspark.change_tasks import Outcome, run
+from delvec.engines.pyspark.facts import FILE
+from delvec.engines.pyspark.manifest import file_numbers
+from delvec.engines.pyspark.merge_source import SOURCE_ROW, PinnedSource
+from delvec.engines.pyspark.row_filter import opaque
+from delvec.engines.pyspark.scan import ROW, ScanFrames, spark_schema
+from delvec.engines.row_changes import SOURCE, TARGET, ChangedRows, RowChange
+from delvec.protocol.deletion_vector import deserialize_bitmap, serialize_bitmap
+from delvec.protocol.errors import MultipleMatches
+from delvec.protocol.types import has_float
+from delvec.scan import Scan
+
+__all__ = ["RowChanger"]
+
+_BROADCAST_BYTES: Final = 64 << 20
+"""Bytes of a source up to which it is sent to all tasks, so that the table's rows stay where they are read."""
+
+
+class RowChanger:
+    """One UPDATE or MERGE of a session.
+
+    Args:
+        spark: classic or Connect.
+        frames: of the session.
+        scan: the files whose rows may be touched.
+        change: the clauses.
+        target: the table as it will be.
+
+    Raises:
+        UnsupportedWriterFeature: the table asks for what Spark cannot evaluate.
+    """
+
+    def __init__(
+        self, spark: SparkSession, frames: ScanFrames, scan: Scan, change: RowChange, target: WriteTarget
+    ) -> None:
+        self._spark = spark
+        self._frames = frames
+        self._scan = scan
+        self._change = change
+        self._numbers = file_numbers(len(scan))
+        self._passes = ChangeFrames(change, target, scan.schema)
+        self._outcome = Outcome()
+        numbered: Sequence[Numbered] = list(enumerate(change.clauses))
+        self._inserts = [each for each in numbered if each[1].match == "not-matched"]
+        self._matched = [each for each in numbered if each[1].match == "matched"]
+        self._unmatched = [each for each in numbered if each[1].match == "not-matched-by-source"]
+
+    def run(self) -> ChangedRows:
+        """Do it; see :meth:`delvec.engines.engine.Engine.change_rows`."""
+        with failures.of_change(self._scan):
+            if self._change.source is None:
+                self._update()
+                return self._changed(0)
+            source = self._change.source.data.pinned
+            self._merge(source)
+            return self._changed(source.rows)
+
+    def _update(self) -> None:
+        if len(self._scan):
+            table = self._table()
+            self._passes.analyse(table)
+            self._run(self._passes.changed(table, self._matched, keep_matches=False))
+
+    def _merge(self, source: PinnedSource) -> None:
+        rows = source.frame.alias(SOURCE)
+        table = self._table()
+        self._passes.analyse(table.crossJoin(rows))
+        if len(self._scan) and (source.rows or self._unmatched):
+            self._match(table, source)
+        if self._inserts and source.rows:
+            matched = self._outcome.sources.found.get(0, BitMap64())
+            if len(matched) < source.rows:
+                rest = (
+                    source.frame.filter(_is_not_in(matched, F.col(SOURCE_ROW))) if matched else source.frame
+                )
+                self._run(self._passes.inserted(rest.alias(SOURCE), self._inserts))
+
+    def _match(self, table: DataFrame, source: PinnedSource) -> None:
+        frame = source.frame
+        clauses = [*self._matched, *self._unmatched]
+        keep = bool(self._inserts)
+        if source.nbytes <= _BROADCAST_BYTES:
+            frame = F.broadcast(frame)
+        how = "left" if self._unmatched else "inner"
+        on = None if self._change.on is None else sql_column(self._change.on)
+        joined = table.join(frame.alias(SOURCE), on, how)
+        if self._change.may_match_twice and self._change.change_feed:
+            # A row that several rows of the source delete is told once.
+            if keep:
+                self._run(self._passes.changed(joined, [], keep_matches=True))
+            self._run(self._passes.changed(joined.dropDuplicates([FILE, ROW]), clauses, keep_matches=False))
+            return
+        self._run(self._passes.changed(joined, clauses, keep_matches=keep))
+
+    def _table(self) -> DataFrame:
+        """Return the live rows under the table's name, with what the passes read."""
+        columns = self._passes.columns()
+        schema = self._scan.schema.select(columns)
+        if not len(self._scan):
+            located = self._spark.createDataFrame([], spark_schema(schema))
+            nowhere = [F.lit(None).cast("int").alias(FILE), F.lit(None).cast("long").alias(ROW)]
+            return located.select("*", *nowhere).alias(TARGET)
+        located = self._frames.located(self._scan, columns, self._numbers, only_live=True)
+        conditions = [each.condition for each in self._change.clauses] + [self._change.on]
+        read = {name for each in conditions if each for name in each.columns.get(TARGET, ())}
+        # Of floats, what the files say about their bounds is not what Spark's comparisons go by.
+        named = [
+            opaque(column, item.type).alias(item.name)
+            if item.name in read and has_float(item.type)
+            else column
+            for item in schema.fields
+            for column in [F.col("`" + item.name.replace("`", "``") + "`")]
+        ]
+        return located.select(*named, FILE, ROW).alias(TARGET)
+
+    def _run(self, made: Any) -> None:
+        run(made.frame, made.task, self._outcome)
+
+    def _changed(self, source_rows: int) -> ChangedRows:
+        outcome = self._outcome
+        paths = dict(zip(self._numbers, self._scan.files["path"].to_pylist(), strict=True))
+        if (outcome.changed.found.keys() | outcome.matched.found.keys()) - paths.keys():
+            raise failures.unknown_file(self._scan)
+        if not self._change.may_match_twice:
+            self._check_unambiguous(paths)
+        row_deletes = {paths[number]: rows for number, rows in outcome.changed.found.items()}
+        updated = outcome.rows["update"]
+        return ChangedRows(
+            row_deletes=row_deletes,
+            adds=outcome.adds,
+            change_files=outcome.change_files,
+            matched={paths[number]: rows for number, rows in outcome.matched.found.items()},
+            rows_updated=updated,
+            # Of a row that several rows of the source delete, each is told.
+            rows_deleted=sum(len(rows) for rows in row_deletes.values()) - updated,
+            rows_inserted=outcome.rows["insert"],
+            source_rows=source_rows,
+        )
+
+    def _check_unambiguous(self, paths: dict[int, str]) -> None:
+        changed = self._outcome.changed
+        for number, rows in changed.found.items():
+            if changed.pairs[number] > len(rows):
+                scan = self._scan
+                raise MultipleMatches(
+                    f"Several rows of the source would change one row of table '{scan.name}' (version "
+                    f"{scan.version}), and which of them should is not told: {changed.pairs[number]} match "
+                    f"{len(rows)} rows of file '{paths[number]}'. Nothing was committed; keep one row of the source "
+                    "for each key, or add a condition that tells them apart.",
+                    table=scan.name,
+                    version=scan.version,
+                    file=paths[number],
+                )
+
+
+def _is_not_in(numbers: BitMap64, column: Column) -> Column:
+    """Return whether a number is not in a set; decided before anything else is computed of the row."""
+    function = F.pandas_udf(_function(serialize_bitmap(numbers)), "boolean")
+    return function.asNondeterministic()(column)
+
+
+def _function(sent: bytes) -> Callable[..., Any]:
+    import pandas as pd
+
+    def absent(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
+        return _absent(sent, batches)
+
+    return absent
+
+
+def _absent(sent: bytes, batches: Iterator[Any]) -> Iterator[Any]:
+    """Runs on executors."""
+    import pandas as pd
+
+    members: npt.NDArray[np.uint64] = np.frombuffer(deserialize_bitmap(sent).to_array(), np.uint64)
+    for batch in batches:
+        numbers = batch.to_numpy().astype(np.uint64)
+        at = np.minimum(np.searchsorted(members, numbers), len(members) - 1)
+        yield pd.Series(members[at] != numbers)
