@@ -58,7 +58,10 @@ def merge_source(data: Any) -> MergeSource:
     if isinstance(data, _Table):
         return _from_table(data)
     if isinstance(data, duckdb.DuckDBPyRelation):
-        schema = StructType.from_arrow(data.limit(0).to_arrow_table().schema)
+        kinds = data.limit(0).to_arrow_table().schema
+        # Not under the names that a subquery gives to those that come twice.
+        named = [item.with_name(name) for item, name in zip(kinds, data.columns, strict=True)]
+        schema = StructType.from_arrow(pa.schema(named))
         return MergeSource(schema, _Rows(lambda: to_reader(data)), is_repeatable=True)
     if isinstance(data, pa.RecordBatchReader) or not _is_held(data):
         reader = to_reader(data)
