@@ -27,6 +27,7 @@ from delvec_service.api import (
     snapshot,
     tables,
 )
+from delvec_service.api.commit_shortcut import CommitShortcut
 from delvec_service.api.dependencies import Service
 from delvec_service.api.requests import RequestMiddleware
 from delvec_service.config import Settings
@@ -116,6 +117,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(v1)
     _build_routes(app)
     problems.install(app)
+    app.add_middleware(CommitShortcut, service=service)
     app.add_middleware(
         RequestMiddleware,
         token=settings.token.get_secret_value() if settings.token else None,
