@@ -4,7 +4,7 @@ What is the same for all rows of a file (version, time, most types of change) an
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -113,11 +113,17 @@ def _scans(plan: ChangesResponse, schema: StructType, files: pa.Table) -> Iterat
             version=plan.version,
             schema=schema,
             partition_columns=[*plan.partition_columns, *feed_columns(is_change_file=is_change_file)],
-            configuration=plan.configuration,
+            configuration=_by_name(plan.configuration) if is_change_file else plan.configuration,
             files=_files(rows, files.schema),
             num_files_total=len(rows),
             marked_only=marked_only,
         )
+
+
+def _by_name(configuration: Mapping[str, str]) -> dict[str, str]:
+    """Return properties by which columns are found by physical name: in change files one of them has no id."""
+    mode = "delta.columnMapping.mode"
+    return {**configuration, **({mode: "name"} if configuration.get(mode, "").lower() == "id" else {})}
 
 
 def _files(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
