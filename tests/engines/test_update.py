@@ -293,3 +293,24 @@ def test_an_update_runs_again_where_others_changed_its_rows(make, lake, monkeypa
     metrics = table.update({"small": "small * 10"}, "id = 3")
     assert metrics.retries == 1
     assert content(table)[3]["small"] == 40
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+def test_each_command_feeds_the_changes(make, vectors):
+    table = make(vectors=vectors, **{"delta.enableChangeDataFeed": "true"})
+    first = table.update({"name": "'x'"}, "id < 19 AND id > 0").version  # most of a file: written again
+    table.delete("id = 30 OR id = 31")
+    table.delete(keys=[{"id": 5}, {"id": 32}])
+    last = (
+        table.merge([{"id": 7}, {"id": 100}], "target.id = source.id")
+        .when_matched_delete()
+        .when_not_matched_insert({"id": "id"})
+    )
+    last = last.execute().version
+    found = [
+        (each["_commit_version"] - first, each["_change_type"], each["id"])
+        for each in table.changes(first, last).to_pylist()
+    ]
+    updated = [(0, f"update_{image}image", i) for i in range(1, 19) for image in ("pre", "post")]
+    deleted = [(1, "delete", 30), (1, "delete", 31), (2, "delete", 5), (2, "delete", 32)]
+    assert sorted(found) == sorted([*updated, *deleted, (3, "delete", 7), (3, "insert", 100)])

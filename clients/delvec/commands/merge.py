@@ -12,7 +12,7 @@ from delvec.commands.clock import Clock
 from delvec.commands.merge_builder import MergeStatement, When
 from delvec.commands.schema_evolution import new_columns, with_new_columns
 from delvec.engines.row_changes import SOURCE, TARGET, ChangedRows, Clause, MergeSource, RowChange
-from delvec.protocol.errors import DelvecError
+from delvec.protocol.errors import DelvecError, InvalidTableChange
 from delvec.protocol.expression import Expression, parse_expression
 from delvec.protocol.join_condition import conjuncts, join_keys, key_ranges, target_terms
 from delvec.protocol.types import StructType
@@ -92,11 +92,20 @@ def merge(
     added = new_columns(statement, schema, source.schema) if statement.merge_schema else []
     target_schema = with_new_columns(schema, added)
     if added and not dry_run:
-        begun, target_schema = begin(service, table.id, "MERGE", added)
+        try:
+            evolved, target_schema = begin(service, table.id, "MERGE", added)
+        except InvalidTableChange:
+            # Perhaps somebody has just added the column.
+            if table.version() == begun.version:
+                raise
+            return merge(service, table, statement, source, user_metadata=user_metadata)
+        begun = evolved
     resolved = _resolve(statement, schema, target_schema, source)
-    scan, _ = table.plan(
-        predicate=None if resolved.reads == _EVERY_ROW else resolved.reads, version=begun.version
-    )
+    reads = None if resolved.reads == _EVERY_ROW else resolved.reads
+    scan, _ = table.plan(predicate=reads, version=begun.version)
+    if scan.schema != schema:
+        # Changed between the two: what the names mean has to be looked up again.
+        return merge(service, table, statement, source, dry_run=dry_run, user_metadata=user_metadata)
     change = RowChange(
         resolved.clauses,
         on=resolved.on,

@@ -114,7 +114,7 @@ class NewRows:
             if place not in given and item.name.lower() not in computed and _IDENTITY in item.metadata:
                 raise UnsupportedWriterFeature(
                     f"Column '{item.name}' of {checks.where} is an identity column, to which the DuckDB engine gives "
-                    "no values; nothing was written. Give the values yourself, or run the command on Spark.",
+                    "no values in a MERGE; nothing was written. Append such rows, or give the values yourself.",
                     column=item.name,
                     features=["identityColumns"],
                 )
