@@ -86,6 +86,29 @@ def test_what_read_writes_append_takes(delvec_command, people, tmp_path, name):
     assert delvec_command("read", people, "--json").json == ROWS.to_pylist() * 2
 
 
+def test_rows_of_a_file_take_the_place_of_others(delvec_command, people, tmp_path):
+    (tmp_path / "new.json").write_text('[{"id": 2, "age": 7}]')
+    arguments = ("overwrite", people, tmp_path / "new.json", "--where", "id = 2", "--merge-schema", "--json")
+    done = delvec_command(*arguments, "--user-metadata", "by hand")
+    assert (done.json["metrics"]["numDeletedRows"], done.json["metrics"]["numOutputRows"]) == (1, 1)
+    rows = delvec_command("read", people, "--where", "id = 2", "--json").json
+    assert [(row["id"], row["age"]) for row in rows] == [(2, 7)]
+    assert delvec_command("history", people, "--json").json[0]["userMetadata"] == "by hand"
+    done = delvec_command("overwrite", people, tmp_path / "new.json", "--overwrite-schema")
+    assert done.code == 0, done.err
+    assert delvec_command("read", people, "--json").json == [{"id": 2, "age": 7}]
+
+
+def test_a_file_with_more_columns_is_added_where_that_is_asked_for(delvec_command, people, tmp_path):
+    (tmp_path / "more.csv").write_text("id,age\n9,70\n")
+    assert "age" in delvec_command("append", people, tmp_path / "more.csv").err
+    done = delvec_command("append", people, tmp_path / "more.csv", "--merge-schema")
+    assert done.code == 0, done.err
+    assert delvec_command("read", people, "--where", "age = 70", "--columns", "id", "--json").json == [
+        {"id": 9}
+    ]
+
+
 @pytest.mark.parametrize("content", ["[", '[{"id": 1}, 2]', "[]", "[" * 100_000])
 def test_json_that_holds_no_rows_is_refused(delvec_command, people, tmp_path, content):
     (tmp_path / "bad.json").write_text(content)
@@ -206,7 +229,8 @@ def test_defect_is_one_line_and_its_traceback_on_request(delvec_command, monkeyp
 
 
 @pytest.mark.parametrize(
-    "command", ["", "serve", "create", "tables", "append", "read", "delete", "history", "detail", "health"]
+    "command",
+    ["", "serve", "create", "tables", "append", "overwrite", "read", "delete", "history", "detail", "health"],
 )
 def test_help_shows_an_example(delvec_command, command):
     done = delvec_command(*command.split(), "--help")

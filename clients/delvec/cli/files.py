@@ -42,7 +42,7 @@ def open_rows(path: Path, schema: pa.Schema) -> Any:
                 return pyarrow.csv.read_csv(path, convert_options=options)
             case ".json" | ".jsonl" | ".ndjson":
                 parse = pyarrow.json.ParseOptions(explicit_schema=schema)
-                return pyarrow.json.read_json(_one_object_per_line(path), parse_options=parse)
+                return _present(pyarrow.json.read_json(_one_object_per_line(path), parse_options=parse))
     except FileNotFoundError as error:
         raise SchemaMismatch(f"there is no file {path}", file=str(path)) from error
     except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as error:
@@ -51,6 +51,16 @@ def open_rows(path: Path, schema: pa.Schema) -> Any:
             f"{path} cannot be read as {path.suffix[1:]}: {reason}", file=str(path)
         ) from error
     raise typer.BadParameter(f"{path.name} must end in .parquet, .csv, .json or .arrow")
+
+
+def _present(rows: pa.Table) -> pa.Table:
+    """Return rows without columns that are in none of them: Arrow adds those of the schema, with NULLs."""
+    empty = [
+        field.name
+        for field, column in zip(rows.schema, rows.columns, strict=True)
+        if field.nullable and rows.num_rows and column.null_count == rows.num_rows
+    ]
+    return rows.drop_columns(empty)
 
 
 def _one_object_per_line(path: Path) -> Path | io.BytesIO:

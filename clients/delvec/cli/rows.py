@@ -1,4 +1,4 @@
-"""Commands that read, add and delete rows."""
+"""Commands that read, add, replace and delete rows."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,15 +11,24 @@ from delvec.cli.output import number, print_json, print_pairs, print_table, rows
 from delvec.cli.session import Table, session
 from delvec.transaction import Metrics
 
-__all__ = ["append", "delete", "read"]
+__all__ = ["append", "delete", "overwrite", "read", "report", "show"]
 
 _SHOWN = 100  # rows printed for a person who did not say how many
+
+
+_File = Annotated[Path, typer.Argument(help="Rows: .parquet, .csv, .json (one object a line) or .arrow.")]
+_MergeSchema = Annotated[
+    bool, typer.Option("--merge-schema", help="Add columns to the table that it lacks and the file has.")
+]
+_UserMetadata = Annotated[str | None, typer.Option(help="Text for the table's history.")]
 
 
 def append(
     context: typer.Context,
     table: Table,
-    file: Annotated[Path, typer.Argument(help="Rows: .parquet, .csv, .json (one object a line) or .arrow.")],
+    file: _File,
+    merge_schema: _MergeSchema = False,
+    user_metadata: _UserMetadata = None,
 ) -> None:
     """Add the rows of a file.
 
@@ -27,8 +36,56 @@ def append(
     """
     now = session(context)
     with now.table(table) as target:
-        metrics = target.append(files.open_rows(file, target.schema()))
-    _report(metrics, now.as_json, f"added {rows_of(metrics.get('numOutputRows'))}")
+        rows = files.open_rows(file, target.schema())
+        metrics = target.append(rows, merge_schema=merge_schema, user_metadata=user_metadata)
+    report(metrics, now.as_json, f"added {rows_of(metrics.get('numOutputRows'))}")
+
+
+def overwrite(
+    context: typer.Context,
+    table: Table,
+    file: _File,
+    *,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            help="Replace only the rows for which this SQL condition is true; new rows must satisfy it."
+        ),
+    ] = None,
+    dynamic: Annotated[
+        bool, typer.Option("--dynamic", help="Replace only the partitions that the new rows are in.")
+    ] = False,
+    merge_schema: _MergeSchema = False,
+    overwrite_schema: Annotated[
+        bool, typer.Option("--overwrite-schema", help="Give the table the columns of the file.")
+    ] = False,
+    partition_by: Annotated[
+        str | None, typer.Option(help="With --overwrite-schema, new partition columns, separated by commas.")
+    ] = None,
+    user_metadata: _UserMetadata = None,
+) -> None:
+    """Put the rows of a file in the place of all rows, or of some.
+
+    [bold]delvec overwrite people people.parquet[/bold]
+
+    [bold]delvec overwrite people nz.parquet --where "country = 'NZ'"[/bold]
+    """
+    now = session(context)
+    partitions = None
+    if partition_by is not None:
+        partitions = [name.strip() for name in partition_by.split(",") if name.strip()]
+    with now.table(table) as target:
+        rows = files.open_rows(file, pa.schema([]) if overwrite_schema else target.schema())
+        metrics = target.overwrite(
+            rows,
+            replace_where=where,
+            partition_overwrite="dynamic" if dynamic else "static",
+            merge_schema=merge_schema,
+            overwrite_schema=overwrite_schema,
+            partition_by=partitions,
+            user_metadata=user_metadata,
+        )
+    report(metrics, now.as_json, f"wrote {rows_of(metrics.get('numOutputRows'))}")
 
 
 def read(
@@ -67,10 +124,11 @@ def read(
         elif now.as_json:
             files.print_rows(found)
         else:
-            _show(files.head(found, _SHOWN + 1 if limit is None else limit), limit)
+            show(files.head(found, _SHOWN + 1 if limit is None else limit), limit)
 
 
-def _show(found: pa.RecordBatchReader, limit: int | None) -> None:
+def show(found: pa.RecordBatchReader, limit: int | None) -> None:
+    """Print rows for a person: some of them, who did not say how many."""
     rows = found.read_all()
     shown = rows.slice(0, _SHOWN if limit is None else limit)
     numeric = [field.name for field in shown.schema if files.is_number(field.type)]
@@ -102,10 +160,11 @@ def delete(
     now = session(context)
     with now.table(table) as target:
         metrics = target.delete(where)
-    _report(metrics, now.as_json, f"deleted {rows_of(metrics.get('numDeletedRows'))}")
+    report(metrics, now.as_json, f"deleted {rows_of(metrics.get('numDeletedRows'))}")
 
 
-def _report(metrics: Metrics, as_json: bool, done: str) -> None:
+def report(metrics: Metrics, as_json: bool, done: str) -> None:
+    """Print what a command did."""
     if as_json:
         print_json({"version": metrics.version, "metrics": metrics})
     elif metrics.version is None:
