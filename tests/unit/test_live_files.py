@@ -11,7 +11,7 @@ from tests.segments_in_memory import LOCATION, SegmentsInMemory
 
 from delvec.protocol.deletion_vector import Descriptor
 from delvec_service.delta.actions import AddFile
-from delvec_service.delta.segments import live_files, packed_files
+from delvec_service.delta.segments import live_files, packed_files, path_index
 from delvec_service.delta.segments.file_change import FileChange
 from delvec_service.delta.segments.file_counts import FileCounts
 from delvec_service.delta.segments.files import add_from_row, batch_from_adds
@@ -80,12 +80,20 @@ def _counts(model):
 
 
 @settings(max_examples=80, deadline=None)
-@given(_commits, st.sampled_from([4, 8, SEGMENT_ROWS]), st.sampled_from([0, 3, 256]), st.booleans())
-def test_a_history_leaves_the_files_that_the_protocol_says(commits, rows, recent, looked_through):
-    """However much of it is kept beside the segments, and whether or not somebody reads all files in between."""
+@given(
+    _commits,
+    st.sampled_from([4, 8, SEGMENT_ROWS]),
+    st.sampled_from([0, 3, 256]),
+    st.sampled_from([(1, 0), (2, 2), (16, 256)]),
+    st.booleans(),
+)
+def test_a_history_leaves_the_files_that_the_protocol_says(commits, rows, recent, search, looked_through):
+    """However much is kept beside the segments and in mind, and whether or not somebody reads all in between."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packed_files, "SEGMENT_ROWS", rows)
         patch.setattr(live_files, "_MOST_RECENT", recent)
+        patch.setattr(path_index, "_FEW_SEGMENTS", search[0])
+        patch.setattr(packed_files, "_MOST_ASKED", search[1])
         live, model, store = LiveFiles(LOCATION), {}, SegmentsInMemory()
         for adds, removes, stored in commits:
             changes = {}
@@ -196,6 +204,43 @@ def test_only_what_is_asked_for_is_read_from_the_store():
     assert store.calls == ["partitions"]
     assert restored.find("p=0/7") == adds[7]
     assert set(store.calls) == {"partitions", "keys", "files", "stats", "rest"}
+
+
+def test_a_file_is_looked_up_once_for_all_who_ask(monkeypatch):
+    live = LiveFiles.from_batches([batch_from_adds([_add(path) for path in PATHS])], LOCATION)
+    found = live.find_all([*PATHS, "p=0/none"])
+
+    def none(*_arguments):
+        raise AssertionError("segments are looked through again")
+
+    monkeypatch.setattr(packed_files.PackedFiles, "_looked_up", none)
+    assert live.find_all([*PATHS, "p=0/none"]) == found
+    changed = replace(_add(PATHS[0]), size=77)
+    after = live.apply({PATHS[0]: FileChange.to(changed), PATHS[1]: FileChange.to(None)})
+    assert len(after.table) == len(PATHS) - 1  # all is in segments now
+    assert after.find_all(PATHS) == {**{path: found[path] for path in PATHS[2:]}, PATHS[0]: changed}
+    assert live.find_all(PATHS) == {path: found[path] for path in PATHS}
+
+
+def test_files_of_many_segments_are_found_by_one_index(monkeypatch):
+    monkeypatch.setattr(packed_files, "SEGMENT_ROWS", 8)
+    adds = [_add(f"p=0/{number}") for number in range(40 * 8)]
+    live = LiveFiles.from_batches([batch_from_adds(adds)], LOCATION)
+    make, made = path_index.PathIndex.__init__, []
+
+    def noted(self, segments):
+        made.append(len(segments))
+        make(self, segments)
+
+    monkeypatch.setattr(path_index.PathIndex, "__init__", noted)
+    paths = [adds[number].path for number in (0, 77, 319)]
+    assert live.find_all([*paths, "p=0/none"]) == {add.path: add for add in adds if add.path in paths}
+    for number in range(5):
+        live = live.apply({adds[number].path: FileChange.to(None)})
+        _ = live.members
+        assert live.find(adds[number].path) is None
+        assert live.find(adds[100 + number].path) == adds[100 + number]
+    assert made == [40]
 
 
 def test_a_saved_segment_forgets_what_the_store_has_and_saves_only_what_is_new():

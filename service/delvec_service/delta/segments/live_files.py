@@ -159,8 +159,7 @@ class LiveFiles:
         """Return all files in segments."""
         with self._lock:
             if self._recent:
-                changes = {key: FileChange.to(add) for key, add in self._recent.items()}
-                self._packed, self._recent = self._packed.apply(changes), {}
+                self._packed, self._recent = self._packed.follow(self._recent), {}
             return self._packed
 
     def _find(self, keys: set[str]) -> dict[str, AddFile]:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import chain
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from delvec_service.delta.segments.file_change import FileChange
 from delvec_service.delta.segments.file_clustering import clustered
 from delvec_service.delta.segments.file_counts import COUNTED, FileCounts
 from delvec_service.delta.segments.files import add_from_row, batch_from_adds
+from delvec_service.delta.segments.path_index import PathIndex
 from delvec_service.delta.segments.segment import SEGMENT_ROWS, Segment, load_parts
 from delvec_service.delta.segments.segment_parts import KEYS, Rows
 from delvec_service.delta.segments.segment_rows import Chosen, rows_of
@@ -32,6 +33,9 @@ _HOLLOW: Final = 4
 _THREADS: Final = 2
 _AHEAD: Final = 2
 _MANY: Final = 16
+_MOST_ASKED: Final = 256
+_LONGEST_STATS: Final = 8192
+_UNASKED: Final = object()
 _NONE: Final = np.empty(0, np.dtype("<u2"))
 
 _Hashes = npt.NDArray[np.uint64]
@@ -86,6 +90,8 @@ class PackedFiles:
     location: str
     members: tuple[Member, ...] = ()
     counts: FileCounts = field(default_factory=FileCounts)
+    _index: PathIndex | None = field(default=None, repr=False)
+    _asked: dict[str, AddFile | None] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def from_batches(cls, batches: Iterable[pa.RecordBatch], location: str) -> "PackedFiles":
@@ -105,7 +111,9 @@ class PackedFiles:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that its segments hold now."""
-        return sum(member.segment.nbytes + member.dead.nbytes for member in self.members)
+        index = self._newest_index
+        own = sum(member.segment.nbytes + member.dead.nbytes for member in self.members)
+        return own if index is None else own + index.nbytes
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield some columns of all live files; the order of the files means nothing."""
@@ -113,12 +121,39 @@ class PackedFiles:
 
     def find(self, keys: Collection[str]) -> dict[str, AddFile]:
         """Return the live files of these canonical paths, by them."""
-        chosen = []
-        for place, rows, found in self._with_hashes(_hashes(keys)):
-            right = [row for row, key in zip(rows.tolist(), found, strict=True) if key in keys]
-            chosen.append((self.members[place].segment, np.array(right, np.uint16)))
-        found_rows = chain.from_iterable(batch.to_pylist() for batch in rows_of(chosen))
-        return {canonical_log_path(row["path"], self.location): add_from_row(row) for row in found_rows}
+        # A commit asks twice for what it changes, and often for what the one before it changed.
+        found = {key: add for key in keys if (add := self._asked.get(key, _UNASKED)) is not _UNASKED}
+        rest = keys if not found else [key for key in keys if key not in found]
+        if rest:
+            looked_up = dict.fromkeys(rest) | self._looked_up(frozenset(rest))
+            self._remember(looked_up)
+            found |= looked_up
+        return {key: add for key, add in found.items() if isinstance(add, AddFile)}
+
+    def follow(self, changes: Mapping[str, AddFile | None]) -> "PackedFiles":
+        """Return the live files after ``changes``: the state of files from now on, by canonical path."""
+        after = self.apply({key: FileChange.to(add) for key, add in changes.items()})
+        after._remember(dict(self._asked) | changes)  # noqa: SLF001 - of this class
+        return after
+
+    def _remember(self, asked: Mapping[str, AddFile | None]) -> None:
+        if len(self._asked) + len(asked) > _MOST_ASKED:
+            self._asked.clear()
+        if len(asked) <= _MOST_ASKED:
+            small = {
+                key: add for key, add in asked.items() if len((add and add.stats) or "") <= _LONGEST_STATS
+            }
+            self._asked.update(small)
+
+    def _looked_up(self, keys: Collection[str]) -> dict[str, AddFile]:
+        places = self._with_rows(_hashes(keys))
+        found = {}
+        for batch in rows_of([(self.members[place].segment, rows) for place, rows in places]):
+            for row in batch.to_pylist():
+                key = canonical_log_path(row["path"], self.location)
+                if key in keys:
+                    found[key] = add_from_row(row)
+        return found
 
     def duplicate(self) -> str | None:
         """Return the key of a file that occurs twice, or None: a checkpoint must not hold one."""
@@ -151,7 +186,8 @@ class PackedFiles:
         if added:
             new.append(batch_from_adds(added))
             counts = counts.plus(FileCounts.of(new[0]))
-        return PackedFiles(self.location, tuple(self._packed(members, new)), counts)
+        packed = tuple(self._packed(members, new))
+        return PackedFiles(self.location, packed, counts, self._newest_index)
 
     def _gone(self, changes: Mapping[str, FileChange]) -> dict[int, Rows]:
         """Return, by the place of a member, the rows that die."""
@@ -194,20 +230,42 @@ class PackedFiles:
 
     def _with_hashes(self, hashes: _Hashes) -> Iterator[tuple[int, Rows, list[str]]]:
         """Yield the places of members that may hold such files, the rows, and the canonical paths of those."""
-        if not len(hashes) or not self.members:
-            return
-        indexes = load_parts([member.segment for member in self.members], KEYS)
-        found = []
-        for place, (member, keys) in enumerate(zip(self.members, indexes, strict=True)):
-            rows = keys.find(hashes)
-            if len(rows):  # hardly ever; what follows costs more than finding nothing
-                rows = np.setdiff1d(rows, member.dead)
-            if len(rows):
-                found.append((place, rows))
+        found = self._with_rows(hashes)
         chosen = [(self.members[place].segment, rows) for place, rows in found]
         for (place, rows), batch in zip(found, rows_of(chosen, ["path"]), strict=True):
             paths = batch.column(0).to_pylist()
             yield place, rows, [canonical_log_path(path, self.location) for path in paths]
+
+    def _with_rows(self, hashes: _Hashes) -> list[tuple[int, Rows]]:
+        """Return the places of members that may hold such files, and the rows, ascending."""
+        if not len(hashes) or not self.members:
+            return []
+        index, places, others = self._search
+        found = (
+            [] if index is None else [(places[id_], rows) for id_, rows in index.find(hashes, places).items()]
+        )
+        indexes = load_parts([self.members[place].segment for place in others], KEYS)
+        found += [(place, keys.find(hashes)) for place, keys in zip(others, indexes, strict=True)]
+        # Hardly ever any; what follows costs more than finding nothing.
+        alive = [(place, np.setdiff1d(rows, self.members[place].dead)) for place, rows in found if len(rows)]
+        return [(place, rows) for place, rows in alive if len(rows)]
+
+    @cached_property
+    def _search(self) -> tuple[PathIndex | None, Mapping[str, int], Sequence[int]]:
+        """The index, the places of its segments, and the places of those that it does not have."""
+        index = PathIndex.following(self._index, [member.segment for member in self.members])
+        places, others = {}, []
+        for place, member in enumerate(self.members):
+            if index is not None and member.segment.id in index.segments:
+                places[member.segment.id] = place
+            else:
+                others.append(place)
+        return index, places, others
+
+    @property
+    def _newest_index(self) -> PathIndex | None:
+        found = self.__dict__.get("_search")
+        return self._index if found is None else found[0]
 
 
 def _hashes(keys: Iterable[str]) -> _Hashes:
