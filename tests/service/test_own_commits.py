@@ -2,8 +2,12 @@
 
 import json
 import uuid
+from dataclasses import replace
+
+import pytest
 
 from delvec.protocol.errors import ServiceUnavailable
+from delvec_service.operations import fault_points
 from delvec_service.operations.commits.own_commits import OwnCommits
 from delvec_service.store.own_commits import OwnCommit, OwnCommitStore
 
@@ -14,6 +18,7 @@ def replace_commit(table, version, *, engine="a writer that renames", adds=()):
     """Put another commit in the place of one, as a writer that looks and then renames does."""
     info = {"operation": "WRITE", "engineInfo": engine, "txnId": str(uuid.uuid4()), "timestamp": 1}
     actions = [{"commitInfo": info}, *({"add": {**add, "dataChange": True}} for add in adds)]
+    assert table.client.service.upkeep.wait(WAIT)  # checksums of what there was are always written first
     temporary = table.log / f".{version}.tmp"
     temporary.write_text("\n".join(map(json.dumps, actions)))
     temporary.rename(table.log / f"{version:020}.json")
@@ -175,3 +180,81 @@ def test_what_is_old_is_not_watched_any_more(filled):
     assert not watcher.is_watching(objects.location)
     assert own(filled).is_watching(objects.location)
     watcher.close()
+
+
+def plan(table):
+    return table.client.post(f"{table.url}/plan", json={}).json()
+
+
+MARKS = {
+    "plan": lambda table: plan(table)["read-mark"],
+    "snapshot": lambda table: table.client.get(f"{table.url}/snapshot").json()["read-mark"],
+    "begin": lambda table: table.client.post(f"{table.url}/transactions", json={"operation": "WRITE"}).json()[
+        "read-mark"
+    ],
+}
+
+
+@pytest.mark.parametrize("source", MARKS)
+@pytest.mark.parametrize("followed", [False, True], ids=["newest", "followed by others"])
+def test_a_commit_that_rests_on_a_version_that_is_gone_is_told(filled, error, source, followed):
+    """The files that it names are all there; but what it did not see is there too."""
+    filled.append(filled.write_file("c.parquet", [1]))
+    mark = MARKS[source](filled)
+    if followed:
+        filled.append(filled.write_file("d.parquet", [1]))
+    replace_commit(filled, 2, adds=[filled.write_file("theirs.parquet", [77])])
+
+    told = error(filled.delete({"a.parquet": [0]}, read_version=2, read_mark=mark))
+
+    assert (told["type"], told["retryable"]) == ("CommitOverwritten", True)
+    assert told["details"]["version"] == 2
+    assert filled.version() == (3 if followed else 2)
+    assert num_files(filled) == (4 if followed else 3)
+    again = filled.delete({"a.parquet": [0]}, read_mark=MARKS[source](filled))
+    assert again.status_code == 200, again.text
+
+
+def _mark_of(table, version):
+    return table.client.get(f"{table.url}/snapshot", params={"version": version}).json()["read-mark"]
+
+
+def test_a_version_that_stays_has_one_mark_in_every_replica(filled, running, tmp_path):
+    before = [_mark_of(filled, version) for version in range(2)]
+    filled.delete({"a.parquet": [1]})
+    with running(database_url=f"sqlite:///{tmp_path / 'other.db'}") as client:
+        client.post("/v1/tables", json={"location": str(filled.folder), "name": filled.name})
+        theirs = [_mark_of(replace(filled, client=client), version) for version in range(3)]
+    assert theirs == [*before, plan(filled)["read-mark"]]
+    assert len(set(theirs)) == 3
+
+
+def test_a_mark_that_passed_is_asked_again_where_another_commit_was_first(filled, error):
+    """Between two attempts the version that was read can go, too."""
+    mark, service = plan(filled)["read-mark"], filled.client.service
+    appended = filled.write_file("first.parquet", [5])
+
+    def another_first():
+        filled.append(appended, read_version=1)
+        replace_commit(filled, 1, adds=[filled.write_file("theirs.parquet", [7])])
+
+    once = iter([another_first])
+
+    def before_put():
+        for call in once:
+            call()
+
+    with fault_points.armed(before_put=before_put):
+        told = error(filled.append(filled.write_file("second.parquet", [6]), read_version=1, read_mark=mark))
+    assert told["type"] == "CommitOverwritten", told
+    assert service.loader.load(service.tables.open(filled.name).objects, "people").version == 2
+
+
+def test_a_mark_says_nothing_where_the_log_was_cleaned_up(filled):
+    """What cannot be told is no reason to refuse: that its winners are gone is another error's matter."""
+    mark = plan(filled)["read-mark"]
+    assert filled.delete({"a.parquet": [0]}, read_mark="0-0").status_code == 409
+    assert filled.client.post(f"{filled.url}/checkpoint").status_code < 300
+    (filled.log / f"{1:020}.json").unlink()
+    answer = filled.delete({"a.parquet": [0]}, read_version=1, read_mark=mark)
+    assert answer.status_code == 200, answer.text

@@ -72,7 +72,7 @@ def begin_transaction(table: Table, body: BeginRequest, service: ServiceState) -
         table, service.loader, service.ledger, body.operation, body.table_changes
     )
     return BeginResponse(
-        **snapshot_fields(table.record, snapshot),
+        **snapshot_fields(table.record, snapshot, service.loader),
         transaction_id=transaction_id,
         deletion_vectors_enabled=snapshot.dv_enabled,
     )

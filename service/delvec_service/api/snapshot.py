@@ -8,6 +8,8 @@ from delvec.protocol.wire import SnapshotResponse
 from delvec_service.api.dependencies import PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.delta.snapshot import Snapshot
+from delvec_service.operations.read_marks import read_mark
+from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.store.registry import TableRecord
 
 __all__ = ["router", "snapshot_fields"]
@@ -21,16 +23,17 @@ def get_snapshot(table: Table, service: ServiceState, moment: PointInTime) -> Sn
     snapshot = service.loader.load(
         table.objects, table.name, version=moment.version, timestamp=moment.timestamp
     )
-    return SnapshotResponse(**snapshot_fields(table.record, snapshot))
+    return SnapshotResponse(**snapshot_fields(table.record, snapshot, service.loader))
 
 
-def snapshot_fields(record: TableRecord, snapshot: Snapshot) -> dict[str, Any]:
+def snapshot_fields(record: TableRecord, snapshot: Snapshot, loader: SnapshotLoader) -> dict[str, Any]:
     """Return the fields of :class:`~delvec.protocol.wire.SnapshotResponse`."""
     return {
         "table_id": record.id,
         "name": record.name,
         "location": record.location,
         "version": snapshot.version,
+        "read_mark": read_mark(loader, snapshot),
         "timestamp": snapshot.timestamp,
         "table_schema": snapshot.schema.to_json(),
         "partition_columns": list(snapshot.partition_columns),

@@ -69,6 +69,7 @@ class Changes:
         protocol: the same.
         domains: domain metadata that is set or, as a tombstone, removed.
         app_transaction: how far an application has got.
+        read_mark: of the log file that ``read_version`` had when it was read.
         request_hash: of the request's body, so that its key is not taken for another's.
     """
 
@@ -95,6 +96,7 @@ class Changes:
     domains: Sequence[DomainMetadata] = ()
     app_transaction: Txn | None = None
     user_metadata: str | None = None
+    read_mark: str | None = None
     request_hash: str | None = None
 
     @property

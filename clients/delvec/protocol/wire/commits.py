@@ -148,6 +148,12 @@ class CommitRequest(Envelope):
     """One transaction: what was read, and what changes."""
 
     read_version: int = Field(ge=0)
+    read_mark: str | None = Field(
+        default=None,
+        max_length=64,
+        description="Of the read version, as the plan or begin told it: a version that another writer has replaced since is "
+        "then told from the one that was read.",
+    )
     transaction_id: TransactionId | None = Field(
         default=None, description="From begin; a new one where absent."
     )

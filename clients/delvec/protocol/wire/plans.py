@@ -65,6 +65,9 @@ class PlanResponse(Answer):
     name: str
     location: str
     version: int
+    read_mark: str | None = Field(
+        default=None, description="To be sent with a commit that rests on this version; means nothing else."
+    )
     table_schema: dict[str, Any] = Field(alias="schema")
     partition_columns: list[str]
     configuration: dict[str, str]

@@ -71,6 +71,9 @@ class SnapshotResponse(Answer):
     name: str
     location: str
     version: int
+    read_mark: str | None = Field(
+        default=None, description="To be sent with a commit that rests on this version; means nothing else."
+    )
     timestamp: int = Field(description="Milliseconds since the epoch.")
     table_schema: dict[str, Any] = Field(alias="schema")
     partition_columns: list[str]

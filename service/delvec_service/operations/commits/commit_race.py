@@ -1,6 +1,6 @@
 """One transaction against the commits since the version that it read: is it among them, and may it pass them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -27,6 +27,7 @@ from delvec_service.operations.commits.commit_member import Member
 from delvec_service.operations.commits.commit_result import AlreadyApplied
 from delvec_service.operations.commits.own_commits import OwnCommits
 from delvec_service.operations.commits.vectors import VectorCache
+from delvec_service.operations.read_marks import ReadMarks
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 from delvec_service.store.ledger import Ledger
@@ -72,6 +73,7 @@ class CommitRace:
         self._ledger = ledger
         self._own_commits = own_commits
         self._vectors = vectors
+        self._marks = ReadMarks(loader)
 
     def judge(self, table: OpenTable, members: Sequence[Member], snapshot: Snapshot) -> list[Candidate]:
         """Return the members that may be committed right after ``snapshot``; the others get their answers.
@@ -81,9 +83,11 @@ class CommitRace:
             ServiceUnavailable: the database did not answer.
         """
         found = []
+        marked = {member.changes.read_version for member in members if member.changes.read_mark is not None}
+        marks = self._marks.now(table, snapshot, marked) if marked else {}
         for member in members:
             with member.own_errors():
-                candidate = self._judge(table, member, snapshot)
+                candidate = self._judge(table, member, snapshot, marks)
                 if candidate is not None:
                     found.append(candidate)
         return found
@@ -113,7 +117,9 @@ class CommitRace:
             return False
         return _is_in(member, entry)
 
-    def _judge(self, table: OpenTable, member: Member, snapshot: Snapshot) -> Candidate | None:
+    def _judge(
+        self, table: OpenTable, member: Member, snapshot: Snapshot, marks: Mapping[int, str]
+    ) -> Candidate | None:
         changes = member.changes
         if snapshot.version < changes.read_version:
             raise VersionFromFuture(
@@ -127,6 +133,7 @@ class CommitRace:
         if self._is_earlier(table, member, self._own_commits.version_of(table.location, member.key)):
             return None
         self._own_commits.check(table.objects, table.name, member.key, snapshot.version)
+        self._check_read(table, changes, marks.get(changes.read_version))
         if member.ours is None and changes.written_vectors:
             # Only now: what is committed already may be gone from storage since.
             member.changes = changes = written_vectors.read(table, changes, self._vectors)
@@ -144,6 +151,17 @@ class CommitRace:
                 return None
             case Passed():
                 return Candidate(member, verdict.changes, verdict.rows_already_gone)
+
+    def _check_read(self, table: OpenTable, changes: Changes, mark: str | None) -> None:
+        """Refuse what rests on a version that is not there any more; one whose commit was cleaned up cannot be told.
+
+        Raises:
+            CommitOverwritten: the version that was read was replaced.
+        """
+        if changes.read_mark is None or mark is None or changes.read_mark == mark:
+            return
+        error = self._marks.replaced(table, changes.read_version, mark)
+        raise self._own_commits.explain(table.objects, table.name, changes.read_version) or error
 
     def _find(self, table: OpenTable, member: Member, snapshot: Snapshot) -> bool:
         """Look for the member in the versions that came since; return whether it has its answer by that."""

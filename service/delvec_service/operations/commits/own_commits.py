@@ -329,6 +329,7 @@ class OwnCommits:
     def _report(self, objects: ObjectStore, table: str, gone: Sequence[tuple[_Watched, Overwritten]]) -> None:
         # What memory and database hold was read before: it has rows of commits that are not there.
         self._loader.forget(objects.location)
+        self._drop_checksums(objects, table, min(found.version for _, found in gone))
         metadata_id = self._loader.load(objects, table).metadata.id
         for one, found in gone:
             if metadata_id.startswith(one.commit.metadata_id):  # and not another table in its place
@@ -338,6 +339,15 @@ class OwnCommits:
             for one, _ in gone:
                 if watch is not None and watch.commits.get(one.commit.version) is one:
                     watch.drop(one.commit.version)
+
+    def _drop_checksums(self, objects: ObjectStore, table: str, first: int) -> None:
+        """Delete checksums that count what a replaced commit had done: the table would be refused for them."""
+        own = {one.commit.version: one.commit.key for one in self._known(objects.location)}
+        reader = LogReader(objects, table)
+        for version, file in reader.list_after(first).checksums.items():
+            checksum = reader.checksum(file) if version in own else None
+            if checksum is not None and checksum.txn_id == own[version]:
+                objects.delete(f"_delta_log/{file.name}")
 
     def _keep(self, objects: ObjectStore, table: str, found: Overwritten, keys: Sequence[str]) -> None:
         id_ = table_id(objects.location)

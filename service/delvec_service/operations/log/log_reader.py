@@ -1,7 +1,7 @@
 """Reading a log from storage: listings, commits, checkpoints and checksums of one table."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -99,6 +99,16 @@ class LogReader:
         if not found or next(looks) is not None:
             return None  # there is a gap, or was one while commits were made
         return LogListing(found)
+
+    def commit_files(self, versions: Collection[int]) -> dict[int, ListedFile]:
+        """Return what is known of the files of these commits, of those that are there; reads none."""
+        if not versions:
+            return {}
+        if not self.objects.location.startswith("file:"):
+            listed = self.list_after(min(versions)).commits  # one request for all
+            return {version: listed[version] for version in versions if version in listed}
+        looks = self.objects.look_up(_LOG, map(commit_name, versions))
+        return {version: file for version, file in zip(versions, looks, strict=True) if file is not None}
 
     def _listing(self, start_after: str) -> LogListing:
         listing = LogListing(self.objects.list_from(_LOG, start_after=start_after))

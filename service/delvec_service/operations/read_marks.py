@@ -1,0 +1,81 @@
+"""Marks of versions that were read: they tell a version from another one that a writer has put in its place.
+
+A mark is size and time of the commit's file. It goes out with a plan and comes back with the commit that rests on it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from delvec.protocol.errors import CommitOverwritten
+from delvec_service.delta.log.log_segment import ListedFile, commit_name
+from delvec_service.delta.snapshot import Snapshot
+from delvec_service.operations.log.log_reader import LogReader
+from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_service.operations.tables import OpenTable
+
+__all__ = ["ReadMarks", "read_mark"]
+
+_REMEMBERED: Final = 1000
+
+
+def read_mark(loader: SnapshotLoader, snapshot: Snapshot) -> str | None:
+    """Return the mark of a version that ``loader`` gave; None where its commit is gone, or the version was let go."""
+    file = loader.file_of(snapshot)
+    return None if file is None or file.name != commit_name(snapshot.version) else _mark(file)
+
+
+class ReadMarks:
+    """Compares marks with logs. Safe to share between threads.
+
+    Args:
+        loader: whose snapshots are forgotten where a version was replaced.
+    """
+
+    def __init__(self, loader: SnapshotLoader) -> None:
+        self._loader = loader
+        self._forgotten: OrderedDict[tuple[str, int, str], None] = OrderedDict()
+
+    def now(self, table: OpenTable, snapshot: Snapshot, versions: Collection[int]) -> Mapping[int, str]:
+        """Return the marks that versions have, of those whose commits are there.
+
+        Args:
+            table: the table.
+            snapshot: the newest version, just loaded: its own mark takes no look at storage.
+            versions: as old as that, or older.
+
+        Raises:
+            StorageError: storage did not answer.
+        """
+        found: dict[int, str] = {}
+        newest = read_mark(self._loader, snapshot)
+        if newest is not None:
+            found[snapshot.version] = newest
+        older = sorted({version for version in versions if version < snapshot.version})
+        files = LogReader(table.objects, table.name).commit_files(older)
+        return found | {version: _mark(file) for version, file in files.items()}
+
+    def replaced(self, table: OpenTable, version: int, mark: str) -> CommitOverwritten:
+        """Return the error that a version is not the one that was read; ``mark`` is what it has now."""
+        key = (table.location, version, mark)
+        if key not in self._forgotten:
+            # Versions after it may have been loaded by way of the one that is gone.
+            self._loader.forget(table.location)
+            self._forgotten[key] = None
+            while len(self._forgotten) > _REMEMBERED:
+                self._forgotten.popitem(last=False)
+        return CommitOverwritten(
+            f"Version {version} of table '{table.name}' is not what it was when it was read: another commit is in its "
+            "place, of a writer that does not create versions atomically, or from a backup. Nothing was committed; run "
+            "the command again, and let such writers take turns with Delvec.",
+            table=table.name,
+            version=version,
+            conflict={
+                "winning-version": version,
+                "advice": "run the command again: it will read the table as it is now.",
+            },
+        )
+
+
+def _mark(file: ListedFile) -> str:
+    return f"{file.size:x}-{file.last_modified_ms:x}"
