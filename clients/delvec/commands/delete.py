@@ -206,6 +206,7 @@ def _transaction(
         table.id,
         "DELETE",
         scan.version,
+        read_mark=scan.read_mark,
         engine_info=table.engine.name,
         predicate=_EVERYTHING if predicate is None else predicate,
         operation_parameters=parameters,
@@ -233,11 +234,10 @@ def _take_out(
 
 
 def _whole_files(scan: Scan) -> list[TouchedFile]:
-    deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
-    columns = (scan.files[name].to_pylist() for name in ("path", "num_records"))
+    columns = (scan.files[name].to_pylist() for name in ("path", "num_records", "deletion_vector"))
     found = []
-    for path, total in zip(*columns, strict=True):
-        live = None if total is None else total - len(deleted.get(path, ()))
+    for path, total, vector in zip(*columns, strict=True):
+        live = None if total is None else total - (vector["cardinality"] if vector else 0)
         found.append(TouchedFile(path, live or 0, live, "removal"))
     return found
 

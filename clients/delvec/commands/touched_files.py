@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from delvec.engines.engine import Engine, WriteTarget
@@ -103,14 +104,12 @@ def touched_files(
     # Rows of a table with row tracking would get other ids.
     if not may_rewrite or scan.configuration.get("delta.enableRowTracking", "false").lower() == "true":
         threshold = 1.0
+    scan = only(scan, gone)
     deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
     found = []
     columns = (scan.files[name].to_pylist() for name in ("path", "num_records"))
     for path, total in zip(*columns, strict=True):
-        rows = gone.get(path)
-        if not rows:
-            continue
-        old = deleted.get(path)
+        rows, old = gone[path], deleted.get(path)
         count = len(rows) if old is None else len(rows - old)
         if not count:
             continue
@@ -170,5 +169,5 @@ def change(
 
 def only(scan: Scan, paths: Iterable[str]) -> Scan:
     """Return the scan of those files."""
-    wanted = set(paths)
-    return scan.filter(pa.array([path in wanted for path in scan.files["path"].to_pylist()], pa.bool_()))
+    own = scan.files["path"].combine_chunks()
+    return scan.filter(pc.is_in(own, value_set=pa.array(list(paths), own.type)))
