@@ -297,22 +297,57 @@ def test_what_fails_for_a_row_changes_nothing(make, lake):
     assert (table.version(), len(content(table))) == (before, 2)
 
 
-def test_a_merge_runs_again_where_others_inserted_its_keys(make, lake, monkeypatch):
+@pytest.fixture
+def overtaken(lake, monkeypatch):
+    """Let another writer do something between the reading and the commit of a table's next MERGE."""
+
+    def overtaken(table, meanwhile):
+        other, change_rows = lake.table(table.location), table.engine.change_rows
+
+        def change(scan, change, target):
+            found = change_rows(scan, change, target)
+            monkeypatch.setattr(table.engine, "change_rows", change_rows)
+            meanwhile(other)
+            return found
+
+        monkeypatch.setattr(table.engine, "change_rows", change)
+
+    return overtaken
+
+
+def test_a_merge_runs_again_where_others_inserted_its_keys(make, overtaken):
     table = make(rows(1, 2))
-    other, change_rows = lake.table(table.location), table.engine.change_rows
-
-    def overtaken(scan, change, target):
-        found = change_rows(scan, change, target)
-        monkeypatch.setattr(table.engine, "change_rows", change_rows)
-        other.append(rows(7, 500))
-        return found
-
-    monkeypatch.setattr(table.engine, "change_rows", overtaken)
+    overtaken(table, lambda other: other.append(rows(7, 500)))
     merge = table.merge(source((7, "seven"), (8, "eight")), "target.id = source.id")
     metrics = merge.when_matched_update_all().when_not_matched_insert_all().execute()
     assert metrics.retries == 1
     assert (metrics["numTargetRowsUpdated"], metrics["numTargetRowsInserted"]) == (1, 1)
     assert (7, "seven", 107) in content(table)
+
+
+def test_a_merge_runs_again_where_others_deleted_rows_that_matched(make, overtaken):
+    table = make(rows(1, 2, 3))
+    overtaken(table, lambda other: other.delete("id = 2"))
+    merge = table.merge(
+        source((2, "two"), (8, "eight")), "target.id = source.id"
+    ).when_not_matched_insert_all()
+    metrics = merge.execute()
+    assert (metrics.retries, metrics["numTargetRowsInserted"]) == (1, 2)
+    # Rows that did not match are nobody's business.
+    overtaken(table, lambda other: other.delete("id = 3"))
+    merge = table.merge(
+        source((2, "two"), (9, "nine")), "target.id = source.id"
+    ).when_not_matched_insert_all()
+    assert merge.execute().retries == 0
+
+
+def test_a_merge_by_source_runs_again_where_others_inserted_anything(make, overtaken):
+    table = make(rows(1, 2))
+    overtaken(table, lambda other: other.append(rows(900)))
+    merge = table.merge(source((1, "one")), "target.id = source.id").when_not_matched_by_source_delete()
+    metrics = merge.execute()
+    assert (metrics.retries, metrics["numTargetRowsDeleted"]) == (1, 2)
+    assert content(table) == [(1, "t1", 1)]
 
 
 def test_files_that_cannot_match_are_not_read_nor_waited_for(make, lake, monkeypatch):
