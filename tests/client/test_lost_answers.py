@@ -237,16 +237,16 @@ def test_places_for_deletion_vectors_are_given_out_once(place, fault):
 @pytest.mark.parametrize("fault", ["answer dropped", "gateway timeout", "late", "sent twice", "busy"])
 def test_a_conflict_stays_a_conflict_and_the_command_runs_again_once(place, monkeypatch, fault):
     people = table(place, **{"delta.enableDeletionVectors": False})
-    rewrite, weather = people.engine.rewrite, place.weather
+    copy, weather = people.engine.copy_rows, place.weather
 
     def overtaken(*arguments):
-        monkeypatch.setattr(people.engine, "rewrite", rewrite)
-        found = rewrite(*arguments)
+        monkeypatch.setattr(people.engine, "copy_rows", copy)
+        found = copy(*arguments)
         people.delete("id = 9")
         weather.faults = [fault]  # for the commit that has lost by now
         return found
 
-    monkeypatch.setattr(people.engine, "rewrite", overtaken)
+    monkeypatch.setattr(people.engine, "copy_rows", overtaken)
 
     metrics = people.delete("id = 1")
 

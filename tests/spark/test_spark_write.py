@@ -5,6 +5,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyroaring import BitMap64
 
 from delvec.engines.engine import WriteTarget
 from delvec.engines.pyspark import SparkEngine
@@ -167,37 +168,32 @@ def scan(make_scan):
     return make_scan(files, schema, partition_by=["p"])
 
 
-def test_rewrite(engine, scan, target, where):
+GONE = {
+    "keeps%20some.parquet": BitMap64(range(3, 10)),
+    "untouched.parquet": BitMap64(),
+    "all%20gone.parquet": BitMap64(range(5)),
+    "only%20the%20deleted.parquet": BitMap64([9]),
+}
+
+
+def test_rows_that_stay_are_copied_without_those_that_went_before(engine, scan, target):
     to = target(scan.schema, partition_by=["p"])
 
-    done = engine.rewrite(scan, where(scan, "id > 2"), to)
+    adds = engine.copy_rows(scan, GONE, to)
 
-    assert set(done.removed) == {"keeps%20some.parquet", "all%20gone.parquet"}
-    assert done.rows_deleted == 6 + 5
-    assert done.rows_copied == 2
-    assert [row["id"] for row in written(done.adds, to)] == [1, 2]
-    assert [add.partition_values for add in done.adds] == [{"p": "1"}]
+    assert [row["id"] for row in written(adds, to)] == [0, 0, 1, 1, 1, 2, 2, 2]
+    assert {add.partition_values["p"] for add in adds} == {"1", "2"}
 
 
-def test_rewrite_keeps_rows_where_the_predicate_is_null(engine, make_scan, target, where):
-    rows = pa.table({"id": [1, None, 3], "name": ["a", "b", "c"]})
-    scan = make_scan([{"name": "a", "rows": rows}], rows.schema)
-    to = target(scan.schema)
+def test_nothing_is_written_where_nothing_stays(engine, scan, target):
+    everything = {path: BitMap64(range(10)) for path in scan.files["path"].to_pylist()}
 
-    done = engine.rewrite(scan, where(scan, "id = 1"), to)
-
-    assert {row["name"] for row in written(done.adds, to)} == {"b", "c"}
+    assert engine.copy_rows(scan, everything, target(scan.schema, partition_by=["p"])) == []
 
 
-def test_rewrite_without_a_match(engine, scan, target, where):
-    done = engine.rewrite(scan, where(scan, "id > 100"), target(scan.schema, partition_by=["p"]))
-
-    assert (list(done.adds), list(done.removed), done.rows_deleted, done.rows_copied) == ([], [], 0, 0)
-
-
-def test_rewrite_that_loses_a_row_is_not_committed(engine, scan, target, where, monkeypatch):
+def test_a_copy_that_loses_a_row_is_not_committed(engine, scan, target, monkeypatch):
     genuine = copying.write_frame
     monkeypatch.setattr(copying, "write_frame", lambda frame, to: genuine(frame.limit(1), to))
 
-    with pytest.raises(CorruptTable, match=r"copied 1 rows.*promise 2"):
-        engine.rewrite(scan, where(scan, "id > 2"), target(scan.schema, partition_by=["p"]))
+    with pytest.raises(CorruptTable, match=r"copied 1 rows.*promise 8"):
+        engine.copy_rows(scan, GONE, target(scan.schema, partition_by=["p"]))

@@ -1,7 +1,7 @@
 """What an engine has to do: find rows, write files, read rows. Everything else is shared."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,7 +16,7 @@ from delvec.protocol.types import StructType
 from delvec.protocol.wire import AddFile
 from delvec.scan import Scan
 
-__all__ = ["Engine", "RewrittenFiles", "WriteTarget"]
+__all__ = ["Engine", "WriteTarget"]
 
 
 @dataclass(frozen=True)
@@ -51,24 +51,6 @@ class WriteTarget:
             UnsupportedWriterFeature: it is not written as Delta writes it.
         """
         return constraints_of(self.schema, self.configuration, generated=self.generated_columns)
-
-
-@dataclass(frozen=True)
-class RewrittenFiles:
-    """The outcome of copy-on-write: what replaces the files that lost rows.
-
-    Attributes:
-        adds: new files with the rows that stay.
-        removed: paths of the scan's files that are replaced or emptied.
-        rows_deleted: rows that matched, summed over ``removed``.
-        rows_copied: rows written again, summed over ``adds``.
-    """
-
-    adds: Sequence[AddFile]
-    removed: Sequence[str]
-    rows_deleted: int
-    rows_copied: int
-    timings_ms: Mapping[str, int] = field(default_factory=dict)
 
 
 @runtime_checkable

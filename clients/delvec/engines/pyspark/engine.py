@@ -1,23 +1,21 @@
 """The engine that reads and writes with a SparkSession, classic or Connect, without any JAR."""
 
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyspark
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 
 from delvec.engines import tabular
-from delvec.engines.engine import RewrittenFiles, WriteTarget
+from delvec.engines.engine import WriteTarget
 from delvec.engines.parquet_writer import write_data_files
 from delvec.engines.pyspark import failures
-from delvec.engines.pyspark.copy_rows import copy_rows, num_records
+from delvec.engines.pyspark.copy_rows import copy_rows
 from delvec.engines.pyspark.find_rows import (
     MAX_ROWS_FOR_WORDS,
     fold_on_executors,
@@ -131,30 +129,6 @@ class SparkEngine:
         if found.keys() - paths.keys():
             raise failures.unknown_file(scan)
         return {paths[number]: rows for number, rows in found.items() if rows}
-
-    def rewrite(self, scan: Scan, predicate: Predicate, target: WriteTarget) -> RewrittenFiles:
-        """Write the files that hold rows which satisfy ``predicate`` again, without those.
-
-        The rows are found once; the copy then leaves out exactly these, as if a deletion vector held them, so
-        that the two passes cannot disagree.
-        """
-        started = time.perf_counter()
-        old = scan.deletion_vectors
-        matches = self.find_rows(scan, predicate).items()
-        gone = {path: new for path, rows in matches if (new := rows - old.get(path, BitMap64()))}
-        touched = scan.filter(pc.is_in(scan.files["path"], pa.array(list(gone), pa.string())))
-        found = time.perf_counter()
-        adds = self.copy_rows(touched, gone, target)
-        return RewrittenFiles(
-            adds=adds,
-            removed=list(gone),
-            rows_deleted=sum(len(rows) for rows in gone.values()),
-            rows_copied=sum(num_records(add) for add in adds),
-            timings_ms={
-                "scanTimeMs": round((found - started) * 1000),
-                "rewriteTimeMs": round((time.perf_counter() - found) * 1000),
-            },
-        )
 
     def merge_source(self, data: Any) -> MergeSource:
         """Take rows for the other side of a MERGE: what :meth:`write` takes, or another table's rows.
