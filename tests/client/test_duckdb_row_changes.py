@@ -31,6 +31,7 @@ from delvec.protocol.errors import (
     InvalidSchema,
     MultipleMatches,
     SchemaMismatch,
+    UnsupportedTable,
 )
 from delvec.protocol.expression import parse_expression
 from delvec.protocol.types import PrimitiveType, StructField, StructType
@@ -300,7 +301,7 @@ def test_what_fails_only_for_deleted_rows_is_no_failure(engine, lake, tmp_path):
     table = lake.create_table(tmp_path / "texts", pa.schema({"id": pa.int32(), "text": pa.string()}))
     table.append([{"id": number, "text": "x" if number == 3 else str(number)} for number in range(10)])
     live = Statement(engine, table)
-    with pytest.raises(InvalidPredicate, match="text"):
+    with pytest.raises(InvalidPredicate, match=r"'CAST\(t.text AS INT\) > 7'.* fails on rows"):
         live.update({"id": "t.id + 1"}, "CAST(t.text AS INT) > 7")
     table.delete("id = 3")
     statement = Statement(engine, table, [{"id": 8}, {"id": 9}])
@@ -515,6 +516,20 @@ def test_an_expression_that_duckdb_does_not_know_is_refused_by_name(engine, make
         statement.update({"name": "soundex(t.name)"})
     with pytest.raises(InvalidPredicate, match="decimal"):
         statement.update({"price": "CAST(t.size AS DECIMAL(9, 2)) / CAST(3 AS DECIMAL(9, 2))"})
+
+
+def test_early_days_are_not_compared_in_the_calendar_of_spark_2(engine, lake, tmp_path):
+    table = lake.create_table(tmp_path / "days", pa.schema({"id": pa.int32(), "day": pa.date32()}))
+    table.append([{"id": 1, "day": dt.date(2000, 1, 1)}])
+    (file,) = files_in(table)
+    read = pq.read_table(file)
+    pq.write_table(read.replace_schema_metadata({"org.apache.spark.legacyDateTime": ""}), file)
+    statement = Statement(engine, table, pa.table({"day": [dt.date(2000, 1, 1)]}))
+    clause = statement.clause("matched", "delete")
+    assert statement.run(clause, on="t.day = s.day").rows_deleted == 1
+    statement = Statement(engine, table, pa.table({"day": [dt.date(1500, 1, 1)]}))
+    with pytest.raises(UnsupportedTable, match="Spark 2"):
+        statement.run(clause, on="t.day = s.day")
 
 
 # --- the source ---------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from delvec.engines.duckdb.assignment import assigned
 from delvec.engines.duckdb.merge_source import SOURCE_ROW, SOURCE_TABLE
 from delvec.engines.duckdb.row_expressions import refuse_inexact
 from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, LIVE, ROW_INDEX, ScanSource, quoted, sql_type
-from delvec.engines.duckdb.statements import errors
+from delvec.engines.duckdb.statements import Question, errors
 from delvec.engines.engine import WriteTarget
 from delvec.engines.row_changes import SOURCE, TARGET, Clause, RowChange
 from delvec.protocol.errors import InvalidPredicate
@@ -21,7 +21,7 @@ from delvec.protocol.expression_kinds import column_path
 from delvec.protocol.types import StructField, StructType
 from delvec.scan import Scan
 
-__all__ = ["CLAUSE", "UNMATCHED", "ChangeStatements", "Question", "new_column", "old_column"]
+__all__ = ["CLAUSE", "UNMATCHED", "ChangeStatements", "new_column", "old_column"]
 
 CLAUSE: Final = "__delvec_clause"
 """The number of the clause that applies, or -1."""
@@ -30,14 +30,6 @@ UNMATCHED: Final = "__delvec_unmatched"
 
 _NOTHING: Final = -1
 _ONLY: Final = frozenset({"null", "void"})
-
-
-@dataclass(frozen=True)
-class Question:
-    """What a statement evaluates, for errors and for what has to be known of files before."""
-
-    text: str
-    columns: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -95,11 +87,11 @@ class ChangeStatements:
         self._inserts = [rule for rule in rules if rule.clause.match == "not-matched"]
         self.marks = bool(self._inserts)
         read = [each for each in self._expressions() if each is not None]
+        computed = [each for each in read if not _is_plain(each)]
         self.question = Question(
-            "; ".join(dict.fromkeys(each.text for each in read)),
+            list(dict.fromkeys(each.text for each in computed)),
             frozenset().union(*(self._target_columns(each) for each in read)) & set(scan.schema.names),
         )
-        computed = [each for each in read if not _is_plain(each)]
         self._filtered = frozenset().union(*(self._target_columns(each) for each in computed))
         self._used = frozenset().union(*(self._target_columns(each) for each in read))
         if change.change_feed:
@@ -281,7 +273,7 @@ class ChangeStatements:
         )
         kinds: dict[str, Any] = {}
         for sql, value in values.items():
-            with errors(self._scan, None, Question(value.text, frozenset())):
+            with errors(self._scan, None, Question([value.text], frozenset())):
                 kinds[sql] = connection.sql(f"SELECT {sql} AS v FROM {relations}").types[0]  # noqa: S608
         return kinds
 

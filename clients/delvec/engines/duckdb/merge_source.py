@@ -1,7 +1,6 @@
 """The other side of a MERGE: rows from wherever a user has them, as a DuckDB table of their own."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -11,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec.engines.conform import conform_batch
-from delvec.engines.duckdb.statements import Session
+from delvec.engines.duckdb.calendar import shows_early
 from delvec.engines.row_changes import MergeSource
 from delvec.engines.tabular import to_arrow, to_reader
 from delvec.protocol.errors import BadRequest, DelvecError, EngineUnavailable
 from delvec.protocol.types import StructType
 from delvec.scan import Scan
 
-__all__ = ["SOURCE_ROW", "SOURCE_TABLE", "LoadedSource", "loaded", "merge_source"]
+__all__ = ["SOURCE_ROW", "SOURCE_TABLE", "LoadedSource", "load", "merge_source"]
 
 SOURCE_ROW: Final = "__delvec_source_row"
 """The column that numbers the source's rows, from 0."""
@@ -108,37 +107,32 @@ class LoadedSource:
     """The source as a table of one connection.
 
     Attributes:
-        connection: whose table it is.
         rows: how many it has; ``SOURCE_ROW`` numbers them from 0.
+        early: whether it has dates before 1582-10-15 or timestamps before 1900.
     """
 
-    connection: Any
-    rows: int
+    rows: int = 0
+    early: bool = False
 
 
-@contextmanager
-def loaded(session: Session, source: MergeSource | None) -> Iterator[LoadedSource]:
-    """Read the source, once, into a temporary table named :data:`SOURCE_TABLE`; None is an empty one.
+def load(connection: Any, source: MergeSource) -> LoadedSource:
+    """Read the source, once, into a temporary table named :data:`SOURCE_TABLE`.
 
     Raises:
         BadRequest: the source fails before its last row.
         EngineUnavailable: it does not fit into memory.
     """
-    with session.connected() as connection:
-        yield LoadedSource(connection, _load(connection, source) if source is not None else 0)
-
-
-def _load(connection: Any, source: MergeSource) -> int:
     arrow = source.schema.to_arrow()
     numbered = arrow.append(pa.field(SOURCE_ROW, pa.int64()))
     failures: list[Exception] = []
-    count = 0
+    count, early = 0, False
 
     def batches() -> Iterator[pa.RecordBatch]:
-        nonlocal count
+        nonlocal count, early
         try:
             for batch in source.data.open():
                 rows = conform_batch(batch, source.schema, arrow, check_nulls=False)
+                early = early or shows_early(rows)
                 numbers = pa.array(np.arange(count, count + batch.num_rows))
                 count += batch.num_rows
                 yield pa.RecordBatch.from_arrays([*rows.columns, numbers], schema=numbered)
@@ -154,7 +148,7 @@ def _load(connection: Any, source: MergeSource) -> int:
         raise _failed(failures[0] if failures else error, count) from error
     finally:
         connection.unregister(_INCOMING)
-    return count
+    return LoadedSource(count, early)
 
 
 def _failed(error: Exception, count: int) -> DelvecError:

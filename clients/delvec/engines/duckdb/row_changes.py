@@ -6,7 +6,7 @@ Nothing is held but the source, which DuckDB moves to disk if it must, and bitma
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -21,10 +21,10 @@ from delvec.engines.duckdb.change_statements import (
     old_column,
 )
 from delvec.engines.duckdb.find_rows import check_positions
-from delvec.engines.duckdb.merge_source import SOURCE_ROW, LoadedSource, loaded
+from delvec.engines.duckdb.merge_source import SOURCE_ROW, LoadedSource, load
 from delvec.engines.duckdb.new_rows import NewRows
 from delvec.engines.duckdb.scan import FILE_INDEX, ROW_INDEX, ScanSource, quoted, sources
-from delvec.engines.duckdb.statements import Session, errors
+from delvec.engines.duckdb.statements import Question, Session, errors
 from delvec.engines.engine import WriteTarget
 from delvec.engines.row_changes import TARGET, ChangedRows, RowChange
 from delvec.protocol.errors import InvalidPredicate, MultipleMatches
@@ -47,9 +47,11 @@ def change_rows(session: Session, scan: Scan, change: RowChange, target: WriteTa
         CorruptTable: or a subclass: a file or deletion vector cannot be read.
         StorageError: storage did not answer.
     """
-    with loaded(session, change.source) as source:
-        statements = ChangeStatements(source.connection, scan, change, target)
-        run = _Run(session, scan, change, target, source, statements)
+    with session.connected() as connection:
+        # First, because a stream can be read only once, and in vain if a value does not fit.
+        statements = ChangeStatements(connection, scan, change, target)
+        source = load(connection, change.source) if change.source else LoadedSource()
+        run = _Run(session, connection, scan, change, target, source, statements)
         try:
             return run.once(strictly=False)
         except InvalidPredicate:
@@ -81,6 +83,7 @@ class _Run:
     """One change, ready to be run."""
 
     session: Session
+    connection: Any
     scan: Scan
     change: RowChange
     target: WriteTarget
@@ -92,7 +95,7 @@ class _Run:
         clauses = self.change.clauses
         found = _Found(np.zeros(self.source.rows, np.bool_), np.zeros(len(clauses), np.int64))
         with (
-            _one_moment(self.source.connection),
+            _one_moment(self.connection),
             NewRows(
                 self.session,
                 self.target,
@@ -121,6 +124,10 @@ class _Run:
         )
 
     @property
+    def _question(self) -> Question:
+        return replace(self.statements.question, early=self.source.early)
+
+    @property
     def _touches_rows(self) -> bool:
         if self.change.on is None or self.source.rows:
             return True
@@ -139,9 +146,7 @@ class _Run:
         paths = part.files["path"].to_pylist()
         hashes = self.session.hashes(part.names).to_numpy()
         sql = self.statements.changes(part, strictly=strictly)
-        for batch in self.session.batches(
-            self.scan, part, sql, self.statements.question, on=self.source.connection
-        ):
+        for batch in self.session.batches(self.scan, part, sql, self._question, on=self.connection):
             files, names, indexes = (batch.column(place).to_numpy() for place in range(3))
             check_positions(self.scan, part, hashes, files, names)
             clauses = batch[CLAUSE].to_numpy()
@@ -246,10 +251,9 @@ class _Run:
         missing = np.flatnonzero(~found.is_matched)
         if not len(missing):
             return
-        connection = self.source.connection
-        connection.register(UNMATCHED, pa.table({SOURCE_ROW: pa.array(missing, pa.int64())}))
-        with errors(self.scan, None, self.statements.question):
-            for batch in connection.sql(self.statements.inserts()).to_arrow_reader(_BATCH_ROWS):
+        self.connection.register(UNMATCHED, pa.table({SOURCE_ROW: pa.array(missing, pa.int64())}))
+        with errors(self.scan, None, self._question):
+            for batch in self.connection.sql(self.statements.inserts()).to_arrow_reader(_BATCH_ROWS):
                 clauses = batch[CLAUSE].to_numpy()
                 for number in np.unique(clauses).tolist():
                     chosen = np.flatnonzero(clauses == number)

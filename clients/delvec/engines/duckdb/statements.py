@@ -3,14 +3,15 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
 
 from delvec import storage
 from delvec.engines.duckdb.assignment import FAILED
-from delvec.engines.duckdb.calendar import is_legacy, may_ask_for_early, shows_early
+from delvec.engines.duckdb.calendar import holds_times, is_legacy, may_ask_for_early, shows_early
 from delvec.engines.duckdb.file_names import PROTOCOL, as_pattern, is_remote
 from delvec.engines.duckdb.scan import LOOKUP, ScanSource, string_literal
 from delvec.protocol.errors import (
@@ -25,9 +26,10 @@ from delvec.protocol.errors import (
     UnsupportedTable,
 )
 from delvec.protocol.predicate import Predicate
+from delvec.protocol.types import DataType
 from delvec.scan import Scan
 
-__all__ = ["Asked", "Session", "errors"]
+__all__ = ["Asked", "Question", "Session", "errors"]
 
 _CONFIG: Final = {
     # Extensions are downloads; nothing here needs one.
@@ -41,18 +43,28 @@ _CONFIG: Final = {
 _BATCH_ROWS: Final = 1 << 17
 
 
-class Asked(Protocol):
-    """What a statement evaluates over the rows: a predicate, or all the expressions of a command."""
+@dataclass(frozen=True)
+class Question:
+    """The expressions of a command that changes rows, taken together.
+
+    Attributes:
+        texts: those that compute something, as they were given.
+        columns: the table's columns that they read.
+        early: whether rows are compared with dates before 1582-10-15 or timestamps before 1900.
+    """
+
+    texts: Sequence[str]
+    columns: frozenset[str]
+    early: bool = False
 
     @property
     def text(self) -> str:
-        """As it was given."""
-        ...
+        """All of them."""
+        return "; ".join(self.texts)
 
-    @property
-    def columns(self) -> frozenset[str]:
-        """The table's columns that it reads."""
-        ...
+
+Asked = Predicate | Question
+"""What a statement evaluates."""
 
 
 class Session:
@@ -144,7 +156,7 @@ class Session:
                 cursor.register(LOOKUP, source.lookup)
             if predicate is not None:
                 kinds = (scan.schema.field(name).type for name in predicate.columns)
-                if may_ask_for_early(predicate.text, kinds):
+                if _may_ask_for_early(predicate, list(kinds)):
                     _check_calendar(cursor, scan, source)
             yield cursor
 
@@ -172,6 +184,12 @@ class Session:
                     f"The DuckDB engine needs {error.name} to read object stores: pip install 'delvec[local]'"
                 ) from error
             self._connection.register_filesystem(StorageFileSystem())
+
+
+def _may_ask_for_early(asked: Asked, kinds: Sequence[DataType]) -> bool:
+    if isinstance(asked, Question) and asked.early:
+        return any(holds_times(kind) for kind in kinds)
+    return may_ask_for_early(asked.text, kinds)
 
 
 def _check_calendar(cursor: Any, scan: Scan, source: ScanSource) -> None:
@@ -233,8 +251,12 @@ def _translated(
     if isinstance(error, OSError | duckdb.IOException):
         return StorageError(f"Reading {where} failed: {reason}; try again, or check storage.", **facts)
     if predicate is not None:
-        what = "predicate" if isinstance(predicate, Predicate) else "expression"
-        return InvalidPredicate(f"The {what} {predicate.text!r} fails on rows of {where}: {reason}", **facts)
+        what = f"The predicate {predicate.text!r}"
+        if isinstance(predicate, Question):
+            texts = predicate.texts[:5]
+            several = f"One of the expressions {', '.join(map(repr, texts))}"
+            what = f"The expression {texts[0]!r}" if len(texts) == 1 else several
+        return InvalidPredicate(f"{what} fails on rows of {where}: {reason}", **facts)
     return CorruptTable(f"DuckDB cannot read {where}: {reason}", **facts)
 
 
