@@ -194,6 +194,33 @@ class Connection:
             table = resource.id
         self._service.delete(table_path(table))
 
+    def sql(self, text: str, engine: Any = None, *, dialect: str = "spark") -> Any:
+        """Run one SQL statement over the tables of this connection.
+
+        ::
+
+            lake.sql("UPDATE people SET age = age + 1 WHERE id = 3")
+            lake.sql("SELECT country, count(*) AS n FROM delta.`/data/people` VERSION AS OF 7 GROUP BY country")
+
+        Tables are called by the names that :meth:`table` takes; a location is written ``delta.`/path` ``.
+
+        Args:
+            text: SELECT, DELETE, UPDATE, MERGE, INSERT INTO or OVERWRITE, DESCRIBE [DETAIL | HISTORY], SHOW TABLES.
+            engine: as for :meth:`table`; what runs it.
+            dialect: ``"spark"`` or ``"duckdb"``: how the statement is written.
+
+        Returns:
+            An Arrow table for what gives rows, on Spark a lazy DataFrame for a query; what commits gives its Metrics.
+
+        Raises:
+            InvalidStatement: with line and column: it cannot be parsed, is none of these, or reads something else
+                than tables.
+            DelvecError: as the commands of :class:`DeltaTable`.
+        """
+        from delvec.sql.statements import run
+
+        return run(self, text, engine, dialect)
+
     def _resolve(self, location: str) -> TableResource | None:
         found = answer(TablesResponse, self._service.get("/v1/tables", {"location": location})).tables
         return found[0] if found else None

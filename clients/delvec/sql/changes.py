@@ -1,0 +1,245 @@
+"""DELETE, UPDATE, MERGE and INSERT as the commands of a table."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from delvec.protocol.errors import SchemaMismatch
+from delvec.sql.tokens import Cursor, TableName, invalid
+from delvec.transaction import Metrics
+
+if TYPE_CHECKING:
+    from delvec.table import DeltaTable
+
+__all__ = ["OpenTable", "RunQuery", "delete", "insert", "merge", "update"]
+
+OpenTable: TypeAlias = "Callable[[TableName], DeltaTable]"
+RunQuery: TypeAlias = Callable[[str], Any]
+"""Gives a query's rows: Arrow, or a Spark DataFrame."""
+
+
+def delete(cursor: Cursor, opened: OpenTable) -> Metrics:
+    """Run DELETE FROM table [WHERE condition]."""
+    cursor.expect("DELETE", "FROM")
+    name = _target(cursor)
+    alias = cursor.alias("WHERE")
+    where = cursor.expression() if cursor.take("WHERE") else None
+    cursor.end()
+    return opened(name).delete(_unqualified(where, name, alias))
+
+
+def update(cursor: Cursor, opened: OpenTable) -> Metrics:
+    """Run UPDATE table SET column = value, ... [WHERE condition]."""
+    cursor.expect("UPDATE")
+    name = _target(cursor)
+    alias = cursor.alias("SET")
+    cursor.expect("SET")
+    values = cursor.assignments("WHERE")
+    where = cursor.expression() if cursor.take("WHERE") else None
+    cursor.end()
+    plain = {
+        _text(_unqualified(key, name, alias)): _text(_unqualified(value, name, alias))
+        for key, value in values.items()
+    }
+    return opened(name).update(plain, _unqualified(where, name, alias))
+
+
+def merge(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
+    """Run MERGE [WITH SCHEMA EVOLUTION] INTO table USING source ON condition WHEN ..."""
+    cursor.expect("MERGE")
+    evolves = cursor.take("WITH", "SCHEMA", "EVOLUTION")
+    cursor.expect("INTO")
+    name = _target(cursor)
+    target = cursor.alias("USING") or name.last
+    cursor.expect("USING")
+    source, source_alias = _source(cursor)
+    cursor.expect("ON")
+    on = cursor.expression("WHEN")
+    clauses: list[Callable[[Any], Any]] = []
+    while not cursor.at_end:
+        clauses.append(_clause(cursor, target))
+    if not clauses:
+        cursor.fail("WHEN is expected")
+    builder: Any = opened(name).merge(
+        run(source), on, source_alias=source_alias, target_alias=target, merge_schema=evolves
+    )
+    for clause in clauses:
+        builder = clause(builder)
+    done: Metrics = builder.execute()
+    return done
+
+
+def insert(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
+    """Run INSERT INTO | OVERWRITE [TABLE] table [(columns) | BY NAME | REPLACE WHERE condition] query."""
+    cursor.expect("INSERT")
+    overwrites = cursor.take("OVERWRITE")
+    if not overwrites:
+        cursor.expect("INTO")
+    cursor.take("TABLE")
+    name = _target(cursor)
+    where = cursor.expression("SELECT", "VALUES", "WITH") if cursor.take("REPLACE", "WHERE") else None
+    columns = cursor.names() if cursor.word() == "(" and cursor.word(1) not in ("SELECT", "WITH") else None
+    by_name = columns is None and cursor.take("BY", "NAME")
+    if cursor.word() not in ("SELECT", "VALUES", "WITH", "FROM", "("):
+        cursor.fail("SELECT or VALUES is expected")
+    at = cursor.position
+    text = cursor.rest()
+    table = opened(name)
+    rows = run(text)
+    if not by_name:
+        schema = table.schema()
+        wanted = schema.names if columns is None else columns
+        found = list(rows.columns if _is_frame(rows) else rows.column_names)
+        if len(found) != len(wanted):
+            raise invalid(
+                cursor.text,
+                at,
+                f"the query gives {len(found)} columns, and {len(wanted)} are to be filled: {', '.join(wanted)}.",
+            )
+        rows = rows.toDF(*wanted) if _is_frame(rows) else rows.rename_columns(wanted)
+    rows = _assigned(rows, table.schema())
+    if where is not None:
+        return table.overwrite(rows, replace_where=where)
+    return table.overwrite(rows) if overwrites else table.append(rows)
+
+
+def _target(cursor: Cursor) -> TableName:
+    at = cursor.position
+    name = cursor.table()
+    if name.version is not None or name.timestamp is not None:
+        raise invalid(cursor.text, at, "only the newest version of a table can be changed.")
+    return name
+
+
+def _source(cursor: Cursor) -> tuple[str, str]:
+    """Return the query that gives the rows of a MERGE's source, and what they are called."""
+    if cursor.word() == "(":
+        start = cursor.position
+        cursor.take("(")
+        cursor.expression()
+        cursor.expect(")")
+        text = cursor.text[start : cursor.position]
+        # Parentheses around it are no part of a query.
+        return text.strip()[1:-1], cursor.alias("ON") or "source"
+    start = cursor.position
+    name = cursor.table()
+    text = cursor.text[start : cursor.position]
+    return f"SELECT * FROM {text}", cursor.alias("ON") or name.last  # noqa: S608 - parsed before it runs
+
+
+def _clause(cursor: Cursor, target: str) -> Callable[[Any], Any]:
+    cursor.expect("WHEN")
+    if not cursor.take("NOT"):
+        kind = "matched"
+        cursor.expect("MATCHED")
+    else:
+        cursor.expect("MATCHED")
+        by_source = cursor.take("BY", "SOURCE")
+        if not by_source:
+            cursor.take("BY", "TARGET")
+        kind = "not-matched-by-source" if by_source else "not-matched"
+    condition = cursor.expression("THEN") if cursor.take("AND") else None
+    cursor.expect("THEN")
+    if kind == "not-matched":
+        return _insertion(cursor, condition)
+    prefix = "when_matched" if kind == "matched" else "when_not_matched_by_source"
+    if cursor.take("DELETE"):
+        return lambda builder: getattr(builder, f"{prefix}_delete")(condition)
+    cursor.expect("UPDATE", "SET")
+    if kind == "matched" and cursor.take("*"):
+        return lambda builder: builder.when_matched_update_all(condition)
+    given = cursor.assignments("WHEN")
+    values = {_text(_without(column, target)): value for column, value in given.items()}
+    return lambda builder: getattr(builder, f"{prefix}_update")(values, condition)
+
+
+def _insertion(cursor: Cursor, condition: str | None) -> Callable[[Any], Any]:
+    cursor.expect("INSERT")
+    if cursor.take("*"):
+        return lambda builder: builder.when_not_matched_insert_all(condition)
+    columns = cursor.names()
+    cursor.expect("VALUES")
+    at = cursor.position
+    values = cursor.expressions()
+    if len(columns) != len(values):
+        raise invalid(cursor.text, at, f"{len(values)} values for {len(columns)} columns.")
+    quoted = ["`" + column.replace("`", "``") + "`" for column in columns]
+    return lambda builder: builder.when_not_matched_insert(dict(zip(quoted, values, strict=True)), condition)
+
+
+def _unqualified(text: str | None, name: TableName, alias: str | None) -> str | None:
+    """Return an expression whose columns may stand behind the table's name, without it."""
+    return None if text is None else _without(text, alias or name.last)
+
+
+def _without(text: str, alias: str) -> str:
+    tokens = Cursor(text)._tokens  # noqa: SLF001 - of this package
+    cuts: list[tuple[int, int]] = []
+    for number, token in enumerate(tokens[:-2]):
+        before = tokens[number - 1].text if number else ""
+        is_name = token.text.lower() == alias.lower() and before != "."
+        if is_name and tokens[number + 1].text == ".":
+            cuts.append((token.start, tokens[number + 2].start))
+    for start, end in reversed(cuts):
+        text = text[:start] + text[end:]
+    return text
+
+
+def _text(text: str | None) -> str:
+    assert text is not None  # noqa: S101 - it was given
+    return text
+
+
+# --- rows of queries as a table's ---------------------------------------------------------------------------
+
+
+def _is_frame(rows: Any) -> bool:
+    return hasattr(rows, "toDF")
+
+
+def _assigned(rows: Any, schema: pa.Schema) -> Any:
+    """Return rows with numbers, and columns of nothing but NULL, in the table's types: SQL's literals have their own.
+
+    Raises:
+        SchemaMismatch: a number does not fit.
+    """
+    targets = {field.name.lower(): field.type for field in schema}
+    if _is_frame(rows):
+        return _assigned_frame(rows, targets)
+    columns = [
+        _cast(name, column, targets.get(name.lower()))
+        for name, column in zip(rows.column_names, rows.columns, strict=True)
+    ]
+    return pa.table(columns, names=rows.column_names)
+
+
+def _cast(name: str, column: pa.ChunkedArray, kind: pa.DataType | None) -> pa.ChunkedArray:
+    if kind is None or kind == column.type:
+        return column
+    if column.null_count < len(column) and not (_is_number(column.type) and _is_number(kind)):
+        return column
+    try:
+        return column.cast(kind)
+    except pa.ArrowException as error:
+        raise SchemaMismatch(f"A value does not fit into column '{name}': {error}", column=name) from error
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _assigned_frame(frame: Any, targets: dict[str, pa.DataType]) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+    from pyspark.sql import types as T  # noqa: N812
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    columns = []
+    for field in frame.schema.fields:
+        column = F.col("`" + field.name.replace("`", "``") + "`")
+        kind = targets.get(field.name.lower())
+        is_number = isinstance(field.dataType, T.NumericType) and kind is not None and _is_number(kind)
+        if kind is not None and (is_number or isinstance(field.dataType, T.NullType)):
+            column = column.cast(from_arrow_type(kind)).alias(field.name)
+        columns.append(column)
+    return frame.select(*columns)

@@ -1,0 +1,79 @@
+"""DESCRIBE, SHOW TABLES: what tables are there, and what they are."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from delvec.protocol.types import StructType
+from delvec.sql.tokens import Cursor
+
+if TYPE_CHECKING:
+    from delvec.connection import Connection
+
+__all__ = ["describe", "show"]
+
+
+def describe(lake: "Connection", cursor: Cursor) -> pa.Table:
+    """Run DESCRIBE [TABLE] [EXTENDED], DESCRIBE DETAIL or DESCRIBE HISTORY.
+
+    Raises:
+        InvalidStatement: it is something else.
+    """
+    if not cursor.take("DESC"):
+        cursor.expect("DESCRIBE")
+    if cursor.word() in ("DETAIL", "HISTORY") and (cursor.word(1) or cursor.word() == "DETAIL"):
+        kind = cursor.word()
+        cursor.take(kind)
+        name = cursor.table()
+        limit = int(cursor.literal("a number")) if kind == "HISTORY" and cursor.take("LIMIT") else None
+        cursor.end()
+        table = lake.table(name.name)
+        return _rows([table.detail()] if kind == "DETAIL" else table.history(limit))
+    cursor.take("TABLE")
+    cursor.take("EXTENDED")
+    name = cursor.table()
+    cursor.end()
+    found = lake.table(name.name).snapshot(name.version, name.timestamp)
+    fields = StructType.from_json(found.table_schema).fields
+    return pa.table(
+        {
+            "col_name": pa.array([field.name for field in fields], pa.string()),
+            "data_type": pa.array([_type_text(field.type.to_json()) for field in fields], pa.string()),
+            "comment": pa.array([field.metadata.get("comment") for field in fields], pa.string()),
+        }
+    )
+
+
+def show(lake: "Connection") -> pa.Table:
+    """Run SHOW TABLES."""
+    found = lake.tables()
+    return pa.table(
+        {
+            "name": pa.array([each.name for each in found], pa.string()),
+            "location": pa.array([each.location for each in found], pa.string()),
+        }
+    )
+
+
+def _rows(entries: list[dict[str, Any]]) -> pa.Table:
+    """Return dictionaries as rows; what is nested in them becomes JSON, because each has its own keys."""
+    names = list(dict.fromkeys(name for entry in entries for name in entry))
+    return pa.table({name: [_flat(entry.get(name)) for entry in entries] for name in names})
+
+
+def _flat(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, dict | list) else value
+
+
+def _type_text(kind: Any) -> str:
+    """Return a type as Spark's DDL spells it."""
+    if isinstance(kind, str):
+        return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(kind, kind)
+    match kind["type"]:
+        case "array":
+            return f"array<{_type_text(kind['elementType'])}>"
+        case "map":
+            return f"map<{_type_text(kind['keyType'])},{_type_text(kind['valueType'])}>"
+    fields = ",".join(f"{field['name']}:{_type_text(field['type'])}" for field in kind["fields"])
+    return f"struct<{fields}>"

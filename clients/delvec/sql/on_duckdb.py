@@ -1,0 +1,71 @@
+"""Queries on DuckDB, in a database of their own that can open the files of the tables in question and nothing else."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from delvec.engines.duckdb.file_names import as_pattern, file_names, is_remote
+from delvec.engines.duckdb.relation import relation
+from delvec.protocol.errors import DelvecError, InvalidStatement
+from delvec.scan import Scan
+from delvec.sql.queries import Query
+from delvec.sql.tokens import TableName
+
+if TYPE_CHECKING:
+    from delvec.connection import Connection
+
+__all__ = ["query_duckdb"]
+
+_CONFIG: Final = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+}
+
+
+def query_duckdb(lake: "Connection", query: Query) -> pa.Table:
+    """Return the rows of a query.
+
+    Raises:
+        InvalidStatement: DuckDB cannot run it.
+        TableNotFound: or another error of a table that it reads.
+    """
+    with duckdb.connect(":memory:", config=_CONFIG) as database:
+        database.execute("SET TimeZone = 'UTC'")
+        scans: list[Scan] = []
+
+        def view(table: TableName, condition: str | None) -> str:
+            scans.append(_planned(lake, table, condition))
+            name = f"__delvec_{len(scans)}"
+            relation(scans[-1], None, database).create_view(name)
+            return name
+
+        text = query.on("duckdb", view)
+        _lock(database, scans)
+        try:
+            return database.sql(text).to_arrow_table()
+        except (duckdb.Error, pa.ArrowException) as error:
+            reason = str(error).partition("\n")[0]
+            raise InvalidStatement(f"DuckDB cannot run the query: {reason}", line=1, column=1) from error
+
+
+def _planned(lake: "Connection", table: TableName, condition: str | None) -> Scan:
+    source = lake.table(table.name)
+    if condition is not None:
+        try:
+            return source.plan(None, condition, table.version, table.timestamp)[0]
+        except DelvecError:
+            # It only leaves files out; what is wrong with the query, the engine says.
+            pass
+    return source.plan(None, None, table.version, table.timestamp)[0]
+
+
+def _lock(database: Any, scans: list[Scan]) -> None:
+    """Let the database open the files of the scans, and nothing else."""
+    names = [name for scan in scans for name in file_names(scan.location, scan.files)]
+    paths = sorted({path for name in names for path in (name, as_pattern(name))})
+    if not any(is_remote(name) for name in names):
+        database.execute("SET allowed_paths = ?", [paths])
+        database.execute("SET enable_external_access = false")
+    database.execute("SET lock_configuration = true")

@@ -1,0 +1,173 @@
+"""Queries: which tables they read, and that they read nothing else."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlglot import exp
+from sqlglot.dialects import DuckDB
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError, SqlglotError, TokenError
+
+from delvec.protocol.errors import InvalidStatement
+from delvec.protocol.spark_dialect import SPARK
+from delvec.sql.tokens import TableName, invalid, parse_error
+
+__all__ = ["DIALECTS", "Query", "parse_query"]
+
+DIALECTS: Final[dict[str, Dialect]] = {"spark": SPARK, "duckdb": DuckDB()}
+_NOT_IN_QUERIES: Final = (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Parameter, exp.Placeholder)
+_NOT_FOR_SPARK: Final = frozenset({"reflect", "java_method", "try_reflect"})
+_PRUNES: Final = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In, exp.Is)
+_CONSTANT: Final = (*_PRUNES, exp.Identifier, exp.Literal, exp.Null, exp.Neg, exp.Boolean, exp.DataType)
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query that reads tables only.
+
+    Attributes:
+        text: as it was given.
+        tree: parsed.
+    """
+
+    text: str
+    tree: exp.Expr
+
+    def tables(self) -> Iterator[exp.Table]:
+        """Yield the tables that it reads, names of its own WITH left out."""
+        for each in self.tree.find_all(exp.Table):
+            if not _is_cte(each):
+                yield each
+
+    def on(self, dialect: str, rename: Callable[[TableName, str | None], str]) -> str:
+        """Return the query as another dialect's text, over other names.
+
+        Args:
+            dialect: of the engine.
+            rename: gives the name for a table, and for the condition in Spark's SQL that its rows must satisfy to
+                have a part in the result, if that is known.
+        """
+        copy = Query(self.text, self.tree.copy())
+        for table in list(copy.tables()):
+            found = table_name(self.text, table)
+            name = rename(found, _condition(copy.tree, table))
+            alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(found.last, quoted=True))
+            table.replace(exp.Table(this=exp.to_identifier(name, quoted=True), alias=alias))
+        return copy.tree.sql(dialect=DIALECTS[dialect])
+
+
+def parse_query(text: str, dialect: str) -> Query:
+    """Parse a SELECT, VALUES or WITH.
+
+    Raises:
+        InvalidStatement: it is none, or it reads something else than tables.
+    """
+    try:
+        found = [each for each in DIALECTS[dialect].parse(text) if each is not None]
+    except (ParseError, TokenError) as error:
+        raise parse_error(error) from None
+    except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
+        raise InvalidStatement("The query cannot be parsed.", line=1, column=1) from None
+    if len(found) != 1 or not isinstance(found[0], exp.Query | exp.Values):
+        raise InvalidStatement("One query is expected: SELECT, VALUES or WITH.", line=1, column=1)
+    tree = found[0]
+    for node in tree.walk():
+        if isinstance(node, _NOT_IN_QUERIES) and not isinstance(node, exp.Query):
+            raise InvalidStatement(
+                f"A query only reads, and {node.sql()[:60]!r} does not belong into one.", line=1, column=1
+            )
+        if isinstance(node, exp.Anonymous) and str(node.this).lower() in _NOT_FOR_SPARK:
+            raise InvalidStatement(f"The function {node.this} is not available here.", line=1, column=1)
+        if isinstance(node, exp.Table):
+            table_name(text, node)
+    return Query(text, tree)
+
+
+def table_name(text: str, table: exp.Table) -> TableName:
+    """Return what a query calls a table.
+
+    Raises:
+        InvalidStatement: it is a function or a file, or a version is not a constant.
+    """
+    at = int(table.this.meta.get("start", 0)) if isinstance(table.this, exp.Expr) else 0
+    if not isinstance(table.this, exp.Identifier):
+        raise invalid(text, at, "queries read tables; functions that give rows are not available.")
+    if text[at : at + 1] == "'":
+        raise invalid(text, at, "queries read tables, no files; a table's path is written delta.`/path`.")
+    parts = [part.name for part in table.parts]
+    if "/" in parts[-1] and not (len(parts) > 1 and parts[0].lower() == "delta"):
+        raise invalid(text, at, "queries read tables, no files; a table's path is written delta.`/path`.")
+    found = TableName.of(parts)
+    version = table.args.get("version")
+    if version is None:
+        return found
+    value = version.expression
+    if version.args.get("kind") != "AS OF" or not isinstance(value, exp.Literal):
+        raise invalid(text, at, "a table's version is VERSION AS OF 3 or TIMESTAMP AS OF '2026-01-31'.")
+    if version.name == "TIMESTAMP":
+        return replace(found, timestamp=value.name)
+    if not value.name.isdecimal():
+        raise invalid(text, at, "a version is a whole number.")
+    return replace(found, version=int(value.name))
+
+
+def _is_cte(table: exp.Table) -> bool:
+    """Whether a name is one of WITH: of those before it where it stands in a WITH itself."""
+    if len(table.parts) != 1 or table.args.get("version") is not None:
+        return False
+    name = table.name.lower()
+    inside: exp.Expr = table
+    node = table.parent
+    while node is not None:
+        if isinstance(node, exp.With):
+            at = next(number for number, each in enumerate(node.expressions) if each is inside)
+            known = node.expressions[: at + 1 if node.args.get("recursive") else at]
+            if any(each.alias.lower() == name for each in known):
+                return True
+            # The query of this WITH is not in sight from inside.
+            node = node.parent
+            inside = node if node is not None else inside
+        else:
+            clause = node.args.get("with_") or node.args.get("with")
+            if clause is not None and any(each.alias.lower() == name for each in clause.expressions):
+                return True
+            inside = node
+        node = node.parent if node is not None else None
+    return False
+
+
+def _condition(tree: exp.Expr, table: exp.Table) -> str | None:
+    """Return what rows must satisfy, by the simple comparisons of a query over one table."""
+    if (
+        not isinstance(tree, exp.Select)
+        or not isinstance(table.parent, exp.From)
+        or table.parent.parent is not tree
+    ):
+        return None
+    where = tree.args.get("where")
+    if where is None or tree.args.get("joins") or tree.args.get("laterals"):
+        return None
+    parts = list(where.this.flatten()) if isinstance(where.this, exp.And) else [where.this]
+    kept = [
+        each.sql(dialect=SPARK)
+        for each in (part.unnest().copy() for part in parts)
+        if isinstance(each, _PRUNES) and _is_simple(each)
+    ]
+    return " AND ".join(f"({each})" for each in kept) or None
+
+
+def _is_simple(comparison: exp.Expr) -> bool:
+    """Whether one column is compared with constants; takes the table's name off the column."""
+    columns = 0
+    for node in comparison.walk():
+        if isinstance(node, exp.Column):
+            columns += 1
+            for part in ("table", "db", "catalog"):
+                node.set(part, None)
+        elif isinstance(node, exp.Cast):
+            if not isinstance(node.this, exp.Literal):
+                return False
+        elif not isinstance(node, _CONSTANT):
+            return False
+    return columns == 1

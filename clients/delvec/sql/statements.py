@@ -1,0 +1,93 @@
+"""One statement: which it is, and what runs it."""
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import sqlglot
+from sqlglot.errors import ParseError, SqlglotError, TokenError
+
+from delvec.protocol.errors import BadRequest, EngineUnavailable, InvalidStatement
+from delvec.sql import changes, inspection
+from delvec.sql.queries import DIALECTS, parse_query
+from delvec.sql.tokens import Cursor, TableName, invalid, parse_error
+from delvec.transaction import Metrics
+
+if TYPE_CHECKING:
+    from delvec.connection import Connection
+    from delvec.table import DeltaTable
+
+__all__ = ["run"]
+
+_QUERIES: Final = frozenset({"SELECT", "VALUES", "WITH", "FROM", "("})
+_CHANGES: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT"})
+_SHOW: Final = re.compile(r"\s*SHOW\s+TABLES\s*;?\s*", re.IGNORECASE)
+
+
+def run(lake: "Connection", text: str, engine: Any = None, dialect: str = "spark") -> Any:
+    """Run one statement; see :meth:`delvec.Connection.sql`."""
+    if dialect not in DIALECTS:
+        raise BadRequest(f"dialect must be 'spark' or 'duckdb', not {dialect!r}")
+    if not isinstance(text, str):
+        raise BadRequest(f"a statement is text, not {type(text).__name__}")
+    cursor = Cursor(text)
+    word = cursor.word()
+
+    if word in _QUERIES:
+        return _query(lake, text.strip().rstrip(";"), engine, dialect)
+    if word in _CHANGES:
+        return _change(lake, word, text if dialect == "spark" else _translated(text, dialect), engine)
+    if word in ("DESCRIBE", "DESC"):
+        return inspection.describe(lake, cursor)
+    if _SHOW.fullmatch(text):
+        return inspection.show(lake)
+    raise invalid(
+        text,
+        cursor.position,
+        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, DESCRIBE or SHOW TABLES; tables are created and altered "
+        "by create_table() and table.alter.",
+    )
+
+
+def _change(lake: "Connection", word: str, text: str, engine: Any) -> Metrics:
+    cursor = Cursor(text)
+
+    def opened(name: TableName) -> "DeltaTable":
+        return lake.table(name.name, engine=engine)
+
+    def query(rows: str) -> Any:
+        return _query(lake, rows, engine, "spark")
+
+    if word == "DELETE":
+        return changes.delete(cursor, opened)
+    if word == "UPDATE":
+        return changes.update(cursor, opened)
+    return (changes.merge if word == "MERGE" else changes.insert)(cursor, opened, query)
+
+
+def _query(lake: "Connection", text: str, engine: Any, dialect: str) -> Any:
+    query = parse_query(text, dialect)
+    if engine is not None and hasattr(engine, "createDataFrame"):
+        from delvec.sql.on_spark import query_spark
+
+        return query_spark(lake, query, engine)
+    if engine not in (None, "duckdb"):
+        raise EngineUnavailable(f"queries run on 'duckdb' or on a SparkSession, not on {engine!r}")
+    try:
+        from delvec.sql.on_duckdb import query_duckdb
+    except ModuleNotFoundError as error:
+        raise EngineUnavailable(
+            f"queries need {error.name}: pip install 'delvec[local]', or pass engine=spark"
+        ) from error
+    return query_duckdb(lake, query)
+
+
+def _translated(text: str, dialect: str) -> str:
+    try:
+        found = sqlglot.transpile(text, read=DIALECTS[dialect], write=DIALECTS["spark"])
+    except (ParseError, TokenError) as error:
+        raise parse_error(error) from None
+    except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
+        raise InvalidStatement("The statement cannot be parsed.", line=1, column=1) from None
+    if len(found) != 1:
+        raise InvalidStatement("One statement at a time.", line=1, column=1)
+    return found[0]

@@ -1,0 +1,269 @@
+"""The words of a statement, taken one after the other; what does not fit is told with its line and column."""
+
+import re
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from delvec.protocol.errors import InvalidStatement
+from delvec.protocol.spark_dialect import SPARK
+
+__all__ = ["Cursor", "TableName", "invalid", "parse_error", "place"]
+
+_OPENING: Final = frozenset({"(", "[", "CASE"})
+_CLOSING: Final = frozenset({")", "]", "END"})
+_NAMES: Final = frozenset({TokenType.IDENTIFIER, TokenType.VAR})
+_NOT_WORDS: Final = frozenset({TokenType.STRING, TokenType.IDENTIFIER})
+_LITERALS: Final = frozenset({TokenType.STRING, TokenType.NUMBER})
+_PATHS: Final = 2
+_PLACE: Final = re.compile(r" from (\d+):(\d+)")
+
+
+def place(text: str, at: int) -> tuple[int, int]:
+    """Return line and column, from 1, of a position in a text."""
+    before = text[:at]
+    return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
+
+
+def invalid(text: str, at: int, reason: str) -> InvalidStatement:
+    """Return the error for what is wrong at a position."""
+    line, column = place(text, at)
+    return InvalidStatement(f"Line {line}, column {column}: {reason}", line=line, column=column)
+
+
+def parse_error(error: ParseError | TokenError) -> InvalidStatement:
+    """Return the error for what sqlglot cannot parse."""
+    errors = getattr(error, "errors", None)
+    first = errors[0] if errors else {}
+    line, column = first.get("line"), first.get("col")
+    reason = str(first.get("description") or error).partition("\n")[0].rstrip(".")
+    found = _PLACE.search(reason) if line is None else None
+    if found is not None:
+        line, column = int(found[1]), int(found[2])
+    if line is None or column is None:
+        return InvalidStatement(f"The statement cannot be parsed: {reason}.", line=1, column=1)
+    # sqlglot counts to the end of the word.
+    width = len(str(first.get("highlight") or " "))
+    column = max(1, int(column) - width + 1)
+    return InvalidStatement(
+        f"Line {line}, column {column}: the statement cannot be parsed here: {reason}.",
+        line=line,
+        column=column,
+    )
+
+
+@dataclass(frozen=True)
+class TableName:
+    """A table as a statement calls it.
+
+    Attributes:
+        name: a name, or a location.
+        last: what columns may be qualified by, where it has no alias.
+        version: of ``VERSION AS OF``.
+        timestamp: of ``TIMESTAMP AS OF``.
+    """
+
+    name: str
+    last: str
+    version: int | None = None
+    timestamp: str | None = None
+
+    @classmethod
+    def of(cls, parts: list[str]) -> "TableName":
+        """Return the name of these parts; ``delta.`/path` `` is a location."""
+        if len(parts) == _PATHS and parts[0].lower() == "delta":
+            return cls(parts[1], parts[1])
+        return cls(".".join(parts), parts[-1])
+
+
+class Cursor:
+    """A place in a statement."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        try:
+            self._tokens: list[Token] = list(SPARK.tokenize(text))
+        except TokenError as error:
+            raise parse_error(error) from None
+        while self._tokens and self._tokens[-1].token_type == TokenType.SEMICOLON:
+            self._tokens.pop()
+        self._at = 0
+        second = next((each for each in self._tokens if each.token_type == TokenType.SEMICOLON), None)
+        if second is not None:
+            raise invalid(text, second.start, "one statement at a time")
+        if not self._tokens:
+            raise InvalidStatement("The statement is empty.", line=1, column=1)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether nothing follows."""
+        return self._at >= len(self._tokens)
+
+    @property
+    def position(self) -> int:
+        """Where the next word starts in the text."""
+        return len(self.text) if self.at_end else self._tokens[self._at].start
+
+    def word(self, ahead: int = 0) -> str:
+        """Return a word that follows, in capitals; empty where none does."""
+        at = self._at + ahead
+        if at >= len(self._tokens) or self._tokens[at].token_type in _NOT_WORDS:
+            return ""
+        return self._tokens[at].text.upper()
+
+    def take(self, *words: str) -> bool:
+        """Move on if these words follow."""
+        if any(self.word(number) != word for number, word in enumerate(words)):
+            return False
+        self._at += len(words)
+        return True
+
+    def expect(self, *words: str) -> None:
+        """Move on over these words.
+
+        Raises:
+            InvalidStatement: they do not follow.
+        """
+        for word in words:
+            if not self.take(word):
+                self.fail(f"{word} is expected")
+
+    def end(self) -> None:
+        """Accept the end.
+
+        Raises:
+            InvalidStatement: something follows.
+        """
+        if not self.at_end:
+            self.fail("the end of the statement is expected")
+
+    def fail(self, reason: str) -> NoReturn:
+        """Raise InvalidStatement for what is here."""
+        found = "the end" if self.at_end else repr(self._tokens[self._at].text)
+        raise invalid(self.text, self.position, f"{reason}, and not {found}.")
+
+    def literal(self, what: str) -> str:
+        """Take a number or a text.
+
+        Raises:
+            InvalidStatement: none follows.
+        """
+        if self.at_end or self._tokens[self._at].token_type not in _LITERALS:
+            self.fail(f"{what} is expected")
+        self._at += 1
+        return str(self._tokens[self._at - 1].text)
+
+    def name(self, what: str = "a name") -> str:
+        """Take one part of a name.
+
+        Raises:
+            InvalidStatement: none follows.
+        """
+        if self.at_end:
+            self.fail(f"{what} is expected")
+        token = self._tokens[self._at]
+        is_word = token.text.replace("_", "a").isalnum() and not token.text[0].isdigit()
+        if token.token_type not in _NAMES and (token.token_type in _NOT_WORDS or not is_word):
+            self.fail(f"{what} is expected")
+        self._at += 1
+        return str(token.text)
+
+    def table(self) -> TableName:
+        """Take a table's name, with its version if there is one.
+
+        Raises:
+            InvalidStatement: none follows.
+        """
+        parts = [self.name("a table's name")]
+        while self.take("."):
+            parts.append(self.name("a table's name"))
+        found = TableName.of(parts)
+        start = self._at
+        self.take("FOR")
+        if self.take("VERSION", "AS", "OF"):
+            version = self.literal("a version")
+            if not version.isdecimal():
+                self._at -= 1
+                self.fail("a version, a whole number, is expected")
+            return TableName(found.name, found.last, version=int(version))
+        if self.take("TIMESTAMP", "AS", "OF"):
+            return TableName(found.name, found.last, timestamp=self.literal("a timestamp in quotes"))
+        self._at = start
+        return found
+
+    def alias(self, *keywords: str) -> str | None:
+        """Take an alias, unless one of these keywords follows."""
+        if self.take("AS"):
+            return self.name("an alias")
+        return None if self.at_end or self.word() in keywords else self.name("an alias")
+
+    def column(self) -> str:
+        """Take a column's name, or that of a struct's field, as it is written."""
+        start = self.position
+        self.name("a column")
+        while self.take("."):
+            self.name("a column")
+        return self._since(start)
+
+    def names(self) -> list[str]:
+        """Take a list of columns in parentheses."""
+        self.expect("(")
+        found = [self.name("a column")]
+        while self.take(","):
+            found.append(self.name("a column"))
+        self.expect(")")
+        return found
+
+    def expression(self, *stops: str) -> str:
+        """Take an expression up to one of these words, a closing parenthesis, or the end.
+
+        Raises:
+            InvalidStatement: there is none.
+        """
+        start, depth = self.position, 0
+        while not self.at_end:
+            word = self.word()
+            if depth == 0 and (word in stops or word == ")"):
+                break
+            depth += (word in _OPENING) - (word in _CLOSING)
+            self._at += 1
+        if depth > 0:
+            self.fail("the end of what was opened, ) or END, is expected")
+        found = self._since(start) if self.position > start else ""
+        if not found.strip():
+            self.fail("an expression is expected")
+        return found
+
+    def expressions(self) -> list[str]:
+        """Take a list of expressions in parentheses."""
+        self.expect("(")
+        found = [self.expression(",")]
+        while self.take(","):
+            found.append(self.expression(","))
+        self.expect(")")
+        return found
+
+    def assignments(self, *stops: str) -> dict[str, str]:
+        """Take ``column = expression, ...``."""
+        found: dict[str, str] = {}
+        while True:
+            at = self.position
+            column = self.column()
+            if column in found:
+                raise invalid(self.text, at, f"column {column} is set twice.")
+            if not self.take("=") and not self.take("=="):
+                self.fail("= is expected")
+            found[column] = self.expression(",", *stops)
+            if not self.take(","):
+                return found
+
+    def rest(self) -> str:
+        """Take all that is left."""
+        start = self.position
+        self._at = len(self._tokens)
+        return self.text[start:].rstrip().rstrip(";")
+
+    def _since(self, start: int) -> str:
+        return self.text[start : self._tokens[self._at - 1].end + 1] if self._at else ""

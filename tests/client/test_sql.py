@@ -1,0 +1,299 @@
+"""Statements in SQL: each does what the command of the table does, and nothing else can be run."""
+
+from datetime import date
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import delvec
+from delvec.protocol.errors import (
+    BadRequest,
+    EngineUnavailable,
+    InvalidStatement,
+    SchemaMismatch,
+    TableNotFound,
+    UnknownColumn,
+    VersionNotFound,
+)
+
+
+@pytest.fixture
+def sales(lake, tmp_path):
+    table = lake.create_table(
+        tmp_path / "sales", "id long, item string, price double, shop struct<city: string>", name="sales"
+    )
+    table.append(
+        [
+            {"id": n, "item": f"i{n}", "price": n / 2, "shop": {"city": "Rome" if n % 2 else "Oslo"}}
+            for n in range(1, 7)
+        ]
+    )
+    return table
+
+
+def rows(lake, text, **options):
+    return [tuple(row.values()) for row in lake.sql(text, **options).to_pylist()]
+
+
+def test_delete(lake, sales):
+    done = lake.sql("DELETE FROM sales WHERE sales.id > 4 OR shop.city = 'Oslo'")
+    assert done["numDeletedRows"] == 4
+    assert rows(lake, "SELECT id FROM sales ORDER BY id") == [(1,), (3,)]
+    lake.sql("delete from sales as s where s.id = 1;")
+    lake.sql("DELETE FROM sales")
+    assert sales.count() == 0
+
+
+def test_update(lake, sales):
+    text = """
+        UPDATE sales AS s  -- raised
+        SET s.price = CASE WHEN s.id > 2 THEN 0 ELSE s.price * 2 END, item = concat('a, b', item)
+        WHERE s.id IN (2, 3)
+    """
+    assert lake.sql(text)["numUpdatedRows"] == 2
+    changed = "SELECT id, item, price FROM sales WHERE id BETWEEN 2 AND 3 ORDER BY id"
+    assert rows(lake, changed) == [(2, "a, bi2", 2.0), (3, "a, bi3", 0.0)]
+
+
+def test_merge(lake, sales, tmp_path):
+    news = lake.create_table(tmp_path / "news", "id long, item string, price double", name="news")
+    news.append(
+        [
+            {"id": 1, "item": "one", "price": 10.0},
+            {"id": 2, "item": "gone", "price": 0.0},
+            {"id": 9, "item": "new", "price": 9.0},
+        ]
+    )
+    done = lake.sql(
+        """
+        MERGE INTO sales t USING news AS s ON t.id = s.id
+        WHEN MATCHED AND s.item = 'gone' THEN DELETE
+        WHEN MATCHED THEN UPDATE SET t.item = s.item, price = t.price + s.price
+        WHEN NOT MATCHED BY TARGET AND s.price > 1 THEN INSERT (id, item) VALUES (s.id, upper(s.item))
+        WHEN NOT MATCHED BY SOURCE AND t.id > 5 THEN UPDATE SET price = -1
+        WHEN NOT MATCHED BY SOURCE AND t.id = 5 THEN DELETE
+        """
+    )
+    assert (done["numTargetRowsInserted"], done["numTargetRowsUpdated"], done["numTargetRowsDeleted"]) == (
+        1,
+        2,
+        2,
+    )
+    expected = [(1, "one", 10.5), (3, "i3", 1.5), (4, "i4", 2.0), (6, "i6", -1.0), (9, "NEW", None)]
+    assert rows(lake, "SELECT id, item, price FROM sales ORDER BY id") == expected
+
+
+def test_merge_of_a_query_with_all_columns(lake, sales):
+    lake.sql(
+        "MERGE INTO sales USING (SELECT id + 5 AS id, item, price, shop FROM sales WHERE id < 3) AS s ON sales.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert rows(lake, "SELECT id, item FROM sales WHERE id > 5 ORDER BY id") == [(6, "i1"), (7, "i2")]
+
+
+def test_insert(lake, sales):
+    lake.sql("INSERT INTO sales (id, price) VALUES (7, 1), (8, 2.5)")
+    lake.sql("INSERT INTO TABLE sales BY NAME SELECT 'x' AS item, 9 AS id")
+    lake.sql("INSERT INTO sales SELECT id + 10, item, NULL, shop FROM sales WHERE id = 1")
+    expected = [(7, None, 1.0), (8, None, 2.5), (9, "x", None), (11, "i1", None)]
+    assert rows(lake, "SELECT id, item, price FROM sales WHERE id > 6 ORDER BY id") == expected
+    lake.sql("INSERT INTO sales REPLACE WHERE id > 6 SELECT * FROM sales WHERE id = 8")
+    assert rows(lake, "SELECT max(id), count(*) FROM sales") == [(8, 7)]
+    lake.sql("INSERT OVERWRITE sales SELECT * FROM sales WHERE id = 2")
+    assert rows(lake, "SELECT id FROM sales") == [(2,)]
+
+
+def test_queries(lake, sales, by_country, tmp_path):
+    sales.delete("id = 6")
+    place = tmp_path / "sales"
+    text = f"SELECT s.id, c.name FROM delta.`{place}` AS s JOIN by_country c ON c.id = s.id WHERE s.id > 3 ORDER BY 1"
+    assert rows(lake, text) == [(4, "n4"), (5, "n5")]
+    totals = "WITH s AS (SELECT shop.city AS city, price FROM sales) SELECT city, sum(price) AS n FROM s GROUP BY city"
+    assert sorted(rows(lake, totals)) == [("Oslo", 3.0), ("Rome", 4.5)]
+    assert rows(
+        lake, "SELECT count(*) FROM sales WHERE id IN (SELECT id FROM by_country WHERE country = 'DE')"
+    ) == [(1,)]
+    assert rows(lake, "VALUES (1, 'a'), (2, 'b')") == [(1, "a"), (2, "b")]
+    assert rows(lake, "SELECT 1 UNION ALL SELECT 2 ORDER BY 1") == [(1,), (2,)]
+    # A name in WITH is the table itself inside of its own definition.
+    assert rows(lake, "WITH sales AS (SELECT * FROM sales WHERE id = 1) SELECT id FROM sales") == [(1,)]
+
+
+def test_time_travel(lake, sales):
+    sales.delete("id < 6")
+    at = sales.history()[1]["timestamp"]
+    assert rows(lake, "SELECT count(*) FROM sales") == [(1,)]
+    assert rows(lake, "SELECT count(*) FROM sales VERSION AS OF 1 AS old") == [(6,)]
+    assert rows(lake, f"SELECT count(*) FROM sales TIMESTAMP AS OF '{at}' WHERE id < 6") == [(5,)]
+    both = (
+        "SELECT count(*) FROM sales FOR VERSION AS OF 1 o LEFT JOIN sales n ON o.id = n.id WHERE n.id IS NULL"
+    )
+    assert rows(lake, both) == [(5,)]
+    with pytest.raises(VersionNotFound):
+        lake.sql("SELECT * FROM sales VERSION AS OF 9")
+
+
+def test_the_dialect_of_duckdb(lake, sales):
+    text = "SELECT id::VARCHAR AS \"the id\" FROM sales WHERE item ILIKE 'I1'"
+    assert lake.sql(text, dialect="duckdb").to_pydict() == {"the id": ["1"]}
+    lake.sql("UPDATE sales SET item = \"item\" || '!' WHERE id::VARCHAR = '2'", dialect="duckdb")
+    assert rows(lake, "SELECT item FROM sales WHERE id = 2") == [("i2!",)]
+
+
+def test_describe_and_show(lake, sales):
+    sales.alter.comment_column("item", "what it is")
+    assert rows(lake, "DESCRIBE TABLE EXTENDED sales")[:2] == [
+        ("id", "bigint", None),
+        ("item", "string", "what it is"),
+    ]
+    assert rows(lake, "DESC sales")[3][1] == "struct<city:string>"
+    assert lake.sql("DESCRIBE HISTORY sales LIMIT 2")["version"].to_pylist() == [2, 1]
+    assert lake.sql("DESCRIBE DETAIL sales")["numFiles"].to_pylist() == [1]
+    assert "sales" in lake.sql("show tables;")["name"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "reason"),
+    [
+        ("", 1, 1, "empty"),
+        ("DROP TABLE sales", 1, 1, "a statement is"),
+        ("DELETE sales", 1, 8, "FROM is expected, and not 'sales'"),
+        ("DELETE FROM sales\nWHERE", 2, 6, "an expression is expected, and not the end"),
+        ("DELETE FROM sales WHERE (id = 1", 1, 32, "the end of what was opened"),
+        ("DELETE FROM sales WHERE id = 1)", 1, 31, "end of the statement"),
+        ("DELETE FROM sales VERSION AS OF 1", 1, 13, "newest version"),
+        ("UPDATE sales SET\n  id 3", 2, 6, "= is expected, and not '3'"),
+        ("UPDATE sales SET id = 3, id = 4", 1, 26, "set twice"),
+        ("UPDATE sales SET id = ", 1, 23, "an expression is expected"),
+        ("MERGE INTO sales USING sales s ON 1 = 1", 1, 40, "WHEN is expected"),
+        (
+            "MERGE INTO sales USING sales s ON s.id = 1 WHEN MATCHED THEN INSERT *",
+            1,
+            62,
+            "UPDATE is expected",
+        ),
+        (
+            "MERGE INTO sales USING sales s ON 1 = 1 WHEN NOT MATCHED THEN INSERT (id) VALUES (1, 2)",
+            1,
+            82,
+            "2 values for 1 columns",
+        ),
+        ("INSERT INTO sales VALUES (1)", 1, 19, "1 columns, and 4 are to be filled"),
+        ("INSERT INTO sales nonsense", 1, 19, "SELECT or VALUES"),
+        ("SELECT id\nFROM sales WHERE )", 2, 18, "cannot be parsed here"),
+        ("SELECT * FROM sales; DELETE FROM sales", 1, 20, "one statement"),
+        ("SELECT 'abc FROM sales", 1, 1, "cannot be parsed"),
+        ("SELECT * FROM sales VERSION AS OF -1", 1, 15, "a table's version is"),
+        ("DESCRIBE sales sales", 1, 16, "end of the statement"),
+        ("SELECT nope FROM sales", 1, 1, "nope"),
+    ],
+)
+def test_errors_have_a_position(lake, sales, text, line, column, reason):
+    with pytest.raises(InvalidStatement, match=reason.replace("(", r"\(")) as caught:
+        lake.sql(text)
+    assert (caught.value.details["line"], caught.value.details["column"]) == (line, column)
+    assert sales.version() == 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM read_parquet('{file}')",
+        "SELECT * FROM read_text('{file}')",
+        "SELECT * FROM '{file}'",
+        "SELECT * FROM `{file}`",
+        "SELECT * FROM parquet.`{file}`",
+        "SELECT * FROM glob('{file}')",
+        "SELECT (SELECT count(*) FROM read_blob('{file}')) FROM sales",
+        "WITH x AS (SELECT * FROM parquet_scan('{file}')) SELECT * FROM x",
+        "SELECT * FROM sales, LATERAL (SELECT * FROM read_csv('{file}'))",
+        "SELECT * FROM query('SELECT 1')",
+        "SELECT * FROM duckdb_settings()",
+        "COPY sales TO '{file}2'",
+        "COPY (SELECT 1) TO '{file}2'",
+        "ATTACH '{file}2' AS other",
+        "INSTALL httpfs",
+        "SET enable_external_access = true",
+        "PRAGMA database_list",
+        "CREATE TABLE x AS SELECT * FROM sales",
+        "EXPORT DATABASE '{file}2'",
+        "CALL pragma_version()",
+        "INSERT INTO sales SELECT * FROM read_parquet('{file}')",
+        "MERGE INTO sales t USING (SELECT * FROM read_parquet('{file}')) s ON t.id = s.id WHEN MATCHED THEN DELETE",
+    ],
+)
+@pytest.mark.parametrize("dialect", ["spark", "duckdb"])
+def test_nothing_but_tables_is_read_and_nothing_is_written(lake, sales, tmp_path, query, dialect):
+    file = tmp_path / "secret.parquet"
+    pq.write_table(pa.table({"id": [1]}), file)
+    if dialect == "duckdb":
+        query = query.replace("`", '"')
+    with pytest.raises(delvec.DelvecError) as caught:
+        lake.sql(query.format(file=file), dialect=dialect)
+    assert isinstance(caught.value, InvalidStatement | TableNotFound)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sales", "secret.parquet"]
+    assert sales.version() == 1
+
+
+def test_duckdb_itself_is_locked(lake, sales, tmp_path, monkeypatch):
+    """Were a query to slip through the first gate, the second holds."""
+    file = tmp_path / "secret.parquet"
+    pq.write_table(pa.table({"id": [1]}), file)
+    from delvec.sql import queries
+
+    monkeypatch.setattr(queries.Query, "on", lambda *_: f"SELECT * FROM read_parquet('{file}')")
+    with pytest.raises(InvalidStatement, match="Cannot access file"):
+        lake.sql("SELECT * FROM sales")
+
+
+def test_errors_of_commands_arrive_as_they_are(lake, sales):
+    with pytest.raises(UnknownColumn):
+        lake.sql("UPDATE sales SET nope = 1")
+    with pytest.raises(TableNotFound):
+        lake.sql("SELECT * FROM nobody")
+    with pytest.raises(SchemaMismatch):
+        lake.sql("INSERT INTO sales (id) VALUES (1.5)")
+    with pytest.raises(BadRequest, match="dialect"):
+        lake.sql("SELECT 1", dialect="oracle")
+    with pytest.raises(EngineUnavailable):
+        lake.sql("SELECT 1", engine="spark")
+
+
+def test_conditions_leave_files_out(lake, tmp_path, monkeypatch):
+    table = lake.create_table(tmp_path / "parts", "id long, day date", partition_by=["day"], name="parts")
+    for n in range(3):
+        table.append([{"id": n, "day": date(2024, 1, 1 + n)}])
+    read = []
+    from delvec.sql import on_duckdb
+
+    original = on_duckdb.relation
+    monkeypatch.setattr(
+        on_duckdb, "relation", lambda scan, *rest: (read.append(len(scan)), original(scan, *rest))[1]
+    )
+    assert rows(lake, "SELECT id FROM parts p WHERE p.day = DATE'2024-01-02'") == [(1,)]
+    assert rows(lake, "SELECT id FROM parts WHERE id >= 2 AND upper(CAST(id AS STRING)) = '2'") == [(2,)]
+    assert rows(lake, "SELECT count(*) FROM parts a LEFT JOIN parts b ON a.id = b.id WHERE b.id IS NULL") == [
+        (0,)
+    ]
+    assert read == [1, 1, 3, 3]
+
+
+def test_the_shell(sales, tmp_path, capsys):
+    from delvec.cli import main
+
+    def shell(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(["sql", *arguments])
+        return ended.value.code, capsys.readouterr()
+
+    place = f"delta.`{tmp_path}/sales`"
+    code, shown = shell(f"SELECT id, item FROM {place} WHERE id < 3 ORDER BY id")
+    assert code == 0
+    assert [line.split() for line in shown.out.splitlines()] == [["id", "item"], ["1", "i1"], ["2", "i2"]]
+    code, shown = shell(f"DELETE FROM {place} WHERE id = 1", "--json")
+    assert code == 0
+    assert '"numDeletedRows": 1' in shown.out
+    code, shown = shell("SELEC 1")
+    assert code == 1
+    assert "Line 1, column 1" in shown.err
