@@ -344,6 +344,7 @@ class ReadableTable:
             configuration=plan.configuration,
             files=files,
             num_files_total=plan.num_files_total,
+            read_mark=plan.read_mark,
         )
         return scan, None if predicate is None else predicates.parse(predicate, schema)
 

@@ -43,6 +43,7 @@ class Scan:
 
     Attributes:
         files: a table with the columns of ``wire.PlanFile`` in snake case, one row per file; no path twice.
+        read_mark: what tells the version from another that is put in its place; goes with a commit that rests on it.
         marked_only: the deletion vectors name the rows that there are, and not those that are gone; every file has one.
     """
 
@@ -56,6 +57,7 @@ class Scan:
     files: pa.Table
     num_files_total: int
     marked_only: bool = False
+    read_mark: str | None = None
 
     def __iter__(self) -> Iterator[ScanFile]:
         """Iterate over the files; for the few that a command changes, not for planning."""

@@ -323,6 +323,7 @@ class DeltaTable(ReadableTable):
             begun, _ = begin(self._service, self.id, operation)
             read_version = begun.version
             options.setdefault("transaction_id", begun.transaction_id)
+            options.setdefault("read_mark", begun.read_mark)
         options.setdefault("engine_info", self.engine.name)
         return Transaction(self._service, self.id, operation, read_version, **options)
 

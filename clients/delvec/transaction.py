@@ -72,6 +72,7 @@ class Metrics(dict[str, int]):
 class TransactionOptions(TypedDict, total=False):
     """What a :class:`Transaction` may be given, beside what it must."""
 
+    read_mark: str | None
     transaction_id: str | None
     engine_info: str | None
     predicate: str | None
@@ -91,6 +92,8 @@ class Transaction:
         table_id: the table's id.
         operation: Delta's operation name.
         read_version: the version that the changes rest on.
+        read_mark: of that version, from a scan or from :func:`begin`: should another writer replace the version, the
+            commit is refused.
         transaction_id: from :func:`begin`; a new one for a command that writes no data files itself.
         engine_info: recorded in the log.
         predicate: the condition whose matching rows are changed: rows that match and were added since are a
@@ -112,6 +115,7 @@ class Transaction:
         operation: str,
         read_version: int,
         *,
+        read_mark: str | None = None,
         transaction_id: str | None = None,
         engine_info: str | None = None,
         predicate: str | None = None,
@@ -123,6 +127,7 @@ class Transaction:
         self._service = service
         self._table_id = table_id
         self._operation = operation
+        self._read_mark = read_mark
         self._engine_info = engine_info
         self._predicate = predicate
         self._txn = None if txn is None else request(AppTransaction, app_id=txn[0], version=txn[1])
@@ -245,6 +250,7 @@ class Transaction:
         body = request(
             CommitRequest,
             read_version=self.read_version,
+            read_mark=self._read_mark,
             transaction_id=self.transaction_id,
             operation=self._operation,
             operation_parameters=self._parameters,

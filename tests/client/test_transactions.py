@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 from delvec.protocol.deletion_vector import Descriptor, Where, encode, frame, unframe
 from delvec.protocol.errors import (
     BadRequest,
+    CommitOverwritten,
     ConcurrentAppend,
     ConcurrentModification,
     FileNotInSnapshot,
@@ -295,3 +296,55 @@ def test_vectors_are_not_written_for_a_table_without_them(lake, tmp_path):
         change.delete_rows_by_vectors(plain.location, {the_file(plain): [1]})
 
     assert not list((tmp_path / "plain").rglob("deletion_vector_*.bin"))
+
+
+def replace_newest(table, tmp_path):
+    """Put another commit in the place of the newest, as a writer does that looks and then renames."""
+    log = tmp_path / table.name / "_delta_log"
+    newest = max(log.glob("*.json"))
+    lines = [line for line in newest.read_text().splitlines() if "commitInfo" not in line]
+    lines.append(json.dumps({"commitInfo": {"operation": "WRITE", "txnId": "theirs"}}))
+    more = written(table, tmp_path, "theirs.parquet", [2, 77]) | {"partitionValues": {}, "dataChange": True}
+    (log / ".tmp").write_text("\n".join([*lines, json.dumps({"add": more})]))
+    (log / ".tmp").rename(newest)
+
+
+@pytest.mark.parametrize("command", ["delete", "update", "merge", "transaction"])
+def test_what_rests_on_a_version_that_another_writer_replaced_is_not_committed(
+    people, tmp_path, monkeypatch, command
+):
+    """The rows that the other one brought were never looked at, and no path tells that."""
+    engine = people.engine
+    source = pa.table({"id": pa.array([2], pa.int64()), "name": ["new"], "country": ["FI"]})
+
+    def first(method):
+        def call(*arguments, **options):
+            found = method(*arguments, **options)
+            replace_newest(people, tmp_path)
+            return found
+
+        return call
+
+    for name in ("find_rows", "change_rows"):
+        monkeypatch.setattr(engine, name, first(getattr(engine, name)))
+
+    def run():
+        if command == "delete":
+            people.delete("id = 2")
+        elif command == "update":
+            people.update({"name": "'new'"}, "id = 2")
+        elif command == "merge":
+            people.merge(source, "source.id = target.id").when_matched_update_all().execute()
+        else:
+            change = people.transaction("DELETE", predicate="id = 2")
+            replace_newest(people, tmp_path)
+            change.delete_rows({"theirs.parquet": [0]})
+            change.commit()
+
+    with pytest.raises(CommitOverwritten, match=r"[vV]ersion 1 "):
+        run()
+    monkeypatch.undo()
+    assert people.version() == 1
+    assert ids(people).count(2) == 2
+    people.delete("id = 2")
+    assert ids(people).count(2) == 0

@@ -126,6 +126,7 @@ def merge(
         table.id,
         "MERGE",
         scan.version,
+        read_mark=scan.read_mark,
         transaction_id=str(getattr(begun, "transaction_id", "")),
         engine_info=table.engine.name,
         predicate=resolved.reads,

@@ -116,6 +116,8 @@ class NewRows:
             self.table.id,
             "WRITE",
             self.begun.version,
+            # An append rests on no version: what became of it does not matter.
+            read_mark=None if predicate is None else self.begun.read_mark,
             transaction_id=self.begun.transaction_id,
             engine_info=self.table.engine.name,
             predicate=predicate,

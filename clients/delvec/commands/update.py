@@ -67,6 +67,7 @@ def update(
         table.id,
         "UPDATE",
         scan.version,
+        read_mark=scan.read_mark,
         transaction_id=begun.transaction_id,
         engine_info=table.engine.name,
         predicate=predicate,
