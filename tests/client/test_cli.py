@@ -52,6 +52,8 @@ def people(delvec_command, tmp_path):
 def test_session_for_people(delvec_command, people):
     done = delvec_command("read", "people", "--where", "id < 3", "--columns", "name,id")
     assert [line.split() for line in done.out.splitlines()] == [["name", "id"], ["a", "1"], ["b", "2"]]
+    foreseen = delvec_command("delete", "people", "--where", "id = 2", "--dry-run")
+    assert "numDeletedRows: 1" in foreseen.out + foreseen.err
     done = delvec_command("delete", "people", "--where", "id = 2")
     assert re.search(r"numDeletedRows +1\n", done.out)
     assert "deleted 1 row in version 2" in done.err

@@ -1,5 +1,6 @@
 """Commands that read, add, replace and delete rows."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from delvec.cli import files
 from delvec.cli.output import number, print_json, print_pairs, print_table, rows_of, say
 from delvec.cli.session import Table, session
+from delvec.commands.touched_files import Rehearsal
 from delvec.transaction import Metrics
 
 __all__ = ["append", "delete", "overwrite", "read", "report", "show"]
@@ -148,6 +150,9 @@ def delete(
         str | None, typer.Option(help="Delete the rows for which this SQL condition is true.")
     ] = None,
     all_rows: Annotated[bool, typer.Option("--all", help="Delete every row.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Delete nothing; say what would become of which file.")
+    ] = False,
 ) -> None:
     """Delete rows.
 
@@ -159,7 +164,14 @@ def delete(
         raise typer.BadParameter("say which rows: --where CONDITION, or --all")
     now = session(context)
     with now.table(table) as target:
-        metrics = target.delete(where)
+        metrics = target.delete(where, dry_run=dry_run)
+    if isinstance(metrics, Rehearsal):
+        files = [asdict(file) for file in metrics.files]
+        if now.as_json:
+            print_json({"version": None, "metrics": metrics, "files": files})
+        else:
+            say(str(metrics))
+        return
     report(metrics, now.as_json, f"deleted {rows_of(metrics.get('numDeletedRows'))}")
 
 
