@@ -218,7 +218,9 @@ def _matching(
             yield group
             continue
         stats = pa.array([entry.file.stats for entry in group], pa.string())
-        values = [list({**(entry.file.partition_values or {}), **entry.feed_values}.items()) for entry in group]
+        values = [
+            list({**(entry.file.partition_values or {}), **entry.feed_values}.items()) for entry in group
+        ]
         files = pa.table(
             {
                 "partition_values": pa.array(values, TEXT_MAP),

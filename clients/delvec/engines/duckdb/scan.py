@@ -246,7 +246,9 @@ def _source(
         counts = files["num_records"].to_pylist()
         _check_rows(scan, files, bitmaps)
         lookup["deleted"], lookup["bits"] = _bits(bitmaps, counts)
-        bit = f"get_bit({_looked_up('deleted')}, CAST(f.file_row_number AS INTEGER)) = {int(scan.marked_only)}"
+        bit = (
+            f"get_bit({_looked_up('deleted')}, CAST(f.file_row_number AS INTEGER)) = {int(scan.marked_only)}"
+        )
         if None in counts:
             # Costs half as much again, so only where statistics do not say how many bits a file needs.
             bit = f"CASE WHEN f.file_row_number < {_looked_up('bits')} THEN {bit} ELSE {not scan.marked_only} END"

@@ -14,6 +14,7 @@ from delvec.protocol.locations import canonical_log_path
 from delvec_service.delta.actions import (
     Action,
     AddFile,
+    Cdc,
     CommitInfo,
     Metadata,
     Protocol,
@@ -138,6 +139,8 @@ class LogWalk:
         adds: dict[str, AddFile] = {}
         removes: dict[str, RemoveFile] = {}
         for action in actions:
+            if isinstance(action, Cdc):
+                self.referenced |= {action.path} & self._wanted
             if not isinstance(action, AddFile | RemoveFile):
                 continue
             try:
