@@ -1,10 +1,13 @@
 """Schemas as people type them: Spark's column lists, ``id long NOT NULL, tags array<string>``.
 
+Columns of the table may be computed: ``DEFAULT expr``, ``GENERATED ALWAYS AS (expr)``, and with numbers of their own
+``GENERATED { ALWAYS | BY DEFAULT } AS IDENTITY (START WITH n INCREMENT BY m)``.
+
 sqlglot is not used here: it takes ``id: long`` for a column without a type, and refuses doubled quotes.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NoReturn
 
 from delvec.protocol.errors import InvalidSchema
@@ -13,7 +16,8 @@ from delvec.protocol.types import StructType
 __all__ = ["parse_ddl"]
 
 _TOKEN = re.compile(
-    r"""\s*(?: (?P<word>\w+) | `(?P<quoted>(?:[^`]|``)+)` | '(?P<text>(?:[^']|'')*)' | (?P<sign>[<>(),:]) )""",
+    r"""\s*(?: (?P<word>\w+) | `(?P<quoted>(?:[^`]|``)+)` | '(?P<text>(?:[^']|'')*)' | (?P<sign>[<>(),:])
+    | (?P<other>"(?:[^"\\]|\\.)*"|\S) )""",
     re.VERBOSE,
 )
 _PRIMITIVES = {
@@ -36,6 +40,7 @@ _PRIMITIVES = {
     "timestamp_ntz": "timestamp_ntz",
     "tinyint": "byte",
 }
+_CLAUSES = frozenset({"comment", "default", "generated", "not"})
 _DECIMALS = frozenset({"decimal", "dec", "numeric"})
 
 
@@ -56,7 +61,7 @@ class _Parser:
         self._tokens = list(self._split())
         self._next = 0
 
-    def _split(self) -> Iterator[tuple[str, str]]:
+    def _split(self) -> Iterator[tuple[str, str, int, int]]:
         position = 0
         while self._text[position:].strip():
             match = _TOKEN.match(self._text, position)
@@ -64,33 +69,86 @@ class _Parser:
                 raise InvalidSchema(f"the schema cannot be read at {self._text[position:].strip()[:20]!r}")
             kind = str(match.lastgroup)
             value = match[kind]
-            yield kind, value.replace("``", "`") if kind == "quoted" else value.replace("''", "'")
+            value = value.replace("``", "`") if kind == "quoted" else value.replace("''", "'")
+            yield kind, value, position + len(match[0]) - len(match[0].lstrip()), match.end()
             position = match.end()
 
     def schema(self) -> dict[str, Any]:
-        fields = self._fields()
+        fields = self._fields(computed=True)
         if self._next < len(self._tokens):
             self._fail("a comma")
         return {"type": "struct", "fields": fields}
 
-    def _fields(self) -> list[dict[str, Any]]:
-        fields = [self._field()]
+    def _fields(self, *, computed: bool = False) -> list[dict[str, Any]]:
+        fields = [self._field(computed=computed)]
         while self._take("sign", ","):
-            fields.append(self._field())
+            fields.append(self._field(computed=computed))
         return fields
 
-    def _field(self) -> dict[str, Any]:
+    def _field(self, *, computed: bool) -> dict[str, Any]:
         name = self._take("quoted") or self._take("word") or self._fail("a column's name")
         self._take("sign", ":")
         data_type = self._type()
         nullable = True
-        if self._take("word", "not"):
-            nullable = not (self._take("word", "null") or self._fail("NULL"))
-        metadata = {}
-        if self._take("word", "comment"):
-            comment = self._take("text")
-            metadata["comment"] = self._fail("a comment in quotes") if comment is None else comment
-        return {"name": name, "type": data_type, "nullable": nullable, "metadata": metadata}
+        metadata: dict[str, Any] = {}
+        while True:
+            if self._take("word", "not"):
+                nullable = not (self._take("word", "null") or self._fail("NULL"))
+            elif self._take("word", "comment"):
+                comment = self._take("text")
+                metadata["comment"] = self._fail("a comment in quotes") if comment is None else comment
+            elif computed and self._take("word", "default"):
+                metadata["CURRENT_DEFAULT"] = self._expression(_CLAUSES)
+            elif computed and self._take("word", "generated"):
+                metadata |= self._generated()
+            else:
+                return {"name": name, "type": data_type, "nullable": nullable, "metadata": metadata}
+
+    def _generated(self) -> dict[str, Any]:
+        by_default = bool(self._take("word", "by"))
+        self._word("default" if by_default else "always")
+        self._word("as")
+        if self._take("word", "identity"):
+            numbers = {"start": 1, "step": 1}
+            if self._take("sign", "("):
+                while not self._take("sign", ")"):
+                    key = "start" if self._take("word", "start") else "step"
+                    self._word("with" if key == "start" else "increment")
+                    if key == "step":
+                        self._word("by")
+                    numbers[key] = self._number()
+            found = {f"delta.identity.{key}": value for key, value in numbers.items()}
+            return {**found, "delta.identity.allowExplicitInsert": by_default}
+        if by_default:
+            self._fail("IDENTITY")
+        self._expect("(")
+        expression = self._expression()
+        self._expect(")")
+        return {"delta.generationExpression": expression}
+
+    def _expression(self, ends: Collection[str] = ()) -> str:
+        """Return the text up to the comma or bracket that ends it, or to one of some words."""
+        first, depth = self._next, 0
+        while self._next < len(self._tokens):
+            kind, value, _, _ = self._tokens[self._next]
+            if kind == "word" and not depth and value.lower() in ends and self._next > first:
+                break
+            if kind == "sign" and value in ",)" and not depth:
+                break
+            depth += (value == "(") - (value == ")") if kind == "sign" else 0
+            self._next += 1
+        if self._next == first:
+            self._fail("an expression")
+        return self._text[self._tokens[first][2] : self._tokens[self._next - 1][3]].strip()
+
+    def _number(self) -> int:
+        sign = -1 if self._take("other", "-") else 1
+        digits = self._take("word") or self._fail("a number")
+        return sign * int(digits) if digits.isdecimal() else self._fail("a number")
+
+    def _word(self, word: str) -> None:
+        if not self._take("word", word):
+            self._fail(word.upper())
 
     def _type(self) -> Any:
         position = self._next
@@ -134,7 +192,7 @@ class _Parser:
     def _take(self, kind: str, value: str | None = None) -> str | None:
         """Return the next token if it is of that kind (and spelling, in any case), and move on."""
         if self._next < len(self._tokens):
-            found, text = self._tokens[self._next]
+            found, text, _, _ = self._tokens[self._next]
             if found == kind and (value is None or text.lower() == value):
                 self._next += 1
                 return text
@@ -145,5 +203,8 @@ class _Parser:
             self._fail(repr(sign))
 
     def _fail(self, wanted: str) -> NoReturn:
+        if self._next < len(self._tokens) and self._tokens[self._next][0] == "other":
+            rest = self._text[self._tokens[self._next][2] :].strip()
+            raise InvalidSchema(f"the schema cannot be read at {rest[:20]!r}")
         found = f"{self._tokens[self._next][1]!r}" if self._next < len(self._tokens) else "its end"
         raise InvalidSchema(f"the schema {self._text.strip()!r} has {found} where {wanted} is expected")

@@ -71,6 +71,16 @@ def test_an_absent_column_has_its_default_and_a_given_one_what_is_given(make, ha
     assert (second["state"], second["score"], second["label"]) == (None, 9.0, None)
 
 
+def test_a_table_is_made_with_computed_columns(lake, engine, tmp_path, handed):
+    schema = (
+        "key long GENERATED ALWAYS AS IDENTITY (START WITH 100), name string, state string DEFAULT 'new', "
+        "label string GENERATED ALWAYS AS (concat(name, '-', state))"
+    )
+    table = lake.create_table(tmp_path / "made", schema, engine=engine)
+    table.append(handed(names("a")))
+    assert table.to_arrow().to_pylist() == [{"key": 100, "name": "a", "state": "new", "label": "a-new"}]
+
+
 def test_a_default_may_partition(make, handed):
     table = make(
         field("id", "long"), field("country", "string", CURRENT_DEFAULT="'NZ'"), partition_by=["country"]

@@ -164,15 +164,50 @@ def test_schemas_that_cannot_be_are_refused(columns, partition_columns, message)
         create(schema(**columns), partition_columns=partition_columns)
 
 
-@pytest.mark.parametrize(
-    "metadata",
-    [{"delta.generationExpression": "id + 1"}, {"delta.identity.start": 1}, {"CURRENT_DEFAULT": "1"}],
-)
-def test_column_metadata_that_would_need_enforcing_is_refused(metadata):
-    field = {"name": "id", "type": "long", "nullable": True, "metadata": metadata}
+IDENTITY = {"delta.identity.start": 1, "delta.identity.step": 2, "delta.identity.allowExplicitInsert": False}
 
-    with pytest.raises(InvalidSchema, match="does not enforce"):
-        create(StructType.from_json({"type": "struct", "fields": [field]}))
+
+@pytest.mark.parametrize(
+    ("kind", "metadata", "message"),
+    [
+        ("long", {"delta.invariants": "{}"}, "does not enforce"),
+        ("long", {"delta.generationExpression": "id + 1"}, "reads what is not there"),
+        ("long", {"delta.generationExpression": "("}, "cannot be|generation expression"),
+        ("long", {"CURRENT_DEFAULT": "other"}, "reads what is not there"),
+        ("long", {"CURRENT_DEFAULT": 1}, "no text"),
+        ("long", {"CURRENT_DEFAULT": "1", **IDENTITY}, "more than one rule"),
+        ("integer", IDENTITY, "type long"),
+        ("long", {**IDENTITY, "delta.identity.step": 0}, "a step other than 0"),
+        ("long", {"delta.identity.start": 1}, "a step other than 0"),
+        ("long", {"delta.identity.highWaterMark": 5}, "does not enforce"),
+    ],
+)
+def test_rules_of_columns_that_cannot_be_are_refused(kind, metadata, message):
+    fields = [
+        {"name": "id", "type": kind, "nullable": True, "metadata": metadata},
+        {"name": "other", "type": "long", "nullable": True, "metadata": {}},
+    ]
+    with pytest.raises(InvalidSchema, match=message):
+        create(StructType.from_json({"type": "struct", "fields": fields}))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "feature"),
+    [
+        ({"delta.generationExpression": "other + 1"}, "generatedColumns"),
+        ({"delta.generationExpression": "a_function_of_spark(other)"}, "generatedColumns"),
+        (IDENTITY, "identityColumns"),
+        ({"CURRENT_DEFAULT": "1"}, "allowColumnDefaults"),
+    ],
+)
+def test_a_column_that_is_computed_needs_its_feature(metadata, feature):
+    fields = [
+        {"name": "id", "type": "long", "nullable": True, "metadata": metadata},
+        {"name": "other", "type": "long", "nullable": True, "metadata": {}},
+    ]
+    _, protocol, found = create(StructType.from_json({"type": "struct", "fields": fields}))
+    assert feature in protocol.writer_features
+    assert json.loads(found.schema_string)["fields"] == fields
 
 
 def test_a_comment_on_a_column_is_kept():

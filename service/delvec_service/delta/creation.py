@@ -18,6 +18,7 @@ from delvec.protocol.types import (
     StructType,
     has_variant,
 )
+from delvec_service.delta import computed_columns
 from delvec_service.delta.actions import Action, CommitInfo, Metadata, Protocol
 from delvec_service.delta.column_names import check_column_name
 from delvec_service.delta.table_properties import PROPERTIES, known_property, parsed_value
@@ -67,7 +68,7 @@ def first_version(
         InvalidSchema: a name, a type or a partition column cannot be.
         BadRequest: a property is unknown, or its value is not one.
     """
-    check_columns(schema)
+    check_columns(schema, computed=True)
     partitions = checked_partition_columns(schema, partition_columns)
     configuration = {_DV: "true"} | _configuration(properties)
     described = {
@@ -133,6 +134,7 @@ def _protocol(schema: StructType, configuration: Mapping[str, str]) -> Protocol:
         writer.append("changeDataFeed")
     if configuration.get(_ICT) == "true":
         writer.append("inCommitTimestamp")
+    writer += computed_columns.features(schema)
     if not both and len(writer) == len(_LEGACY_FEATURES):
         return Protocol(1, 2, None, None)
     if not both:
@@ -140,21 +142,25 @@ def _protocol(schema: StructType, configuration: Mapping[str, str]) -> Protocol:
     return Protocol(3, 7, tuple(both), tuple(writer + both))
 
 
-def check_columns(schema: StructType, *, mapped: bool = False) -> None:
+def check_columns(schema: StructType, *, mapped: bool = False, computed: bool = False) -> None:
     """Refuse a schema that a table written by Delvec cannot have.
 
     Args:
         schema: partition columns included.
         mapped: whether files name columns by physical names, so that names may have any character.
+        computed: whether columns may have defaults, be generated or be identity columns.
 
     Raises:
         InvalidSchema: names the column.
     """
     if not schema.fields:
         raise InvalidSchema("A table needs at least one column.")
+    known = computed_columns.check(schema) if computed else frozenset()
     for field in _fields(schema):
         check_column_name(field.name, mapped=mapped)
         for key in field.metadata:
+            if (field.name, key) in known:
+                continue
             if key.startswith("delta.") or key in ("CURRENT_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING"):
                 raise InvalidSchema(
                     f"The column '{field.name}' has '{key}', which Delvec does not enforce yet; leave it out.",
