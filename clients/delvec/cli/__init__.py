@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from delvec.cli import alter, changes, inspection, maintenance, rows, serve, tables
+from delvec.cli import alter, changes, inspection, maintenance, rows, serve, sql, tables
 from delvec.cli.session import Session
 from delvec.protocol.errors import DelvecError, InternalError
 
@@ -63,6 +63,7 @@ app.command("overwrite")(rows.overwrite)
 app.command("read")(rows.read)
 app.command("changes")(changes.changes)
 app.command("delete")(rows.delete)
+app.command("sql")(sql.sql)
 app.add_typer(alter.app, name="alter")
 app.command("history")(inspection.history)
 app.command("detail")(inspection.detail)
