@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from delvec.protocol.errors import (
     CommitOutcomeUnknown,
-    DelvecError,
     FileNotInSnapshot,
     InternalError,
     ServiceUnavailable,
@@ -16,7 +15,6 @@ from delvec.protocol.errors import (
 )
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.conflicts import Conflict
-from delvec_service.delta.group import is_enabled
 from delvec_service.logs import logger
 from delvec_service.operations import fault_points
 from delvec_service.operations.commits.commit_log import CommitLog
@@ -105,10 +103,7 @@ class Commits:
         """
         fault_points.reach("begin")
         member = Member(resolved(table, self._loader, changes))
-        if changes.request_hash is not None:  # somebody chose the key, and may choose it twice
-            self._race.find_earlier(table, member)
-        if not member.is_done:
-            self._groups.submit(table, member)
+        self._groups.submit(table, member)
         try:
             fault_points.reach("before-answer")
         except StorageError as error:
@@ -121,15 +116,20 @@ class Commits:
 
     def run(self, table: OpenTable, members: list[Member]) -> None:
         """Give each of the members of a group its answer, and tell the ledger."""
-        if len(members) > 1 and not self._may_group(table):
-            self._run_apart(table, members)
-            return
         try:
+            # Where somebody chose the key, they may choose it twice.
+            self._race.find_earlier(table, [one for one in members if one.changes.request_hash is not None])
+            members = [member for member in members if not member.is_done]
+            if not members:
+                return
             run = self._loop.run(table, members)
         except Exception:
             if len(members) == 1:
                 raise
             logger.error("group of commits failed; each is tried alone", table=table.name, exc_info=True)
+            self._run_apart(table, members)
+            return
+        if run.is_refused:
             self._run_apart(table, members)
             return
         if run.own is not None:
@@ -161,13 +161,6 @@ class Commits:
     def _properties(self, table: OpenTable) -> Mapping[str, str]:
         known = self._loader.known(table.location)
         return {} if known is None else known.configuration
-
-    def _may_group(self, table: OpenTable) -> bool:
-        """Return whether a table's properties allow groups: what was known of them may have changed."""
-        try:
-            return is_enabled(self._loader.load(table.objects, table.name, checkpoints=False).configuration)
-        except DelvecError:
-            return True  # which every member will be told
 
     def _close(self, run: Run) -> None:
         endings = [

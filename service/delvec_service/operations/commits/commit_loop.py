@@ -26,7 +26,7 @@ from delvec_service.delta import commit_builder
 from delvec_service.delta.actions import AddFile
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.commit_builder import Resolved
-from delvec_service.delta.group import MemberInfo, combined, rows_taken, without
+from delvec_service.delta.group import MemberInfo, combined, is_enabled, rows_taken, without
 from delvec_service.delta.log.commit_file import serialize_commit
 from delvec_service.delta.segments.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
@@ -60,6 +60,7 @@ class Run:
         transaction_id: of that version: a member that is left of a group has its own.
         files: of deletion vectors that the version names.
         own: what to know the version by, later.
+        is_refused: whether nothing was done, for the table does not let transactions share a version.
     """
 
     table: OpenTable
@@ -70,6 +71,7 @@ class Run:
     transaction_id: str = ""
     files: Sequence[str] = ()
     own: OwnCommit | None = None
+    is_refused: bool = False
 
     @property
     def waiting(self) -> list[Member]:
@@ -143,7 +145,7 @@ class CommitLoop:
         self._max_file_age = max_file_age_seconds
 
     def run(self, table: OpenTable, members: Sequence[Member]) -> Run:
-        """Give each member its result or its error; they must be of one group.
+        """Give each member its result or its error, unless the run is refused; they must be of one group.
 
         Only what is a defect is raised.
         """
@@ -175,6 +177,10 @@ class CommitLoop:
                 # The version that was taken is not listed yet, or its file is being replaced.
                 time.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 - spreads load
             seen = snapshot.version
+            if number == 0 and len(run.members) > 1 and not is_enabled(snapshot.configuration):
+                # What was known of the table's properties when they met was not the newest.
+                run.is_refused = True
+                return
             try:
                 candidates = self._race.judge(table, run.waiting, snapshot)
                 ready, files = self._ready(table, candidates, snapshot)

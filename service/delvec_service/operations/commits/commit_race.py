@@ -92,21 +92,23 @@ class CommitRace:
                     found.append(candidate)
         return found
 
-    def find_earlier(self, table: OpenTable, member: Member) -> None:
-        """Answer a transaction whose key is in a version that it has read: another request was committed with it.
+    def find_earlier(self, table: OpenTable, members: Sequence[Member]) -> None:
+        """Answer transactions whose keys are in versions that they have read: other requests were committed with them.
 
         The search of the versions since would not find it. A database that does not answer is no reason to refuse.
 
         Raises:
-            CorruptLog: the version cannot be read.
-            StorageError: storage did not answer.
+            StorageError: storage did not answer for long.
         """
-        version = self._own_commits.version_of(table.location, member.key)
-        if version is None:
+        versions = {one.key: self._own_commits.version_of(table.location, one.key) for one in members}
+        unknown = [key for key, version in versions.items() if version is None]
+        if unknown:
             with suppress(ServiceUnavailable):
-                known = self._ledger.transaction(table.record.id, member.key)
-                version = None if known is None else known.version
-        self._is_earlier(table, member, version)
+                known = self._ledger.transactions(table.record.id, unknown)
+                versions.update((key, record.version) for key, record in known.items())
+        for member in members:
+            with member.own_errors():
+                self._is_earlier(table, member, versions[member.key])
 
     def _is_earlier(self, table: OpenTable, member: Member, version: int | None) -> bool:
         if version is None or version > member.changes.read_version:
