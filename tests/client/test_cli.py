@@ -14,6 +14,7 @@ import pytest
 
 import delvec
 from delvec.cli import main
+from delvec.engines.duckdb import DuckDBEngine
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", None]})
 DELVEC = [sys.executable, "-W", "error", "-c", "from delvec.cli import main; main()"]
@@ -187,6 +188,7 @@ def test_failures_are_one_line_and_exit_code_1(delvec_command, people, arguments
     "arguments",
     [
         ["delete", "people"],
+        ["delete", "people", "--all", "--retries", "-1"],
         ["delete", "people", "--all", "--where", "id = 1"],
         ["read"],
         ["read", "people", "--version", "1", "--timestamp", "2024-01-01"],
@@ -319,3 +321,22 @@ def test_service_serves_the_shell_and_the_client(delvec_command, tmp_path, monke
     assert {"event": "request", "method": "GET", "path": "/readyz", "status": 200}.items() <= next(
         event for event in events if event.get("status") == 200
     ).items()
+
+
+@pytest.mark.parametrize(("retries", "code"), [("1", 0), ("0", 1)])
+def test_a_lost_race_is_run_again_as_often_as_told(delvec_command, people, monkeypatch, retries, code):
+    """Another writer adds a row that matches while the first run looks for rows."""
+    real, first = DuckDBEngine.find_rows, []
+
+    def another_first(engine, *arguments, **options):
+        found = real(engine, *arguments, **options)
+        if not first:
+            first.append(delvec_command("append", people, people.parent / "rows.parquet"))
+        return found
+
+    monkeypatch.setattr(DuckDBEngine, "find_rows", another_first)
+    done = delvec_command("delete", people, "--where", "id = 2", "--retries", retries)
+    assert first[0].code == 0
+    assert done.code == code, done.err
+    left = delvec_command("read", people, "--where", "id = 2", "--json").json
+    assert len(left) == (0 if code == 0 else 2)

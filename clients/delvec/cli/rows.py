@@ -10,6 +10,7 @@ import typer
 from delvec.cli import files
 from delvec.cli.output import number, print_json, print_pairs, print_table, rows_of, say
 from delvec.cli.session import Table, session
+from delvec.commands.reruns import DEFAULT_RETRIES
 from delvec.commands.touched_files import Rehearsal
 from delvec.transaction import Metrics
 
@@ -153,6 +154,12 @@ def delete(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Delete nothing; say what would become of which file.")
     ] = False,
+    retries: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help=f"How often to run again where another writer won; {DEFAULT_RETRIES} unless said."
+        ),
+    ] = None,
 ) -> None:
     """Delete rows.
 
@@ -164,7 +171,7 @@ def delete(
         raise typer.BadParameter("say which rows: --where CONDITION, or --all")
     now = session(context)
     with now.table(table) as target:
-        metrics = target.delete(where, dry_run=dry_run)
+        metrics = target.delete(where, dry_run=dry_run, retries=retries)
     if isinstance(metrics, Rehearsal):
         files = [asdict(file) for file in metrics.files]
         if now.as_json:
