@@ -18,7 +18,7 @@ def blocks(page, language="python"):
     return [block for block in found if "spark" not in block]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/sql.md"])
 def test_examples_run(page, lake, tmp_path, monkeypatch):
     """One after the other in one namespace, as a reader of the page would type them; paths go elsewhere."""
     monkeypatch.chdir(tmp_path)
