@@ -148,7 +148,8 @@ def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> N
         StorageError: storage did not answer.
     """
     oldest = time.time_ns() // 1_000_000 - max_age_seconds * 1000
-    sizes: dict[str, int | None] = {file.path: file.size for file in (*changes.adds, *changes.change_files)}
+    sizes: dict[str, int | None] = {add.path: add.size for add in changes.adds}
+    sizes |= {file.path: file.size for file in changes.change_files}
     places = (vector.relative_path() for vector in changes.written_vectors.values())
     sizes |= dict.fromkeys(place for place in places if place is not None)
     for (path, size), found in zip(sizes.items(), _looked_up(table, list(sizes)), strict=True):

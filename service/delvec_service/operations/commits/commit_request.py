@@ -18,7 +18,8 @@ from delvec.protocol.errors import (
     InvalidDeletionVector,
     LocationNotAllowed,
 )
-from delvec.protocol.wire import CommitRequest
+from delvec.protocol.wire import AddFile as NewFile
+from delvec.protocol.wire import ChangeFile, CommitRequest
 from delvec.protocol.wire.commits import RewrittenFile, RowDelete
 from delvec_service.delta.actions import AddFile, Cdc, Txn
 from delvec_service.delta.changes import Changes, Reads, RowRun
@@ -63,7 +64,7 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
                 f"The change file '{file.path}' is not below {_CHANGE_DATA}, where those who clean tables up look for it.",
                 file=file.path,
             )
-    new = [file.path for file in (*request.adds, *request.change_files)]
+    new = [add.path for add in request.adds] + [file.path for file in request.change_files]
     _distinct(new + touched, table, "is changed")
     return Changes(
         operation=request.operation,
@@ -117,7 +118,8 @@ def _check_text(request: CommitRequest) -> None:
     if request.reads is not None:
         texts += [*request.reads.files, *(each.path for each in request.reads.rows)]
     texts += [add.stats for add in request.adds]
-    for file in (*request.adds, *request.change_files):
+    written: list[NewFile | ChangeFile] = [*request.adds, *request.change_files]
+    for file in written:
         texts.append(file.path)
         texts += [text for pair in file.partition_values.items() for text in pair]
         texts += [text for pair in (file.tags or {}).items() for text in pair]
