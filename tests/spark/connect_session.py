@@ -13,7 +13,7 @@ from delvec.engines.pyspark import SparkEngine
 from delvec.spark import DeltaTable, use
 
 
-def main(folder):
+def session(folder):
     spark = (
         SparkSession.builder.remote("local[2]")
         .config("spark.ui.enabled", "false")
@@ -22,6 +22,11 @@ def main(folder):
         .getOrCreate()
     )
     assert "connect" in type(spark).__module__
+    return spark
+
+
+def commands(folder):
+    spark = session(folder)
     location = folder / "people [1] 100%"
     schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("country", pa.string())])
     with delvec.connect(database_url=f"sqlite:///{folder}/delvec.db") as lake:
@@ -57,7 +62,6 @@ def main(folder):
         with pytest.raises(delvec.MissingDataFile):
             table.to_arrow()
     spark.stop()
-    print("all is well")  # noqa: T201 - the answer
 
 
 def check_data_source(spark, lake, location):
@@ -75,5 +79,37 @@ def check_data_source(spark, lake, location):
     assert (pinned.count(), pinned.filter("id < 10").count()) == (expected, 8)
 
 
+def row_changes(folder):
+    """UPDATE and MERGE: rows change as clauses say, a source that is random is read once, and errors are typed."""
+    spark = session(folder)
+    with delvec.connect(database_url=f"sqlite:///{folder}/delvec.db") as lake:
+        check_row_changes(spark, lake, folder / "changed")
+    spark.stop()
+
+
+def check_row_changes(spark, lake, location):
+    table = lake.create_table(str(location), "id long, n int, name string", engine=spark)
+    table.append(spark.range(100).selectExpr("id", "cast(id as int) n", "concat('n', id) name"))
+    assert table.update({"n": "n * 2", "name": delvec.lit("x")}, "id >= 90")["numUpdatedRows"] == 10
+    source = spark.range(95, 105).selectExpr("id", "cast(rand() * 10 as int) + 1000 n", "uuid() name")
+    merge = table.merge(source, "target.id = source.id").when_matched_update(
+        {"n": "source.n"}, "target.id <> 96"
+    )
+    found = merge.when_matched_delete().when_not_matched_insert_all().execute()
+    counts = [found[f"numTargetRows{done}"] for done in ("Updated", "Deleted", "Inserted")]
+    assert (counts, found["numSourceRows"]) == ([4, 1, 5], 10)
+    rows = {row["id"]: row for row in table.to_arrow(predicate="id >= 90").to_pylist()}
+    assert sorted(rows) == [*range(90, 96), *range(97, 105)]
+    assert (rows[90]["n"], rows[95]["name"]) == (180, "x")
+    assert all(rows[number]["n"] >= 1000 for number in (95, *range(97, 105)))
+    with pytest.raises(delvec.SchemaMismatch, match="5000000000"):
+        table.update({"n": "5000000000 + id - id"}, "id = 0")
+    with pytest.raises(delvec.InvalidPredicate, match="by zero"):
+        table.update({"n": "1 div id"})
+    with pytest.raises(delvec.MultipleMatches):
+        table.merge([{"id": 1}, {"id": 1}], "target.id = source.id").when_matched_update({"n": 1}).execute()
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    {"commands": commands, "row changes": row_changes}[sys.argv[1]](Path(sys.argv[2]))
+    print("all is well")  # noqa: T201 - the answer

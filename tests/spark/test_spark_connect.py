@@ -10,7 +10,8 @@ import pytest
 pytestmark = pytest.mark.spark
 
 
-def test_commands_with_spark_connect(spark, tmp_path):
+@pytest.mark.parametrize("what", ["commands", "row changes"])
+def test_with_spark_connect(spark, tmp_path, what):
     pytest.importorskip(
         "grpc", reason="Spark Connect's client is not installed: pip install 'pyspark[connect]'"
     )
@@ -20,7 +21,7 @@ def test_commands_with_spark_connect(spark, tmp_path):
     environment["XDG_STATE_HOME"] = str(tmp_path / "state")
 
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)],
+        [sys.executable, str(script), what, str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=280,

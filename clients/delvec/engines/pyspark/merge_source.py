@@ -93,7 +93,7 @@ class SourceRows:
         if isinstance(self._data, pa.Table):
             schema = StructType((*self._schema.fields, StructField(SOURCE_ROW, PrimitiveType("long"))))
             table = self._data.append_column(SOURCE_ROW, pa.array(np.arange(self._data.num_rows)))
-            frame = self._spark.createDataFrame(table, spark_schema(schema))
+            frame = self._spark.createDataFrame(table if table.num_rows else [], spark_schema(schema))
             return PinnedSource(frame, table.num_rows, table.nbytes)
         numbered = self._data.select("*", F.monotonically_increasing_id().alias(SOURCE_ROW))
         with failures.of_source():
