@@ -81,6 +81,12 @@ def test_structs_of_a_star_keep_the_fields_that_the_source_lacks():
     assert "'geo', NULL" in texts(inserted(None, tables, "WHEN", evolves=True))[2]
 
 
+def test_a_column_of_nothing_but_nulls_fits_a_struct():
+    nothing = StructType.from_arrow(pa.schema({"address": pa.null()}))
+    present = PRESENT.select(["address"])
+    assert texts(updated(None, Relations(present, present, nothing), "WHEN")) == ["`s`.`address`"]
+
+
 def test_a_moment_without_a_zone_is_utc_in_a_timestamp_column():
     moment = dt.datetime.fromisoformat("2024-01-02 03:04:05")
     assert "+00:00" in texts(updated({"at": moment}, TABLES, "SET"))[3]

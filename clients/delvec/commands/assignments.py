@@ -12,7 +12,7 @@ from delvec.protocol.errors import BadRequest, DelvecError, InvalidPredicate, Sc
 from delvec.protocol.expression import Expression, parse_expression
 from delvec.protocol.expression_kinds import NUMERIC_KINDS, column_path, kind_of_type
 from delvec.protocol.literals import literal
-from delvec.protocol.types import DataType, StructField, StructType
+from delvec.protocol.types import DataType, PrimitiveType, StructField, StructType
 
 __all__ = ["DEFAULT", "IDENTITY", "Relations", "inserted", "updated"]
 
@@ -243,6 +243,8 @@ def _taken_text(
         wanted: the type that it has to get.
     """
     text = ".".join(_quoted(each) for each in source)
+    if kind == PrimitiveType("void"):
+        return text
     if not isinstance(kind, StructType) or not isinstance(wanted, StructType):
         return None if isinstance(kind, StructType) != isinstance(wanted, StructType) else text
     if [each.name for each in kind.fields] == wanted.names and not any(
@@ -281,7 +283,7 @@ def _parsed(text: str, tables: Relations, readable: Sequence[str], where: str) -
 def _check_kind(value: Expression, column: StructField, where: str) -> None:
     wanted, kind = kind_of_type(column.type), value.kind
     fitting = _FITS.get(wanted or "")
-    if kind in (None, "null", "interval") or fitting is None or kind in fitting:
+    if kind in (None, "null", "void", "interval") or fitting is None or kind in fitting:
         return
     raise SchemaMismatch(
         f"{where}: {value.text[:200]!r} has type {kind}, which does not fit column '{column.name}' of type "
