@@ -12,15 +12,19 @@ from delvec.transaction import Metrics
 if TYPE_CHECKING:
     from delvec.table import DeltaTable
 
-__all__ = ["append", "is_repeatable"]
+__all__ = ["add_rows", "append", "is_repeatable"]
 
 _METRICS: Final[Mapping[str, int]] = dict.fromkeys(("numFiles", "numOutputRows", "numOutputBytes"), 0)
-_READ_AGAIN: Final = frozenset({"duckdb", "pandas", "polars", "pyarrow", "pyspark"})
+_READ_AGAIN: Final = frozenset({"delvec", "duckdb", "pandas", "polars", "pyarrow", "pyspark"})
 
 
 def append(service: ServiceClient, table: "DeltaTable", data: Any, options: WriteOptions) -> Metrics:
     """Write ``data`` as new files, and commit them; see :meth:`delvec.DeltaTable.append`."""
-    rows = NewRows.begin(service, table, data, options)
+    return add_rows(NewRows.begin(service, table, data, options))
+
+
+def add_rows(rows: NewRows) -> Metrics:
+    """Do the same with rows whose transaction was begun."""
     if rows.already_applied:
         return Metrics(_METRICS, None, already_applied=True)
     transaction = rows.transaction()

@@ -20,7 +20,7 @@ from delvec.transaction import Metrics, Transaction
 if TYPE_CHECKING:
     from delvec.table import DeltaTable
 
-__all__ = ["PartitionOverwrite", "Replacement", "overwrite"]
+__all__ = ["PartitionOverwrite", "Replacement", "overwrite", "replace_rows"]
 
 PartitionOverwrite: TypeAlias = Literal["static", "dynamic"]
 
@@ -78,7 +78,11 @@ def overwrite(
 ) -> Metrics:
     """Write ``data`` in place of rows that are there; see :meth:`delvec.DeltaTable.overwrite`."""
     replacement.check(options)
-    rows = NewRows.begin(service, table, data, options)
+    return replace_rows(NewRows.begin(service, table, data, options), replacement)
+
+
+def replace_rows(rows: NewRows, replacement: Replacement) -> Metrics:
+    """Do the same with rows whose transaction was begun."""
     if rows.already_applied:
         return Metrics(_METRICS, None, already_applied=True)
     parameters = {
@@ -99,7 +103,7 @@ def overwrite(
     else:
         transaction = rows.transaction(predicate=_EVERYTHING, parameters=parameters)
         rows.write(transaction)
-        scan, _ = table.plan(version=rows.begun.version)
+        scan, _ = rows.table.plan(version=rows.begun.version)
         transaction.remove(scan.files["path"].to_pylist())
     if transaction.is_empty:
         return Metrics(_METRICS, None)

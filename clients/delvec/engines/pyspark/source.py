@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 
 from delvec.connection import Connection, connect
 from delvec.engines.pyspark.scan import spark_schema
@@ -137,6 +137,12 @@ class DelvecSource(DataSource):  # type: ignore[misc]
             )
         self._planned = True
         return _Reader(self._pinned(), schema)
+
+    def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what writes rows with these columns; see :mod:`delvec.engines.pyspark.sink`."""
+        from delvec.engines.pyspark.sink import DelvecWriter, WriteRequest
+
+        return DelvecWriter(WriteRequest.of(self.options), schema, overwrite=overwrite)
 
     def _pinned(self) -> "_Pin":
         if self._pin is None:
