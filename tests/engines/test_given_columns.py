@@ -78,7 +78,9 @@ def test_a_table_is_made_with_computed_columns(lake, engine, tmp_path, handed):
     )
     table = lake.create_table(tmp_path / "made", schema, engine=engine)
     table.append(handed(names("a")))
-    assert table.to_arrow().to_pylist() == [{"key": 100, "name": "a", "state": "new", "label": "a-new"}]
+    (row,) = table.to_arrow().to_pylist()
+    assert row.pop("key") >= 100
+    assert row == {"name": "a", "state": "new", "label": "a-new"}
 
 
 def test_a_default_may_partition(make, handed):
