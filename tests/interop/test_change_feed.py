@@ -3,7 +3,6 @@
 import pyarrow as pa
 import pytest
 
-import delvec
 from delvec.engines.change_files import ChangeFileWriter
 from delvec.engines.engine import WriteTarget
 from delvec.engines.parquet_writer import write_data_files
@@ -89,42 +88,6 @@ def test_every_change_of_delta_spark_with_deletion_vectors(scene):
     assert names[-4:] == ["extra", "_change_type", "_commit_version", "_commit_timestamp"]
     assert len(rows) > 60
     scene.check(1, 2, engines=["duckdb"])  # the differences of deletion vectors alone
-
-
-@pytest.mark.long
-def test_every_change_of_delta_spark_with_copies_and_partitions(scene):
-    scene.create(vectors=False, partition_by=["part"])
-    change_everything(scene)
-    scene.check()
-    where = "part = 1 AND _change_type = 'delete'"
-    kept = [row for row in scene.theirs()[1] if row[2] == 1 and row[5] == "delete"]
-    assert scene.ours(predicate=where)[1] == kept
-
-
-@pytest.mark.long
-def test_mapped_columns_with_renames_and_drops(scene):
-    mapping = {
-        "delta.columnMapping.mode": "name",
-        "delta.minReaderVersion": "2",
-        "delta.minWriterVersion": "5",
-    }
-    scene.create(partition_by=["part"], **mapping)
-    scene.sql("DELETE FROM $t WHERE id = 3")
-    scene.sql("UPDATE $t SET name = 'new' WHERE id < 3")
-    scene.check()
-    scene.sql("ALTER TABLE $t RENAME COLUMN name TO title")
-    scene.sql("UPDATE $t SET title = 'newer' WHERE id < 5")
-    scene.check(0, 2)
-    scene.check(3)
-    scene.sql("ALTER TABLE $t DROP COLUMN at")
-    scene.sql("INSERT INTO $t VALUES (30, 'x', 0)")
-    scene.check(3, 4)
-    scene.check(5)
-    for start, end in ((0, 3), (2, None), (4, 5)):
-        with pytest.raises(Exception, match=r"(?i)schema"):
-            scene.theirs(start, end)
-        with pytest.raises(delvec.IncompatibleSchemaChange):
-            scene.ours(start, end)
 
 
 def test_delta_spark_reads_the_feed_of_what_delvec_wrote(scene):
