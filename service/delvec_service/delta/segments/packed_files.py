@@ -133,7 +133,7 @@ class PackedFiles:
     def follow(self, changes: Mapping[str, AddFile | None]) -> "PackedFiles":
         """Return the live files after ``changes``: the state of files from now on, by canonical path."""
         after = self.apply({key: FileChange.to(add) for key, add in changes.items()})
-        after._remember(dict(self._asked) | changes)  # noqa: SLF001 - of this class
+        after._remember({**self._asked, **changes})  # noqa: SLF001 - of this class
         return after
 
     def _remember(self, asked: Mapping[str, AddFile | None]) -> None:
