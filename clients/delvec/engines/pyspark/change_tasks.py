@@ -24,6 +24,7 @@ from delvec.engines.pyspark.merge_source import SOURCE_ROW
 from delvec.engines.pyspark.row_expressions import BROKEN, TaskChecks
 from delvec.engines.pyspark.row_sets import RowSets
 from delvec.engines.pyspark.scan import ROW
+from delvec.engines.pyspark.write import in_tasks
 from delvec.protocol.constraints import Check
 from delvec.protocol.errors import DelvecError, StorageError, from_wire
 from delvec.protocol.wire import AddFile, ChangeFile
@@ -116,7 +117,7 @@ def run(frame: DataFrame, task: ChangeTask, outcome: Outcome) -> None:
         ConstraintViolation: a new row does not satisfy the table's constraints.
         StorageError: storage did not answer.
     """
-    for answer in frame.mapInArrow(partial(_run, task), _ANSWER).toArrow().to_pylist():
+    for answer in in_tasks(frame, partial(_run, task), _ANSWER).toArrow().to_pylist():
         outcome.take(answer)
 
 

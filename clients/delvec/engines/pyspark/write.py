@@ -6,7 +6,7 @@ referred to. A task that finds data that does not fit answers with the error, so
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -21,8 +21,9 @@ from delvec.protocol.errors import DelvecError, InvalidSchema, SchemaMismatch, S
 from delvec.protocol.types import schema_from
 from delvec.protocol.wire import AddFile
 
-__all__ = ["check_schema", "is_spark_frame", "write_frame"]
+__all__ = ["check_schema", "in_tasks", "is_spark_frame", "write_frame"]
 
+_OverBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _RESULT: Final = "add string, error string"
 _RESULT_SCHEMA: Final = pa.schema([("add", pa.string()), ("error", pa.string())])
 
@@ -64,13 +65,27 @@ def write_frame(frame: DataFrame, target: WriteTarget, checks: TaskChecks | None
         ConstraintViolation: a row does not satisfy the table's constraints.
         StorageError: storage did not answer.
     """
-    answers = frame.mapInArrow(partial(_write_task, target, checks), _RESULT).toArrow()
+    answers = in_tasks(frame, partial(_write_task, target, checks), _RESULT).toArrow()
     adds = []
     for answer in answers.to_pylist():
         if answer["error"]:
             raise from_wire(json.loads(answer["error"]))
         adds.append(AddFile.model_validate_json(answer["add"]))
     return adds
+
+
+def in_tasks(frame: DataFrame, function: _OverBatches, answer: str) -> DataFrame:
+    """Return what a function makes of a frame's rows: ``mapInArrow``, which does not take every name of a column."""
+    names = list(frame.columns)
+    plain = frame.toDF(*(f"c{position}" for position in range(len(names))))
+    return plain.mapInArrow(partial(_named, function, names), answer)
+
+
+def _named(
+    function: _OverBatches, names: list[str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Runs on executors."""
+    return function(batch.rename_columns(names) for batch in batches)
 
 
 def _write_task(
