@@ -258,7 +258,11 @@ client = httpx.Client(transport=EmbeddedTransport(app), base_url="http://embedde
 print(client.get("/").status_code)
 """
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
     assert done.stdout.split() == ["200", "shutdown"]
     assert done.stderr == ""
