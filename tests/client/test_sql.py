@@ -209,6 +209,10 @@ def test_errors_have_a_position(lake, sales, text, line, column, reason):
         "WITH x AS (SELECT * FROM parquet_scan('{file}')) SELECT * FROM x",
         "SELECT * FROM sales, LATERAL (SELECT * FROM read_csv('{file}'))",
         "SELECT * FROM query('SELECT 1')",
+        "SELECT * FROM sales, LATERAL query('SELECT 1')",
+        "SELECT * FROM sales CROSS JOIN LATERAL read_text('{file}')",
+        "SELECT * FROM sales, LATERAL duckdb_settings()",
+        "SELECT TRANSFORM(id) USING 'cat {file}' AS (x) FROM sales",
         "SELECT * FROM duckdb_settings()",
         "COPY sales TO '{file}2'",
         "COPY (SELECT 1) TO '{file}2'",
@@ -245,6 +249,57 @@ def test_duckdb_itself_is_locked(lake, sales, tmp_path, monkeypatch):
     monkeypatch.setattr(queries.Query, "on", lambda *_: f"SELECT * FROM read_parquet('{file}')")
     with pytest.raises(InvalidStatement, match="Cannot access file"):
         lake.sql("SELECT * FROM sales")
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["reflect('java.lang.System', 'exit')", "`Reflect`('a', 'b')", "system.builtin.java_method('a', 'b')"],
+)
+def test_queries_call_no_methods_of_spark_s_process(call):
+    from delvec.sql.queries import parse_query
+
+    with pytest.raises(InvalidStatement, match="is not available"):
+        parse_query(f"SELECT {call}", "spark")
+
+
+@pytest.fixture
+def twins(lake, tmp_path):
+    """Two files; the columns ``x`` and ``s.x`` have their values in different ones."""
+    table = lake.create_table(tmp_path / "twins", "id long, x long, s struct<x: long>", name="twins")
+    table.append([{"id": 1, "x": 10, "s": {"x": 20}}])
+    table.append([{"id": 2, "x": 20, "s": {"x": 10}}])
+    return table
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT id FROM twins WHERE s.x = 10", [(2,)]),
+        ("SELECT id FROM twins WHERE twins.s.x = 10", [(2,)]),
+        ("SELECT id FROM twins s WHERE S.x = 10", [(1,)]),
+        ("SELECT n FROM twins u (n, y, x) WHERE y = 10", [(1,)]),
+        ("SELECT y FROM twins u (y, id, x) WHERE id = 20", [(2,)]),
+        ("SELECT id, z FROM twins, LATERAL unnest(array(x)) u (z) WHERE id = 2", [(2, 20)]),
+    ],
+)
+@pytest.mark.usefixtures("twins")
+def test_a_condition_is_one_of_the_column_that_it_names(lake, query, expected):
+    assert rows(lake, query) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT count(*) FROM (twins CROSS JOIN twins u)", [(4,)]),
+        ("SELECT count(*) FROM twins TABLESAMPLE (1 ROWS)", [(1,)]),
+        ("SELECT count(*) FROM twins u TABLESAMPLE (1 ROWS)", [(1,)]),
+        ("SELECT a, b FROM twins PIVOT (sum(x) FOR id IN (1 AS a, 2 AS b)) WHERE b = 20", [(None, 20)]),
+        ("SELECT 1 /* of */; -- the end", [(1,)]),
+    ],
+)
+@pytest.mark.usefixtures("twins")
+def test_all_of_a_query_is_run(lake, query, expected):
+    assert rows(lake, query) == expected
 
 
 def test_errors_of_commands_arrive_as_they_are(lake, sales):

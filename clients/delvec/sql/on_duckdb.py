@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 import pyarrow as pa
 
-from delvec.engines.duckdb.file_names import as_pattern, file_names, is_remote
+from delvec.engines.duckdb.file_names import as_pattern, file_names
 from delvec.engines.duckdb.relation import relation
 from delvec.protocol.errors import DelvecError, InvalidStatement
 from delvec.scan import Scan
@@ -65,7 +65,6 @@ def _lock(database: Any, scans: list[Scan]) -> None:
     """Let the database open the files of the scans, and nothing else."""
     names = [name for scan in scans for name in file_names(scan.location, scan.files)]
     paths = sorted({path for name in names for path in (name, as_pattern(name))})
-    if not any(is_remote(name) for name in names):
-        database.execute("SET allowed_paths = ?", [paths])
-        database.execute("SET enable_external_access = false")
+    database.execute("SET allowed_paths = ?", [paths])
+    database.execute("SET enable_external_access = false")
     database.execute("SET lock_configuration = true")

@@ -16,8 +16,19 @@ from delvec.sql.tokens import TableName, invalid, parse_error
 __all__ = ["DIALECTS", "Query", "parse_query"]
 
 DIALECTS: Final[dict[str, Dialect]] = {"spark": SPARK, "duckdb": DuckDB()}
-_NOT_IN_QUERIES: Final = (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Parameter, exp.Placeholder)
+_NOT_IN_QUERIES: Final = (
+    exp.DDL,
+    exp.DML,
+    exp.Command,
+    exp.Into,
+    exp.Parameter,
+    exp.Placeholder,
+    exp.QueryTransform,  # runs a program
+)
 _NOT_FOR_SPARK: Final = frozenset({"reflect", "java_method", "try_reflect"})
+_SOURCES: Final = (exp.Table, exp.Subquery, exp.Values, exp.Unnest, exp.Lateral)
+_OF_LATERAL: Final = (exp.Subquery, exp.Unnest, exp.Explode, exp.Inline)
+_PLAIN_TABLE: Final = frozenset({"this", "db", "catalog", "alias", "version"})
 _PRUNES: Final = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In, exp.Is)
 _CONSTANT: Final = (*_PRUNES, exp.Identifier, exp.Literal, exp.Null, exp.Neg, exp.Boolean, exp.DataType)
 
@@ -52,9 +63,13 @@ class Query:
         for table in list(copy.tables()):
             found = table_name(self.text, table)
             name = rename(found, _condition(copy.tree, table))
-            alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(found.last, quoted=True))
-            table.replace(exp.Table(this=exp.to_identifier(name, quoted=True), alias=alias))
-        return copy.tree.sql(dialect=DIALECTS[dialect])
+            # Joins in its parentheses, PIVOT and TABLESAMPLE hang on the node, which therefore stays.
+            for part in ("db", "catalog", "version"):
+                table.set(part, None)
+            table.set("this", exp.to_identifier(name, quoted=True))
+            if table.args.get("alias") is None:
+                table.set("alias", exp.TableAlias(this=exp.to_identifier(found.last, quoted=True)))
+        return copy.tree.sql(dialect=DIALECTS[dialect], comments=False)
 
 
 def parse_query(text: str, dialect: str) -> Query:
@@ -64,11 +79,12 @@ def parse_query(text: str, dialect: str) -> Query:
         InvalidStatement: it is none, or it reads something else than tables.
     """
     try:
-        found = [each for each in DIALECTS[dialect].parse(text) if each is not None]
+        parsed = DIALECTS[dialect].parse(text)
     except (ParseError, TokenError) as error:
         raise parse_error(error) from None
     except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
         raise InvalidStatement("The query cannot be parsed.", line=1, column=1) from None
+    found = [each for each in parsed if each is not None and not isinstance(each, exp.Semicolon)]
     if len(found) != 1 or not isinstance(found[0], exp.Query | exp.Values):
         raise InvalidStatement("One query is expected: SELECT, VALUES or WITH.", line=1, column=1)
     tree = found[0]
@@ -77,11 +93,26 @@ def parse_query(text: str, dialect: str) -> Query:
             raise InvalidStatement(
                 f"A query only reads, and {node.sql()[:60]!r} does not belong into one.", line=1, column=1
             )
-        if isinstance(node, exp.Anonymous) and str(node.this).lower() in _NOT_FOR_SPARK:
-            raise InvalidStatement(f"The function {node.this} is not available here.", line=1, column=1)
+        if isinstance(node, exp.Anonymous) and node.name.lower() in _NOT_FOR_SPARK:
+            raise InvalidStatement(f"The function {node.name} is not available here.", line=1, column=1)
+        if not _is_source(node):
+            raise InvalidStatement(
+                f"Queries read tables, and {node.sql()[:60]!r} is none; functions that give rows are not available.",
+                line=1,
+                column=1,
+            )
         if isinstance(node, exp.Table):
             table_name(text, node)
     return Query(text, tree)
+
+
+def _is_source(node: exp.Expr) -> bool:
+    """Whether what a clause reads rows from is a table, a query, or the elements of a value; True of other nodes."""
+    if isinstance(node, exp.From | exp.Join):
+        return isinstance(node.this, _SOURCES)
+    if isinstance(node, exp.Lateral) and not node.args.get("view"):  # a view's function makes rows of its row
+        return isinstance(node.this, _OF_LATERAL)
+    return True
 
 
 def table_name(text: str, table: exp.Table) -> TableName:
@@ -145,26 +176,32 @@ def _condition(tree: exp.Expr, table: exp.Table) -> str | None:
         or table.parent.parent is not tree
     ):
         return None
-    where = tree.args.get("where")
-    if where is None or tree.args.get("joins") or tree.args.get("laterals"):
+    where, alias = tree.args.get("where"), table.args.get("alias")
+    if where is None or any(tree.args.get(name) for name in ("joins", "laterals", "sample")):
         return None
+    if any(value and name not in _PLAIN_TABLE for name, value in table.args.items()):
+        return None
+    if alias is not None and alias.columns:
+        return None  # its columns have other names
+    known = (alias.name if alias is not None else table_name("", table).last).lower()
     parts = list(where.this.flatten()) if isinstance(where.this, exp.And) else [where.this]
     kept = [
         each.sql(dialect=SPARK)
         for each in (part.unnest().copy() for part in parts)
-        if isinstance(each, _PRUNES) and _is_simple(each)
+        if isinstance(each, _PRUNES) and _is_simple(each, known)
     ]
     return " AND ".join(f"({each})" for each in kept) or None
 
 
-def _is_simple(comparison: exp.Expr) -> bool:
+def _is_simple(comparison: exp.Expr, table: str) -> bool:
     """Whether one column is compared with constants; takes the table's name off the column."""
     columns = 0
     for node in comparison.walk():
         if isinstance(node, exp.Column):
             columns += 1
-            for part in ("table", "db", "catalog"):
-                node.set(part, None)
+            if node.table.lower() not in ("", table) or node.args.get("db"):
+                return False  # a field of a struct
+            node.set("table", None)
         elif isinstance(node, exp.Cast):
             if not isinstance(node.this, exp.Literal):
                 return False
