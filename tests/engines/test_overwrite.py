@@ -176,3 +176,31 @@ def test_rows_that_came_meanwhile_are_replaced_by_the_next_try(sales, lake, engi
         done = table.overwrite(of("NZ", 9))
     assert ids(table) == [9]
     assert done.retries == 1
+
+
+@pytest.mark.parametrize("vectors", ["true", "false"])
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        (lambda other: other.delete("id = 20"), [1]),
+        (lambda other: other.update({"amount": "-1"}, "id = 20"), [1, 20]),
+        (lambda other: other.delete("id < 20"), [1, 20]),
+    ],
+)
+def test_rows_that_stay_are_not_brought_back(lake, engine, tmp_path, vectors, change, left):
+    """What replace_where copies may have been deleted, changed or copied by others meanwhile."""
+    properties = {"delta.enableDeletionVectors": vectors}
+    table = lake.create_table(tmp_path / "sales", SCHEMA, properties=properties, engine=engine)
+    table.append(of("NZ", *range(1, 21)))
+    real = table.engine.copy_rows
+
+    def copy_rows(scan, gone, target):
+        written = real(scan, gone, target)
+        patch.setattr(table.engine, "copy_rows", real)
+        change(lake.table(table.name))
+        return written
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table.engine, "copy_rows", copy_rows)
+        done = table.overwrite(of("NZ", 1), replace_where="id < 20")
+    assert (ids(table), done.retries) == (left, 1)
