@@ -341,6 +341,25 @@ def test_a_merge_runs_again_where_others_deleted_rows_that_matched(make, overtak
     assert merge.execute().retries == 0
 
 
+def test_a_merge_of_a_table_with_itself_reads_one_version(make, lake, overtaken, monkeypatch):
+    table = make(rows(1, 2))
+    merge = table.merge(table, "target.id = source.id").when_matched_update({"n": "source.n + 10"})
+    overtaken(table, lambda other: other.update({"n": "100"}, "id = 1"))
+    assert merge.execute().retries == 1
+    assert content(table) == [(1, "t1", 110), (2, "t2", 12)]
+    taken = table.engine.merge_source
+
+    def merge_source(data):
+        found = taken(data)
+        monkeypatch.setattr(table.engine, "merge_source", taken)
+        lake.table(table.location).update({"n": "200"}, "id = 2")
+        return found
+
+    monkeypatch.setattr(table.engine, "merge_source", merge_source)
+    merge.execute()
+    assert content(table) == [(1, "t1", 120), (2, "t2", 210)]
+
+
 def test_a_merge_by_source_runs_again_where_others_inserted_anything(make, overtaken):
     table = make(rows(1, 2))
     overtaken(table, lambda other: other.append(rows(900)))

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from delvec._transport import ServiceClient
 from delvec.commands import row_command, touched_files
 from delvec.commands.assignments import Relations, inserted, updated
@@ -18,6 +20,7 @@ from delvec.protocol.join_condition import conjuncts, join_keys, key_ranges, tar
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import SnapshotResponse
 from delvec.reading import ReadableTable
+from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, begin
 
 if TYPE_CHECKING:
@@ -48,6 +51,20 @@ _METRICS: Final[Mapping[str, int]] = dict.fromkeys(
     0,
 )
 _EVERY_ROW: Final = "true"
+
+
+@dataclass(frozen=True)
+class _AtVersion:
+    """A version of a table, as engines take a table for the source."""
+
+    table: ReadableTable
+    version: int
+
+    def plan(self) -> tuple[Scan, Any]:
+        return self.table.plan(version=self.version)
+
+    def to_batches(self, *, version: int) -> pa.RecordBatchReader:
+        return self.table.to_batches(version=version)
 
 
 @dataclass(frozen=True)
@@ -89,6 +106,10 @@ def merge(
         schema = StructType.from_json(begun.table_schema)
     else:
         begun, schema = begin(service, table.id, "MERGE")
+    itself = statement.source if isinstance(statement.source, ReadableTable) else None
+    if itself is not None and itself.id == table.id:
+        # Rows of another version, even of a moment ago, would undo what was done to them since.
+        source = table.engine.merge_source(_AtVersion(itself, begun.version))
     added = new_columns(statement, schema, source.schema) if statement.merge_schema else []
     target_schema = with_new_columns(schema, added)
     if added and not dry_run:
@@ -133,7 +154,7 @@ def merge(
         operation_parameters=_parameters(statement),
         user_metadata=user_metadata,
     )
-    reads_itself = isinstance(statement.source, ReadableTable) and statement.source.id == table.id
+    reads_itself = itself is not None and itself.id == table.id
     transaction.rests_on(whole_table=reads_itself, rows=changed.matched)
     transaction.change_table(added)
     copied = row_command.take_over(transaction, table, scan, changed, target)
