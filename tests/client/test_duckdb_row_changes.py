@@ -267,6 +267,34 @@ def test_values_are_assigned_as_ansi_does(engine, make):
         assert files_in(table) == before
 
 
+def test_doubles_become_decimals_and_texts_become_values_as_in_spark(engine, lake, tmp_path):
+    schema = "id long, amount decimal(10, 2), ratio double, day date, at timestamp"
+    table = lake.create_table(tmp_path / "values", schema)
+    table.append([{"id": 1}])
+    statement = Statement(engine, table)
+    texts = {
+        # Of these, the binary numbers are a little less than what they show.
+        ("amount", "CAST(1.005 AS DOUBLE)"): Decimal("1.01"),
+        ("amount", "CAST(CAST(-1.005 AS DOUBLE) AS DECIMAL(10, 2))"): Decimal("-1.01"),
+        ("amount", "CAST(0.145 AS FLOAT)"): Decimal("0.14"),
+        ("amount", "' 1.5e1 '"): Decimal("15.00"),
+        ("ratio", "' 1.5e1 '"): 15.0,
+        ("day", "'2020-1-2 10:00'"): dt.date(2020, 1, 2),
+        ("at", "'2020-01-02 10:00:00+02:00'"): dt.datetime(2020, 1, 2, 8, tzinfo=dt.UTC),
+    }
+    for (column, text), value in texts.items():
+        assert statement.rows(statement.update({column: text}).adds)[0][column] == value, text
+    for column, texts in {
+        "amount": ["'1_000'", "CAST('NaN' AS DOUBLE)"],
+        "ratio": ["'1_000'"],
+        "day": ["'infinity'", "'epoch'", "'2020/01/02'", "'2020-01-01 (BC)'"],
+        "at": ["'infinity'", "'epoch'", "'2020/01/02'"],
+    }.items():
+        for text in texts:
+            with pytest.raises(SchemaMismatch, match=f"'{column}'"):
+                statement.update({column: text})
+
+
 def test_structs_are_assigned_by_name_and_nothing_is_lost(engine, lake, tmp_path):
     kind = pa.struct({"a": pa.int8(), "b": pa.list_(pa.int32())})
     table = lake.create_table(tmp_path / "structs", pa.schema({"id": pa.int32(), "st": kind}))

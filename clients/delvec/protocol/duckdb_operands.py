@@ -117,6 +117,9 @@ class Operands:
             value = f"trunc({value})"
         elif name in _INTEGERS and kind == "string":
             value = self._whole_text(node.this, strict=cast == "CAST")
+        elif to.this == exp.DType.DECIMAL and kind in {"float", "double"}:
+            # Spark rounds the digits that it shows, so that 1.005 becomes 1.01; DuckDB those of the binary number.
+            value = f"CAST(CAST({value} AS DOUBLE) AS VARCHAR)"
         return f"{cast}({value} AS {name})"
 
     def _whole_text(self, node: exp.Expr, *, strict: bool = True) -> str:

@@ -32,6 +32,8 @@ _FRACTIONS: Final = frozenset({"float", "double", "decimal"})
 _TIMES: Final = frozenset({"date", "timestamp", "timestamp with time zone"})
 _AS_TEXT: Final = frozenset({*_RANKS, "date"})
 _WHOLE: Final = r"\s*[+-]?\d+\s*"
+_NUMBER: Final = r"[^_]*"
+_DAY: Final = r"\s*-?\d{4,6}-\d{1,2}-\d{1,2}(?:[ T][^(]*)?\s*"
 
 
 def assigned(value: str, found: Any, kind: DataType, column: str) -> str:
@@ -74,16 +76,13 @@ def _converted(value: str, found: Any, kind: DataType, column: str, depth: int) 
 def _attempt(value: str, found: str, kind: DataType, target: str) -> str | None:  # noqa: PLR0911 - one per family
     """Return a CAST that cannot fail, or what is NULL where it does; None if there is neither."""
     if isinstance(kind, DecimalType):
-        value = f"CAST({value} AS INTEGER)" if found == "boolean" else value
-        return f"TRY_CAST({value} AS {target})" if found in {*_RANKS, *_FRACTIONS, "varchar"} else None
+        return _decimal(value, found, target)
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     rank = _RANKS.get(TYPES.get(name, "").lower(), 0)
     if rank:
         return _whole_number(value, found, target, rank)
     if name in {"float", "double"}:
-        if found in _RANKS or (name == "double" and found in _FRACTIONS):
-            return f"CAST({value} AS {target})"
-        return f"TRY_CAST({value} AS {target})" if found in {*_FRACTIONS, "varchar"} else None
+        return _floating(value, found, target)
     if name == "boolean":
         if found in {*_RANKS, *_FRACTIONS}:
             return f"CAST({value} AS BOOLEAN)"
@@ -92,9 +91,37 @@ def _attempt(value: str, found: str, kind: DataType, target: str) -> str | None:
         return f"CAST({value} AS VARCHAR)" if found in _AS_TEXT else None
     if name == "binary":
         return f"CAST(encode({value}) AS BLOB)" if found == "varchar" else None
-    if target.lower() in _TIMES and (found in _TIMES or found == "varchar"):
-        return f"{'TRY_CAST' if found == 'varchar' else 'CAST'}({value} AS {target})"
-    return None
+    return _moment(value, found, target) if target.lower() in _TIMES else None
+
+
+def _decimal(value: str, found: str, target: str) -> str | None:
+    if found in {"float", "double"}:
+        # Spark rounds the digits that it shows, so that 1.005 becomes 1.01; DuckDB those of the binary number.
+        value = f"CAST(CAST({value} AS DOUBLE) AS VARCHAR)"
+    elif found == "varchar":
+        value = _text(value, _NUMBER)
+    elif found == "boolean":
+        value = f"CAST({value} AS INTEGER)"
+    return f"TRY_CAST({value} AS {target})" if found in {*_RANKS, *_FRACTIONS, "varchar"} else None
+
+
+def _floating(value: str, found: str, target: str) -> str | None:
+    if found in _RANKS or (target == "DOUBLE" and found in _FRACTIONS):
+        return f"CAST({value} AS {target})"
+    if found == "varchar":
+        return f"TRY_CAST({_text(value, _NUMBER)} AS {target})"
+    return f"TRY_CAST({value} AS {target})" if found in _FRACTIONS else None
+
+
+def _moment(value: str, found: str, target: str) -> str | None:
+    if found == "varchar":
+        return f"TRY_CAST({_text(value, _DAY)} AS {target})"
+    return f"CAST({value} AS {target})" if found in _TIMES else None
+
+
+def _text(value: str, pattern: str) -> str:
+    """Return a text, or NULL where it is not as Spark reads it: DuckDB knows 1_000, 'infinity' and '2020/01/02', too."""
+    return f"CASE WHEN regexp_full_match({value}, {string_literal(pattern)}) THEN {value} END"
 
 
 def _whole_number(value: str, found: str, target: str, rank: int) -> str | None:
@@ -104,8 +131,7 @@ def _whole_number(value: str, found: str, target: str, rank: int) -> str | None:
         return f"TRY_CAST(trunc({value}) AS {target})"
     if found == "varchar":
         # DuckDB would make 6 of '5.7'.
-        whole = f"regexp_full_match({value}, {string_literal(_WHOLE)})"
-        return f"TRY_CAST(CASE WHEN {whole} THEN {value} END AS {target})"
+        return f"TRY_CAST({_text(value, _WHOLE)} AS {target})"
     return None
 
 
