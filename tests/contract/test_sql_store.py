@@ -212,10 +212,20 @@ def test_other_databases_are_refused_without_showing_the_url(bad):
     assert "tiger" not in str(caught.value)
 
 
-def test_a_database_that_does_not_answer_is_not_a_defect():
+@pytest.mark.parametrize("use", ["check", "read", "write", "looking", "changing"])
+def test_a_database_that_does_not_answer_is_not_a_defect(use):
     database = Database("postgresql://delvec:hunter2@127.0.0.1:9/none")
 
     with pytest.raises(ServiceUnavailable, match="does not answer") as caught:
-        database.check()
+        _use(database, use)
     assert "hunter2" not in str(caught.value)
     database.close()
+
+
+def _use(database, use):
+    if use == "check":
+        database.check()
+        return
+    with getattr(database, use)() as opened:
+        if use == "read":
+            opened.connection()  # sessions connect when they are needed

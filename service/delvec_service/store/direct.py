@@ -97,7 +97,10 @@ def direct(engine: Engine, *, writes: bool) -> Iterator[Direct]:
         DBAPIError: of the class that SQLAlchemy itself would raise.
     """
     dialect: Any = engine.dialect
-    connection = engine.raw_connection()
+    try:
+        connection = engine.raw_connection()
+    except dialect.loaded_dbapi.Error as error:
+        raise _as_sqlalchemy_does(error, dialect, invalidated=False) from error
     try:
         cursor = connection.cursor()
         if writes and dialect.name == _SQLITE:
@@ -110,8 +113,12 @@ def direct(engine: Engine, *, writes: bool) -> Iterator[Direct]:
         broken = bool(dialect.is_disconnect(error, connection.driver_connection, None))
         if broken:
             connection.invalidate(error)
-        raise DBAPIError.instance(
-            None, None, error, dialect.loaded_dbapi.Error, connection_invalidated=broken, dialect=dialect
-        ) from error
+        raise _as_sqlalchemy_does(error, dialect, invalidated=broken) from error
     finally:
         connection.close()  # which rolls back what was not committed
+
+
+def _as_sqlalchemy_does(error: Exception, dialect: Any, *, invalidated: bool) -> BaseException:
+    """Return a driver's error in the class that SQLAlchemy would raise, which a raw connection does not see to."""
+    base = dialect.loaded_dbapi.Error
+    return DBAPIError.instance(None, None, error, base, connection_invalidated=invalidated, dialect=dialect)
