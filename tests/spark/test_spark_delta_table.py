@@ -7,6 +7,7 @@ import inspect
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 
 import delvec
 from delvec.spark import DeltaTable, use
@@ -46,6 +47,20 @@ def test_delete_by_text_by_column_and_all(people):
     people.delete("id < 12")
     people.delete()
     assert ids(people) == []
+
+
+def test_a_new_column_has_all_of_its_type(lake, spark, tmp_path):
+    parts = T.StructType(
+        [
+            T.StructField("number", T.LongType(), False, {"comment": "why"}),
+            T.StructField("names", T.ArrayType(T.StringType(), False)),
+        ]
+    )
+    where = str(tmp_path / "nested")
+    DeltaTable.create(spark).location(where).addColumn("parts", parts).addColumn("id", "long").execute()
+
+    (column, _) = lake.table(where).snapshot().table_schema["fields"]
+    assert T.StructType.fromJson(column["type"]) == parts
 
 
 def test_a_frame_stays_at_its_version(people):

@@ -89,8 +89,11 @@ class DeltaTableBuilder:
         Raises:
             InvalidSchema: the type is not one.
         """
-        text = dataType if isinstance(dataType, str) else dataType.simpleString()
-        (field,) = parse_ddl(f"x {text}").fields
+        if isinstance(dataType, str):
+            (field,) = parse_ddl(f"x {dataType}").fields
+        else:
+            # Its text would say nothing of comments, and of what may be NULL, inside of it.
+            (field,) = schema_from(T.StructType([T.StructField("x", dataType)])).fields
         metadata: dict[str, Any] = {} if comment is None else {"comment": comment}
         if generatedAlwaysAs is not None and generatedByDefaultAs is not None:
             raise BadRequest(
