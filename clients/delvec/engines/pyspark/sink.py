@@ -4,8 +4,8 @@ Spark calls the parts in processes of their own: one on the driver makes the wri
 tasks write final files; another one on the driver commits what the tasks say they wrote. Only that one and the first
 ask the service. What a failed job leaves carries the id of a transaction that the service has in its ledger.
 
-What tasks cannot do here is evaluate Spark's SQL: tables with CHECK constraints or generated columns, and
-``replaceWhere``, need ``table.append(df)`` or ``table.overwrite(df, ...)``, where Spark evaluates it.
+What tasks cannot do here is evaluate Spark's SQL, and number rows: tables with CHECK constraints, generated or identity
+columns, and ``replaceWhere``, need ``table.append(df)`` or ``table.overwrite(df, ...)``, which can.
 """
 
 import json
@@ -249,6 +249,12 @@ def _table(request: WriteRequest, lake: Connection, columns: Any) -> DeltaTable:
 
 
 def _check(target: WriteTarget, request: WriteRequest) -> None:
+    if target.identity:
+        # How many tasks there will be is not told, so that several would give the same numbers.
+        raise UnsupportedOperation(
+            f"Table '{request.path}' has the identity column '{target.identity[0].name}', to which format('delvec') cannot "
+            "give numbers; use Delvec's table.append(df) or table.overwrite(df)."
+        )
     if RowChecks(target).constraints.has_expressions:
         raise UnsupportedOperation(
             f"Table '{request.path}' has CHECK constraints or generated columns, which format('delvec') cannot evaluate "
