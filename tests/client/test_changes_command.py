@@ -34,6 +34,8 @@ def test_changes_are_printed_for_people_and_for_programs(people, capsys):
         run(["changes", people, "--start-version", "1", "--where", "_change_type = 'delete'", "--json"]) == 0
     )
     (row,) = json.loads(capsys.readouterr().out)
+    assert run(["changes", people, "--start-version", "1", "--limit", "2", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 2
     assert (row["id"], row["_change_type"], row["_commit_version"]) == (1, "delete", 2)
 
 

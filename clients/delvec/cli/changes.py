@@ -29,6 +29,7 @@ def changes(
     ] = None,
     columns: Annotated[str | None, typer.Option(help="Which columns, separated by commas.")] = None,
     where: Annotated[str | None, typer.Option(help="Only rows for which this SQL condition is true.")] = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write a file instead: .parquet, .csv, .arrow, .json or .jsonl.")
     ] = None,
@@ -51,13 +52,14 @@ def changes(
             columns=names,
             predicate=where,
         )
+    found = files.head(rows.to_reader(), limit)
     if write is not None:
-        count = write(rows.to_reader())
+        count = write(found)
         if now.as_json:
             print_json({"rows": count, "out": str(out)})
         else:
             say(f"wrote {rows_of(count)} to {out}")
     elif now.as_json:
-        files.print_rows(rows.to_reader())
+        files.print_rows(found)
     else:
-        show(rows.to_reader(), None)
+        show(found, limit)

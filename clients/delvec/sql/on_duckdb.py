@@ -8,6 +8,7 @@ import pyarrow as pa
 from delvec.engines.duckdb.file_names import as_pattern, file_names
 from delvec.engines.duckdb.relation import relation
 from delvec.protocol.errors import DelvecError, InvalidStatement
+from delvec.protocol.types import PrimitiveType
 from delvec.scan import Scan
 from delvec.sql.queries import Query
 from delvec.sql.tokens import TableName
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["query_duckdb"]
 
+_FLOAT: Final = PrimitiveType("float")
 _CONFIG: Final = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -54,10 +56,14 @@ def _planned(lake: "Connection", table: TableName, condition: str | None) -> Sca
     source = lake.table(table.name)
     if condition is not None:
         try:
-            return source.plan(None, condition, table.version, table.timestamp)[0]
+            scan, parsed = source.plan(None, condition, table.version, table.timestamp)
         except DelvecError:
             # It only leaves files out; what is wrong with the query, the engine says.
             pass
+        else:
+            # DuckDB compares a FLOAT with 0.1 as FLOATs, and files are left out as Spark compares: as DOUBLEs.
+            if parsed is None or not any(scan.schema.field(name).type == _FLOAT for name in parsed.columns):
+                return scan
     return source.plan(None, None, table.version, table.timestamp)[0]
 
 
