@@ -204,6 +204,14 @@ def test_in_commit_timestamps_are_the_times(lake, tmp_path):
     assert found["_commit_timestamp"].astimezone(dt.UTC) == dt.datetime.fromtimestamp(1, dt.UTC)
 
 
+@pytest.mark.parametrize("path", ["../out.parquet", "_change_data/..%2f..%2Fout.parquet"])
+def test_change_files_outside_of_the_table_are_refused(lake, tmp_path, path):
+    log = created(tmp_path / "table")
+    log.commit({"cdc": {"path": path, "partitionValues": {"place": "x"}, "size": 9, "dataChange": False}})
+    with pytest.raises(delvec.LocationNotAllowed):
+        lake.table(str(log.folder)).changes(1)
+
+
 def test_ranges_that_are_none(lake, everything):
     table = lake.table(str(everything[0]))
     with pytest.raises(delvec.BadRequest, match="start-version"):

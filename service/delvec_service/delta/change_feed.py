@@ -43,11 +43,13 @@ def changes_in(actions: Sequence[Action], location: str) -> Iterator[FileChanges
     """Yield what a version of the table at ``location`` changed; nothing where it only arranged rows another way.
 
     Raises:
-        CorruptLog: or a sibling: a path cannot be one of the table's.
+        CorruptLog: a path is none.
+        LocationNotAllowed: a relative path leads out of the table.
     """
     files = [action for action in actions if isinstance(action, Cdc)]
     if files:
         for file in files:
+            locations.canonical_log_path(file.path, location)  # refuses one that leads out of the table
             yield FileChanges(None, file.path, file.partition_values, file.size)
         return
     if _changed_nothing(next((action for action in actions if isinstance(action, CommitInfo)), None)):
