@@ -9,7 +9,7 @@ import pytest
 from pyroaring import BitMap64
 
 from delvec.protocol.deletion_vector import Descriptor
-from delvec.protocol.errors import InternalError, StorageError
+from delvec.protocol.errors import IdempotencyKeyReused, InternalError, StorageError
 from delvec.storage import read_deletion_vectors
 from delvec_service.delta.actions import AddFile
 from delvec_service.delta.changes import Changes
@@ -361,6 +361,22 @@ def test_a_defect_that_one_meets_is_not_the_others(filled, monkeypatch):
 
     assert [type(member.error) for member in members] == [type(None), InternalError, type(None)]
     assert sorted(member.result.version for member in members if member.result) == [2, 3]
+
+
+def test_a_defect_that_the_last_one_meets_is_not_that_of_those_who_have_their_answers(filled, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError
+
+    service = filled.client.service
+    assert filled.delete({"a.parquet": [9]}, headers={"Idempotency-Key": "known"}).status_code == 200
+    members = [
+        Member(Changes("DELETE", 2, key, "x", row_deletes={"a.parquet": BitMap64([1])}, request_hash=key))
+        for key in ("known", "new")
+    ]
+    monkeypatch.setattr(commit_checks, "check_adds", broken)
+    service.commits.run(service.tables.open(filled.name), members)
+
+    assert [type(member.error) for member in members] == [IdempotencyKeyReused, InternalError]
 
 
 @pytest.mark.parametrize("step", ["check_files", "check_table", "entries"])

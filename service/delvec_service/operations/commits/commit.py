@@ -116,6 +116,7 @@ class Commits:
 
     def run(self, table: OpenTable, members: list[Member]) -> None:
         """Give each of the members of a group its answer, and tell the ledger."""
+        is_alone = len(members) == 1
         try:
             # Where somebody chose the key, they may choose it twice.
             self._race.find_earlier(table, [one for one in members if one.changes.request_hash is not None])
@@ -124,7 +125,7 @@ class Commits:
                 return
             run = self._loop.run(table, members)
         except Exception:
-            if len(members) == 1:
+            if is_alone:
                 raise
             logger.error("group of commits failed; each is tried alone", table=table.name, exc_info=True)
             self._run_apart(table, members)
