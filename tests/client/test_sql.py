@@ -294,6 +294,7 @@ def test_a_condition_is_one_of_the_column_that_it_names(lake, query, expected):
         ("SELECT count(*) FROM twins TABLESAMPLE (1 ROWS)", [(1,)]),
         ("SELECT count(*) FROM twins u TABLESAMPLE (1 ROWS)", [(1,)]),
         ("SELECT a, b FROM twins PIVOT (sum(x) FOR id IN (1 AS a, 2 AS b)) WHERE b = 20", [(None, 20)]),
+        ("SELECT /*+ BROADCAST(u) */ u.id FROM twins JOIN twins u USING (x) WHERE u.id = 1", [(1,)]),
         ("SELECT 1 /* of */; -- the end", [(1,)]),
     ],
 )

@@ -48,7 +48,7 @@ class Query:
     def tables(self) -> Iterator[exp.Table]:
         """Yield the tables that it reads, names of its own WITH left out."""
         for each in self.tree.find_all(exp.Table):
-            if not _is_cte(each):
+            if each.find_ancestor(exp.Hint) is None and not _is_cte(each):
                 yield each
 
     def on(self, dialect: str, rename: Callable[[TableName, str | None], str]) -> str:
@@ -60,6 +60,9 @@ class Query:
                 have a part in the result, if that is known.
         """
         copy = Query(self.text, self.tree.copy())
+        if dialect == "duckdb":
+            for hint in list(copy.tree.find_all(exp.Hint)):
+                hint.pop()  # it has none
         for table in list(copy.tables()):
             found = table_name(self.text, table)
             name = rename(found, _condition(copy.tree, table))
@@ -101,7 +104,7 @@ def parse_query(text: str, dialect: str) -> Query:
                 line=1,
                 column=1,
             )
-        if isinstance(node, exp.Table):
+        if isinstance(node, exp.Table) and node.find_ancestor(exp.Hint) is None:
             table_name(text, node)
     return Query(text, tree)
 
