@@ -309,7 +309,7 @@ def replace_newest(table, tmp_path):
     (log / ".tmp").rename(newest)
 
 
-@pytest.mark.parametrize("command", ["delete", "update", "merge", "transaction"])
+@pytest.mark.parametrize("command", ["delete", "update", "merge", "transaction", "evolve", "overwrite"])
 def test_what_rests_on_a_version_that_another_writer_replaced_is_not_committed(
     people, tmp_path, monkeypatch, command
 ):
@@ -325,7 +325,7 @@ def test_what_rests_on_a_version_that_another_writer_replaced_is_not_committed(
 
         return call
 
-    for name in ("find_rows", "change_rows"):
+    for name in ("find_rows", "change_rows", "write"):
         monkeypatch.setattr(engine, name, first(getattr(engine, name)))
 
     def run():
@@ -333,6 +333,10 @@ def test_what_rests_on_a_version_that_another_writer_replaced_is_not_committed(
             people.delete("id = 2")
         elif command == "update":
             people.update({"name": "'new'"}, "id = 2")
+        elif command == "evolve":
+            people.append([{"id": 11, "age": 3}], merge_schema=True)
+        elif command == "overwrite":
+            people.overwrite(source)
         elif command == "merge":
             people.merge(source, "source.id = target.id").when_matched_update_all().execute()
         else:
@@ -348,3 +352,24 @@ def test_what_rests_on_a_version_that_another_writer_replaced_is_not_committed(
     assert ids(people).count(2) == 2
     people.delete("id = 2")
     assert ids(people).count(2) == 0
+
+
+def test_partitions_of_a_version_that_another_writer_replaced_are_not_overwritten(
+    lake, tmp_path, monkeypatch
+):
+    table = lake.create_table(tmp_path / "parts", "id long, country string", ["country"])
+    table.append([{"id": 1, "country": "NZ"}, {"id": 2, "country": "FI"}])
+    write = table.engine.write
+
+    def overtaken(data, target):
+        found = write(data, target)
+        newest = max((tmp_path / "parts" / "_delta_log").glob("*.json"))
+        other = newest.with_name(".tmp")
+        other.write_text(newest.read_text().replace('"NZ"', '"New Zealand"'))
+        other.rename(newest)
+        return found
+
+    monkeypatch.setattr(table.engine, "write", overtaken)
+    with pytest.raises(CommitOverwritten, match=r"[vV]ersion 1 "):
+        table.overwrite([{"id": 3, "country": "NZ"}], partition_overwrite="dynamic")
+    assert table.version() == 1

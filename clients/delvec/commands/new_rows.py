@@ -111,13 +111,14 @@ class NewRows:
         self, *, predicate: str | None = None, parameters: Mapping[str, str] | None = None
     ) -> Transaction:
         """Return the transaction, with the changes of the table."""
+        rests = parameters is not None or bool(self.changes or self.target.identity)
         transaction = Transaction(
             self.service,
             self.table.id,
             "WRITE",
             self.begun.version,
-            # An append rests on no version: what became of it does not matter.
-            read_mark=None if predicate is None else self.begun.read_mark,
+            # A plain append rests on no version: what became of it does not matter.
+            read_mark=self.begun.read_mark if rests else None,
             transaction_id=self.begun.transaction_id,
             engine_info=self.table.engine.name,
             predicate=predicate,
