@@ -11,6 +11,7 @@ from delvec.protocol.errors import (
     BadRequest,
     EngineUnavailable,
     InvalidStatement,
+    MissingDataFile,
     SchemaMismatch,
     TableNotFound,
     UnknownColumn,
@@ -314,6 +315,18 @@ def test_errors_of_commands_arrive_as_they_are(lake, sales):
         lake.sql("SELECT 1", dialect="oracle")
     with pytest.raises(EngineUnavailable):
         lake.sql("SELECT 1", engine="spark")
+
+
+def test_files_that_are_missing_or_damaged_are_named(lake, sales, tmp_path):
+    (file,) = (tmp_path / "sales").glob("*.parquet")
+    content = file.read_bytes()
+    file.write_bytes(b"PAR1" + b"x" * (len(content) - 4))
+    with pytest.raises(delvec.CorruptTable) as damaged:
+        lake.sql("SELECT sum(price) FROM sales")
+    file.unlink()
+    with pytest.raises(MissingDataFile) as missing:
+        lake.sql("SELECT a.id FROM sales a JOIN sales b USING (id)")
+    assert damaged.value.details["file"] == missing.value.details["file"] == file.name
 
 
 def test_conditions_leave_files_out(lake, tmp_path, monkeypatch):

@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from delvec.engines.duckdb.file_names import as_pattern, file_names
 from delvec.engines.duckdb.relation import relation
-from delvec.protocol.errors import DelvecError, InvalidStatement
+from delvec.engines.duckdb.statements import damage
+from delvec.protocol.errors import DelvecError, EngineUnavailable, InvalidStatement, StorageError
 from delvec.protocol.types import PrimitiveType
 from delvec.scan import Scan
 from delvec.sql.queries import Query
@@ -32,6 +33,8 @@ def query_duckdb(lake: "Connection", query: Query) -> pa.Table:
     Raises:
         InvalidStatement: DuckDB cannot run it.
         TableNotFound: or another error of a table that it reads.
+        CorruptTable: or a subclass: a file is damaged or missing.
+        StorageError: storage did not answer.
     """
     with duckdb.connect(":memory:", config=_CONFIG) as database:
         database.execute("SET TimeZone = 'UTC'")
@@ -43,13 +46,24 @@ def query_duckdb(lake: "Connection", query: Query) -> pa.Table:
             relation(scans[-1], None, database).create_view(name)
             return name
 
-        text = query.on("duckdb", view)
-        _lock(database, scans)
         try:
+            text = query.on("duckdb", view)
+            _lock(database, scans)
             return database.sql(text).to_arrow_table()
-        except (duckdb.Error, pa.ArrowException) as error:
-            reason = str(error).partition("\n")[0]
-            raise InvalidStatement(f"DuckDB cannot run the query: {reason}", line=1, column=1) from error
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise _explained(error, scans) from error
+
+
+def _explained(error: Exception, scans: list[Scan]) -> DelvecError:
+    found = next(filter(None, (damage(error, scan) for scan in scans)), None)
+    reason = str(error).partition("\n")[0]
+    if found is not None:
+        return found
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return EngineUnavailable(f"DuckDB ran out of memory on the query: {reason}; use Spark.")
+    if isinstance(error, OSError | duckdb.IOException):
+        return StorageError(f"Reading for the query failed: {reason}; try again, or check storage.")
+    return InvalidStatement(f"DuckDB cannot run the query: {reason}", line=1, column=1)
 
 
 def _planned(lake: "Connection", table: TableName, condition: str | None) -> Scan:

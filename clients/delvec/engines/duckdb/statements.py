@@ -12,7 +12,7 @@ import pyarrow as pa
 from delvec import storage
 from delvec.engines.duckdb.assignment import FAILED
 from delvec.engines.duckdb.calendar import holds_times, is_legacy, may_ask_for_early, shows_early
-from delvec.engines.duckdb.file_names import PROTOCOL, as_pattern, is_remote
+from delvec.engines.duckdb.file_names import PROTOCOL, as_pattern, file_names, is_remote
 from delvec.engines.duckdb.scan import LOOKUP, ScanSource, string_literal
 from delvec.protocol.errors import (
     CorruptTable,
@@ -29,7 +29,7 @@ from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import DataType
 from delvec.scan import Scan
 
-__all__ = ["Asked", "Question", "Session", "errors"]
+__all__ = ["Asked", "Question", "Session", "damage", "errors"]
 
 _CONFIG: Final = {
     # Extensions are downloads; nothing here needs one.
@@ -230,6 +230,15 @@ def errors(scan: Scan, source: ScanSource | None, predicate: Asked | None) -> It
         raise
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         raise _translated(error, scan, source, predicate) from error
+
+
+def damage(error: Exception, scan: Scan) -> DelvecError | None:
+    """Return the error about a file of a scan that is missing, or that DuckDB's error is about; None if it is of others."""
+    text = str(error)
+    source = ScanSource(scan.files, file_names(scan.location, scan.files), None, "", None)
+    if not isinstance(error, OSError | duckdb.IOException) and not any(name in text for name in source.names):
+        return None
+    return _damaged_file(text, scan, source, f"table '{scan.name}' (version {scan.version})")
 
 
 def _translated(
