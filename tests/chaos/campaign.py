@@ -13,7 +13,6 @@ from pathlib import Path
 import deltalake
 import httpx
 import pyarrow as pa
-from delvec.errors import ServiceUnavailable
 from tests.chaos import oracle
 from tests.chaos.oracle import BrokenPromiseError, Oracle
 from tests.chaos.proxy import Chances, Proxy
@@ -22,6 +21,7 @@ from tests.chaos.writer import Writer
 
 from delvec._transport import ServiceClient
 from delvec.connection import Connection
+from delvec.protocol.errors import ServiceUnavailable
 
 WRITERS = 8
 REPLICAS = 3
