@@ -41,6 +41,7 @@ class S3Server:
 
     def __init__(self):
         self.requests = []
+        self._creating = threading.Lock()
         self._app = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -54,7 +55,10 @@ class S3Server:
         path = unquote(environ["PATH_INFO"].encode("latin-1").decode()).removeprefix(f"/{BUCKET}").lstrip("/")
         key = query.get("prefix", [""])[0] if listing else path
         self.requests.append(S3Request(kind, key, environ.get("HTTP_RANGE", "")))
-        return self._app(environ, start_response)
+        if environ["REQUEST_METHOD"] != "PUT":
+            return self._app(environ, start_response)
+        with self._creating:  # moto looks, and then writes
+            return self._app(environ, start_response)
 
     def stop(self):
         self._server.shutdown()

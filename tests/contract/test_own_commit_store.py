@@ -17,9 +17,9 @@ def store(database):
 
 
 def record(database, *commits, table="t"):
-    with database.write() as session:
+    with database.changing() as connection:
         for commit in commits:
-            own_commits.record(session.connection(), table, commit)
+            own_commits.record(connection, table, commit)
 
 
 def test_commits_come_back_in_order(database, store):

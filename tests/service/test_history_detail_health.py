@@ -143,7 +143,7 @@ def test_history_of_nothing(log):
 
 def test_detail_has_deltas_columns(log):
     clustering = {"clusteringColumns": [["id"], ["col-1", "day"]], "domainName": "delta.clustering"}
-    properties = {"delta.enableDeletionVectors": "true"}
+    properties = {"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": "name"}
     log.write(
         0,
         *head(properties, ("p",)),

@@ -51,8 +51,9 @@ class ReadMarks:
         newest = read_mark(self._loader, snapshot)
         if newest is not None:
             found[snapshot.version] = newest
-        older = sorted({version for version in versions if version < snapshot.version})
-        files = LogReader(table.objects, table.name).commit_files(older)
+        # Whoever finds a replaced commit lets go of the table at that moment: then its mark is looked for, too.
+        missing = sorted({version for version in versions if version <= snapshot.version} - found.keys())
+        files = LogReader(table.objects, table.name).commit_files(missing)
         return found | {version: _mark(file) for version, file in files.items()}
 
     def replaced(self, table: OpenTable, version: int, mark: str) -> CommitOverwritten:
