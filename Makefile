@@ -18,7 +18,7 @@ demo: ## Delete rows from a two-million-row table, on Spark and through the serv
 	@$(SETUP) --java
 	@$(RUN) python dev/demo.py
 
-test: ## Everything a change must pass (about 10 minutes)
+test: ## Everything a change must pass (about half an hour)
 	@$(SETUP) --java --jars
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
