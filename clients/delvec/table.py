@@ -1,6 +1,7 @@
 """A Delta table and its commands: one implementation of each, whatever the engine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any, Unpack
 
 from delvec import checking
@@ -15,7 +16,7 @@ from delvec.commands.overwrite import PartitionOverwrite, Replacement, overwrite
 from delvec.commands.reruns import DEFAULT_RETRIES, checked, with_retries
 from delvec.commands.update import update
 from delvec.engines.engine import Engine
-from delvec.protocol.errors import BadRequest
+from delvec.protocol.errors import BadRequest, ConcurrentWrite
 from delvec.protocol.wire import CheckpointRequest, CheckpointResponse, HealthResponse, TableResource
 from delvec.reading import ReadableTable
 from delvec.scan import Scan
@@ -36,7 +37,10 @@ class DeltaTable(ReadableTable):
         name: what URLs call the table.
         location: canonical URL, without a trailing slash.
         engine: what reads and writes the data files.
+        made_from: in :meth:`change_from_itself` the version that rows are made from, else None.
     """
+
+    made_from: int | None = None
 
     def __init__(
         self,
@@ -140,7 +144,8 @@ class DeltaTable(ReadableTable):
         """Put rows in the place of all rows, or of some, in one version.
 
         Args:
-            data: as for :meth:`append`.
+            data: as for :meth:`append`. Not rows that were read from this table: what others wrote since is lost, and a
+                retry writes the same rows; use SQL's INSERT OVERWRITE, :meth:`merge` or :meth:`transaction`.
             replace_where: replace only the rows for which this condition is true; each new row must satisfy it.
             partition_overwrite: ``"dynamic"`` replaces only the partitions that the new rows are in.
             merge_schema: as for :meth:`append`.
@@ -326,6 +331,38 @@ class DeltaTable(ReadableTable):
             options.setdefault("read_mark", begun.read_mark)
         options.setdefault("engine_info", self.engine.name)
         return Transaction(self._service, self.id, operation, read_version, **options)
+
+    def change_from_itself(self, command: Callable[["DeltaTable"], Metrics]) -> Metrics:
+        """Change the table with rows that a query makes of its own, so that nothing that others do meanwhile is lost.
+
+        Args:
+            command: makes the rows from version ``made_from`` of the table that it is given, and changes that table.
+                It is called again, for a newer version, where another writer won: as often as the connection says.
+
+        Raises:
+            ConcurrentModification: or a subclass: another writer won, the last time too.
+        """
+
+        def attempt() -> Metrics:
+            table = copy(self)
+            # What is run again without the query would put old rows in the place of new ones.
+            table._retries, table.made_from = 0, self.version()  # noqa: SLF001 - a copy of this one
+            return command(table)
+
+        return with_retries(self._service, self._retries, attempt)
+
+    def check_made_from(self, version: int) -> None:
+        """Refuse to change a version with rows that were made from another one.
+
+        Raises:
+            ConcurrentWrite: the table was changed since; nothing is committed.
+        """
+        if self.made_from is not None and version != self.made_from:
+            raise ConcurrentWrite(
+                f"New rows for table '{self.name}' were made from its version {self.made_from}, and it is at version "
+                f"{version} by now. Nothing was committed; run the statement again.",
+                conflict={"winning-version": version},
+            )
 
     def _allowed(self, retries: int | None) -> int:
         return self._retries if retries is None else checked(retries)

@@ -106,6 +106,7 @@ def merge(
         schema = StructType.from_json(begun.table_schema)
     else:
         begun, schema = begin(service, table.id, "MERGE")
+    table.check_made_from(begun.version)
     itself = statement.source if isinstance(statement.source, ReadableTable) else None
     if itself is not None and itself.id == table.id:
         # Rows of another version, even of a moment ago, would undo what was done to them since.
@@ -121,6 +122,7 @@ def merge(
                 raise
             return merge(service, table, statement, source, user_metadata=user_metadata)
         begun = evolved
+        table.check_made_from(begun.version)
     resolved = _resolve(statement, schema, target_schema, source)
     reads = None if resolved.reads == _EVERY_ROW else resolved.reads
     scan, _ = table.plan(predicate=reads, version=begun.version)
@@ -154,7 +156,7 @@ def merge(
         operation_parameters=_parameters(statement),
         user_metadata=user_metadata,
     )
-    reads_itself = itself is not None and itself.id == table.id
+    reads_itself = table.made_from is not None or (itself is not None and itself.id == table.id)
     transaction.rests_on(whole_table=reads_itself, rows=changed.matched)
     transaction.change_table(added)
     copied = row_command.take_over(transaction, table, scan, changed, target)

@@ -73,6 +73,7 @@ class NewRows:
         Raises:
             SchemaMismatch: the rows' columns cannot be the table's.
             InvalidTableChange: the table cannot be changed as the rows ask.
+            ConcurrentWrite: the rows were made from an older version of the table.
         """
         application = (
             None
@@ -105,13 +106,15 @@ class NewRows:
                     if now.version == begun.version:
                         raise
                     begun = now
+        table.check_made_from(begun.version)
         return cls(service, table, begun, data, _target(begun, schema), options, changes)
 
     def transaction(
         self, *, predicate: str | None = None, parameters: Mapping[str, str] | None = None
     ) -> Transaction:
         """Return the transaction, with the changes of the table."""
-        rests = parameters is not None or bool(self.changes or self.target.identity)
+        is_made = self.table.made_from is not None
+        rests = parameters is not None or is_made or bool(self.changes or self.target.identity)
         transaction = Transaction(
             self.service,
             self.table.id,
@@ -127,6 +130,8 @@ class NewRows:
             user_metadata=self.options.user_metadata,
         )
         transaction.change_table(self.changes)
+        if is_made:
+            transaction.rests_on(whole_table=True)
         return transaction
 
     def write(self, transaction: Transaction, condition: str | None = None) -> Sequence[AddFile]:

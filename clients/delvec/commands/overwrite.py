@@ -151,8 +151,9 @@ def _take_out(rows: NewRows, transaction: Transaction, rest: Scan, condition: Pr
     if rewritten:
         # Rows that stay are written as they were, by the schema that they have.
         target = rows.copying(rest)
-        # To remove what is gone already is no conflict of an overwrite; to write it again would bring it back.
-        transaction.rests_on(files=rewritten)
+        if table.made_from is None:  # else it rests on the whole table
+            # To remove what is gone already is no conflict of an overwrite; to write it again would bring it back.
+            transaction.rests_on(files=rewritten)
     return touched_files.change(transaction, table.engine, rest, gone, files, target, vectors=vectors)
 
 

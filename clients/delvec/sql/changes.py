@@ -1,11 +1,13 @@
 """DELETE, UPDATE, MERGE and INSERT as the commands of a table."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
 from delvec.protocol.errors import SchemaMismatch
+from delvec.sql.queries import Query, parse_query
 from delvec.sql.tokens import Cursor, TableName, invalid
 from delvec.transaction import Metrics
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["OpenTable", "RunQuery", "delete", "insert", "merge", "update"]
 
 OpenTable: TypeAlias = "Callable[[TableName], DeltaTable]"
-RunQuery: TypeAlias = Callable[[str], Any]
+RunQuery: TypeAlias = Callable[[Query], Any]
 """Gives a query's rows: Arrow, or a Spark DataFrame."""
 
 
@@ -61,13 +63,17 @@ def merge(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
         clauses.append(_clause(cursor, target))
     if not clauses:
         cursor.fail("WHEN is expected")
-    builder: Any = opened(name).merge(
-        run(source), on, source_alias=source_alias, target_alias=target, merge_schema=evolves
-    )
-    for clause in clauses:
-        builder = clause(builder)
-    done: Metrics = builder.execute()
-    return done
+
+    def change(table: "DeltaTable", rows: Any) -> Metrics:
+        builder: Any = table.merge(
+            rows, on, source_alias=source_alias, target_alias=target, merge_schema=evolves
+        )
+        for clause in clauses:
+            builder = clause(builder)
+        done: Metrics = builder.execute()
+        return done
+
+    return _with_rows(source, opened(name), opened, run, change)
 
 
 def insert(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
@@ -85,23 +91,45 @@ def insert(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
         cursor.fail("SELECT or VALUES is expected")
     at = cursor.position
     text = cursor.rest()
-    table = opened(name)
-    rows = run(text)
-    if not by_name:
-        schema = table.schema()
-        wanted = schema.names if columns is None else columns
-        found = list(rows.columns if _is_frame(rows) else rows.column_names)
-        if len(found) != len(wanted):
-            raise invalid(
-                cursor.text,
-                at,
-                f"the query gives {len(found)} columns, and {len(wanted)} are to be filled: {', '.join(wanted)}.",
-            )
-        rows = rows.toDF(*wanted) if _is_frame(rows) else rows.rename_columns(wanted)
-    rows = _assigned(rows, table.schema())
-    if where is not None:
-        return table.overwrite(rows, replace_where=where)
-    return table.overwrite(rows) if overwrites else table.append(rows)
+
+    def change(table: "DeltaTable", rows: Any) -> Metrics:
+        schema = table.schema(version=table.made_from)
+        if not by_name:
+            wanted = schema.names if columns is None else columns
+            found = list(rows.columns if _is_frame(rows) else rows.column_names)
+            if len(found) != len(wanted):
+                raise invalid(
+                    cursor.text,
+                    at,
+                    f"the query gives {len(found)} columns, and {len(wanted)} are to be filled: {', '.join(wanted)}.",
+                )
+            rows = rows.toDF(*wanted) if _is_frame(rows) else rows.rename_columns(wanted)
+        rows = _assigned(rows, schema)
+        if where is not None:
+            return table.overwrite(rows, replace_where=where)
+        return table.overwrite(rows) if overwrites else table.append(rows)
+
+    return _with_rows(text, opened(name), opened, run, change)
+
+
+def _with_rows(
+    text: str,
+    table: "DeltaTable",
+    opened: OpenTable,
+    run: RunQuery,
+    change: Callable[["DeltaTable", Any], Metrics],
+) -> Metrics:
+    """Change a table with the rows of a query; where the query reads the table, both see one version of it."""
+    query = parse_query(text, "spark")
+    own = [each.name for each in query.newest() if opened(each).id == table.id]
+    if not own:
+        return change(table, run(query))
+
+    def attempt(made: "DeltaTable") -> Metrics:
+        assert made.made_from is not None  # noqa: S101 - it was made so
+        return change(made, run(replace(query, versions=dict.fromkeys(own, made.made_from))))
+
+    return table.change_from_itself(attempt)
 
 
 def _target(cursor: Cursor) -> TableName:

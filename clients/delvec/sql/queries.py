@@ -1,7 +1,7 @@
 """Queries: which tables they read, and that they read nothing else."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqlglot import exp
@@ -40,16 +40,23 @@ class Query:
     Attributes:
         text: as it was given.
         tree: parsed.
+        versions: that tables are read at where the text does not say one, by the names in it.
     """
 
     text: str
     tree: exp.Expr
+    versions: Mapping[str, int] = field(default_factory=dict)
 
     def tables(self) -> Iterator[exp.Table]:
         """Yield the tables that it reads, names of its own WITH left out."""
         for each in self.tree.find_all(exp.Table):
             if each.find_ancestor(exp.Hint) is None and not _is_cte(each):
                 yield each
+
+    def newest(self) -> list[TableName]:
+        """Return the names of the tables of which it reads the newest version, each once."""
+        names = dict.fromkeys(table_name(self.text, each) for each in self.tables())
+        return [each for each in names if each.version is None and each.timestamp is None]
 
     def on(self, dialect: str, rename: Callable[[TableName, str | None], str]) -> str:
         """Return the query as another dialect's text, over other names.
@@ -65,7 +72,10 @@ class Query:
                 hint.pop()  # it has none
         for table in list(copy.tables()):
             found = table_name(self.text, table)
-            name = rename(found, _condition(copy.tree, table))
+            pinned = found
+            if found.version is None and found.timestamp is None:
+                pinned = replace(found, version=self.versions.get(found.name))
+            name = rename(pinned, _condition(copy.tree, table))
             # Joins in its parentheses, PIVOT and TABLESAMPLE hang on the node, which therefore stays.
             for part in ("db", "catalog", "version"):
                 table.set(part, None)

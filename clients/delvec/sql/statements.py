@@ -8,7 +8,7 @@ from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from delvec.protocol.errors import BadRequest, EngineUnavailable, InvalidStatement
 from delvec.sql import changes, inspection
-from delvec.sql.queries import DIALECTS, parse_query
+from delvec.sql.queries import DIALECTS, Query, parse_query
 from delvec.sql.tokens import Cursor, TableName, invalid, parse_error
 from delvec.transaction import Metrics
 
@@ -33,7 +33,7 @@ def run(lake: "Connection", text: str, engine: Any = None, dialect: str = "spark
     word = cursor.word()
 
     if word in _QUERIES:
-        return _query(lake, text.strip().rstrip(";"), engine, dialect)
+        return _rows(lake, parse_query(text.strip().rstrip(";"), dialect), engine)
     if word in _CHANGES:
         return _change(lake, word, text if dialect == "spark" else _translated(text, dialect), engine)
     if word in ("DESCRIBE", "DESC"):
@@ -54,18 +54,17 @@ def _change(lake: "Connection", word: str, text: str, engine: Any) -> Metrics:
     def opened(name: TableName) -> "DeltaTable":
         return lake.table(name.name, engine=engine)
 
-    def query(rows: str) -> Any:
-        return _query(lake, rows, engine, "spark")
+    def rows(query: Query) -> Any:
+        return _rows(lake, query, engine)
 
     if word == "DELETE":
         return changes.delete(cursor, opened)
     if word == "UPDATE":
         return changes.update(cursor, opened)
-    return (changes.merge if word == "MERGE" else changes.insert)(cursor, opened, query)
+    return (changes.merge if word == "MERGE" else changes.insert)(cursor, opened, rows)
 
 
-def _query(lake: "Connection", text: str, engine: Any, dialect: str) -> Any:
-    query = parse_query(text, dialect)
+def _rows(lake: "Connection", query: Query, engine: Any) -> Any:
     if engine is not None and hasattr(engine, "createDataFrame"):
         from delvec.sql.on_spark import query_spark
 
