@@ -8,6 +8,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
+from sqlalchemy import text
 from tests.chaos.campaign import read_with_deltalake
 from tests.chaos.oracle import Log
 
@@ -17,6 +18,7 @@ from delvec.protocol.deletion_vector import serialize_bitmap
 from delvec.protocol.errors import ServiceUnavailable
 from delvec_service.operations import fault_points
 from delvec_service.store.database import Database
+from delvec_service.store.direct import Prepared
 
 FILES, ROWS, STEPS = 2, 100, 5
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -114,12 +116,17 @@ def test_transactions_are_read_committed_whatever_the_server_prefers(postgres):
     database = Database(postgres.url)
     database.migrate()
 
+    show = text("SHOW transaction_isolation")
     found = []
-    for opened in (database.read, database.write, database.looking, database.changing):
-        with opened() as connection:
-            found.append(connection.connection() if hasattr(connection, "get_bind") else connection)
-            found[-1] = found[-1].exec_driver_sql("SHOW transaction_isolation").scalar()
-    database.close()
+    try:
+        for opened in (database.read, database.write):
+            with opened() as session:
+                found.append(session.execute(show).scalar())
+        for opened in (database.looking, database.changing):
+            with opened() as connection:
+                found.extend(connection.first(Prepared(show), {}))
+    finally:
+        database.close()
 
     assert found == ["read committed"] * 4
 
