@@ -8,16 +8,14 @@ import pyarrow as pa
 import typer
 
 from delvec.cli import files
-from delvec.cli.output import number, print_json, print_pairs, print_table, rows_of, say
+from delvec.cli.destination import Destination, Limit, Out
+from delvec.cli.output import number, print_json, print_pairs, rows_of, say
 from delvec.cli.session import Table, session
 from delvec.commands.reruns import DEFAULT_RETRIES
 from delvec.commands.touched_files import Rehearsal
 from delvec.transaction import Metrics
 
-__all__ = ["append", "delete", "overwrite", "read", "report", "show"]
-
-_SHOWN = 100  # rows printed for a person who did not say how many
-
+__all__ = ["append", "delete", "overwrite", "read", "report"]
 
 _File = Annotated[Path, typer.Argument(help="Rows: .parquet, .csv, .json (one object a line) or .arrow.")]
 _MergeSchema = Annotated[
@@ -100,10 +98,8 @@ def read(
     timestamp: Annotated[
         str | None, typer.Option(help="The table as of this moment (ISO 8601; UTC).")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write a file instead: .parquet, .csv, .arrow, .json or .jsonl.")
-    ] = None,
+    limit: Limit = None,
+    out: Out = None,
 ) -> None:
     """Print rows, or write them to a file.
 
@@ -114,34 +110,10 @@ def read(
     if version is not None and timestamp is not None:
         raise typer.BadParameter("give --version or --timestamp, not both")
     now = session(context)
-    write = files.writer(out) if out is not None else None
+    destination = Destination(out, limit, as_json=now.as_json)
     names = [name.strip() for name in columns.split(",") if name.strip()] if columns else None
     with now.table(table) as source:
-        found = files.head(source.to_batches(names, where, version, timestamp), limit)
-        if out is not None and write is not None:
-            count = write(found)
-            if now.as_json:
-                print_json({"rows": count, "out": str(out)})
-            else:
-                say(f"wrote {rows_of(count)} to {out}")
-        elif now.as_json:
-            files.print_rows(found)
-        else:
-            show(files.head(found, _SHOWN + 1 if limit is None else limit), limit)
-
-
-def show(found: pa.RecordBatchReader, limit: int | None) -> None:
-    """Print rows for a person: some of them, who did not say how many."""
-    rows = found.read_all()
-    shown = rows.slice(0, _SHOWN if limit is None else limit)
-    numeric = [field.name for field in shown.schema if files.is_number(field.type)]
-    print_table(
-        shown.column_names,
-        zip(*(column.to_pylist() for column in shown.columns), strict=True),
-        right=numeric,
-    )
-    if shown.num_rows < rows.num_rows:
-        say(f"the first {_SHOWN} rows; --limit or --out gives more")
+        destination.take(source.to_batches(names, where, version, timestamp))
 
 
 def delete(
