@@ -255,6 +255,8 @@ def key_of(folder, path):
     if any(part == ".." or "\0" in part or "/" in part for part in segments):
         raise Damaged("dots")
     parts = [part for part in segments if part not in ("", ".")]
+    if not parts and text.startswith("/"):
+        return "/"  # elsewhere, too
     if not parts:
         raise Damaged("empty path")
     if not text.startswith("/"):

@@ -61,6 +61,19 @@ def test_a_remove_fits_by_the_identity_of_its_vector(tmp_path):
     lake.close()
 
 
+@pytest.mark.parametrize("elsewhere", ["/", "/other/part-1.parquet", "s3://other/part-1.parquet"])
+def test_a_remove_of_what_lies_elsewhere_removes_nothing(tmp_path, elsewhere):
+    files = dict(tables.with_vectors().files)
+    remove = {"remove": {"path": elsewhere, "deletionTimestamp": 1, "dataChange": True}}
+    files["_delta_log/00000000000000000002.json"] = json.dumps(remove).encode()
+    write(Draft(files, {}, Random(1), ""), tmp_path / "table")
+    lake = DirectLake(str(tmp_path))
+    scan, _ = lake.table(str(tmp_path / "table")).plan()
+    [state] = oracle.readings(str(tmp_path / "table"))
+    assert state.files.keys() == set(scan.files["path"].to_pylist()) > {"part-1.parquet"}
+    lake.close()
+
+
 def test_a_checkpoint_is_read_as_far_as_it_is_needed(tmp_path):
     """Its tombstones say nothing of the rows: where only they are damaged, both ways are right."""
     table = tables.Builder("x")
