@@ -370,7 +370,9 @@ def test_sources(engine, spark, lake, tmp_path):
     assert engine.merge_source(arrow.to_reader()).is_repeatable
     with pytest.raises(InvalidSchema, match="'ID' twice"):
         engine.merge_source(spark.range(1).selectExpr("id", "id as ID"))
-    failing = engine.merge_source(spark.range(1).selectExpr("cast(raise_error('broken source') as int) as id"))
+    failing = engine.merge_source(
+        spark.range(1).selectExpr("cast(raise_error('broken source') as int) as id")
+    )
     with pytest.raises(BadRequest, match="broken source"):
         failing.bounds(["id"])
     with pytest.raises(InvalidSchema, match="streaming"):
