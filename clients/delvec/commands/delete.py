@@ -27,24 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["delete", "delete_keys"]
 
-_METRICS: Final[Mapping[str, int]] = dict.fromkeys(
-    (
-        "numAddedFiles",
-        "numAddedBytes",
-        "numRemovedFiles",
-        "numRemovedBytes",
-        "numDeletionVectorsAdded",
-        "numDeletionVectorsRemoved",
-        "numDeletionVectorsUpdated",
-        "numAddedChangeFiles",
-        "numDeletedRows",
-        "numCopiedRows",
-        "executionTimeMs",
-        "scanTimeMs",
-        "rewriteTimeMs",
-    ),
-    0,
-)
+_METRICS: Final = row_command.metrics_of_rows("numDeletedRows")
 _EVERYTHING: Final = "true"
 """The predicate of a DELETE without one: rows that others add meanwhile are its business, too."""
 

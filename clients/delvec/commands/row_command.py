@@ -20,7 +20,14 @@ from delvec.transaction import Transaction
 if TYPE_CHECKING:
     from delvec.table import DeltaTable
 
-__all__ = ["check_deterministic", "foreseen", "keeps_change_feed", "take_over", "target_of"]
+__all__ = [
+    "check_deterministic",
+    "foreseen",
+    "keeps_change_feed",
+    "metrics_of_rows",
+    "take_over",
+    "target_of",
+]
 
 _RANDOM: Final = frozenset(
     {
@@ -36,6 +43,28 @@ _RANDOM: Final = frozenset(
         "uuid",
     }
 )
+
+
+def metrics_of_rows(changed: str) -> dict[str, int]:
+    """Return Delta's metrics of an UPDATE or a DELETE, all 0; ``changed`` is the name of the one that counts its rows."""
+    return dict.fromkeys(
+        (
+            "numAddedFiles",
+            "numAddedBytes",
+            "numRemovedFiles",
+            "numRemovedBytes",
+            "numDeletionVectorsAdded",
+            "numDeletionVectorsRemoved",
+            "numDeletionVectorsUpdated",
+            "numAddedChangeFiles",
+            changed,
+            "numCopiedRows",
+            "executionTimeMs",
+            "scanTimeMs",
+            "rewriteTimeMs",
+        ),
+        0,
+    )
 
 
 def target_of(begun: SnapshotResponse, scan: Scan, schema: StructType | None = None) -> WriteTarget:

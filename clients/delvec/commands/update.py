@@ -19,24 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["update"]
 
-_METRICS: Final[Mapping[str, int]] = dict.fromkeys(
-    (
-        "numAddedFiles",
-        "numAddedBytes",
-        "numRemovedFiles",
-        "numRemovedBytes",
-        "numDeletionVectorsAdded",
-        "numDeletionVectorsRemoved",
-        "numDeletionVectorsUpdated",
-        "numAddedChangeFiles",
-        "numUpdatedRows",
-        "numCopiedRows",
-        "executionTimeMs",
-        "scanTimeMs",
-        "rewriteTimeMs",
-    ),
-    0,
-)
+_METRICS: Final = row_command.metrics_of_rows("numUpdatedRows")
 
 
 def update(
