@@ -1,6 +1,6 @@
 """A planned scan as the client holds it: one version, the files to read, their deletion vectors."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -72,6 +72,23 @@ class Scan:
     def filter(self, mask: pa.Array) -> "Scan":
         """Return the scan of the files where ``mask`` is true."""
         return replace(self, files=self.files.filter(mask))
+
+    def only(self, paths: Iterable[str]) -> "Scan":
+        """Return the scan of those files."""
+        own = self.files["path"].combine_chunks()
+        return self.filter(pc.is_in(own, value_set=pa.array(list(paths), own.type)))
+
+    def parts(self, max_bytes: int) -> Iterator["Scan"]:
+        """Give the scan in parts whose deletion vectors take up to about ``max_bytes`` each, in the order of the files."""
+        vectors = self.files["deletion_vector"].to_pylist() if self.has_deletion_vectors else []
+        start = held = 0
+        for number, vector in enumerate(vectors):
+            size = vector["sizeInBytes"] if vector else 0
+            if held and held + size > max_bytes:
+                yield replace(self, files=self.files.slice(start, number - start))
+                start, held = number, 0
+            held += size
+        yield replace(self, files=self.files.slice(start)) if start else self
 
     @property
     def has_deletion_vectors(self) -> bool:

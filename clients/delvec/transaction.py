@@ -8,7 +8,6 @@ from typing import Self, TypedDict
 
 from pyroaring import BitMap64
 
-from delvec import vector_files
 from delvec._transport import ServiceClient, answer, request, table_path
 from delvec.protocol.deletion_vector import serialize_bitmap
 from delvec.protocol.types import StructType
@@ -21,6 +20,7 @@ from delvec.protocol.wire import (
     CommitReads,
     CommitRequest,
     CommitResponse,
+    DeletionVectorDescriptor,
     FileRows,
     RemoveFile,
     RewrittenFile,
@@ -28,6 +28,7 @@ from delvec.protocol.wire import (
     RowRun,
     WriteChange,
 )
+from delvec.vector_files import VectorPlaces
 
 __all__ = ["Metrics", "Transaction", "TransactionOptions", "begin"]
 
@@ -187,12 +188,17 @@ class Transaction:
             StorageError: a file cannot be written.
         """
         wanted = {path: rows for path, indexes in vectors.items() if (rows := _rows(indexes))}
+        self.delete_rows_written(self.vector_places(location).write(wanted))
+
+    def delete_rows_written(self, vectors: Mapping[str, DeletionVectorDescriptor]) -> None:
+        """Delete rows whose deletion vectors are written already, at :meth:`vector_places`; each is complete."""
         self._row_deletes.extend(
-            RowDelete(path=path, deletion_vector=descriptor)
-            for path, descriptor in vector_files.write(
-                self._service, self._table_id, location, self.transaction_id, wanted
-            ).items()
+            RowDelete(path=path, deletion_vector=descriptor) for path, descriptor in vectors.items()
         )
+
+    def vector_places(self, location: str) -> VectorPlaces:
+        """Return where deletion vectors of this commit may be written, for a table at ``location``."""
+        return VectorPlaces(self._service, self._table_id, location, self.transaction_id)
 
     def rests_on(
         self,

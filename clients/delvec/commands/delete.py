@@ -51,13 +51,14 @@ def delete(
     feed = row_command.keeps_change_feed(scan)
     if condition is not None and len(rest) and feed and not vectors and not dry_run:
         return _with_change_files(service, table, scan, condition, user_metadata, clock)
-    gone = table.engine.find_rows(rest, condition) if condition is not None and len(rest) else {}
+    transaction = _transaction(service, table, scan, predicate, user_metadata)
+    places = transaction.vector_places(scan.location) if vectors and not dry_run else None
+    gone = table.engine.find_rows(rest, condition, places) if condition is not None and len(rest) else {}
     clock.scanned()
     # Rows that are copied are no change, and a reader of the feed would take them for one.
     files = touched_files.touched_files(rest, gone, vectors=vectors, may_rewrite=not feed)
     if dry_run:
         return _rehearsal([*_whole_files(whole), *files], clock)
-    transaction = _transaction(service, table, scan, predicate, user_metadata)
     copied = _take_out(service, table, transaction, rest, gone, files, vectors=vectors)
     if any(file.means == "rewrite" for file in files):
         clock.rewritten()

@@ -133,7 +133,9 @@ def _replace_where(rows: NewRows, transaction: Transaction, where: str) -> dict[
 def _take_out(rows: NewRows, transaction: Transaction, rest: Scan, condition: Predicate) -> int:
     table = rows.table
     vectors = table.deletes_by_vector(rest)
-    gone = table.engine.find_rows(rest, condition)
+    gone = table.engine.find_rows(
+        rest, condition, transaction.vector_places(rest.location) if vectors else None
+    )
     keeps_rows = [
         name for name in ("delta.enableChangeDataFeed", "delta.enableRowTracking") if _is_on(rest, name)
     ]

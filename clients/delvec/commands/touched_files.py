@@ -5,25 +5,30 @@ stay. Of a file that loses 9 rows in 10, what stays is a tenth, and a file of a 
 there on it is written again. ``delvec.rewriteThreshold`` is that share; 1 means never.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from delvec.engines.engine import Engine, WriteTarget
+from delvec.found_rows import FoundRows, serialized_bytes
 from delvec.protocol import statistics
 from delvec.protocol.errors import BadRequest
+from delvec.protocol.wire import DeletionVectorDescriptor
 from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction
+from delvec.vector_files import SENT_BYTES
 
 __all__ = ["REWRITE_THRESHOLD", "Rehearsal", "TouchedFile", "change", "rewrite_threshold", "touched_files"]
 
 REWRITE_THRESHOLD: Final = "delvec.rewriteThreshold"
 """Table property: of a file that loses a larger share of its live rows than this, the others are written again."""
 _DEFAULT: Final = 0.9
+_SURELY_SENT: Final = 1 << 18
+"""Rows that are few enough to be sent, wherever they are."""
+_VECTORS_AT_ONCE: Final = 256
+"""Deletion vectors that are encoded at a time."""
 
 Means: TypeAlias = Literal["vector", "rewrite", "removal"]
 
@@ -104,20 +109,29 @@ def touched_files(
     # Rows of a table with row tracking would get other ids.
     if not may_rewrite or scan.configuration.get("delta.enableRowTracking", "false").lower() == "true":
         threshold = 1.0
-    scan = only(scan, gone)
-    deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
+    written = _written(gone)
     found = []
-    columns = (scan.files[name].to_pylist() for name in ("path", "num_records"))
-    for path, total in zip(*columns, strict=True):
-        rows, old = gone[path], deleted.get(path)
-        count = len(rows) if old is None else len(rows - old)
-        if not count:
-            continue
-        live = None if total is None else total - (0 if old is None else len(old))
-        found.append(
-            TouchedFile(path, count, live, _means(count, live, vectors=vectors, threshold=threshold))
-        )
+    for part in scan.only(gone).parts(SENT_BYTES):
+        held = part.only(gone.keys() - written.keys()) if written else part
+        deleted = held.deletion_vectors if held.has_deletion_vectors else {}
+        columns = (part.files[name].to_pylist() for name in ("path", "num_records", "deletion_vector"))
+        for path, total, vector in zip(*columns, strict=True):
+            before = vector["cardinality"] if vector else 0
+            live = None if total is None else total - before
+            if path in written:
+                # That it is written shows that most of its bitmap is not: what stays are no few rows.
+                found.append(TouchedFile(path, written[path].cardinality - before, live, "vector"))
+                continue
+            rows = gone[path]
+            count = len(rows - deleted[path]) if path in deleted else len(rows)
+            if count:
+                means = _means(count, live, vectors=vectors, threshold=threshold)
+                found.append(TouchedFile(path, count, live, means))
     return found
+
+
+def _written(gone: Mapping[str, BitMap64]) -> Mapping[str, DeletionVectorDescriptor]:
+    return gone.written if isinstance(gone, FoundRows) else {}
 
 
 def _means(rows: int, live: int | None, *, vectors: bool, threshold: float) -> Means:
@@ -153,21 +167,40 @@ def change(
     by_means: dict[Means, list[str]] = {"vector": [], "rewrite": [], "removal": []}
     for file in files:
         by_means[file.means].append(file.path)
-    by_rows = by_means["vector"] + (by_means["removal"] if vectors else [])
-    transaction.delete_rows({path: gone[path] for path in by_rows})
-    if not vectors:
+    _mark(transaction, scan, gone, by_means["vector"])
+    if vectors:
+        transaction.delete_rows(_all_rows(scan.only(by_means["removal"])))
+    else:
         transaction.remove(by_means["removal"])
     copied = by_means["rewrite"]
     if not copied or target is None:
         return 0
-    rewritten = only(scan, copied)
+    rewritten = scan.only(copied)
     adds = engine.copy_rows(rewritten, {path: gone[path] for path in copied}, target)
     transaction.add(adds)
     transaction.remove(copied)
     return sum(statistics.num_records(add.stats) or 0 for add in adds)
 
 
-def only(scan: Scan, paths: Iterable[str]) -> Scan:
-    """Return the scan of those files."""
-    own = scan.files["path"].combine_chunks()
-    return scan.filter(pc.is_in(own, value_set=pa.array(list(paths), own.type)))
+def _mark(transaction: Transaction, scan: Scan, gone: Mapping[str, BitMap64], paths: Sequence[str]) -> None:
+    """Mark rows as deleted: send them, or write their deletion vectors where they are too many to be sent."""
+    written = _written(gone)
+    transaction.delete_rows_written({path: written[path] for path in paths if path in written})
+    held = {path: gone[path] for path in paths if path not in written}
+    few = sum(map(len, held.values())) <= _SURELY_SENT
+    if few or serialized_bytes(held.values()) <= SENT_BYTES:
+        transaction.delete_rows(held)
+        return
+    for part in scan.only(held).parts(SENT_BYTES):
+        before = part.deletion_vectors if part.has_deletion_vectors else {}
+        paths = part.files["path"].to_pylist()
+        for start in range(0, len(paths), _VECTORS_AT_ONCE):
+            some = paths[start : start + _VECTORS_AT_ONCE]
+            complete = {path: held[path] | before.get(path, BitMap64()) for path in some}
+            transaction.delete_rows_by_vectors(scan.location, complete)
+
+
+def _all_rows(scan: Scan) -> dict[str, BitMap64]:
+    """Return all rows of files, the deleted ones included: however few are left, it is one run."""
+    columns = (scan.files[name].to_pylist() for name in ("path", "num_records"))
+    return {path: BitMap64(range(total)) for path, total in zip(*columns, strict=True)}

@@ -15,6 +15,7 @@ from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import AddFile
 from delvec.scan import Scan
+from delvec.vector_files import VectorPlaces
 
 __all__ = ["Engine", "WriteTarget"]
 
@@ -31,7 +32,8 @@ class WriteTarget:
         transaction_id: a UUID that goes into every file's name, so that a failed job's files are found.
         generated_columns: whether the table's protocol makes writers keep generated columns.
         identity: columns that get a number in each row that has none, of rows that are new.
-        writers: how many tasks write at once, numbered from 0; what numbers they give depends on it.
+        writers: how many tasks write at once, at most, numbered from 0; what numbers they give depends on it.
+        numbers_at_once: how many numbers that follow each other a task gives before it leaves others their turn.
     """
 
     location: str
@@ -42,6 +44,7 @@ class WriteTarget:
     generated_columns: bool = True
     identity: Sequence[IdentityColumn] = ()
     writers: int = 1
+    numbers_at_once: int = 1
 
     @cached_property
     def constraints(self) -> Constraints:
@@ -62,11 +65,14 @@ class Engine(Protocol):
         """``delvec-<engine>/<version>``, recorded in the log as engineInfo."""
         ...
 
-    def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64]:
+    def find_rows(
+        self, scan: Scan, predicate: Predicate, places: VectorPlaces | None = None
+    ) -> Mapping[str, BitMap64]:
         """Return, per path of the scan, the physical indexes of the live rows that satisfy ``predicate``.
 
         Files without such a row are absent. Indexes that the file's deletion vector already holds may be
-        included: the service ignores them.
+        included: the service ignores them. With ``places``, rows that are too many to be held may come as deletion
+        vectors that are written there; see :class:`~delvec.found_rows.FoundRows`.
         """
         ...
 

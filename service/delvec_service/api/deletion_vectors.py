@@ -3,7 +3,12 @@
 from fastapi import APIRouter, status
 
 from delvec.protocol.errors import InvalidCommit, UnsupportedWriterFeature
-from delvec.protocol.wire import AllocatedDeletionVector, AllocateRequest, AllocateResponse
+from delvec.protocol.wire import (
+    AllocatedDeletionVector,
+    AllocatedVectorFile,
+    AllocateRequest,
+    AllocateResponse,
+)
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Mutation
@@ -21,11 +26,12 @@ router = APIRouter(tags=["deletion vectors"], route_class=Mutation)
 )
 def allocate_deletion_vectors(table: Table, body: AllocateRequest, service: ServiceState) -> AllocateResponse:
     """Reserve files, offsets and UUIDs; deletion vectors share files of about the configured size."""
-    transaction_id, places = allocate(
+    transaction_id, places, files = allocate(
         table,
         service.loader,
         service.ledger,
         body.sizes,
+        files=body.files,
         transaction_id=body.transaction_id,
         target_bytes=service.settings.deletion_vector_target_bytes,
     )
@@ -39,5 +45,8 @@ def allocate_deletion_vectors(table: Table, body: AllocateRequest, service: Serv
                 file=place.file,
             )
             for place in places
+        ],
+        files=[
+            AllocatedVectorFile(path_or_inline_dv=file.path_or_inline_dv, file=file.path) for file in files
         ],
     )

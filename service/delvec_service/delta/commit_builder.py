@@ -123,7 +123,8 @@ def resolve(
                 "restore the table to a version before it.",
                 **facts,
             )
-        union = old | rows
+        # What an engine has written holds the old rows, and may be large.
+        union = rows if old <= rows else old | rows
         if len(union) == len(old):
             continue
         if len(union) == total:
@@ -356,13 +357,23 @@ def _count_write(changes: Changes, resolved: Resolved) -> dict[str, int]:
     return computed
 
 
+def _count_stream(changes: Changes, resolved: Resolved) -> dict[str, int]:
+    computed = {
+        "numAddedFiles": len(changes.adds),
+        "numRemovedFiles": len(resolved.removed),
+        "numOutputBytes": sum(file.size for file in changes.adds),
+    }
+    added_rows = _rows_added(changes)
+    return computed if added_rows is None else {**computed, "numOutputRows": added_rows}
+
+
 _COUNTS: Final[Mapping[str, Callable[[Changes, Resolved], dict[str, int]]]] = {
     "DELETE": _count_rows,
     "UPDATE": _count_rows,
     "MERGE": _count_merge,
     "OPTIMIZE": _count_compaction,
     "WRITE": _count_write,
-    "STREAMING UPDATE": _count_write,
+    "STREAMING UPDATE": _count_stream,
 }
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "Extent",
     "PackedFile",
     "allocate",
+    "new_files",
     "pack",
     "prefix_length",
     "random_prefix",
@@ -195,15 +196,23 @@ def allocate(
     ]
 
 
+def new_files(count: int, *, prefix_length: int = 0) -> list[AllocatedFile]:
+    """Name files whose deletion vectors, and where each is, someone else decides; ``size`` and ``extents`` are empty."""
+    return [
+        _named({}, 0, uuid.uuid4(), random_prefix(prefix_length) if prefix_length else "")
+        for _ in range(count)
+    ]
+
+
 def _allocated(extents: Mapping[str, Extent], identifier: uuid.UUID, prefix: str) -> AllocatedFile:
     last = next(reversed(list(extents.values())))
+    return _named(extents, last.offset + last.size_in_bytes + FRAME_OVERHEAD, identifier, prefix)
+
+
+def _named(extents: Mapping[str, Extent], size: int, identifier: uuid.UUID, prefix: str) -> AllocatedFile:
     name = file_name(identifier)
-    return AllocatedFile(
-        quote(f"{prefix}/{name}" if prefix else name),
-        encode_uuid(prefix, identifier),
-        last.offset + last.size_in_bytes + FRAME_OVERHEAD,
-        extents,
-    )
+    path = quote(f"{prefix}/{name}" if prefix else name)
+    return AllocatedFile(path, encode_uuid(prefix, identifier), size, extents)
 
 
 def _check(key: str, size: int, seen: set[str]) -> None:

@@ -22,6 +22,7 @@ from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import AddFile
 from delvec.scan import Scan
+from delvec.vector_files import VectorPlaces
 
 __all__ = ["DuckDBEngine"]
 
@@ -47,14 +48,16 @@ class DuckDBEngine:
         """Release DuckDB's memory; a connection that was passed in stays open."""
         self._session.close()
 
-    def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64]:
+    def find_rows(
+        self, scan: Scan, predicate: Predicate, places: VectorPlaces | None = None
+    ) -> Mapping[str, BitMap64]:
         """Return, per path, the physical indexes of the rows that satisfy ``predicate``.
 
         Raises:
             InvalidPredicate: evaluating the predicate fails for a live row.
             CorruptTable: or a subclass: a file cannot be read.
         """
-        return find_rows(self._session, scan, predicate)
+        return find_rows(self._session, scan, predicate, places)
 
     def merge_source(self, data: Any) -> MergeSource:
         """Take rows for the other side of a MERGE: what :meth:`write` takes, or a table, which is read as it now is.

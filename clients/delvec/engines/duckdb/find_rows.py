@@ -11,17 +11,27 @@ from pyroaring import BitMap64
 
 from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, ScanSource, sources
 from delvec.engines.duckdb.statements import Session
+from delvec.found_rows import FoundRows, RowCollector
 from delvec.protocol.errors import InternalError, InvalidPredicate
 from delvec.protocol.predicate import Predicate
 from delvec.scan import Scan
+from delvec.vector_files import VectorPlaces
 
 __all__ = ["check_positions", "find_rows"]
 
 _POSITION = f"{FILE_INDEX}, {FILE_HASH}, {ROW_INDEX}"
 
 
-def find_rows(session: Session, scan: Scan, predicate: Predicate) -> dict[str, BitMap64]:
+def find_rows(
+    session: Session, scan: Scan, predicate: Predicate, places: VectorPlaces | None = None
+) -> FoundRows:
     """Return the matching rows by path; those that deletion vectors hold already may be among them.
+
+    Args:
+        session: reads the files.
+        scan: the files.
+        predicate: what rows are looked for.
+        places: where deletion vectors may be written, of rows that are too many to be held.
 
     Raises:
         InvalidPredicate: evaluating the predicate fails for a live row.
@@ -29,16 +39,18 @@ def find_rows(session: Session, scan: Scan, predicate: Predicate) -> dict[str, B
     """
     try:
         # The service leaves out what is deleted already; looking it up for every row would cost more.
-        return _find_rows(session, scan, predicate, strictly=False)
+        return _find_rows(session, scan, predicate, places, strictly=False)
     except InvalidPredicate:
         if not scan.has_deletion_vectors:
             raise
         # Perhaps it fails only for rows that are no longer there.
-        return _find_rows(session, scan, predicate, strictly=True)
+        return _find_rows(session, scan, predicate, places, strictly=True)
 
 
-def _find_rows(session: Session, scan: Scan, predicate: Predicate, *, strictly: bool) -> dict[str, BitMap64]:
-    found: dict[str, BitMap64] = {}
+def _find_rows(
+    session: Session, scan: Scan, predicate: Predicate, places: VectorPlaces | None, *, strictly: bool
+) -> FoundRows:
+    found = RowCollector(scan, places)
     condition = predicate.sql("duckdb")
     for source in sources(scan, (), predicate, deletion_vectors=strictly, positions=True):
         paths = source.files["path"].to_pylist()
@@ -48,15 +60,8 @@ def _find_rows(session: Session, scan: Scan, predicate: Predicate, *, strictly: 
             files, names, rows = (column.to_numpy() for column in batch.columns)
             check_positions(scan, source, hashes, files, names)
             for file, part in _by_file(files, rows):
-                bitmap = BitMap64(array("Q", part.tobytes()))
-                path = paths[file]
-                if path in found:
-                    found[path] |= bitmap
-                else:
-                    found[path] = bitmap
-    for bitmap in found.values():
-        bitmap.run_optimize()
-    return found
+                found.add(paths[file], BitMap64(array("Q", part.tobytes())))
+    return found.found()
 
 
 def _by_file(files: np.ndarray, rows: np.ndarray) -> list[tuple[int, np.ndarray]]:

@@ -29,6 +29,7 @@ from delvec.engines.pyspark.row_expressions import absent_columns, examined
 from delvec.engines.pyspark.row_filter import filter_rows
 from delvec.engines.pyspark.scan import BROADCAST_LIMIT, ScanFrames
 from delvec.engines.pyspark.to_arrow import to_arrow
+from delvec.engines.pyspark.vector_tasks import find_into_vectors
 from delvec.engines.pyspark.write import check_schema, is_spark_frame, write_frame
 from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec.engines.row_checks import RowChecks
@@ -37,6 +38,7 @@ from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import AddFile
 from delvec.scan import Scan
+from delvec.vector_files import VectorPlaces
 
 __all__ = ["SparkEngine"]
 
@@ -101,7 +103,9 @@ class SparkEngine:
             frame = self._filter(frame, predicate, scan.schema)
         return frame if needed == names else frame.select(*(_quoted(name) for name in names))
 
-    def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64]:
+    def find_rows(
+        self, scan: Scan, predicate: Predicate, places: VectorPlaces | None = None
+    ) -> Mapping[str, BitMap64]:
         """Return, per path of the scan, the physical indexes of the rows that satisfy ``predicate``."""
         if not predicate.is_deterministic:
             raise InvalidPredicate(
@@ -112,19 +116,24 @@ class SparkEngine:
         if not len(scan):
             return {}
         try:
-            return self._find_rows(scan, predicate, only_live=False)
+            return self._find_rows(scan, predicate, places, only_live=False)
         except InvalidPredicate:
             if not scan.has_deletion_vectors:
                 raise
             # Perhaps it fails only for rows that are no longer there.
-            return self._find_rows(scan, predicate, only_live=True)
+            return self._find_rows(scan, predicate, places, only_live=True)
 
-    def _find_rows(self, scan: Scan, predicate: Predicate, *, only_live: bool) -> dict[str, BitMap64]:
+    def _find_rows(
+        self, scan: Scan, predicate: Predicate, places: VectorPlaces | None, *, only_live: bool
+    ) -> Mapping[str, BitMap64]:
         numbers = file_numbers(len(scan))
-        fold = fold_to_words if physical_rows(scan) <= self._max_rows_for_words else fold_on_executors
+        is_large = physical_rows(scan) > self._max_rows_for_words
         with self._reading(scan, predicate):
             rows = self._frames.located(scan, sorted(predicate.columns), numbers, only_live=only_live)
-            found = fold(self._filter(rows, predicate, scan.schema))
+            matches = self._filter(rows, predicate, scan.schema)
+            if is_large and places is not None:
+                return find_into_vectors(matches, scan, numbers, places)
+            found = fold_on_executors(matches) if is_large else fold_to_words(matches)
         paths = dict(zip(numbers, scan.files["path"].to_pylist(), strict=True))
         if found.keys() - paths.keys():
             raise failures.unknown_file(scan)

@@ -3,7 +3,8 @@
 Spark folds 64 neighbouring rows into one word: rows are grouped by file and word with a bitwise OR. That stays in
 generated code, needs no Python on the executors, and brings back at most 24 bytes for 64 rows. Of a scan so large
 that this may still be too much for the driver, each task makes Roaring bitmaps instead, which are as small as the
-deletion vectors that they become, but cost a Python worker and some more time per row.
+deletion vectors that they become, but cost a Python worker and some more time per row. Where even these would be too
+large to bring together, they stay on the executors; see :mod:`delvec.engines.pyspark.vector_tasks`.
 
 Deletion vectors are not applied: the service ignores rows that are deleted already.
 """
@@ -24,7 +25,7 @@ from delvec.engines.pyspark.row_sets import RowSets
 from delvec.engines.pyspark.scan import ROW
 from delvec.scan import Scan
 
-__all__ = ["MAX_ROWS_FOR_WORDS", "fold_on_executors", "fold_to_words", "physical_rows"]
+__all__ = ["MAX_ROWS_FOR_WORDS", "fold_on_executors", "fold_to_words", "folded", "physical_rows"]
 
 MAX_ROWS_FOR_WORDS: Final = 1 << 28
 """Physical rows up to which the driver takes words: at most 100 MB, and only if every row matches."""
@@ -61,11 +62,16 @@ def fold_to_words(matches: DataFrame) -> dict[int, BitMap64]:
 
 def fold_on_executors(matches: DataFrame) -> dict[int, BitMap64]:
     """Return the same as :func:`fold_to_words`, with one bitmap per file and task as the only traffic."""
-    table = matches.select(FILE, ROW).mapInArrow(_fold, f"{FILE} int, rows binary").toArrow()
+    table = folded(matches).toArrow()
     found = RowSets()
     for number, rows in zip(table[FILE].to_pylist(), table["rows"], strict=True):
         found.merge(number, rows.as_py(), 0)
     return found.found
+
+
+def folded(matches: DataFrame) -> DataFrame:
+    """Return one row for each file and task: FILE, and ``rows``, serialized."""
+    return matches.select(FILE, ROW).mapInArrow(_fold, f"{FILE} int, rows binary")
 
 
 def _fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -10,6 +10,12 @@ from delvec.protocol.wire.actions import (
     DeletionVectorDescriptor,
     RemoveFile,
 )
+from delvec.protocol.wire.additions import (
+    AdditionsRequest,
+    AdditionsResponse,
+    ReadSchema,
+    StreamPosition,
+)
 from delvec.protocol.wire.alterations import (
     AddColumns,
     AddConstraint,
@@ -39,6 +45,7 @@ from delvec.protocol.wire.check import (
 )
 from delvec.protocol.wire.commits import (
     AllocatedDeletionVector,
+    AllocatedVectorFile,
     AllocateRequest,
     AllocateResponse,
     AppTransaction,
@@ -87,10 +94,13 @@ __all__ = [
     "AddConstraint",
     "AddFeature",
     "AddFile",
+    "AdditionsRequest",
+    "AdditionsResponse",
     "AdvanceIdentity",
     "AllocateRequest",
     "AllocateResponse",
     "AllocatedDeletionVector",
+    "AllocatedVectorFile",
     "AlterRequest",
     "AlterResponse",
     "AppTransaction",
@@ -129,6 +139,7 @@ __all__ = [
     "PlanFile",
     "PlanRequest",
     "PlanResponse",
+    "ReadSchema",
     "Recommendation",
     "RemoveFile",
     "RenameColumn",
@@ -139,6 +150,7 @@ __all__ = [
     "SetComment",
     "SetProperties",
     "SnapshotResponse",
+    "StreamPosition",
     "TableChange",
     "TableRequest",
     "TableResource",

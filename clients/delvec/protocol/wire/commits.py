@@ -14,6 +14,7 @@ __all__ = [
     "AllocateRequest",
     "AllocateResponse",
     "AllocatedDeletionVector",
+    "AllocatedVectorFile",
     "AppTransaction",
     "BeginRequest",
     "BeginResponse",
@@ -56,10 +57,22 @@ class AllocateRequest(Envelope):
 
     transaction_id: TransactionId | None = None
     sizes: list[Annotated[int, Field(ge=1, lt=2**31)]] = Field(
-        min_length=1,
+        default_factory=list,
         max_length=100_000,
         description="Serialized size of each bitmap, in order (sizeInBytes).",
     )
+    files: int = Field(
+        default=0,
+        ge=0,
+        le=10_000,
+        description="How many files for bitmaps whose sizes are not known yet: the engine decides what is where in them.",
+    )
+
+    @model_validator(mode="after")
+    def _something(self) -> "AllocateRequest":
+        if not (self.sizes or self.files):
+            raise ValueError("give sizes, or files")
+        return self
 
 
 class AllocatedDeletionVector(Answer):
@@ -72,11 +85,19 @@ class AllocatedDeletionVector(Answer):
     file: str = Field(description="Relative to the table's location.")
 
 
+class AllocatedVectorFile(Answer):
+    """A file of deletion vectors that the engine lays out: the version byte, then one after the other."""
+
+    path_or_inline_dv: str
+    file: str = Field(description="Relative to the table's location.")
+
+
 class AllocateResponse(Answer):
-    """In the order of the request; several may share a file."""
+    """In the order of the request; several deletion vectors may share a file."""
 
     transaction_id: str
     deletion_vectors: list[AllocatedDeletionVector]
+    files: list[AllocatedVectorFile] = Field(default_factory=list)
 
 
 class RowDelete(Envelope):

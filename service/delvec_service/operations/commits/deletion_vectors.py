@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from delvec.protocol.errors import InvalidCommit
 from delvec_service.delta import dv_packing
+from delvec_service.delta.dv_packing import AllocatedFile
 from delvec_service.delta.features import check_writable
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
@@ -30,10 +31,13 @@ def allocate(
     ledger: Ledger,
     sizes: Sequence[int],
     *,
+    files: int = 0,
     transaction_id: str | None,
     target_bytes: int,
-) -> tuple[str, list[Allocated]]:
-    """Return the transaction's id and a place for each deletion vector, in order; several may share a file.
+) -> tuple[str, list[Allocated], list[AllocatedFile]]:
+    """Return the transaction's id, a place for each deletion vector, in order, and files of unknown content.
+
+    Several deletion vectors may share a file.
 
     The ledger knows of the files when this returns, so the engine may write them.
 
@@ -42,6 +46,7 @@ def allocate(
         loader: reads snapshots.
         ledger: records the files.
         sizes: ``sizeInBytes`` of each deletion vector.
+        files: how many files whose content the engine lays out itself.
         transaction_id: from begin; a new one where there is none.
         target_bytes: about how large files get.
 
@@ -60,17 +65,19 @@ def allocate(
             version=snapshot.version,
         )
     transaction_id = transaction_id or str(uuid.uuid4())
-    files = dv_packing.allocate(
+    prefix_length = dv_packing.prefix_length(snapshot.configuration)
+    packed = dv_packing.allocate(
         ((str(number), size) for number, size in enumerate(sizes)),
         target_size=target_bytes,
-        prefix_length=dv_packing.prefix_length(snapshot.configuration),
+        prefix_length=prefix_length,
     )
-    ledger.announce(
-        table.record.id, transaction_id, "ALLOCATE", [file.path for file in files], "deletion-vector"
-    )
+    plain = dv_packing.new_files(files, prefix_length=prefix_length)
+    paths = [file.path for file in (*packed, *plain)]
+    ledger.announce(table.record.id, transaction_id, "ALLOCATE", paths, "deletion-vector")
     # Bins are filled in order, so what comes out is in the order of what went in.
-    return transaction_id, [
+    places = [
         Allocated(file.path_or_inline_dv, extent.offset, extent.size_in_bytes, file.path)
-        for file in files
+        for file in packed
         for extent in file.extents.values()
     ]
+    return transaction_id, places, plain

@@ -1,0 +1,117 @@
+"""Rows that a command finds, and what becomes of them when they are too many to be held or sent."""
+
+from functools import partial
+
+import pytest
+from pyroaring import BitMap64
+
+from delvec.commands import touched_files
+from delvec.engines.duckdb import find_rows as duckdb_find_rows
+from delvec.found_rows import RowCollector
+
+FILES = 6
+
+
+@pytest.fixture
+def numbers(lake, tmp_path):
+    """Six files of 1,000 rows: ``id`` counts on from file to file."""
+    table = lake.create_table(tmp_path / "numbers", "id long")
+    for number in range(FILES):
+        table.append([{"id": id_} for id_ in range(number * 1000, number * 1000 + 1000)])
+    return table
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    return lambda: sorted((tmp_path / "numbers").rglob("deletion_vector_*.bin"))
+
+
+def ids(table):
+    return sorted(table.to_arrow()["id"].to_pylist())
+
+
+@pytest.fixture
+def little_room(monkeypatch):
+    """The engine holds next to no rows, and next to none are sent."""
+    monkeypatch.setattr(duckdb_find_rows, "RowCollector", partial(RowCollector, max_bytes=300))
+    monkeypatch.setattr(touched_files, "SENT_BYTES", 300)
+    monkeypatch.setattr(touched_files, "_SURELY_SENT", 0)
+
+
+def test_what_is_found_is_what_was_added_in_any_order(numbers):
+    scan, _ = numbers.plan()
+    paths = scan.files["path"].to_pylist()
+    change = numbers.transaction("DELETE")
+    found = RowCollector(scan, change.vector_places(scan.location), max_bytes=300)
+    rows = {path: BitMap64(range(place, 999, 3 + place)) for place, path in enumerate(paths)}
+
+    for half in (0, 1):
+        for path in paths:
+            found.add(path, BitMap64(row for row in rows[path] if row % 2 == half))
+
+    assert dict(found.found()) == rows
+    assert found.found().written
+
+
+def test_without_places_all_is_held(numbers):
+    scan, _ = numbers.plan()
+    found = RowCollector(scan, max_bytes=1)
+    for path in scan.files["path"].to_pylist():
+        found.add(path, BitMap64(range(0, 999, 2)))
+
+    assert not found.found().written
+    assert len(found.found()) == FILES
+
+
+def test_a_large_delete_is_a_delete(numbers, little_room, vectors):
+    """Of files that had a vector, that lose every row, nearly every row, some rows, none."""
+    numbers.delete("id % 7 = 3 AND id < 3000")
+
+    done = numbers.delete("id % 3 = 0 AND id < 4000 OR id BETWEEN 4000 AND 4999 OR id BETWEEN 5001 AND 5980")
+
+    gone = {id_ for id_ in range(3000) if id_ % 7 == 3} | {id_ for id_ in range(4000) if id_ % 3 == 0}
+    gone |= {*range(4000, 5000), *range(5001, 5981)}
+    assert ids(numbers) == sorted(set(range(6000)) - gone)
+    assert done["numDeletedRows"] == len(gone) - sum(id_ % 7 == 3 for id_ in range(3000))
+    assert done["numRemovedFiles"] >= 1
+    assert done.version == FILES + 2
+    assert len(vectors()) > 2
+    assert not numbers.check()["num-errors"]
+
+
+def test_a_large_delete_passes_another_that_wins(numbers, little_room, monkeypatch):
+    engine = numbers.engine
+    found = type(engine).find_rows
+
+    def slow(self, scan, predicate, places=None):
+        gone = found(self, scan, predicate, places)
+        monkeypatch.setattr(type(engine), "find_rows", found)
+        numbers.delete("id IN (1, 2, 3)")
+        return gone
+
+    monkeypatch.setattr(type(engine), "find_rows", slow)
+    done = numbers.delete("id % 2 = 0")
+
+    assert done["numDeletedRows"] == 2999
+    assert ids(numbers) == [id_ for id_ in range(1, 6000, 2) if id_ not in (1, 3)]
+
+
+def test_a_large_update_and_merge_send_no_rows_either(numbers, little_room, vectors):
+    updated = numbers.update({"id": "id + 100000"}, "id % 3 = 0")
+    merged = (
+        numbers.merge([{"id": id_} for id_ in range(1, 6000, 3)], "source.id = target.id")
+        .when_matched_delete()
+        .execute()
+    )
+
+    assert updated["numUpdatedRows"] == 2000
+    assert merged["numTargetRowsDeleted"] == 2000
+    assert ids(numbers) == [*range(2, 6000, 3), *range(100_000, 106_000, 3)]
+    assert len(vectors()) >= 2
+
+
+def test_a_rehearsal_of_a_large_delete_writes_nothing(numbers, little_room, vectors):
+    plan = numbers.delete("id % 2 = 0", dry_run=True)
+
+    assert plan["numDeletedRows"] == 3000
+    assert not vectors()
