@@ -6,7 +6,7 @@ SETUP := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py setup
 RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types unit test-long fuzz chaos bench bench-reading bench-commits serve lock wheel clean
+.PHONY: help setup demo test check lint format types unit test-long fuzz chaos bench bench-reading bench-commits bench-dml serve lock wheel clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,10 @@ bench-reading: ## Measure plans of large tables and scans with deletion vectors 
 bench-commits: ## Measure commits again (about 20 minutes)
 	@$(SETUP) --java --jars
 	@$(RUN) python -m benchmarks --only commits
+
+bench-dml: ## Measure row changes side by side again (about 45 minutes)
+	@$(SETUP) --java --jars
+	@$(RUN) python -m benchmarks.dml
 
 serve: ## Serve the tables under ./data on port 8710
 	@$(SETUP)

@@ -13,6 +13,7 @@ from benchmarks.commits import QUICK_COMMITS, CommitEffort, measure_commits
 from benchmarks.contenders import Contender, DeltaSpark, DelvecOnDuckDB, DelvecOnSpark, spark_session
 from benchmarks.curves import draw
 from benchmarks.deletes import measure_deletes, measure_scans
+from benchmarks.dml_report import with_section_of
 from benchmarks.large import QUICK, Effort, measure_large
 from benchmarks.measure import Figure, load, save
 from benchmarks.planning import measure_planning
@@ -82,7 +83,7 @@ def main() -> None:
             warm=arguments.warm,
             runs=arguments.runs,
         )
-        arguments.out.write_text(page)
+        arguments.out.write_text(with_section_of(page, earlier))
         say(f"written to {arguments.out}")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,289 @@
+"""Row changes side by side: ``python -m benchmarks.dml [--only PART ...] [--quick] [--out FILE]``.
+
+Every contender has a process of its own, and the jobs go from one to the next, so that what the machine does
+meanwhile is nobody's alone.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+
+import delvec
+from benchmarks.dml_contenders import CLASSES, NAMES, PEER, Contender
+from benchmarks.dml_figures import DmlFigure, Figures
+from benchmarks.dml_goals import FRESH, SCANS, STREAM_READ, STREAM_WRITE, WORN
+from benchmarks.dml_jobs import EFFORT, LAYOUTS, QUICK, DmlEffort, Job, jobs
+from benchmarks.dml_report import write_page
+from benchmarks.dml_tables import FEATURES, variant, write_sources
+from benchmarks.dml_worker import Failed, Order, Runs, Worker, measured
+from benchmarks.measure import timed
+from benchmarks.streaming import read_stream, write_batches, write_stream
+from benchmarks.sweep import sweep
+from benchmarks.tables import PEOPLE, clone, write_people
+
+PARTS = ("jobs", "streams", "sweep", "reading")
+KEPT = Path(".build/benchmarks")
+DUCKDB = "Delvec on DuckDB"
+_DELETES = 10
+_SWEEP_RUNS, _SWEEP_LIMIT = 4, 6.0
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all parts share.
+
+    Attributes:
+        workers: by contender.
+        templates: by layout and kind, as ``1 file/dv``.
+        sources: what is merged and appended.
+        small: tables and sources of few rows, likewise, for untimed runs of contenders that rewrite.
+        figures: what was found.
+        effort: how much to measure.
+        scratch: a folder.
+    """
+
+    workers: Mapping[str, Worker]
+    templates: Mapping[str, Path]
+    sources: Mapping[str, Path]
+    small: Mapping[str, Path]
+    figures: Figures
+    effort: DmlEffort
+    scratch: Path
+
+
+def say(message: str) -> None:
+    """Print at once, with the time, so that a long run can be followed."""
+    print(time.strftime("%H:%M:%S"), message, flush=True)
+
+
+def main() -> None:
+    """Measure and write the section of the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--only", choices=PARTS, nargs="+", default=PARTS, help="keep the figures of the others"
+    )
+    parser.add_argument(
+        "--contenders", nargs="+", choices=NAMES, default=NAMES, help="keep the figures of the others"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small tables and few runs, to see that everything works; the page goes to .build/benchmarks/quick",
+    )
+    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks.md"))
+    arguments = parser.parse_args()
+    if "DELVEC_TEST_JARS" not in os.environ:
+        sys.exit("the JARs of delta-spark are missing: install Maven and run `make bench-dml` again")
+    kept, effort = KEPT, EFFORT
+    if arguments.quick:
+        kept, effort = KEPT / "quick", QUICK
+        arguments.out = kept / "benchmarks.md"
+    scratch = Path(tempfile.mkdtemp(prefix="delvec-bench-"))
+    os.environ["DELVEC_DATABASE_URL"] = f"sqlite:///{scratch / 'delvec.db'}"
+    figures = Figures(kept / "dml.json")
+    try:
+        _measure(arguments, effort, figures, scratch, kept)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    cells = kept / "sweep.json"
+    write_page(arguments.out, figures, json.loads(cells.read_text()) if cells.exists() else [], effort)
+    say(f"written to {arguments.out}")
+
+
+def _measure(
+    arguments: argparse.Namespace, effort: DmlEffort, figures: Figures, scratch: Path, kept: Path
+) -> None:
+    with ExitStack() as stack:
+        workers = {
+            name: stack.enter_context(Worker(name, scratch / name.replace(" ", "-")))
+            for name in arguments.contenders
+        }
+        templates, sources, small = {}, {}, {}
+        if {"jobs", "reading"} & set(arguments.only):
+            templates = _templates(KEPT, scratch, effort.rows)
+            sources = write_sources(scratch / "sources", effort.rows)
+            small = _templates(KEPT, scratch / "small", effort.small) | write_sources(
+                scratch / "small-sources", effort.small
+            )
+            say("tables are made")
+        bench = Bench(workers, templates, sources, small, figures, effort, scratch)
+        if "jobs" in arguments.only:
+            for job in jobs(effort):
+                for layout in job.layouts:
+                    _job(bench, job, layout)
+        if "streams" in arguments.only:
+            _streams(bench)
+        if "reading" in arguments.only:
+            _reading(bench)
+        if "sweep" in arguments.only and DUCKDB in workers:
+            cells, _ = workers[DUCKDB].call(sweep, effort.sweep_rows, _SWEEP_RUNS, _SWEEP_LIMIT)
+            kept.mkdir(parents=True, exist_ok=True)
+            (kept / "sweep.json").write_text(json.dumps([cell.to_json() for cell in cells], indent=1))
+            say(f"sweep: {len(cells)} cells")
+
+
+def _templates(kept: Path, scratch: Path, rows: int) -> dict[str, Path]:
+    """Return tables of ``rows`` people, by layout and kind, as ``1 file/dv``; delta-spark wrote their files."""
+    made = kept / f"people-{rows}"
+    if not (made / "_generated").exists():
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir(parents=True)
+        with Worker(PEER, scratch / "maker") as maker:
+            maker.call(_write_people, made.absolute(), rows)
+        (made / "_generated").touch()
+    found = {}
+    for layout, files in LAYOUTS.items():
+        for kind in FEATURES:
+            found[f"{layout}/{kind}"] = variant(made / str(files), scratch / f"{files}-{rows}-{kind}", kind)
+    return found
+
+
+def _write_people(contender: Contender, scratch: Path, made: Path, rows: int) -> None:
+    """Write the tables of all layouts, rows in the order of their ids; runs in a worker."""
+    source = scratch / "people.parquet"
+    write_people(source, rows)
+    for files in LAYOUTS.values():
+        frame = contender.spark.read.parquet(str(source)).coalesce(1)
+        writer = frame.write.format("delta").option("maxRecordsPerFile", -(-rows // files))
+        writer.save(str(made / str(files)))
+    source.unlink()
+
+
+def _job(bench: Bench, job: Job, layout: str) -> None:
+    """Measure a job with all contenders; their tables must have the same rows in the end."""
+    states = {}
+    for name, worker in bench.workers.items():
+        try:
+            runs, runs.peak = worker.call(measured, _order(bench, job, layout, name))
+        except Failed as error:
+            _keep(bench, DmlFigure(job.title, layout, name, failure=str(error)))
+            continue
+        if job.kind == "changes":
+            # It reads: what is in storage comes from the UPDATE before.
+            runs.puts = []
+        _keep(bench, DmlFigure.of(job.title, layout, name, runs))
+        states[name] = _state(runs.table)
+        shutil.rmtree(runs.table)
+    if len(set(states.values())) > 1:
+        raise SystemExit(f"{job.title}: the contenders disagree on the rows that are there: {states}")
+
+
+def _order(bench: Bench, job: Job, layout: str, name: str) -> Order:
+    contender, effort = CLASSES[name], bench.effort
+    kind = f"{layout}/{contender.template}{'-feed' if job.feed else ''}"
+    rewrites = contender.rewrites
+    feed = job.kind == "changes"
+    argument: Any = 1 if feed else bench.sources.get(job.argument, job.argument)
+    # What rewrites the large table would take minutes to get warm on it.
+    small = bench.small.get(job.argument, argument)
+    return Order(
+        method=job.kind,
+        template=bench.templates[kind],
+        argument=argument,
+        warm_template=bench.small[kind] if rewrites else bench.templates[kind],
+        warm_argument=small if rewrites else argument,
+        prepare=job.argument if feed else None,
+        untimed=job.untimed,
+        runs=effort.runs,
+        limit=effort.limit,
+    )
+
+
+def _state(table: Path) -> tuple[int, int, int]:
+    """Return the number of rows and what their ids and salaries add up to."""
+    with delvec.connect() as lake:
+        rows = lake.table(str(table)).to_arrow(columns=["id", "salary"])
+    return rows.num_rows, pc.sum(rows["id"]).as_py(), pc.sum(rows["salary"]).as_py()
+
+
+def _keep(bench: Bench, figure: DmlFigure) -> None:
+    bench.figures.put(figure)
+    head = f"{figure.job}, {figure.layout}, {figure.contender}:"
+    if figure.median is None:
+        say(f"{head} {figure.failure}")
+        return
+    runs = f"{min(figure.seconds):.2f}-{max(figure.seconds):.2f}, {len(figure.seconds)} runs"
+    say(f"{head} {figure.median:.2f} s ({runs}), {figure.puts} objects, {figure.peak / 2**20:,.0f} MiB")
+
+
+def _streams(bench: Bench) -> None:
+    """Measure a stream of small batches into a table, and out of one."""
+    effort = bench.effort
+    batches = write_batches(bench.scratch / "batches", effort.batches, effort.batch)
+    few = write_batches(bench.scratch / "few-batches", 3, effort.batch)
+    rows = effort.batches * effort.batch
+    with delvec.connect() as lake:
+        made = lake.create_table(bench.scratch / "empty", PEOPLE)
+        templates = {
+            kind: variant(bench.scratch / "empty", bench.scratch / f"empty-{kind}", kind)
+            for kind in ("dv", "plain")
+        }
+        del made
+    layout = f"{effort.batches} batches"
+    states = {}
+    for name, worker in bench.workers.items():
+        template = templates[CLASSES[name].template]
+        try:
+            runs, runs.peak = worker.call(write_stream, template, batches, few)
+        except Failed as error:
+            _keep(bench, DmlFigure(STREAM_WRITE, layout, name, failure=str(error)))
+            continue
+        _keep(bench, DmlFigure.of(STREAM_WRITE, layout, name, runs))
+        states[name] = _state(runs.table)
+        if not CLASSES[name].on_spark:
+            continue
+        try:
+            runs, runs.peak = worker.call(read_stream, runs.table, rows)
+            _keep(bench, DmlFigure.of(STREAM_READ, layout, name, runs))
+        except Failed as error:
+            _keep(bench, DmlFigure(STREAM_READ, layout, name, failure=str(error)))
+    if len(set(states.values())) > 1:
+        raise SystemExit(f"the streams left different rows: {states}")
+
+
+def _reading(bench: Bench) -> None:
+    """Measure scans after ten deletes, beside scans of the same rows written afresh."""
+    if not {DUCKDB, PEER} <= bench.workers.keys():
+        return
+    template = bench.templates["1 file/dv"]
+    worn = clone(template, bench.scratch / "worn")
+    for number in range(_DELETES):
+        bench.workers[DUCKDB].call(_delete, worn, f"id % 100 = {number}")
+    fresh = bench.scratch / "fresh"
+    bench.workers[PEER].call(_write_fresh, template, fresh)
+    for name, worker in bench.workers.items():
+        if CLASSES[name].template != "dv":
+            continue
+        for layout, table in ((FRESH, fresh), (WORN, worn)):
+            runs, runs.peak = worker.call(_scans, table, bench.effort)
+            _keep(bench, DmlFigure.of(SCANS, layout, name, runs))
+
+
+def _delete(contender: Contender, scratch: Path, table: Path, predicate: str) -> None:  # noqa: ARG001
+    contender.delete(table, predicate)
+
+
+def _write_fresh(contender: Contender, scratch: Path, template: Path, fresh: Path) -> None:  # noqa: ARG001
+    rows = contender.spark.read.format("delta").load(str(template)).where(f"id % 100 >= {_DELETES}")
+    rows.coalesce(1).write.format("delta").save(str(fresh))
+
+
+def _scans(contender: Contender, scratch: Path, table: Path, effort: DmlEffort) -> Runs:  # noqa: ARG001
+    for _ in range(effort.untimed):
+        contender.scan(table)
+    return Runs([timed(lambda: contender.scan(table)) for _ in range(effort.runs)])
+
+
+if __name__ == "__main__":
+    main()

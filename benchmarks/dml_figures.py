@@ -1,0 +1,104 @@
+"""What was found out about row changes, kept from run to run."""
+
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from benchmarks.dml_worker import Runs
+
+__all__ = ["DmlFigure", "Figures"]
+
+
+@dataclass
+class DmlFigure:
+    """The runs of one job by one contender.
+
+    Attributes:
+        job: title.
+        layout: of the table, or what else the job is done on.
+        contender: who.
+        seconds: of each measured run.
+        objects: put into the table's storage by each.
+        written: their bytes.
+        peak: bytes of memory.
+        batches: of a stream that was read.
+        failure: why there is no figure.
+    """
+
+    job: str
+    layout: str
+    contender: str
+    seconds: list[float] = field(default_factory=list)
+    objects: list[int] = field(default_factory=list)
+    written: list[int] = field(default_factory=list)
+    peak: int = 0
+    batches: int | None = None
+    failure: str | None = None
+
+    @classmethod
+    def of(cls, job: str, layout: str, contender: str, runs: Runs) -> "DmlFigure":
+        """Return the figure of measured runs."""
+        return cls(
+            job,
+            layout,
+            contender,
+            runs.seconds,
+            [objects for objects, _ in runs.puts],
+            [written for _, written in runs.puts],
+            runs.peak,
+            runs.batches,
+        )
+
+    @property
+    def median(self) -> float | None:
+        """The middle run, in seconds."""
+        return statistics.median(self.seconds) if self.seconds else None
+
+    @property
+    def puts(self) -> int | None:
+        """The middle number of objects."""
+        return round(statistics.median(self.objects)) if self.objects else None
+
+    @property
+    def bytes(self) -> int | None:
+        """The middle number of bytes."""
+        return round(statistics.median(self.written)) if self.written else None
+
+
+class Figures:
+    """Figures in a file, which is written whenever one comes.
+
+    Args:
+        path: the file; what is in it is kept until the same is measured again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        found = json.loads(path.read_text()) if path.exists() else []
+        self._by = {_key(each): each for each in (DmlFigure(**entry) for entry in found)}
+
+    def put(self, figure: DmlFigure) -> None:
+        """Keep a figure, in the place of an earlier one of the same."""
+        self._by.pop(_key(figure), None)
+        self._by[_key(figure)] = figure
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(json.dumps([asdict(each) for each in self._by.values()], indent=1))
+
+    def all(self) -> Sequence[DmlFigure]:
+        """Return all of them."""
+        return list(self._by.values())
+
+    def get(self, job: str, layout: str, contender: str) -> DmlFigure | None:
+        """Return one that was measured, or None."""
+        found = self._by.get((job, layout, contender))
+        return found if found is not None and found.seconds else None
+
+    def pairs(self) -> Iterable[tuple[str, str]]:
+        """Return jobs with their layouts, in the order in which they came first."""
+        return dict.fromkeys((each.job, each.layout) for each in self._by.values())
+
+
+def _key(figure: DmlFigure) -> tuple[str, str, str]:
+    return figure.job, figure.layout, figure.contender

@@ -1,0 +1,97 @@
+"""Row changes, drawn: seconds by job, and vectors against rewriting."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.dml_figures import Figures
+from benchmarks.dml_jobs import LAYOUTS
+from benchmarks.sweep import OPERATIONS, Cell
+
+__all__ = ["JOBS_PLOT", "SWEEP_PLOT", "draw_jobs", "draw_sweep"]
+
+JOBS_PLOT, SWEEP_PLOT = "images/row-changes.svg", "images/sweep.svg"
+_COLOURS = {
+    "Delvec on Spark": "#0b6e4f",
+    "Delvec on DuckDB": "#58b795",
+    "delta-spark with DVs": "#3d4f8f",
+    "delta-spark without DVs": "#a9b3d9",
+    "deltalake": "#b5532a",
+}
+_LOOKS = {"svg.hashsalt": "delvec", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
+_ONE_ROW = 0.0005
+"""Where a single row stands on an axis of shares."""
+
+
+@contextmanager
+def _figure(path: Path, panels: int, size: tuple[float, float]) -> Iterator[Any]:
+    """Give axes to draw on; write an SVG in the end: same figures, same bytes."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    with mpl.rc_context(_LOOKS):
+        picture, axes = plt.subplots(
+            1, panels, figsize=size, layout="constrained", squeeze=False, sharex=True
+        )
+        yield list(axes.flat)
+        for panel in axes.flat:
+            panel.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
+            panel.set_axisbelow(True)
+            panel.spines[["top", "right"]].set_visible(False)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture.savefig(path, metadata={"Date": None, "Creator": None})
+        plt.close(picture)
+
+
+def draw_jobs(figures: Figures, path: Path) -> None:
+    """Draw bars, a panel for each layout, seconds on a logarithmic axis."""
+    by_layout = {layout: [job for job, on in figures.pairs() if on == layout] for layout in LAYOUTS}
+    with _figure(path, len(by_layout), (10, 6.4)) as panels:
+        for panel, (layout, jobs) in zip(panels, by_layout.items(), strict=True):
+            height = 0.8 / len(_COLOURS)
+            for place, (name, colour) in enumerate(_COLOURS.items()):
+                found = [(row, figures.get(job, layout, name)) for row, job in enumerate(jobs)]
+                bars = [(row, each.median) for row, each in found if each is not None]
+                if bars:
+                    panel.barh(
+                        [row + (place - 2) * height for row, _ in bars],
+                        [seconds for _, seconds in bars],
+                        height,
+                        color=colour,
+                        label=name,
+                    )
+            panel.set_yticks(range(len(jobs)), jobs)
+            panel.invert_yaxis()
+            panel.set_xscale("log")
+            panel.set_title(f"{layout}: seconds", loc="left", fontsize=10)
+        panels[0].legend(frameon=False, fontsize=8)
+
+
+def draw_sweep(cells: Sequence[Cell], path: Path) -> None:
+    """Draw how long vectors take in terms of rewriting, by the share of rows, a panel for each operation."""
+    sizes = sorted({cell.rows for cell in cells})
+    with _figure(path, len(OPERATIONS), (10, 3.6)) as panels:
+        for panel, operation in zip(panels, OPERATIONS, strict=True):
+            for size, colour in zip(sizes, _COLOURS.values(), strict=False):
+                points = sorted(
+                    (cell.share or _ONE_ROW, cell.ratio)
+                    for cell in cells
+                    if cell.operation == operation and cell.rows == size
+                )
+                if points:
+                    panel.plot(
+                        *zip(*points, strict=True),
+                        color=colour,
+                        marker="o",
+                        markersize=3,
+                        label=f"{size:,} rows",
+                    )
+            panel.axhline(1.0, color="#444444", linewidth=0.8)
+            panel.set_xscale("log")
+            panel.set_yscale("log")
+            panel.set_title(f"{operation}: vectors / rewriting", loc="left", fontsize=10)
+            panel.set_xlabel("share of rows (leftmost: one row)")
+        panels[0].legend(frameon=False, fontsize=8)

@@ -1,0 +1,127 @@
+"""The section of the page about row changes: goals, every figure beside its peer, and how they were measured."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.dml_contenders import NAMES, PEER
+from benchmarks.dml_figures import DmlFigure, Figures
+from benchmarks.dml_goals import FRESH, SCANS, WORN, goals
+from benchmarks.dml_jobs import DmlEffort
+from benchmarks.dml_plots import JOBS_PLOT, SWEEP_PLOT, draw_jobs, draw_sweep
+from benchmarks.sweep import FILES, Cell
+
+__all__ = ["TITLE", "replaced", "with_section_of", "write_page"]
+
+TITLE = "## Row changes"
+_MIB = 2**20
+_HOW = """\
+Every contender has a process of its own, with a Spark session of its own where it needs one, and the jobs go from one contender to
+the next. The table is people10m-like: {rows:,} rows, 8 columns, ids in order, in one file and in 32, written by delta-spark; the rows of a job
+are spread over the whole table, but for the single one. Each run is on a copy at a path of its own, which was looked at before. Commands that change one row
+have {warm} untimed runs first, merges one, the others {untimed}; then come up to {runs} measured ones, as many as begin within {limit:.0f} seconds, and at
+least one. The median is given, then the fastest and the slowest run and their number. Contenders that rewrite files had their untimed runs on a table of {small:,} rows. After each job the tables of all
+contenders had the same rows. `x` is how many times faster than delta-spark with DVs. "Objects" are what a run put into the table's storage, found by
+listing it before and after: on an object store each is a PUT or more. Memory is the most that the processes of a contender had together during a job, sampled ten times
+a second: for Spark the JVM, Python and its workers (heap limit 6 GiB, collected before each job). MERGE updates all columns, or inserts. A stream is a Spark query with `availableNow` that takes one Parquet file of {batch:,} rows
+for each batch; in one process it is a loop of appends with `txn`. Streaming out of a table takes one file for each batch. delta-spark ran with `snapshotPartitions` and
+shuffle partitions at the number of cores. `make bench-dml` measures this part, `--quick` in a minute or two with small tables."""
+_SWEEP = """\
+Delvec on DuckDB, on tables of {files} files that differ in `delta.enableDeletionVectors` alone. "No slower" is at most 5 % and 3 ms more than rewriting, the medians of up to four runs in turn; "no
+more objects" is at most one more for UPDATE and MERGE. {count} cells: {sizes} rows in each file, {operations}, and {shares} of the
+rows of each file, or one row. Vectors were no slower in {fast} cells, put no more objects in {few}, and both in {both}."""
+
+
+def write_page(out: Path, figures: Figures, cells: Sequence[Mapping[str, Any]], effort: DmlEffort) -> None:
+    """Put the section into the page at ``out``, and draw its plots beside it; the rest of the page stays."""
+    found = [Cell(**cell) for cell in cells]
+    section = _section(figures, found, effort)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    draw_jobs(figures, out.parent / JOBS_PLOT)
+    if found:
+        draw_sweep(found, out.parent / SWEEP_PLOT)
+    earlier = out.read_text() if out.exists() else "# Benchmarks\n"
+    out.write_text(replaced(earlier, section))
+
+
+def with_section_of(page: str, earlier: str) -> str:
+    """Return a page with the section about row changes that an earlier one had."""
+    _, found, rest = earlier.partition(f"\n{TITLE}\n")
+    return replaced(page, [TITLE, *rest.partition("\n## ")[0].splitlines()]) if found else page
+
+
+def replaced(page: str, section: Sequence[str]) -> str:
+    """Return the page with another section of that title, at its end if it had none."""
+    before, found, rest = page.partition(f"\n{TITLE}\n")
+    after = rest.partition("\n## ")
+    tail = f"\n## {after[2]}" if found and after[1] else ""
+    return before.rstrip("\n") + "\n\n" + "\n".join(section).rstrip("\n") + "\n" + tail
+
+
+def _section(figures: Figures, cells: Sequence[Cell], effort: DmlEffort) -> list[str]:
+    how = _HOW.format(
+        rows=effort.rows,
+        warm=effort.warm,
+        untimed=effort.untimed,
+        runs=effort.runs,
+        limit=effort.limit,
+        small=effort.small,
+        batch=effort.batch,
+    )
+    lines = [TITLE, "", " ".join(how.split("\n")), "", "| goal | | found |", "|---|---|---|"]
+    lines += [f"| {goal.text} | {goal.verdict} | {goal.found} |" for goal in goals(figures, cells)]
+    lines += ["", f"![Seconds by job]({JOBS_PLOT})", ""]
+    lines += ["| job | table | contender | seconds | runs | x | bytes written | objects | peak memory |"]
+    lines += ["|---|---|---|---:|---:|---:|---:|---:|---:|"]
+    lines += _rows(figures)
+    worn = [f"{name}: {_ratio(figures, name):.2f}" for name in NAMES if _ratio(figures, name) is not None]
+    if worn:
+        lines += [
+            "",
+            f"Reading after ten deletes of 1 %, in terms of the same rows written afresh: {', '.join(worn)}.",
+        ]
+    if cells:
+        lines += ["", " ".join(_swept(cells).split("\n")), "", f"![Vectors against rewriting]({SWEEP_PLOT})"]
+    return lines
+
+
+def _ratio(figures: Figures, name: str) -> float | None:
+    worn, fresh = (figures.get(SCANS, layout, name) for layout in (WORN, FRESH))
+    return worn.median / fresh.median if worn and fresh and worn.median and fresh.median else None
+
+
+def _rows(figures: Figures) -> Iterator[str]:
+    order = {name: place for place, name in enumerate(NAMES)}
+    by_pair = {pair: [] for pair in figures.pairs()}
+    for figure in figures.all():
+        by_pair[figure.job, figure.layout].append(figure)
+    for (job, layout), found in by_pair.items():
+        peer = figures.get(job, layout, PEER)
+        for figure in sorted(found, key=lambda each: order[each.contender]):
+            yield f"| {job} | {layout} | {figure.contender} | {_cells(figure, peer)} |"
+
+
+def _cells(figure: DmlFigure, peer: DmlFigure | None) -> str:
+    if figure.median is None:
+        return f"failed: {(figure.failure or '').splitlines()[0][:120].replace('|', '/')} | | | | |"
+    runs = f"{min(figure.seconds):.2f}-{max(figure.seconds):.2f} ({len(figure.seconds)})"
+    if figure.batches is not None:
+        runs += f", {figure.batches} batches"
+    ratio = f"{peer.median / figure.median:.2f}" if peer and peer.median else ""
+    written = "" if figure.bytes is None else f"{figure.bytes:,}"
+    puts = "" if figure.puts is None else f"{figure.puts:,}"
+    return f"{figure.median:.2f} | {runs} | {ratio} | {written} | {puts} | {figure.peak / _MIB:,.0f} MiB"
+
+
+def _swept(cells: Sequence[Cell]) -> str:
+    sizes, shares = sorted({cell.rows for cell in cells}), sorted({cell.share for cell in cells} - {0.0})
+    return _SWEEP.format(
+        files=FILES,
+        count=len(cells),
+        sizes=", ".join(f"{each:,}" for each in sizes),
+        operations=", ".join(dict.fromkeys(cell.operation for cell in cells)),
+        shares=", ".join(f"{each * 100:g} %" for each in shares),
+        fast=sum(cell.is_no_slower for cell in cells),
+        few=sum(cell.is_no_costlier for cell in cells),
+        both=sum(cell.is_no_slower and cell.is_no_costlier for cell in cells),
+    )

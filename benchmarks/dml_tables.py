@@ -1,0 +1,108 @@
+"""The tables and sources of the row-change benchmarks, and what a command put into a table's storage."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.tables import PEOPLE, clone, people_batches
+
+__all__ = ["FEATURES", "Listing", "Put", "listing", "put_since", "variant", "write_sources"]
+
+Listing = Mapping[str, tuple[int, int, int]]
+Put = tuple[int, int]
+
+FEATURES: Mapping[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "dv": (
+        {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": ["deletionVectors"],
+            "writerFeatures": ["deletionVectors", "appendOnly", "invariants"],
+        },
+        {"delta.enableDeletionVectors": "true"},
+    ),
+    "plain": ({"minReaderVersion": 1, "minWriterVersion": 2}, {}),
+    "dv-feed": (
+        {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": ["deletionVectors"],
+            "writerFeatures": ["deletionVectors", "appendOnly", "invariants", "changeDataFeed"],
+        },
+        {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"},
+    ),
+    "plain-feed": ({"minReaderVersion": 1, "minWriterVersion": 4}, {"delta.enableChangeDataFeed": "true"}),
+}
+"""By name: the protocol of a table, and its properties."""
+
+
+def variant(made: Path, target: Path, name: str) -> Path:
+    """Make a table of one version: all data files of ``made``, another protocol, other properties; return ``target``.
+
+    Args:
+        made: a table to which files were only added.
+        target: where the new one goes.
+        name: one of :data:`FEATURES`.
+    """
+    protocol, properties = FEATURES[name]
+    clone(made, target)
+    lines, adds = [json.dumps({"protocol": protocol})], []
+    log = target / "_delta_log"
+    for file in sorted(log.glob("*.json")):
+        for line in file.read_text().splitlines():
+            action = json.loads(line)
+            if "add" in action:
+                adds.append(line)
+            elif "metaData" in action:
+                action["metaData"]["configuration"] = properties
+                lines.append(json.dumps(action))
+    shutil.rmtree(log)
+    log.mkdir()
+    (log / f"{0:020d}.json").write_text("\n".join([*lines, *adds]) + "\n")
+    return target
+
+
+def write_sources(folder: Path, rows: int) -> dict[str, Path]:
+    """Write what is merged and appended as Parquet files, for a table of ``rows`` rows; return them by name.
+
+    ``upserts``: 2 % of the table's rows with other salaries. ``news``: 1 % of its rows, and as many that it does not
+    have. ``appended``: a tenth as many rows as it has, none of them there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    made = {"upserts": [], "news": [], "appended": []}
+    for batch in people_batches(rows):
+        ids = batch["id"].to_numpy()
+        other = batch.set_column(7, PEOPLE.field(7), pc.add(batch["salary"], 1))
+        made["upserts"].append(other.filter(pa.array(ids % 50 == 7)))
+        made["news"].append(other.filter(pa.array(ids % 100 == 7)))
+    fresh = pa.concat_tables(people_batches(rows // 10))
+    fresh = fresh.set_column(0, PEOPLE.field(0), pa.array(np.arange(rows, rows + rows // 10)))
+    made["news"].append(fresh.slice(0, rows // 100))
+    made["appended"].append(fresh)
+    sources = {name: folder / f"{name}.parquet" for name in made}
+    for name, parts in made.items():
+        pq.write_table(pa.concat_tables(parts), sources[name], compression="snappy")
+    return sources
+
+
+def listing(folder: Path) -> Listing:
+    """Return what lies in a table's storage; hidden checksum files of Hadoop's local file system are no objects."""
+    found = {}
+    for file in folder.rglob("*"):
+        if not file.name.startswith(".") and file.is_file():
+            stat = file.stat()
+            found[str(file.relative_to(folder))] = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
+    return found
+
+
+def put_since(before: Listing, after: Listing) -> Put:
+    """Return the number of objects that are new or were written again, and their bytes."""
+    sizes = [each[0] for path, each in after.items() if before.get(path) != each]
+    return len(sizes), sum(sizes)

@@ -1,0 +1,173 @@
+"""A contender in a process of its own: it is told what to do, and its memory is watched from outside."""
+
+import contextlib
+import multiprocessing
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from benchmarks.dml_contenders import Contender, make
+from benchmarks.dml_tables import listing, put_since
+from benchmarks.measure import timed
+from benchmarks.process_tree import resident
+from benchmarks.tables import clone
+
+__all__ = ["Failed", "Order", "Runs", "Worker", "measured"]
+
+_WATCH = 0.1
+_SETTLED = 0.2
+_PATIENCE = 60.0
+
+
+class Failed(Exception):
+    """A contender cannot do a job; the text is its error's."""
+
+
+@dataclass
+class Runs:
+    """What the measured runs of a job did.
+
+    Attributes:
+        seconds: of each.
+        puts: objects that it put into the table's storage, and their bytes.
+        table: as the last run left it.
+        peak: the most memory that the contender's processes had together while the job was done, in bytes.
+        batches: of a stream that was read.
+    """
+
+    seconds: list[float] = field(default_factory=list)
+    puts: list[tuple[int, int]] = field(default_factory=list)
+    table: Path | None = None
+    peak: int = 0
+    batches: int | None = None
+
+
+class Worker:
+    """The process of one contender. A context manager.
+
+    Args:
+        name: of the contender.
+        scratch: a folder of its own.
+    """
+
+    def __init__(self, name: str, scratch: Path) -> None:
+        self.name = name
+        scratch.mkdir(parents=True, exist_ok=True)
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(name, scratch, theirs), daemon=False)
+        self._process.start()
+        theirs.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with contextlib.suppress(OSError):
+            self._pipe.send(None)
+        self._process.join(_PATIENCE)
+        if self._process.is_alive():
+            self._process.terminate()
+            self._process.join(_PATIENCE)
+
+    def call(self, work: Callable[..., Any], *arguments: Any) -> tuple[Any, int]:
+        """Have ``work(contender, scratch, *arguments)`` done there; return its result and the peak of memory.
+
+        Raises:
+            Failed: it raised an error, or the process ended.
+        """
+        process = self._process.pid or 0
+        peak = resident(process)
+        try:
+            self._pipe.send((work, arguments))
+            while not self._pipe.poll(_WATCH):
+                peak = max(peak, resident(process))
+            done, result = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            raise Failed(f"{self.name}: its process ended") from error
+        if not done:
+            raise Failed(f"{self.name}: {result}")
+        return result, peak
+
+
+def _serve(name: str, scratch: Path, pipe: Any) -> None:
+    os.environ["DELVEC_DATABASE_URL"] = f"sqlite:///{scratch / 'delvec.db'}"
+    contender = make(name, scratch)
+    try:
+        while (asked := pipe.recv()) is not None:
+            work, arguments = asked
+            try:
+                pipe.send((True, work(contender, scratch, *arguments)))
+            except Exception as error:  # noqa: BLE001 - the next job may work
+                pipe.send((False, f"{type(error).__name__}: {str(error)[:400]}"))
+    finally:
+        contender.close()
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a contender shall do, and how often.
+
+    Attributes:
+        method: of the contender.
+        template: the table; each run gets a copy.
+        argument: of the method.
+        warm_template: what untimed runs are done with.
+        warm_argument: likewise.
+        prepare: a condition: of each copy those rows are updated first, which is no part of what is measured.
+        untimed: runs before the first that counts.
+        runs: measured runs.
+        limit: seconds after which no further run begins, of the untimed ones and of the measured ones; one is measured.
+    """
+
+    method: str
+    template: Path
+    argument: Any
+    warm_template: Path
+    warm_argument: Any
+    prepare: str | None
+    untimed: int
+    runs: int
+    limit: float
+
+
+def measured(contender: Contender, scratch: Path, order: Order) -> Runs:
+    """Do what is ordered; runs in the worker. The table of the last run stays."""
+    contender.settle()
+    method = getattr(contender, order.method)
+    found = Runs()
+    started = time.perf_counter()
+    for _ in range(order.untimed):
+        table = _copy(contender, scratch, order.warm_template, order.prepare)
+        method(table, order.warm_argument)
+        shutil.rmtree(table)
+        if time.perf_counter() - started > order.limit:
+            break
+    started = time.perf_counter()
+    while len(found.seconds) < order.runs and (
+        not found.seconds or time.perf_counter() - started < order.limit
+    ):
+        if found.table is not None:
+            shutil.rmtree(found.table)
+        found.table = _copy(contender, scratch, order.template, order.prepare)
+        before = listing(found.table)
+        found.seconds.append(timed(partial(method, found.table, order.argument)))
+        # What is written in the background is part of it, too.
+        time.sleep(_SETTLED)
+        found.puts.append(put_since(before, listing(found.table)))
+    return found
+
+
+def _copy(contender: Contender, scratch: Path, template: Path, prepare: str | None) -> Path:
+    # A path is used once: systems remember what they saw at it.
+    table = clone(template, scratch / f"table-{uuid.uuid4()}")
+    contender.touch(table)
+    if prepare is not None:
+        contender.update(table, prepare)
+    return table
