@@ -12,6 +12,7 @@ from fastapi.security import HTTPBearer
 
 from delvec.protocol.errors import ServiceUnavailable
 from delvec_service.api import (
+    additions,
     alter,
     changes,
     check,
@@ -27,7 +28,6 @@ from delvec_service.api import (
     snapshot,
     tables,
 )
-from delvec_service.api.commit_shortcut import CommitShortcut
 from delvec_service.api.dependencies import Service
 from delvec_service.api.requests import RequestMiddleware
 from delvec_service.config import Settings
@@ -103,6 +103,7 @@ def create_app(settings: Settings) -> FastAPI:
         snapshot,
         plan,
         changes,
+        additions,
         commits,
         outcomes,
         alter,
@@ -117,7 +118,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(v1)
     _build_routes(app)
     problems.install(app)
-    app.add_middleware(CommitShortcut, service=service)
     app.add_middleware(
         RequestMiddleware,
         token=settings.token.get_secret_value() if settings.token else None,

@@ -11,7 +11,6 @@ from delvec_service.delta.group import (
     Group,
     MemberInfo,
     combined,
-    compatible,
     members_of,
     members_tag,
     weight,
@@ -34,6 +33,11 @@ def append(key="k", *paths, **more):
 A_ROW = delete("a row", {"a.parquet": [1]})
 A_FILE = delete("a file", removes=["b.parquet"])
 AN_APPEND = append("an append", "new.parquet")
+
+
+def compatible(ours, other, configuration):
+    return Group(ours, configuration).admit(other)
+
 
 ALONE = {
     "an UPDATE": replace(A_ROW, operation="UPDATE"),

@@ -24,7 +24,6 @@ __all__ = [
     "Kind",
     "MemberInfo",
     "combined",
-    "compatible",
     "is_enabled",
     "kind_of",
     "members_of",
@@ -124,11 +123,6 @@ class Group:
             self._keys.add(changes.transaction_id)
             self._added |= added
         return fits
-
-
-def compatible(ours: Changes, other: Changes, configuration: Mapping[str, str]) -> bool:
-    """Return whether two transactions may share a version of a table with these properties."""
-    return Group(ours, configuration).admit(other)
 
 
 def weight(changes: Changes) -> int:
