@@ -13,6 +13,7 @@ from fastapi.security import HTTPBearer
 from delvec.protocol.errors import ServiceUnavailable
 from delvec_service.api import (
     additions,
+    additions,
     alter,
     changes,
     check,
@@ -103,6 +104,7 @@ def create_app(settings: Settings) -> FastAPI:
         snapshot,
         plan,
         changes,
+        additions,
         additions,
         commits,
         outcomes,

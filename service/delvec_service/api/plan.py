@@ -23,6 +23,7 @@ from delvec.protocol.errors import (
     UnsupportedTable,
 )
 from delvec.protocol.wire import (
+    AdditionsResponse,
     ChangesResponse,
     DeletionVectorDescriptor,
     PlanFile,
@@ -36,7 +37,14 @@ from delvec_service.operations.read_marks import read_mark
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 
-__all__ = ["ARROW_STREAM", "DELETION_VECTOR_ERRORS", "arrow_response", "descriptor_answer", "router"]
+__all__ = [
+    "ARROW_STREAM",
+    "DELETION_VECTOR_ERRORS",
+    "arrow_response",
+    "descriptor_answer",
+    "plan_files",
+    "router",
+]
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 DELETION_VECTOR_ERRORS: Final = (
@@ -107,7 +115,7 @@ def plan_scan(
     )
     if arrow:
         return arrow_response(_answer(table, planned, service.loader), planned.files)
-    return _answer(table, planned, service.loader, offset=offset, files=_files(planned.files))
+    return _answer(table, planned, service.loader, offset=offset, files=plan_files(planned.files))
 
 
 def _position(token: str, version: int | None) -> tuple[int, int]:
@@ -147,7 +155,7 @@ def _answer(
     )
 
 
-def _files(files: pa.Table) -> list[PlanFile]:
+def plan_files(files: pa.Table) -> list[PlanFile]:
     """Return the files of one page; a page is small."""
     return [
         PlanFile(
@@ -171,7 +179,7 @@ def descriptor_answer(value: dict[str, Any] | None) -> DeletionVectorDescriptor 
     return None if value is None else DeletionVectorDescriptor(**Descriptor.from_json(value).to_json())
 
 
-def arrow_response(answer: PlanResponse | ChangesResponse, files: pa.Table) -> Response:
+def arrow_response(answer: PlanResponse | ChangesResponse | AdditionsResponse, files: pa.Table) -> Response:
     """Return files as an Arrow stream, with the rest of the answer in its schema."""
     stream = _stream(answer, files)
     if files.num_rows <= _BATCH_ROWS:
@@ -180,7 +188,7 @@ def arrow_response(answer: PlanResponse | ChangesResponse, files: pa.Table) -> R
     return StreamingResponse(stream, media_type=ARROW_STREAM)
 
 
-def _stream(answer: PlanResponse | ChangesResponse, files: pa.Table) -> Iterator[bytes]:
+def _stream(answer: PlanResponse | ChangesResponse | AdditionsResponse, files: pa.Table) -> Iterator[bytes]:
     """Yield an Arrow stream, batch by batch."""
     described = answer.model_dump_json(by_alias=True, exclude={"files"}).encode()
     sink = io.BytesIO()

@@ -29,7 +29,7 @@ from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 from delvec_service.operations.time_travel import milliseconds, version_at
 
-__all__ = ["PlannedChanges", "plan_changes"]
+__all__ = ["PlannedChanges", "first_since", "plan_changes"]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _range(
     if asked.start_version is not None:
         start = asked.start_version
     elif since is not None:
-        start = _since(since, reader, times, latest)
+        start = first_since(since, reader, times, latest)
     else:
         raise BadRequest("Give start-version or start-timestamp: where the changes begin.")
     if start > latest.version:
@@ -128,8 +128,13 @@ def _range(
     return start, min(end, latest.version)
 
 
-def _since(timestamp: str, reader: LogReader, times: dict[int, int], latest: Snapshot) -> int:
-    """Return the first version that was not committed before a time."""
+def first_since(timestamp: str, reader: LogReader, times: dict[int, int], latest: Snapshot) -> int:
+    """Return the first version that was not committed before a time.
+
+    Raises:
+        VersionNotFound: the time is after the newest version.
+        BadRequest: it is no timestamp.
+    """
     try:
         found = version_at(reader, timestamp, latest)
     except VersionNotFound as error:

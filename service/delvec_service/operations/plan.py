@@ -22,7 +22,7 @@ from delvec_service.delta.segments.segment_rows import rows_of
 from delvec_service.delta.skipping.file_selection import Selected, select_files
 from delvec_service.delta.snapshot import Snapshot
 
-__all__ = ["PLAN_SCHEMA", "PlannedScan", "check_places", "naming", "plan"]
+__all__ = ["PLAN_SCHEMA", "PlannedScan", "check_places", "inlined_vectors", "naming", "plan"]
 
 PLAN_SCHEMA: Final = pa.schema(
     [
@@ -121,7 +121,7 @@ def plan(
         found["stats"] = pa.chunked_array([pa.nulls(files.num_rows, pa.string())])
     found["deleted_rows"] = pa.chunked_array([pa.nulls(files.num_rows, pa.binary())])
     if inline_deletion_vectors and found["deletion_vector"].null_count < files.num_rows:
-        found["deleted_rows"] = _deleted_rows(files, snapshot, table, allowed)
+        found["deleted_rows"] = inlined_vectors(files, snapshot, table, allowed)
     wanted = pa.table([found[name] for name in PLAN_SCHEMA.names], schema=PLAN_SCHEMA)
     return PlannedScan(snapshot, wanted, num_files)
 
@@ -164,7 +164,7 @@ def check_places(paths: pa.ChunkedArray, location: str, table: str, allowed: All
             )
 
 
-def _deleted_rows(
+def inlined_vectors(
     files: pa.Table, snapshot: Snapshot, table: str, allowed: Allowed | None
 ) -> pa.ChunkedArray:
     """Return the small deletion vectors as bitmaps, null for the rest."""

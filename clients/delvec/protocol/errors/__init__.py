@@ -16,6 +16,8 @@
     │   ├── MultipleMatches
     │   ├── ChangeDataNotRecorded
     │   ├── IncompatibleSchemaChange
+    │   ├── SourceRowsChanged
+    │   ├── StreamSchemaChanged
     │   ├── ConstraintViolation
     │   ├── IdempotencyKeyReused
     │   └── InvalidCommit
@@ -119,6 +121,8 @@ from delvec.protocol.errors.requests import (
     NotFound,
     RequestTooLarge,
     SchemaMismatch,
+    SourceRowsChanged,
+    StreamSchemaChanged,
     TableAlreadyExists,
     TableNotFound,
     Unauthorized,
@@ -210,8 +214,10 @@ __all__ = [
     "RowIndexOutOfRange",
     "SchemaMismatch",
     "ServiceUnavailable",
+    "SourceRowsChanged",
     "StaleReadVersion",
     "StorageError",
+    "StreamSchemaChanged",
     "TableAlreadyExists",
     "TableNotFound",
     "Unauthorized",

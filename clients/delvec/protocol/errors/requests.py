@@ -20,6 +20,8 @@ __all__ = [
     "NotFound",
     "RequestTooLarge",
     "SchemaMismatch",
+    "SourceRowsChanged",
+    "StreamSchemaChanged",
     "TableAlreadyExists",
     "TableNotFound",
     "Unauthorized",
@@ -159,6 +161,18 @@ class IncompatibleSchemaChange(BadRequest):
     """A version in the range has a schema whose rows the schema of the feed cannot show: renamed, dropped, retyped."""
 
     type, code = "IncompatibleSchemaChange", "CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE"
+
+
+class SourceRowsChanged(BadRequest):
+    """A version took away or changed rows that a stream has read, or another table is where the stream's was."""
+
+    type, code = "SourceRowsChanged", "SOURCE_ROWS_CHANGED"
+
+
+class StreamSchemaChanged(BadRequest):
+    """A version added columns that a running stream lacks; it has them when it is started again."""
+
+    type, code = "StreamSchemaChanged", "STREAM_SCHEMA_CHANGED"
 
 
 class IdempotencyKeyReused(BadRequest):

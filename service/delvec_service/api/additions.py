@@ -1,0 +1,82 @@
+"""``…/additions``: the files that versions added, in order, for streams."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header
+
+from delvec.protocol.errors import (
+    ChangeDataNotRecorded,
+    IncompatibleSchemaChange,
+    SourceRowsChanged,
+    StreamSchemaChanged,
+)
+from delvec.protocol.wire import AdditionsRequest, AdditionsResponse, PlanFile, StreamPosition
+from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.plan import ARROW_STREAM, DELETION_VECTOR_ERRORS, arrow_response, plan_files
+from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.delta.additions import Position
+from delvec_service.operations.additions import PlannedAdditions, plan_additions
+from delvec_service.operations.tables import OpenTable
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["reading"])
+
+
+@router.post(
+    "/tables/{table}/additions",
+    response_model=AdditionsResponse,
+    responses={
+        200: {
+            "description": "The step. Without files in JSON where the stream has them.",
+            "content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **responses(
+            *COMMON,
+            *OPENING,
+            *SNAPSHOT,
+            SourceRowsChanged,
+            StreamSchemaChanged,
+            IncompatibleSchemaChange,
+            ChangeDataNotRecorded,
+            *DELETION_VECTOR_ERRORS,
+        ),
+    },
+)
+def plan_of_additions(
+    table: Table,
+    body: AdditionsRequest,
+    service: ServiceState,
+    accept: Annotated[str, Header()] = "application/json",
+) -> Any:
+    """Plan a step of a stream: the files from a position on whose rows versions added, as many as there may be.
+
+    The same start and end have the same files in every answer. The service keeps nothing of a stream. As an Arrow
+    stream the files come one row each, and what else there is to say is JSON in the schema's metadata under the key
+    `delvec`.
+    """
+    planned = plan_additions(service.loader, table, body)
+    if ARROW_STREAM in accept:
+        return arrow_response(_answer(table, planned), planned.files)
+    return _answer(table, planned, plan_files(planned.files))
+
+
+def _answer(
+    table: OpenTable, planned: PlannedAdditions, files: list[PlanFile] | None = None
+) -> AdditionsResponse:
+    return AdditionsResponse(
+        table_id=table.record.id,
+        name=table.name,
+        location=table.location,
+        version=planned.version,
+        start=_told(planned.start),
+        end=_told(planned.end),
+        snapshot_timestamp=planned.snapshot_timestamp,
+        files=files or [],
+        num_files=planned.files.num_rows,
+        num_found=planned.num_found,
+    )
+
+
+def _told(position: Position) -> StreamPosition:
+    return StreamPosition(version=position.version, index=position.index, snapshot=position.snapshot)
