@@ -13,7 +13,6 @@ from fastapi.security import HTTPBearer
 from delvec.protocol.errors import ServiceUnavailable
 from delvec_service.api import (
     additions,
-    additions,
     alter,
     changes,
     check,
@@ -104,7 +103,6 @@ def create_app(settings: Settings) -> FastAPI:
         snapshot,
         plan,
         changes,
-        additions,
         additions,
         commits,
         outcomes,
