@@ -19,6 +19,7 @@ from delvec.protocol.wire import (
     ClusterBy,
     DropColumns,
     DropConstraint,
+    DropFeature,
     NewColumn,
     RenameColumn,
     SetComment,
@@ -180,6 +181,19 @@ class Alterations:
     def add_feature(self, feature: str) -> Altered | None:
         """Add a table feature to the protocol, and those that it needs."""
         return self._apply(request(AddFeature, change="add-feature", feature=feature))
+
+    def drop_feature(self, feature: str, *, truncate_history: bool = False) -> Altered | None:
+        """Take a table feature out of the protocol that nothing of the table needs any more; not within :meth:`together`.
+
+        What turns it on is turned off first. A feature that readers must know takes four versions more, and checkpoints.
+
+        Args:
+            feature: its name in the Delta protocol.
+            truncate_history: for ``checkpointProtection``, and no other.
+        """
+        return self._apply(
+            request(DropFeature, change="drop-feature", feature=feature, truncate_history=truncate_history)
+        )
 
     def upgrade_protocol(self, min_reader_version: int, min_writer_version: int) -> Altered | None:
         """Add to the protocol what two versions stand for."""

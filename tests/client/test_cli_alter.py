@@ -39,6 +39,7 @@ def test_each_change_is_a_command_and_a_version(alter):
         ("drop-constraint", "grown"),
         ("unset", "team"),
         ("add-feature", "v2Checkpoint"),
+        ("drop-feature", "appendOnly"),
         ("upgrade-protocol", "1", "4"),
         ("cluster-by", "id", "age"),
         ("cluster-by",),

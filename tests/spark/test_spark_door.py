@@ -237,7 +237,6 @@ def test_what_is_not_there_yet_says_what_to_use(people, spark):
         lambda: people.clone("/x"),
         lambda: people.cloneAtVersion(0, "/x"),
         lambda: people.cloneAtTimestamp("2024-01-01", "/x"),
-        lambda: people.dropFeatureSupport("deletionVectors"),
     ):
         with pytest.raises(delvec.UnsupportedOperation, match="not part of Delvec yet; "):
             call()

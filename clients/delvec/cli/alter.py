@@ -224,6 +224,22 @@ def add_feature(
     _run(context, table, lambda alter: alter.add_feature(feature))
 
 
+@app.command("drop-feature")
+def drop_feature(
+    context: typer.Context,
+    table: Table,
+    feature: Annotated[str, typer.Argument(help="Its name in the Delta protocol.")],
+    truncate_history: Annotated[
+        bool, typer.Option("--truncate-history", help="For checkpointProtection, and no other.")
+    ] = False,
+) -> None:
+    """Take a table feature out of the protocol that the table no longer needs.
+
+    [bold]delvec alter drop-feature people deletionVectors[/bold]
+    """
+    _run(context, table, lambda alter: alter.drop_feature(feature, truncate_history=truncate_history))
+
+
 @app.command("upgrade-protocol")
 def upgrade_protocol(
     context: typer.Context,

@@ -210,6 +210,14 @@ class DeltaTable(NotYet):
         """
         self._table.alter.add_feature(featureName)
 
+    def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
+        """Take a table feature out of the protocol that nothing of the table needs any more.
+
+        Raises:
+            InvalidTableChange: the table needs it, or it cannot be dropped; the message says what to do.
+        """
+        self._table.alter.drop_feature(featureName, truncate_history=bool(truncateHistory))
+
     def _text(self, condition: str | Column | None) -> str | None:
         return None if condition is None else without_alias(to_sql(condition), self._alias)
 

@@ -82,12 +82,6 @@ class NotYet:
         """Raise UnsupportedOperation: tables are cloned with delta-spark."""
         _later("cloneAtTimestamp", _CLONE)
 
-    def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> NoReturn:
-        """Raise UnsupportedOperation: features are dropped with delta-spark."""
-        _later(
-            "dropFeatureSupport", "drop the feature with delta-spark; Delvec goes by the protocol it leaves"
-        )
-
 
 def _later(name: str, instead: str) -> NoReturn:
     raise UnsupportedOperation(f"{name} is not part of Delvec yet; {instead}.", operation=name)

@@ -64,7 +64,7 @@ def alter_table(
     if idempotency_key and body.transaction_id and idempotency_key != body.transaction_id:
         raise BadRequest("Idempotency-Key and transaction-id differ; send one of them, or both alike.")
     transaction_id = body.transaction_id or idempotency_key or str(uuid.uuid4())
-    result = alter(table, service.loader, service.commits, body, transaction_id)
+    result = alter(table, service.loader, service.commits, service.upkeep, body, transaction_id)
     if isinstance(result, Altered):
         done = result.committed
         return AlterResponse(

@@ -63,6 +63,9 @@ class Changes:
         data_change: False where the same rows are written another way.
         change_files: the change data feed of the whole commit; where there are none, it is told from the files.
         rewritten: the sources of each row, by the path of an added file.
+        again: paths of live files that are added again as they are, for the row ids that the table gives them then, or
+            takes from them; those that are not live any more are left out.
+        makes_version: even where nothing changes: a version that others can be told from.
         table_changes: what the commit changes of its table, as requested; ``metadata`` and so on are what it comes to.
         replaces_schema: whether all columns are new, so that no file may stay.
         metadata: of the table from this version on, None where it stays.
@@ -89,6 +92,8 @@ class Changes:
     data_change: bool = True
     change_files: Sequence[Cdc] = ()
     rewritten: Mapping[str, Sequence[RowRun]] = field(default_factory=dict)
+    again: Sequence[str] = ()
+    makes_version: bool = False
     table_changes: Sequence[WriteChange] = ()
     replaces_schema: bool = False
     metadata: Metadata | None = None

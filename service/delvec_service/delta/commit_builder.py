@@ -59,6 +59,7 @@ class Resolved:
         added: new files that get one.
         rows_marked: rows that ``marked`` files lose now, over all of them.
         rows_removed: live rows of ``removed`` files, or None where some file's number of rows is unknown.
+        again: files that are added again as they are.
     """
 
     removed: Sequence[AddFile]
@@ -66,6 +67,7 @@ class Resolved:
     added: Sequence[Marked]
     rows_marked: int
     rows_removed: int | None
+    again: Sequence[AddFile] = ()
 
     @property
     def with_vectors(self) -> Sequence[Marked]:
@@ -74,7 +76,7 @@ class Resolved:
 
     def changes_files(self, changes: Changes) -> bool:
         """Whether the next version has other files, or other rows in them."""
-        return bool(changes.adds or self.removed or self.marked)
+        return bool(changes.adds or self.removed or self.marked or self.again)
 
 
 def resolve(
@@ -148,7 +150,8 @@ def resolve(
             table=table,
             version=version,
         )
-    return Resolved(removed, marked, _marked_adds(changes, table), rows_marked, rows_removed)
+    again = [files[path] for path in changes.again if path in files]
+    return Resolved(removed, marked, _marked_adds(changes, table), rows_marked, rows_removed, again)
 
 
 def _marked_adds(changes: Changes, table: str) -> list[Marked]:
@@ -209,6 +212,7 @@ def build(
     vectors = {one.file.path: _with_vector(one, descriptors[one.file.path]) for one in resolved.with_vectors}
     adds = [vectors[one.file.path] for one in resolved.marked]
     adds += [vectors.get(add.path, add) for add in changes.adds]
+    adds += resolved.again
     adds = [
         add if add.data_change is changes.data_change else replace(add, data_change=changes.data_change)
         for add in adds

@@ -15,16 +15,34 @@ from delvec_service.delta.actions import AddFile, DomainMetadata
 from delvec_service.delta.features import writer_features
 from delvec_service.delta.snapshot import Snapshot
 
-__all__ = ["DOMAIN", "assigned", "high_water_mark", "is_enabled", "tags"]
+__all__ = [
+    "DOMAIN",
+    "ENABLED",
+    "MATERIALIZED",
+    "SUSPENDED",
+    "assigned",
+    "high_water_mark",
+    "is_enabled",
+    "tags",
+]
 
 DOMAIN: Final = "delta.rowTracking"
+ENABLED: Final = "delta.enableRowTracking"
+"""Property: every row has an id that stays."""
+SUSPENDED: Final = "delta.rowTrackingSuspended"
+"""Property: no ids are given, although the protocol has the feature; on its way out of it."""
+MATERIALIZED: Final = (
+    "delta.rowTracking.materializedRowIdColumnName",
+    "delta.rowTracking.materializedRowCommitVersionColumnName",
+)
+"""Properties: the columns of data files that hold what rows of other files brought along."""
 _MARK: Final = "rowIdHighWaterMark"
 _NO_ID_YET: Final = -1
 
 
 def is_enabled(snapshot: Snapshot) -> bool:
     """Whether readers rely on the ids of every row."""
-    return _is_supported(snapshot) and _is_true(snapshot.configuration, "delta.enableRowTracking")
+    return _is_supported(snapshot) and _is_true(snapshot.configuration, ENABLED)
 
 
 def high_water_mark(snapshot: Snapshot) -> int:
@@ -69,7 +87,7 @@ def assigned(
     """
     if not _is_supported(snapshot):
         return list(adds), None
-    if _is_true(snapshot.configuration, "delta.rowTrackingSuspended"):
+    if _is_true(snapshot.configuration, SUSPENDED):
         return [replace(add, base_row_id=None, default_row_commit_version=None) for add in adds], None
     before = mark = high_water_mark(snapshot)
     found = []

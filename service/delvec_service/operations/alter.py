@@ -27,8 +27,10 @@ from delvec_service.delta.table_changes.constraints import violating
 from delvec_service.operations.answers import key_reused, request_hash
 from delvec_service.operations.commits.commit import Commits, Committed, Rebased
 from delvec_service.operations.commits.write_changes import alteration_of
+from delvec_service.operations.log.log_upkeep import LogUpkeep
 from delvec_service.operations.plan import plan
 from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_service.operations.table_preparation import TablePreparation
 from delvec_service.operations.tables import ENGINE_INFO, OpenTable
 
 __all__ = ["AlterResult", "Altered", "Unchanged", "alter"]
@@ -56,7 +58,12 @@ AlterResult: TypeAlias = Altered | Unchanged | Conflict
 
 
 def alter(
-    table: OpenTable, loader: SnapshotLoader, commits: Commits, request: AlterRequest, transaction_id: str
+    table: OpenTable,
+    loader: SnapshotLoader,
+    commits: Commits,
+    upkeep: LogUpkeep,
+    request: AlterRequest,
+    transaction_id: str,
 ) -> AlterResult:
     """Change a table once, however often it is asked for.
 
@@ -64,6 +71,7 @@ def alter(
         table: the table.
         loader: reads snapshots.
         commits: commits.
+        upkeep: writes checkpoints, where a change needs them.
         request: what to change.
         transaction_id: of the commit.
 
@@ -80,13 +88,20 @@ def alter(
         CommitOutcomeUnknown: storage failed in mid-commit, or the log no longer tells.
     """
     hashed = request_hash("alter", table.record.id, request.model_dump(mode="json", by_alias=True))
+    preparation = TablePreparation(table, loader, commits, upkeep)
     result: AlterResult | None = None
     for _ in range(_ATTEMPTS):
         snapshot = loader.load(table.objects, table.name)
         done = _already(table, loader, request, snapshot, transaction_id, hashed)
         if done is not None:
             return done
-        alteration = alteration_of(table, request.changes, snapshot)
+        if preparation.prepare(request.changes):
+            snapshot = loader.load(table.objects, table.name)
+        try:
+            alteration = alteration_of(table, request.changes, snapshot)
+        except SegmentsLost as error:
+            loader.lost(snapshot, error)
+            continue
         if alteration.is_empty:
             return Unchanged(snapshot.version, transaction_id)
         verified = _verified(table, loader, alteration.requirements, request.verified_version, snapshot)
@@ -95,6 +110,7 @@ def alter(
         changes = _changes(alteration, request, verified, transaction_id, hashed)
         committed = commits.commit(table, changes)
         if isinstance(committed, Committed):
+            preparation.finish(request.changes)
             return Altered(committed, alteration.operation)
         if not isinstance(committed, Conflict):
             return Unchanged(snapshot.version, transaction_id)

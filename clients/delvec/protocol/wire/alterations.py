@@ -17,6 +17,7 @@ __all__ = [
     "ClusterBy",
     "DropColumns",
     "DropConstraint",
+    "DropFeature",
     "NewColumn",
     "RenameColumn",
     "ReplaceSchema",
@@ -154,6 +155,21 @@ class AddFeature(Envelope):
     feature: str = Field(min_length=1, max_length=255)
 
 
+class DropFeature(Envelope):
+    """Take a table feature out of the protocol, once nothing needs it; the only change of its request.
+
+    It may take several versions: what turns the feature on is turned off first, and of a feature that readers must know
+    the log is kept so that nobody without it needs older versions.
+    """
+
+    change: Literal["drop-feature"]
+    feature: str = Field(min_length=1, max_length=255)
+    truncate_history: bool = Field(
+        default=False,
+        description="Of checkpointProtection alone, which can go only when the versions that it protects are gone.",
+    )
+
+
 class UpgradeProtocol(Envelope):
     """Raise the versions of the protocol; lower ones than the table has mean nothing."""
 
@@ -186,6 +202,7 @@ TableChange: TypeAlias = Annotated[
     | AddConstraint
     | DropConstraint
     | AddFeature
+    | DropFeature
     | UpgradeProtocol
     | SetComment
     | ClusterBy,

@@ -17,6 +17,7 @@ from delvec.protocol.wire import (
     ClusterBy,
     DropColumns,
     DropConstraint,
+    DropFeature,
     RenameColumn,
     ReplaceSchema,
     SetComment,
@@ -29,6 +30,8 @@ from delvec.protocol.wire import (
 from delvec_service.delta.actions import DomainMetadata, Metadata, Protocol
 from delvec_service.delta.table_changes import columns, identity, properties, whole_schema
 from delvec_service.delta.table_changes.draft import Draft, Recorded, Requirement
+from delvec_service.delta.table_changes.drop_feature import drop_feature
+from delvec_service.delta.table_changes.table_state import TableState
 
 __all__ = ["Alteration", "Requirement", "altered"]
 
@@ -59,6 +62,10 @@ class Alteration:
         return self.metadata is None and self.protocol is None and not self.domains
 
 
+def _unknown_state() -> TableState:
+    raise AssertionError("This change depends on files, which nobody looks at here.")
+
+
 def altered(
     changes: Sequence[TableChange | WriteChange],
     *,
@@ -67,6 +74,7 @@ def altered(
     domains: Mapping[str, DomainMetadata],
     schema: StructType,
     new_name: Callable[[], str] = lambda: f"col-{uuid.uuid4()}",
+    state: Callable[[], TableState] = _unknown_state,
 ) -> Alteration:
     """Apply changes in order, each to what the ones before it made.
 
@@ -77,12 +85,13 @@ def altered(
         domains: by name.
         schema: parsed from the metadata.
         new_name: gives a physical name that no other column has.
+        state: looks at the version's files and log, for changes that depend on them.
 
     Raises:
         InvalidTableChange: the table cannot be changed so.
         BadRequest: or a subclass: a value, a type, a name or an expression is not one.
     """
-    draft = Draft(metadata, protocol, domains, schema, new_name)
+    draft = Draft(metadata, protocol, domains, schema, new_name, state)
     recorded = [_apply(draft, change) for change in changes]
     if draft.requirements and any(isinstance(change, RenameColumn | DropColumns) for change in changes):
         raise InvalidTableChange(
@@ -111,6 +120,7 @@ _APPLY: Final[Mapping[type, Callable[[Draft, Any], Recorded]]] = {
     AddConstraint: properties.add_constraint,
     DropConstraint: properties.drop_constraint,
     AddFeature: properties.add_feature,
+    DropFeature: drop_feature,
     UpgradeProtocol: properties.upgrade_protocol,
     SetComment: properties.set_comment,
     ClusterBy: properties.cluster_by,

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from delvec.protocol.errors import InvalidTableChange
@@ -16,6 +17,7 @@ from delvec_service.delta.table_changes.column_mapping import MAX_COLUMN_ID, is_
 from delvec_service.delta.table_changes.column_paths import ColumnPath
 from delvec_service.delta.table_changes.constraints import CONSTRAINT_PREFIX
 from delvec_service.delta.table_changes.protocol_upgrade import supported, upgraded, with_versions
+from delvec_service.delta.table_changes.table_state import TableState
 from delvec_service.delta.table_properties import PROPERTIES
 
 __all__ = ["Draft", "Recorded", "Requirement"]
@@ -56,6 +58,7 @@ class Draft:
         domains: of the same version.
         schema: of the same version.
         new_name: gives a physical name that no other column has.
+        state: looks at the version's files, for changes that depend on them.
     """
 
     def __init__(
@@ -65,13 +68,17 @@ class Draft:
         domains: Mapping[str, DomainMetadata],
         schema: StructType,
         new_name: Callable[[], str],
+        state: Callable[[], TableState],
     ) -> None:
         self._before = metadata
         self._protocol_before = protocol
         self._schema_before = schema
         self._clustering_before = clustering_paths(domains)
         self._new_name = new_name
+        self._look = state
+        self._domains_gone: list[DomainMetadata] = []
         self.schema = schema
+        self.domains = domains
         self.partition_columns = metadata.partition_columns
         self.configuration = dict(metadata.configuration)
         self.description = metadata.description
@@ -88,6 +95,17 @@ class Draft:
     def widens_types(self) -> bool:
         """Whether types of columns may be widened."""
         return self.configuration.get("delta.enableTypeWidening", "").lower() == "true"
+
+    @cached_property
+    def state(self) -> TableState:
+        """What the version's files and log are; looked up when it is first asked for."""
+        return self._look()
+
+    def remove_domain(self, name: str) -> None:
+        """Take domain metadata away, if it is there."""
+        found = self.domains.get(name)
+        if found is not None and not found.removed:
+            self._domains_gone.append(replace(found, removed=True))
 
     def assign_ids(self, *, enabling: bool = False) -> None:
         """Give an id and a physical name to every field that needs them."""
@@ -129,7 +147,10 @@ class Draft:
         return (
             None if metadata == self._before else metadata,
             None if self.protocol == self._protocol_before else self.protocol,
-            (clustering_domain(self.clustering),) if changes_clustering else (),
+            (
+                *([clustering_domain(self.clustering)] if changes_clustering else ()),
+                *self._domains_gone,
+            ),
         )
 
     def _need_what_metadata_implies(self) -> None:

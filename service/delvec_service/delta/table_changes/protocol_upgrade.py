@@ -12,7 +12,7 @@ from delvec.protocol.errors import InvalidTableChange
 from delvec_service.delta.actions import Protocol
 from delvec_service.delta.features import reader_features, writer_features
 
-__all__ = ["FEATURES", "Feature", "feature_named", "supported", "upgraded", "with_versions"]
+__all__ = ["FEATURES", "Feature", "downgraded", "feature_named", "supported", "upgraded", "with_versions"]
 
 _LISTED_READER: Final = 3
 _LISTED_WRITER: Final = 7
@@ -100,8 +100,14 @@ def upgraded(protocol: Protocol, wanted: Iterable[str]) -> Protocol:
         protocol: of a table that may be written, so that its features are known.
         wanted: names out of FEATURES.
     """
-    missing = _closed(wanted) - supported(protocol)
-    return _weakest(protocol, missing) if missing else protocol
+    before = supported(protocol)
+    missing = _closed(wanted) - before
+    return _weakest(protocol, before | missing) if missing else protocol
+
+
+def downgraded(protocol: Protocol, gone: str) -> Protocol:
+    """Return the weakest protocol with all features of one but for one of them, which nothing else needs."""
+    return _weakest(protocol, supported(protocol) - {gone})
 
 
 def with_versions(protocol: Protocol, reader: int, writer: int) -> Protocol:
@@ -116,8 +122,9 @@ def with_versions(protocol: Protocol, reader: int, writer: int) -> Protocol:
         raise InvalidTableChange(
             f"Reader version {reader} needs writer version {_LISTED_WRITER}, not {writer}; features are listed in both."
         )
-    missing = supported(Protocol(reader, writer)) - supported(protocol)
-    return _weakest(protocol, missing) if missing else protocol
+    before = supported(protocol)
+    missing = supported(Protocol(reader, writer)) - before
+    return _weakest(protocol, before | missing) if missing else protocol
 
 
 def _closed(names: Iterable[str]) -> frozenset[str]:
@@ -130,23 +137,22 @@ def _closed(names: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _weakest(protocol: Protocol, more: frozenset[str]) -> Protocol:
-    """Return the weakest protocol with the features of one and some more."""
-    before = supported(protocol)
-    features = [FEATURES[name] for name in FEATURES if name in before or name in more]
-    unknown = sorted(before - set(FEATURES))
+def _weakest(protocol: Protocol, wanted: frozenset[str]) -> Protocol:
+    """Return the weakest protocol with some features; those that it has already keep their places."""
+    features = [FEATURES[name] for name in FEATURES if name in wanted]
+    unknown = sorted(wanted - set(FEATURES))
     reader = max([1, *(feature.reader for feature in features)])
     writer = max([1, *(feature.writer for feature in features)])
     if unknown:
         reader, writer = max(reader, protocol.min_reader_version), _LISTED_WRITER
     old = Protocol(reader, writer)
-    if writer < _LISTED_WRITER and supported(old) == before | more:
+    if writer < _LISTED_WRITER and supported(old) == wanted:
         return old
     # What the table lists keeps its place; what is new comes after it.
-    listed = [name for name in (protocol.writer_features or ()) if name in before]
+    listed = [name for name in (protocol.writer_features or ()) if name in wanted]
     written = [*listed, *(feature.name for feature in features if feature.name not in listed)]
     if reader < _LISTED_READER:
         return Protocol(reader, _LISTED_WRITER, None, tuple(written))
-    read = [name for name in (protocol.reader_features or ()) if name in before]
+    read = [name for name in (protocol.reader_features or ()) if name in wanted]
     read += [feature.name for feature in features if feature.binds_readers and feature.name not in read]
     return Protocol(reader, _LISTED_WRITER, tuple(read), tuple(written))

@@ -197,7 +197,11 @@ class CommitLoop:
         self, table: OpenTable, candidates: Sequence[Candidate], snapshot: Snapshot
     ) -> tuple[list[_Ready], _Files]:
         """Return the members that can be in the next version; those that contradict the table get their errors."""
-        paths = {path for one in candidates for path in (*one.changes.removes, *one.changes.row_deletes)}
+        paths = {
+            path
+            for one in candidates
+            for path in (*one.changes.removes, *one.changes.row_deletes, *one.changes.again)
+        }
         files = _Files(snapshot.live.find_all(paths) if paths else {})
         ready: list[_Ready] = []
         for candidate in candidates:
@@ -312,9 +316,8 @@ class CommitLoop:
 
 
 def _does_something(changes: Changes, resolved: Resolved) -> bool:
-    return resolved.changes_files(changes) or bool(
-        changes.metadata or changes.protocol or changes.domains or changes.app_transaction
-    )
+    about_table = changes.metadata or changes.protocol or changes.domains or changes.app_transaction
+    return resolved.changes_files(changes) or bool(about_table) or changes.makes_version
 
 
 def _not_live(table: OpenTable, path: str, version: int) -> FileNotInSnapshot | FileNotInTable:

@@ -22,10 +22,13 @@ from delvec_service.delta.changes import Changes
 from delvec_service.delta.features import check_writable
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.delta.table_changes.alteration import Alteration, altered
+from delvec_service.delta.table_changes.draft import Draft
+from delvec_service.delta.table_changes.table_state import TableState
+from delvec_service.operations.log.log_reader import LogReader
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 
-__all__ = ["alteration_of", "as_written", "resolved", "table_as_written"]
+__all__ = ["alteration_of", "as_written", "draft_of", "resolved", "table_as_written"]
 
 _NAMES: Final = uuid.UUID("9f2d1c5e-4c36-4f0c-9a35-0a4b3b1f6f0e")
 
@@ -38,8 +41,15 @@ def alteration_of(
 ) -> Alteration:
     """Return what changes make of a version.
 
+    Args:
+        table: the table.
+        changes: in order.
+        snapshot: the version.
+        new_name: gives a physical name that no other column has.
+
     Raises:
         InvalidTableChange: the table cannot be changed so, or Delvec could not write it afterwards.
+        SegmentsLost: a change depends on files, and the store lost what the snapshot needs; load it again.
         BadRequest: or a subclass: a value, a type, a name or an expression is not one.
         UnsupportedTable: or a subclass: the table must not be written.
     """
@@ -51,6 +61,7 @@ def alteration_of(
             protocol=snapshot.protocol,
             domains=snapshot.domain_metadata,
             schema=snapshot.schema,
+            state=lambda: TableState.of(snapshot, _oldest_version(table)),
             **({} if new_name is None else {"new_name": new_name}),
         )
     except DelvecError as error:
@@ -65,6 +76,23 @@ def alteration_of(
             **{"table": table.name, "version": snapshot.version, **error.details},
         ) from error
     return found
+
+
+def draft_of(table: OpenTable, snapshot: Snapshot) -> Draft:
+    """Return a version as changes may look at it before they are made.
+
+    Raises:
+        UnsupportedTable: or a subclass: the table must not be written.
+    """
+    check_writable(snapshot.protocol, snapshot.metadata, table.name)
+    return Draft(
+        snapshot.metadata,
+        snapshot.protocol,
+        snapshot.domain_metadata,
+        snapshot.schema,
+        lambda: f"col-{uuid.uuid4()}",
+        lambda: TableState.of(snapshot, _oldest_version(table)),
+    )
 
 
 def table_as_written(
@@ -125,6 +153,11 @@ def as_written(snapshot: Snapshot, changes: Changes) -> Snapshot:
         metadata=changes.metadata or snapshot.metadata,
         protocol=changes.protocol or snapshot.protocol,
     )
+
+
+def _oldest_version(table: OpenTable) -> int:
+    listing = LogReader(table.objects, table.name).list_all()
+    return min([*listing.commits, *listing.checkpoints], default=0)
 
 
 def _names(transaction_id: str) -> Callable[[], str]:

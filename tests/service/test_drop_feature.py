@@ -1,0 +1,104 @@
+"""Dropping a table feature over HTTP: the versions that it takes, who is in the way, and that it is done once."""
+
+from tests.checked import assert_sound
+
+
+def alter(table, *changes, key=None):
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return table.client.post(f"{table.url}/alter", json={"changes": list(changes)}, headers=headers)
+
+
+def drop(feature, **more):
+    return {"change": "drop-feature", "feature": feature, **more}
+
+
+def operations(table):
+    return [table.action(version, "commitInfo")["operation"] for version in range(table.version() + 1)]
+
+
+def checkpoints(table):
+    return sorted(int(path.name[:20]) for path in table.log.glob("*.checkpoint.parquet"))
+
+
+BARRIER = ["Empty Commit"] * 3
+
+
+def test_deletion_vectors_go_with_a_history_that_is_kept_together(filled):
+    answer = alter(filled, drop("deletionVectors"), key="once")
+
+    assert answer.json()["version"] == 6
+    assert operations(filled)[2:] == ["UNSET TBLPROPERTIES", *BARRIER, "DROP FEATURE"]
+    assert checkpoints(filled) == [3, 4, 5, 6]
+    assert filled.action(6, "protocol")["writerFeatures"] == [
+        "appendOnly",
+        "invariants",
+        "checkpointProtection",
+    ]
+    configuration = filled.action(6, "metaData")["configuration"]
+    assert configuration == {"delta.requireCheckpointProtectionBeforeVersion": "6"}
+    assert filled.append(filled.write_file("c.parquet", [20])).status_code == 200
+
+    again = alter(filled, drop("deletionVectors"), key="once")
+
+    assert (again.status_code, again.json()) == (200, answer.json())
+    assert filled.version() == 7
+    assert_sound(filled.folder, data_files=False)
+
+
+def test_the_same_request_is_found_in_the_log_where_the_answer_was_forgotten(filled):
+    body = {"changes": [drop("vacuumProtocolCheck")], "transaction-id": "tx", "read-version": 1}
+    added = alter(filled, {"change": "add-feature", "feature": "vacuumProtocolCheck"})
+    first = filled.client.post(f"{filled.url}/alter", json=body)
+    again = filled.client.post(f"{filled.url}/alter", json=body)
+
+    assert added.json()["version"] == 2
+    assert operations(filled)[3:] == [*BARRIER, "DROP FEATURE"]
+    assert [each.json()["version"] for each in (first, again)] == [6, 6]
+
+
+def test_a_feature_of_writers_goes_in_one_version(filled):
+    answer = alter(filled, drop("appendOnly"))
+
+    assert answer.json()["version"] == 2
+    assert operations(filled)[2:] == ["DROP FEATURE"]
+    assert filled.action(2, "commitInfo")["operationParameters"] == {
+        "featureName": "appendOnly",
+        "truncateHistory": False,
+    }
+    assert checkpoints(filled) == []
+
+
+def test_what_is_in_the_way_is_told_before_anything_is_done(filled, error):
+    filled.delete({"a.parquet": [1]})
+
+    refused = alter(filled, drop("deletionVectors"))
+
+    assert refused.status_code == 400
+    assert "1 file has a deletion vector" in error(refused)["message"]
+    both = alter(filled, drop("appendOnly"), {"change": "set-comment", "comment": "x"})
+    assert "in a request of its own" in error(both)["message"]
+    assert filled.version() == 2
+
+
+def test_a_delete_that_read_the_table_before_loses_and_an_append_does_too(filled, error):
+    added = filled.write_file("c.parquet", [20])
+    alter(filled, drop("deletionVectors"))
+
+    deleted = filled.delete({"a.parquet": [1]}, read_version=1)
+    appended = filled.append(added, read_version=1)
+
+    assert [deleted.status_code, appended.status_code] == [409, 409]
+    assert {error(each)["type"] for each in (deleted, appended)} == {"MetadataChangedException"}
+
+
+def test_in_commit_timestamps_go_and_come_again(filled):
+    on = {"change": "set-properties", "properties": {"delta.enableInCommitTimestamps": "true"}}
+    alter(filled, on)
+    dropped = alter(filled, drop("inCommitTimestamp"))
+    filled.append(filled.write_file("c.parquet", [20]))
+
+    assert dropped.json()["version"] == 3
+    assert "inCommitTimestamp" not in filled.action(3, "commitInfo")
+    assert "inCommitTimestamp" not in filled.action(4, "commitInfo")
+    assert alter(filled, on).json()["version"] == 5
+    assert_sound(filled.folder, data_files=False)
