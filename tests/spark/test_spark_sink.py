@@ -4,13 +4,19 @@ Most tests do what Spark does, without it: the writer is made, sent to tasks, an
 """
 
 import pickle
+import sys
+import tempfile
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 import delvec
+from delvec.engines.pyspark import sink
 from delvec.engines.pyspark.scan import spark_schema
-from delvec.engines.pyspark.sink import DelvecWriter, WriteRequest
+from delvec.engines.pyspark.sink import DelvecWriter
+from delvec.engines.pyspark.sink_options import WriteRequest
 from delvec.protocol.types import schema_from
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("country", pa.string())])
@@ -42,11 +48,27 @@ def rows(*given, schema=SCHEMA):
 
 def write(place, *tasks, overwrite=False, **options):
     """Write batches, one per task, as Spark calls the parts."""
-    request = WriteRequest.of({"path": str(place), **options})
-    writer = DelvecWriter(request, spark_schema(schema_from(tasks[0].schema)), overwrite=overwrite)
-    sent = pickle.dumps(writer)
-    messages = [pickle.loads(pickle.dumps(pickle.loads(sent).write(iter([batch])))) for batch in tasks]
+    request = WriteRequest.of({"path": str(place), **options}, overwrite=overwrite)
+    made = DelvecWriter(request, spark_schema(schema_from(tasks[0].schema)), overwrite=overwrite)
+    sent = pickle.dumps(made)
+    messages = []
+    for number, batch in enumerate(tasks):
+        with as_task(number):
+            messages.append(pickle.loads(pickle.dumps(pickle.loads(sent).write(iter([batch])))))
     pickle.loads(sent).commit([*messages, None])
+
+
+def writer(place, schema=SCHEMA, **options):
+    request = WriteRequest.of({"path": str(place), **options}, overwrite=False)
+    return DelvecWriter(request, spark_schema(schema_from(schema)), overwrite=False)
+
+
+@contextmanager
+def as_task(number):
+    """Be the task of that number, as far as it is asked."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sink.TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: number))
+        yield
 
 
 def ids(table):
@@ -103,17 +125,98 @@ def test_errors_of_tasks_arrive_typed_and_nothing_is_committed(people, lake, tmp
 
 
 def test_an_aborted_job_leaves_the_table_as_it_was(people, tmp_path):
-    request = WriteRequest.of({"path": str(tmp_path / "people")})
-    writer = DelvecWriter(request, spark_schema(schema_from(SCHEMA)), overwrite=False)
-    writer.abort([writer.write(iter([rows((10, "a", "NZ"))])), None])
+    made = writer(tmp_path / "people")
+    made.abort([made.write(iter([rows((10, "a", "NZ"))])), None])
     assert people.version() == 1
     assert ids(people) == [0, 1, 2, 3]
 
 
-def test_what_tasks_cannot_evaluate_is_refused(people, tmp_path):
+def test_what_the_table_asks_is_evaluated_in_tasks(lake, tmp_path):
+    place = tmp_path / "orders"
+    columns = "id long, price long, doubled long GENERATED ALWAYS AS (price * 2)"
+    table = lake.create_table(place, columns)
+    table.alter.add_constraint("positive", "id >= 0")
+    some = pa.schema([("id", pa.int64()), ("price", pa.int64())])
+    write(place, rows((1, 15), schema=some), rows((2, None), schema=some))
+    assert sorted(table.to_arrow().to_pylist(), key=lambda row: row["id"]) == [
+        {"id": 1, "price": 15, "doubled": 30},
+        {"id": 2, "price": None, "doubled": None},
+    ]
+    with pytest.raises(delvec.ConstraintViolation, match="positive") as caught:
+        write(place, rows((3, None), schema=some), rows((-4, None), schema=some))
+    assert caught.value.details["values"]["id"] == "-4"
+    more = rows((3, 1, 3), schema=pa.schema([*some, ("doubled", pa.int64())]))
+    with pytest.raises(delvec.ConstraintViolation, match="Generated Column"):
+        write(place, more)
+    assert table.count() == 2
+
+
+def test_what_only_spark_can_evaluate_is_refused_before_there_are_tasks(people, tmp_path):
+    request = WriteRequest.of({"path": str(tmp_path / "people"), "replaceWhere": "soundex(name) = 'x'"})
+    with pytest.raises(delvec.UnsupportedWriterFeature, match=r"table\.overwrite"):
+        DelvecWriter(request, spark_schema(schema_from(SCHEMA)), overwrite=True)
+    assert people.version() == 1
+
+
+def test_without_duckdb_it_is_said_what_is_missing(people, tmp_path, monkeypatch):
     people.alter.add_constraint("positive", "id >= 0")
-    with pytest.raises(delvec.UnsupportedOperation, match="CHECK constraints"):
-        write(tmp_path / "people", rows((1, "x", "NZ")))
+    monkeypatch.setitem(sys.modules, "delvec.engines.duckdb.write", None)
+    with pytest.raises(delvec.EngineUnavailable, match="CHECK constraints"):
+        writer(tmp_path / "people")
+
+
+def test_rows_that_match_a_condition_are_replaced(people, tmp_path):
+    place = tmp_path / "people"
+    write(place, rows((10, "x", "NZ")), overwrite=True, replaceWhere="country = 'NZ'")
+    assert ids(people) == [0, 2, 10]
+    # Of one file some rows go, and the others stay.
+    write(place, rows((1, "y", "DE"), (2, "z", "DE")), overwrite=True, replaceWhere="id < 3 AND id > 0")
+    assert ids(people) == [0, 1, 2, 10]
+    last = people.history(1)[0]
+    assert last["operationParameters"]["predicate"] == "id < 3 AND id > 0"
+    assert last["operationMetrics"]["numDeletedRows"] == "1"
+    with pytest.raises(delvec.ConstraintViolation, match="replace_where") as caught:
+        write(place, rows((1, "a", "NZ"), (7, "b", "DE")), overwrite=True, replaceWhere="country = 'NZ'")
+    assert caught.value.details["constraint"] == "replace_where"
+    assert people.version() == 3
+
+
+def test_numbers_of_rows_are_given_in_tasks(lake, tmp_path):
+    place = tmp_path / "numbered"
+    table = lake.create_table(
+        place, "n long generated always as identity (start with 10 increment by -3), id long"
+    )
+    some = pa.schema([("id", pa.int64())])
+    write(place, rows((1,), (2,), schema=some), rows((3,), (4,), schema=some), rows((5,), schema=some))
+    write(place, rows((6,), schema=some))
+    found = {row["id"]: row["n"] for row in table.to_arrow().to_pylist()}
+    assert len(set(found.values())) == 6
+    assert [found[1], found[2]] == [10, 7]
+    assert found[3] - found[4] == 3
+    assert found[6] < min(number for each, number in found.items() if each < 6)
+    assert all((number - 10) % 3 == 0 for number in found.values())
+    with pytest.raises(delvec.SchemaMismatch, match="GENERATED ALWAYS"):
+        write(place, rows((1, 1), schema=pa.schema([("n", pa.int64()), ("id", pa.int64())])))
+
+
+def test_a_task_beyond_those_that_can_be_numbered_is_refused(lake, tmp_path):
+    lake.create_table(tmp_path / "numbered", "n long generated by default as identity, id long")
+    made = writer(tmp_path / "numbered", pa.schema([("id", pa.int64())]))
+    with as_task(1 << 16):
+        message = made.write(iter([rows((1,), schema=pa.schema([("id", pa.int64())]))]))
+    with pytest.raises(delvec.UnsupportedOperation, match="65536 tasks"):
+        made.commit([message])
+
+
+def test_a_table_that_is_made_may_be_partitioned(lake, people, tmp_path):
+    write(tmp_path / "new", rows((1, "a", "NZ")), partitionBy="country, name")
+    assert lake.table(tmp_path / "new").detail()["partitionColumns"] == ["country", "name"]
+    with pytest.raises(delvec.BadRequest, match="partitioned by"):
+        write(tmp_path / "people", rows((1, "a", "NZ")), partitionBy="name")
+    write(
+        tmp_path / "people", rows((1, "a", "NZ")), overwrite=True, partitionBy="name", overwriteSchema="true"
+    )
+    assert people.detail()["partitionColumns"] == ["name"]
 
 
 def test_options_are_checked():
@@ -123,26 +226,32 @@ def test_options_are_checked():
         ({"path": "t", "mergeSchema": "yes"}, "true or false"),
         ({"path": "t", "txnAppId": "a"}, "belong together"),
         ({"path": "t", "txnAppId": "a", "txnVersion": "x"}, "whole number"),
-        ({"path": "t", "replaceWhere": "id = 1"}, "replace_where"),
+        ({"path": "t", "replaceWhere": "id = 1", "partitionOverwriteMode": "dynamic"}, "not both"),
+        ({"path": "t", "partitionOverwriteMode": "sometimes"}, "static"),
+        ({"path": "t", "checkpointLocation": "c"}, "has no option 'checkpointLocation'"),
     ):
         with pytest.raises(delvec.BadRequest, match=text):
             WriteRequest.of(given)
+    for name in ("overwriteSchema", "replaceWhere"):
+        with pytest.raises(delvec.BadRequest, match="overwrite"):
+            WriteRequest.of({"path": "t", name: "true"}, overwrite=False)
     request = WriteRequest.of({"PATH": "t", "token": "s3cr3t", "MERGESCHEMA": "TRUE"})
     assert request.merge_schema
     assert "s3cr3t" not in repr(request)
 
 
-def test_overwrite_schema_goes_with_overwrite(people, tmp_path):
-    with pytest.raises(delvec.BadRequest, match="overwrite"):
-        write(tmp_path / "people", rows((1, "x", "NZ")), overwriteSchema="true")
-
-
-def test_tasks_get_no_token(people, tmp_path):
-    writer = DelvecWriter(
-        WriteRequest(str(tmp_path / "people")), spark_schema(schema_from(SCHEMA)), overwrite=False
-    )
-    writer._request = WriteRequest(str(tmp_path / "people"), token="s3cr3t")
-    assert b"s3cr3t" not in pickle.dumps(writer)
+def test_tasks_get_no_token_and_a_crash_leaves_none_behind(people, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made = writer(tmp_path / "people")
+    made._request = WriteRequest(str(tmp_path / "people"), token="s3cr3t-t0ken")
+    made._secret = sink._Secret("s3cr3t-t0ken")
+    sent = pickle.dumps(made)
+    (left,) = tmp_path.glob("delvec-*")
+    assert b"s3cr3t-t0ken" not in sent
+    assert b"s3cr3t-t0ken" not in left.read_bytes()
+    assert left.stat().st_mode & 0o777 == 0o600
+    assert pickle.loads(sent)._secret.take() == "s3cr3t-t0ken"
+    assert not left.exists()
 
 
 @pytest.mark.spark
@@ -154,12 +263,3 @@ def test_spark_writes_by_it(people, spark, tmp_path):
     assert people.version() == 2
     assert people.count() == 24
     assert people.history(1)[0]["userMetadata"] == "by Spark"
-
-
-def test_numbers_of_rows_are_refused_because_tasks_do_not_know_of_each_other(lake, tmp_path):
-    place = tmp_path / "numbered"
-    table = lake.create_table(place, "n long generated by default as identity, id long")
-    some = pa.schema([("id", pa.int64())])
-    with pytest.raises(delvec.UnsupportedOperation, match="identity"):
-        write(place, rows((1,), (2,), schema=some), rows((3,), (4,), schema=some))
-    assert table.version() == 0

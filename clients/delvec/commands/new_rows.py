@@ -53,6 +53,7 @@ class NewRows:
         target: the table as it will be.
         changes: what the table has to become.
         already_applied: the table has the application's transaction: nothing is to be done.
+        stream: of rows that are a batch of a stream, what the table's history says of it.
     """
 
     service: ServiceClient
@@ -63,6 +64,7 @@ class NewRows:
     options: WriteOptions
     changes: Sequence[WriteChange] = ()
     already_applied: bool = False
+    stream: Mapping[str, str] | None = None
 
     @classmethod
     def begin(
@@ -118,7 +120,7 @@ class NewRows:
         transaction = Transaction(
             self.service,
             self.table.id,
-            "WRITE",
+            "WRITE" if self.stream is None else "STREAMING UPDATE",
             self.begun.version,
             # A plain append rests on no version: what became of it does not matter.
             read_mark=self.begun.read_mark if rests else None,
@@ -126,7 +128,7 @@ class NewRows:
             engine_info=self.table.engine.name,
             predicate=predicate,
             txn=self.options.txn,
-            operation_parameters=parameters,
+            operation_parameters=parameters if self.stream is None else self.stream,
             user_metadata=self.options.user_metadata,
         )
         transaction.change_table(self.changes)

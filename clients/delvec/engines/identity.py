@@ -1,12 +1,13 @@
 """Identity columns: numbers for new rows, that no other task of the transaction gives (PROTOCOL.md, "Identity Columns").
 
-Task t of n gives every n-th number of the sequence, from the t-th on, so that tasks need not know of each other. How far
-they got travels with the files, as a tag that the command takes off before it commits.
+Task t of n gives every n-th number of the sequence, from the t-th on, so that tasks need not know of each other. Where
+nobody knows how many tasks there are, n is large, and blocks of numbers take the place of numbers, so that few are left
+out. How far they got travels with the files, as a tag that the command takes off before it commits.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -61,16 +62,17 @@ class IdentityNumbers:
         columns: of the table.
         schema: of the rows, position by position.
         task: which of the writers this is.
-        writers: how many there are.
+        writers: how many there are, at most.
+        at_once: how many numbers that follow each other a writer gives before it leaves others their turn.
     """
 
     def __init__(
-        self, columns: Sequence[IdentityColumn], schema: StructType, task: int, writers: int
+        self, columns: Sequence[IdentityColumn], schema: StructType, task: int, writers: int, at_once: int = 1
     ) -> None:
         names = [field.name for field in schema.fields]
         self._columns = {names.index(column.name): column for column in columns}
-        self._next = dict.fromkeys(self._columns, task)
-        self._writers = max(1, writers)
+        self._given = dict.fromkeys(self._columns, 0)
+        self._task, self._writers, self._at_once = task, max(1, writers), at_once
         self._last: dict[str, int] = {}
 
     def fill(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -95,19 +97,23 @@ class IdentityNumbers:
         return {f"{_TAG}{name}": str(last) for name, last in self._last.items()}
 
     def _numbers(self, position: int, column: IdentityColumn, count: int) -> pa.Array:
-        begin = self._next[position]
-        self._next[position] = begin + count * self._writers
-        first = column.first + column.step * begin
-        last = column.first + column.step * (begin + (count - 1) * self._writers)
-        if first not in _LONG or last not in _LONG:
+        given = self._given[position]
+        self._given[position] = given + count
+        last = column.first + column.step * self._place(given + count - 1)
+        if column.first + column.step * self._place(given) not in _LONG or last not in _LONG:
             raise ConstraintViolation(
                 f"Identity column '{column.name}' has no numbers left: {last} has more than 64 bits. Nothing was committed.",
                 constraint="IDENTITY",
                 column=column.name,
             )
         self._last[column.name] = last
-        stride = column.step * self._writers if count > 1 else 0
-        return pa.array(first + np.arange(count, dtype=np.int64) * stride, pa.int64())
+        places = self._place(np.arange(given, given + count, dtype=np.int64))
+        return pa.array(column.first + places * column.step, pa.int64())
+
+    def _place(self, given: Any) -> Any:
+        """Return the place in the sequence of the writer's n-th number, or of several."""
+        block, rest = divmod(given, self._at_once)
+        return (block * self._writers + self._task) * self._at_once + rest
 
 
 def advances(columns: Iterable[IdentityColumn], adds: Iterable[AddFile]) -> list[AdvanceIdentity]:

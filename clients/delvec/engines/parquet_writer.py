@@ -134,7 +134,9 @@ class DataFileWriter:
         by_name = {item.name.lower(): i for i, item in enumerate(fields)}
         self._partition_positions = [by_name[name.lower()] for name in target.partition_columns]
         self._partition_names = [self._arrow.field(i).name for i in self._partition_positions]
-        self._identity = IdentityNumbers(target.identity, target.schema, task, target.writers)
+        self._identity = IdentityNumbers(
+            target.identity, target.schema, task, target.writers, target.numbers_at_once
+        )
         self._buffers: dict[_Key, _Buffer] = {}
         self._buffered = 0
         self._open: OrderedDict[_Key, _OpenFile] = OrderedDict()

@@ -10,17 +10,22 @@ just that in later queries of the same DataFrame or view, whatever these ask for
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 
-from delvec.connection import Connection, connect
+from delvec.engines.pyspark.driver_connection import driver_connection
 from delvec.engines.pyspark.scan import spark_schema
 from delvec.engines.pyspark.task_side import FileSlice, TableRead, read_slices
-from delvec.protocol.errors import BadRequest, SchemaMismatch, UnsupportedTable
+from delvec.protocol.errors import BadRequest, SchemaMismatch, UnsupportedOperation, UnsupportedTable
 from delvec.protocol.types import StructType, has_variant
 from delvec.scan import Scan
 from delvec.table import DeltaTable
@@ -140,9 +145,28 @@ class DelvecSource(DataSource):  # type: ignore[misc]
 
     def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceWriter:
         """Return what writes rows with these columns; see :mod:`delvec.engines.pyspark.sink`."""
-        from delvec.engines.pyspark.sink import DelvecWriter, WriteRequest
+        from delvec.engines.pyspark.sink import DelvecWriter
+        from delvec.engines.pyspark.sink_options import WriteRequest
 
-        return DelvecWriter(WriteRequest.of(self.options), schema, overwrite=overwrite)
+        return DelvecWriter(WriteRequest.of(self.options, overwrite=overwrite), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
+        """Return what writes batches of a stream; see :mod:`delvec.engines.pyspark.stream_sink`.
+
+        Raises:
+            UnsupportedOperation: PySpark 4.0, which does not give rows as Arrow.
+        """
+        from delvec.engines.pyspark.sink_options import WriteRequest
+
+        try:
+            from delvec.engines.pyspark.stream_sink import DelvecStreamWriter
+        except ImportError as error:
+            raise UnsupportedOperation(
+                "writeStream.format('delvec') needs PySpark 4.1 or later; write each batch with foreachBatch, and the options "
+                "txnAppId and txnVersion (the batch's id) so that none is written twice"
+            ) from error
+        request = WriteRequest.of(self.options, overwrite=overwrite, streaming=True)
+        return DelvecStreamWriter(request, schema, overwrite=overwrite)
 
     def _pinned(self) -> "_Pin":
         if self._pin is None:
@@ -161,14 +185,8 @@ class _Pin:
     schema: StructType
 
 
-@lru_cache(maxsize=4)
-def _connection(url: str | None, token: str | None) -> Connection:
-    # Spark keeps its planning processes for the next query, and a service in the process takes a while to start.
-    return connect(url, token=token)
-
-
 def _table(options: _Options) -> DeltaTable:
-    return _connection(options.url, options.token).table(options.path, engine=_TaskSide())
+    return driver_connection(options.url, options.token).table(options.path, engine=_TaskSide())
 
 
 class _TaskSide:
