@@ -129,6 +129,17 @@ class Alterations:
         """Let a column be null."""
         return self._apply(request(ChangeColumn, change="change-column", column=column, nullable=True))
 
+    def set_default(self, column: str, expression: str) -> Altered | None:
+        """Say what rows get that are written without a column from now on: Spark's SQL that reads no column.
+
+        Rows that are there stay as they are.
+        """
+        return self._apply(request(ChangeColumn, change="change-column", column=column, default=expression))
+
+    def drop_default(self, column: str) -> Altered | None:
+        """Let rows that are written without a column have null in it."""
+        return self._apply(request(ChangeColumn, change="change-column", column=column, default=""))
+
     def comment_column(self, column: str, comment: str | None) -> Altered | None:
         """Say what a column is; None takes the comment away."""
         return self._apply(

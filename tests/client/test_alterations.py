@@ -236,3 +236,17 @@ def test_what_cannot_be_is_refused_and_changes_nothing(people, change, error):
         change(people.alter)
 
     assert people.version() == 1
+
+
+def test_rows_that_leave_a_column_out_get_its_default_from_now_on(people):
+    before = people.to_arrow().num_rows
+    people.alter.set_default("name", "concat('no', 'body')")
+    people.append([{"id": 91}])
+    people.alter.drop_default("name")
+    people.append([{"id": 92}])
+
+    rows = {row["id"]: row["name"] for row in people.to_arrow().to_pylist()}
+    assert (rows[91], rows[92]) == ("nobody", None)
+    assert len(rows) == before + 2
+    with pytest.raises(delvec.InvalidSchema, match="reads what is not there"):
+        people.alter.set_default("name", "id")

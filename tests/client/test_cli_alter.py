@@ -38,6 +38,8 @@ def test_each_change_is_a_command_and_a_version(alter):
         ("add-constraint", "grown", "age >= 18"),
         ("drop-constraint", "grown"),
         ("unset", "team"),
+        ("default", "`full name`", "'nobody'"),
+        ("default", "`full name`"),
         ("add-feature", "v2Checkpoint"),
         ("drop-feature", "appendOnly"),
         ("upgrade-protocol", "1", "4"),

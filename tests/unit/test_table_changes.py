@@ -725,3 +725,44 @@ def test_what_changes_nothing_is_empty():
 
     assert table.alter(put(appendOnly="false")).is_empty
     assert table.alter(change("id", nullable=False), change("name", nullable=True)).is_empty
+
+
+# --- defaults -------------------------------------------------------------------------------------------------
+
+
+def test_a_default_is_set_changed_and_dropped():
+    table = Table()
+    made = table.alter(change("name", default="'nobody'"))
+    shown = {"name": "name", "type": "string", "nullable": True, "metadata": {"CURRENT_DEFAULT": "'nobody'"}}
+
+    assert (made.operation, json.loads(made.parameters["column"])) == ("CHANGE COLUMN", shown)
+    assert "allowColumnDefaults" in table.protocol.writer_features
+    assert table.alter(change("name", default="'nobody'")).is_empty
+    table.alter(change("name", default="concat('a', 'b')"))
+    assert table.field("name")["metadata"] == {"CURRENT_DEFAULT": "concat('a', 'b')"}
+    table.alter(change("name", default=""))
+    assert table.field("name")["metadata"] == {}
+    assert "allowColumnDefaults" in table.protocol.writer_features
+
+
+@pytest.mark.parametrize(
+    ("column", "default", "kind"),
+    [
+        ("home.city", "'x'", InvalidTableChange),
+        ("tags.element", "1", InvalidTableChange),
+        ("nothing", "1", UnknownColumn),
+        ("name", "country", InvalidSchema),
+        ("name", "1, 2", InvalidSchema),
+        ("name", "(SELECT 1)", InvalidSchema),
+    ],
+)
+def test_defaults_that_cannot_be_are_refused(column, default, kind):
+    with pytest.raises(kind):
+        Table().alter(change(column, default=default))
+
+
+@pytest.mark.parametrize("rule", ["delta.generationExpression", "delta.identity.start"])
+def test_a_column_that_is_computed_has_no_default(rule):
+    table = Table(struct(field("id"), field("made", **{rule: "id"})), partitioned=())
+    with pytest.raises(InvalidSchema, match="has no default"):
+        table.alter(change("made", default="1"))

@@ -211,6 +211,28 @@ def drop_constraint(
     _run(context, table, lambda alter: alter.drop_constraint(name, if_exists=if_exists))
 
 
+@app.command("default")
+def default_of_column(
+    context: typer.Context,
+    table: Table,
+    column: _Column,
+    expression: Annotated[
+        str | None, typer.Argument(help="Spark's SQL; without it there is no default any more.")
+    ] = None,
+) -> None:
+    """Say what rows get that are written without a column.
+
+    [bold]delvec alter default people country "'NZ'"[/bold]
+    """
+    _run(
+        context,
+        table,
+        lambda alter: (
+            alter.drop_default(column) if expression is None else alter.set_default(column, expression)
+        ),
+    )
+
+
 @app.command("add-feature")
 def add_feature(
     context: typer.Context,

@@ -1,8 +1,9 @@
-"""Columns of a new table that rows need not have: with a default, generated, identity columns (PROTOCOL.md)."""
+"""Columns that rows need not have: with a default, generated, identity columns (PROTOCOL.md)."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
+from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from delvec.protocol import predicate as predicates
@@ -11,7 +12,7 @@ from delvec.protocol.errors import InvalidPredicate, InvalidSchema, UnknownColum
 from delvec.protocol.spark_dialect import SPARK
 from delvec.protocol.types import PrimitiveType, StructField, StructType
 
-__all__ = ["check", "features"]
+__all__ = ["check", "check_default", "features"]
 
 _IDENTITY: Final = "delta.identity."
 _START: Final = f"{_IDENTITY}start"
@@ -57,11 +58,24 @@ def check(schema: StructType) -> frozenset[tuple[str, str]]:
     return frozenset(known)
 
 
+def check_default(field: StructField, text: str) -> None:
+    """Refuse a default that a column of a table cannot have.
+
+    Raises:
+        InvalidSchema: it reads columns, is not one expression, or the column has another rule for its value.
+    """
+    if GENERATION in field.metadata or _START in field.metadata:
+        raise _refused(field, "is computed from other columns, or numbers its rows, and so has no default")
+    _check_expression(field, text, StructType(()), "default")
+
+
 def _check_expression(field: StructField, text: Any, schema: StructType, what: str) -> None:
     if not isinstance(text, str):
         raise _refused(field, f"has a {what} that is no text")
     try:
-        if len(SPARK.parse(f"({text}\n) IS NULL")) != 1:
+        found = SPARK.parse(f"({text}\n) IS NULL")
+        is_one = len(found) == 1 and isinstance(found[0], exp.Is) and isinstance(found[0].this, exp.Paren)
+        if not is_one:
             raise _refused(field, f"has a {what} that is not one expression: {text[:200]!r}")
     except SqlglotError as error:
         raise _refused(field, f"has the {what} {text[:200]!r}, which cannot be read as SQL") from error

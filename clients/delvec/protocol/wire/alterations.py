@@ -93,7 +93,7 @@ class DropColumns(Envelope):
 
 
 class ChangeColumn(_Positioned):
-    """Change what is given of one column: its type, whether it may be null, its comment, its place."""
+    """Change what is given of one column: its type, whether it may be null, its default, its comment, its place."""
 
     change: Literal["change-column"]
     column: _Column
@@ -103,12 +103,20 @@ class ChangeColumn(_Positioned):
     nullable: bool | None = Field(
         default=None, description="False: every row must have a value, which is verified first."
     )
+    default: str | None = Field(
+        default=None,
+        max_length=4096,
+        description="An expression in Spark's SQL, which reads no column: what rows get that are written without the "
+        "column from now on. Empty: none any more.",
+    )
     comment: str | None = Field(default=None, description="Empty: none any more.")
 
     @model_validator(mode="after")
     def _something(self) -> "ChangeColumn":
-        if (self.type, self.nullable, self.comment, self.position) == (None, None, None, None):
-            raise ValueError("give what is to change: type, nullable, comment, first or after")
+        if all(
+            each is None for each in (self.type, self.nullable, self.default, self.comment, self.position)
+        ):
+            raise ValueError("give what is to change: type, nullable, default, comment, first or after")
         return self
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from delvec.protocol.constraints import DEFAULT
 from delvec.protocol.errors import InvalidTableChange
 from delvec.protocol.types import (
     ArrayType,
@@ -18,6 +19,7 @@ from delvec.protocol.types import (
 )
 from delvec.protocol.wire import AddColumns, ChangeColumn, DropColumns, NewColumn, RenameColumn
 from delvec_service.delta.column_names import check_column_name
+from delvec_service.delta.computed_columns import check_default
 from delvec_service.delta.table_changes.column_mapping import MODE, all_fields
 from delvec_service.delta.table_changes.column_paths import (
     ColumnPath,
@@ -41,6 +43,7 @@ __all__ = ["add_columns", "change_column", "drop_columns", "rename_column"]
 
 _COMMENT: Final = "comment"
 _IDENTITY: Final = "delta.identity.start"
+_DEFAULTS: Final = "allowColumnDefaults"
 _PREVIEW: Final = "typeWidening-preview"
 
 
@@ -151,11 +154,14 @@ def change_column(draft: Draft, change: ChangeColumn) -> Recorded:
     Raises:
         InvalidTableChange: the type is not a wider one, or types may not be widened; the column is part of an array or
             a map and more than its type is to change; a constraint or generated column reads it.
+        InvalidSchema: the column cannot have that default.
         UnknownColumn: there is none of that name.
     """
     path = parse_path(change.column)
     field_path, inside = split_at_field(draft.schema, path)
-    if inside and (change.nullable, change.comment, change.position) != (None, None, None):
+    if inside and any(
+        each is not None for each in (change.nullable, change.default, change.comment, change.position)
+    ):
         raise InvalidTableChange(
             f"'{path_text(path)}' is part of an array or a map: only its type can be changed.",
             column=path_text(path),
@@ -167,6 +173,8 @@ def change_column(draft: Draft, change: ChangeColumn) -> Recorded:
         draft.schema = with_field(draft.schema, field_path, lambda field: _commented(field, change.comment))
     if change.nullable is not None:
         _set_nullable(draft, field_path, nullable=change.nullable)
+    if change.default is not None:
+        _set_default(draft, field_path, change.default)
     if change.position is not None:
         _move(draft, field_path, change)
     field = field_at(draft.schema, field_path)
@@ -295,6 +303,20 @@ def _set_nullable(draft: Draft, path: ColumnPath, *, nullable: bool) -> None:
             kind = kind.field(part).type
         draft.requirements.append(Requirement(f"{quoted(path)} IS NOT NULL", f"NOT NULL on column '{name}'"))
     draft.schema = with_field(draft.schema, path, lambda found: replace(found, nullable=nullable))
+
+
+def _set_default(draft: Draft, path: ColumnPath, text: str) -> None:
+    field = field_at(draft.schema, path)
+    if len(path) > 1:
+        raise InvalidTableChange(
+            f"'{path_text(path)}' is a field of a struct: only columns have defaults.", column=path_text(path)
+        )
+    metadata = {key: value for key, value in field.metadata.items() if key != DEFAULT}
+    if text.strip():
+        check_default(field, text)
+        draft.need(_DEFAULTS)
+        metadata[DEFAULT] = text
+    draft.schema = with_field(draft.schema, path, lambda found: replace(found, metadata=metadata))
 
 
 def _move(draft: Draft, path: ColumnPath, change: ChangeColumn) -> None:
