@@ -14,6 +14,7 @@ from sqlglot import exp
 from delvec.protocol.duckdb_operands import TEMPORAL, Operands
 from delvec.protocol.expression_kinds import NUMERIC_KINDS
 from delvec.protocol.java_regex import to_re2
+from delvec.protocol.letter_case import lower, upper
 from delvec.protocol.types import StructType
 
 __all__ = ["to_duckdb"]
@@ -110,8 +111,8 @@ class _Writer(Operands):
             exp.Nullif: lambda node: f"nullif({', '.join(self.aligned([node.this, node.expression]))})",
             exp.DPipe: lambda node: f"({self._string(node.this)} || {self._string(node.expression)})",
             exp.Concat: lambda node: "(" + " || ".join(self._string(each) for each in node.expressions) + ")",
-            exp.Lower: lambda node: f"lower({self._string(node.this)})",
-            exp.Upper: lambda node: f"upper({self._string(node.this)})",
+            exp.Lower: lambda node: lower(self._string(node.this)),
+            exp.Upper: lambda node: upper(self._string(node.this)),
             exp.Length: self._length,
             exp.Trim: self._trim,
             exp.Substring: self._substring,
@@ -178,8 +179,12 @@ class _Writer(Operands):
 
     def _operand(self, node: exp.Expr) -> str:
         # A bare literal would take the column's type: TINYINT * 100 overflows in DuckDB, not in Spark.
-        if isinstance(node, exp.Literal) and self.kind(node) == "integer":
-            return f"CAST({node.name} AS {'BIGINT' if len(node.name) > 9 else 'INTEGER'})"  # noqa: PLR2004
+        literal = node.unnest()
+        sign = ""
+        if isinstance(literal, exp.Neg):
+            sign, literal = "-", literal.this.unnest()
+        if isinstance(literal, exp.Literal) and self.kind(literal) == "integer":
+            return f"CAST({sign}{literal.name} AS {'BIGINT' if len(literal.name) > 9 else 'INTEGER'})"  # noqa: PLR2004
         return self.write(node)
 
     def _arithmetic(self, node: exp.Expr) -> str:
@@ -192,6 +197,10 @@ class _Writer(Operands):
             self.refuse(
                 node, f"{operator} on {kinds[0] or 'an unknown type'} and {kinds[1] or 'an unknown type'}"
             )
+        if set(kinds) == {"float", "decimal"}:
+            self.refuse(
+                node, "arithmetic of float and decimal is rounded differently; cast the operands to double"
+            )
         return f"({self._operand(left)} {operator} {self._operand(right)})"
 
     def _division(self, node: exp.Expr) -> str:
@@ -199,6 +208,8 @@ class _Writer(Operands):
         kinds = {self.kind(left), self.kind(right)} - {"null"}
         if not kinds <= NUMERIC_KINDS:
             self.refuse(node, "division is of numbers; cast its operands")
+        if "decimal" in kinds and not kinds & {"float", "double"} and not isinstance(node, exp.Mod):
+            self.refuse(node, "division of decimals is rounded differently; cast the operands to double")
         a, b = self._operand(left), self._operand(right)
         if isinstance(node, exp.Div):
             quotient = f"CAST({a} AS DOUBLE) / CAST({b} AS DOUBLE)"
