@@ -10,14 +10,14 @@ from pydantic import ValidationError
 
 from delvec._failures import not_delvec
 from delvec.protocol.errors import InternalError, ServiceUnavailable
-from delvec.protocol.wire import ChangesResponse, PlanResponse
+from delvec.protocol.wire import AdditionsResponse, ChangesResponse, PlanResponse
 
 __all__ = ["ARROW_STREAM", "read_plan"]
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 
 
-_Plan = TypeVar("_Plan", PlanResponse, ChangesResponse)
+_Plan = TypeVar("_Plan", PlanResponse, ChangesResponse, AdditionsResponse)
 
 
 class _Chunks(io.RawIOBase):

@@ -37,6 +37,8 @@ from delvec.protocol.errors import (
     from_wire,
 )
 from delvec.protocol.wire import (
+    AdditionsRequest,
+    AdditionsResponse,
     ChangesRequest,
     ChangesResponse,
     CommitOutcome,
@@ -204,6 +206,15 @@ class ServiceClient:
         def read() -> tuple[ChangesResponse, pa.Table]:
             with self._send("POST", path, body=request, accept=ARROW_STREAM) as response:
                 return read_plan(response, ChangesResponse)
+
+        return self._repeat(read)
+
+    def additions(self, path: str, request: AdditionsRequest) -> tuple[AdditionsResponse, pa.Table]:
+        """POST a request for a step of a stream; as :meth:`plan`."""
+
+        def read() -> tuple[AdditionsResponse, pa.Table]:
+            with self._send("POST", path, body=request, accept=ARROW_STREAM) as response:
+                return read_plan(response, AdditionsResponse)
 
         return self._repeat(read)
 

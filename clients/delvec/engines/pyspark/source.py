@@ -9,7 +9,7 @@ just that in later queries of the same DataFrame or view, whatever these ask for
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,17 +17,23 @@ from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
     InputPartition,
 )
 
+from delvec.commands.stream import TableStream
+from delvec.commands.stream_options import StreamOptions
 from delvec.engines.pyspark.driver_connection import driver_connection
 from delvec.engines.pyspark.scan import spark_schema
-from delvec.engines.pyspark.task_side import FileSlice, TableRead, read_slices
+from delvec.engines.pyspark.slices import FilesOfTask, cut
+from delvec.engines.pyspark.stream import default_limits, reader_of
+from delvec.engines.pyspark.task_side import read_slices
+from delvec.protocol.change_feed import feed_schema
 from delvec.protocol.errors import BadRequest, SchemaMismatch, UnsupportedOperation, UnsupportedTable
 from delvec.protocol.types import StructType, has_variant
-from delvec.scan import Scan
+from delvec.protocol.wire import SnapshotResponse
 from delvec.table import DeltaTable
 
 __all__ = ["DelvecSource"]
@@ -45,8 +51,6 @@ _OPTIONS: Final = {
     "partitionbytes": "partition_bytes",
 }
 _PARTITION_BYTES: Final = 64 << 20
-_OPENING_BYTES: Final = 4 << 20
-"""What opening a file counts as, so that many small ones are not one task."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class _Options:
     columns: tuple[str, ...] | None = None
     skip_files_unless: str | None = None
     partition_bytes: int = _PARTITION_BYTES
+    of_streams: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"delvec({self.path!r})"
@@ -68,7 +73,11 @@ class _Options:
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "_Options":
         values: dict[str, Any] = {}
+        of_streams: dict[str, str] = {}
         for key, value in given.items():
+            if key.lower() in StreamOptions.names():
+                of_streams[key.lower()] = value
+                continue
             name = _OPTIONS.get(key.lower())
             if name is None:
                 known = "path, url, token, version, timestamp, columns, skipFilesUnless, partitionBytes"
@@ -85,7 +94,12 @@ class _Options:
             raise BadRequest("give the option version or timestamp, not both")
         if "columns" in values:
             values["columns"] = tuple(name.strip() for name in values["columns"].split(","))
-        return cls(**values)
+        return cls(**values, of_streams=of_streams)
+
+    @property
+    def stream(self) -> StreamOptions:
+        """Those that ``readStream`` has."""
+        return default_limits(StreamOptions.of(self.of_streams))
 
 
 def _whole_number(name: str, text: str) -> int:
@@ -141,7 +155,27 @@ class DelvecSource(DataSource):  # type: ignore[misc]
                 "to query; use the option columns instead, or give the option version too"
             )
         self._planned = True
-        return _Reader(self._pinned(), schema)
+        pin = self._pinned()
+        if pin.options.of_streams:
+            names = ", ".join(sorted(pin.options.of_streams))
+            raise BadRequest(
+                f"{names}: options of spark.readStream, which spark.read does not have; read a version by the option "
+                "version, and changes by DeltaTable.changes_df()"
+            )
+        return _Reader(pin, schema)
+
+    def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return what reads rows as they are added; see :mod:`delvec.engines.pyspark.stream`."""
+        pin = self._pinned()
+        given = pin.options
+        if given.version is not None or given.timestamp is not None or given.skip_files_unless is not None:
+            raise BadRequest(
+                "version, timestamp and skipFilesUnless are no options of spark.readStream; startingVersion and "
+                "startingTimestamp say where it begins"
+            )
+        self._planned = True
+        stream = TableStream(_table(given)._service, pin.snapshot, given.stream)  # noqa: SLF001
+        return reader_of(stream, given.stream, _checked_names(pin, schema), given.partition_bytes)
 
     def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceWriter:
         """Return what writes rows with these columns; see :mod:`delvec.engines.pyspark.sink`."""
@@ -172,7 +206,9 @@ class DelvecSource(DataSource):  # type: ignore[misc]
         if self._pin is None:
             options = _Options.of(self.options)
             found = _table(options).snapshot(options.version, options.timestamp)
-            self._pin = _Pin(options, found.version, StructType.from_json(found.table_schema))
+            schema = StructType.from_json(found.table_schema)
+            fed = options.stream.read_change_feed
+            self._pin = _Pin(options, found, feed_schema(schema) if fed else schema)
         return self._pin
 
 
@@ -181,8 +217,13 @@ class _Pin:
     """What a source reads from the moment when it is first asked."""
 
     options: _Options
-    version: int
+    snapshot: SnapshotResponse
     schema: StructType
+
+    @property
+    def version(self) -> int:
+        """Which is read."""
+        return self.snapshot.version
 
 
 def _table(options: _Options) -> DeltaTable:
@@ -201,18 +242,6 @@ class _TaskSide:
     merge_source = change_rows = copy_rows = _refuse
 
 
-class _Files(InputPartition):  # type: ignore[misc]
-    """What one task reads."""
-
-    def __init__(self, read: TableRead, slices: Sequence[FileSlice]) -> None:
-        super().__init__(None)
-        self.read = read
-        self.slices = slices
-
-    def __repr__(self) -> str:
-        return f"{len(self.slices)} files"
-
-
 class _Reader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, pin: _Pin, schema: T.StructType) -> None:
         self._pin = pin
@@ -226,18 +255,11 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
         """Ask the service for files, and group them by bytes."""
         options = self._pin.options
         scan, _ = _table(options).plan(self._names, options.skip_files_unless, self._pin.version)
-        read = TableRead(
-            scan.location,
-            scan.name,
-            scan.version,
-            scan.schema.select(self._names),
-            frozenset(scan.schema.field(name).name for name in scan.partition_columns),
-            scan.configuration.get("delta.columnMapping.mode", "none").lower(),
-        )
-        return [_Files(read, group) for group in _groups(scan, options.partition_bytes)]
+        return list(cut(scan, self._names, options.partition_bytes))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs on executors."""
+        assert isinstance(partition, FilesOfTask)  # noqa: S101 - of partitions()
         return read_slices(partition.read, partition.slices)
 
 
@@ -245,37 +267,12 @@ def _checked_names(pin: _Pin, schema: T.StructType) -> list[str]:
     """Return the table's names for the columns asked for."""
     names = pin.schema.select(schema.names).names
     wanted = spark_schema(pin.schema.select(names))
-    for item, field in zip(wanted.fields, schema.fields, strict=True):
-        if item.dataType != field.dataType or item.name != field.name:
+    for item, given in zip(wanted.fields, schema.fields, strict=True):
+        if item.dataType != given.dataType or item.name != given.name:
             raise SchemaMismatch(
                 f"Column '{item.name}' of table '{pin.options.path}' (version {pin.version}) is "
-                f"{item.dataType.simpleString()}, but .schema() says {field.name} {field.dataType.simpleString()}; "
+                f"{item.dataType.simpleString()}, but .schema() says {given.name} {given.dataType.simpleString()}; "
                 "leave .schema() out, or use it to choose columns only",
                 column=item.name,
             )
     return names
-
-
-def _groups(scan: Scan, size: int) -> Iterator[list[FileSlice]]:
-    """Cut large files into slices, and put small ones together, so that tasks have about ``size`` bytes each."""
-    group: list[FileSlice] = []
-    taken = 0
-    for part, nbytes in _slices(scan, size):
-        if group and taken + nbytes > size:
-            yield group
-            group, taken = [], 0
-        group.append(part)
-        taken += nbytes + _OPENING_BYTES
-    if group:
-        yield group
-
-
-def _slices(scan: Scan, size: int) -> Iterator[tuple[FileSlice, int]]:
-    names = ("path", "size", "partition_values", "deletion_vector", "deleted_rows")
-    columns = (scan.files[name].to_pylist() for name in names)
-    for path, length, values, descriptor, deleted in zip(*columns, strict=True):
-        part = FileSlice(path, 0, None, dict(values or ()), descriptor, deleted)
-        count = max(1, round(length / size))
-        cuts = [length * i // count for i in range(count)]
-        for start, end in zip(cuts, [*cuts[1:], None], strict=True):
-            yield replace(part, start=start, end=end), (length if end is None else end) - start

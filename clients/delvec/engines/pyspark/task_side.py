@@ -59,6 +59,7 @@ class TableRead:
         schema: the columns to return.
         partition_columns: names.
         mapping: ``delta.columnMapping.mode``.
+        marked_only: deletion vectors name the rows that there are, and not those that are gone.
     """
 
     location: str
@@ -67,6 +68,7 @@ class TableRead:
     schema: StructType
     partition_columns: frozenset[str]
     mapping: str
+    marked_only: bool = False
 
 
 def read_slices(read: TableRead, slices: Sequence[FileSlice]) -> Iterator[pa.RecordBatch]:
@@ -106,7 +108,7 @@ def _read_slice(read: TableRead, part: FileSlice, deleted: BitMap64 | None) -> I
                 _BATCH_ROWS, row_groups=[group], columns=list(columns.names.values()), use_threads=False
             ):
                 rows = columns.convert(batch)
-                live = _live(gone, position, batch.num_rows)
+                live = _live(gone, position, batch.num_rows, marked_only=read.marked_only)
                 position += batch.num_rows
                 if live is not None:
                     rows = rows.filter(live)
@@ -191,11 +193,11 @@ def _in_slice(group: pq.RowGroupMetaData, part: FileSlice) -> bool:
     return part.start <= middle and (part.end is None or middle < part.end)
 
 
-def _live(gone: npt.NDArray[np.uint64], first: int, count: int) -> pa.Array | None:
-    """Return which of the rows from ``first`` on are not deleted, or None where all are live."""
-    start, end = np.searchsorted(gone, [first, first + count])
-    if start == end:
+def _live(marked: npt.NDArray[np.uint64], first: int, count: int, *, marked_only: bool) -> pa.Array | None:
+    """Return which of the rows from ``first`` on are read, or None where all are."""
+    start, end = np.searchsorted(marked, [first, first + count])
+    if start == end and not marked_only:
         return None
-    live = np.ones(count, np.bool_)
-    live[(gone[start:end] - np.uint64(first)).astype(np.int64)] = False
+    live = np.full(count, not marked_only, np.bool_)
+    live[(marked[start:end] - np.uint64(first)).astype(np.int64)] = marked_only
     return pa.array(live)
