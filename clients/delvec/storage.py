@@ -69,10 +69,12 @@ class FileInfo:
     Attributes:
         size: bytes.
         last_modified_ms: milliseconds since the epoch, by the storage's clock.
+        e_tag: what an object store calls this content, where it says.
     """
 
     size: int
     last_modified_ms: int
+    e_tag: str | None = None
 
 
 def stat(location: str, path: str, *, allowed: Allowed | None = None) -> FileInfo | None:
@@ -88,7 +90,7 @@ def stat(location: str, path: str, *, allowed: Allowed | None = None) -> FileInf
                 found = place.local.stat()
                 return FileInfo(found.st_size, found.st_mtime_ns // 1_000_000)
             meta = obstore.head(place.remote, place.key)
-            return FileInfo(meta["size"], milliseconds(meta["last_modified"]))
+            return FileInfo(meta["size"], milliseconds(meta["last_modified"]), meta.get("e_tag"))
     except FileNotFoundError:
         return None
 

@@ -53,6 +53,16 @@ def test_what_is_put_is_there_with_its_size_and_time(objects):
     assert meta.last_modified_ms > 1_600_000_000_000
 
 
+def test_content_of_one_size_is_told_apart_where_storage_has_a_name_for_it(objects):
+    tags = []
+    for content in (b"one", b"two"):
+        objects.put(commit(0), content)
+        (listed,) = objects.list_from("_delta_log")
+        assert listed.e_tag == objects.head(commit(0)).e_tag
+        tags.append(listed.e_tag)
+    assert tags == [None, None] or len({None, *tags}) == 3
+
+
 def test_what_is_missing_is_told_apart_from_what_fails(objects):
     assert objects.head("nothing") is None
     assert objects.head("no/directory/nothing") is None

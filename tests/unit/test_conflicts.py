@@ -818,3 +818,24 @@ def test_files_that_another_compaction_rewrote_are_left_out_with_all_that_shares
     table.compact(d)
 
     assert table.check(ours).kind is ConcurrentDeleteDelete
+
+
+@pytest.mark.parametrize("who", ["says nothing of reads", "names what it read"])
+def test_an_overwrite_that_copied_rows_does_not_bring_back_what_others_deleted(table, who):
+    copy = table.file(range(5, 100))
+    reads = Reads() if who == "names what it read" else None
+    ours = changes(
+        "WRITE",
+        table.version,
+        adds=[copy],
+        removes=[table.a.path],
+        predicate="id < 5",
+        metrics={"numCopiedRows": 95},
+        reads=reads,
+    )
+    table.commit(table.delete(table.a, [50]))
+
+    verdict = table.check(ours)
+
+    # One that names its reads is taken at its word.
+    assert isinstance(verdict, Conflict) == (reads is None)

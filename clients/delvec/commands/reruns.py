@@ -62,7 +62,10 @@ def with_retries(service: ServiceClient, retries: int, command: Callable[[], Met
 
 def _may_win(error: DelvecError) -> bool:
     """Whether the command did not take effect, and may if it reads the table again."""
-    # Of two runs of one application's transaction, and of a replaced commit, somebody has to know.
-    if isinstance(error, ConcurrentTransaction | CommitOverwritten):
+    # Of two runs of one application's transaction, and of a replaced commit, somebody has to know. Where only the version
+    # that was read was replaced nothing of this command was committed, and it reads what is there now.
+    if isinstance(error, CommitOverwritten):
+        return error.details.get("replaced") == "read-version"
+    if isinstance(error, ConcurrentTransaction):
         return False
     return isinstance(error, ConcurrentModification | StaleReadVersion)

@@ -1,8 +1,10 @@
 """Marks of versions that were read: they tell a version from another one that a writer has put in its place.
 
-A mark is size and time of the commit's file. It goes out with a plan and comes back with the commit that rests on it.
+A mark is size and time of the commit's file, and what an object store calls its content: there a time is often that of
+the whole second. It goes out with a plan and comes back with the commit that rests on it.
 """
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -14,7 +16,7 @@ from delvec_service.operations.log.log_reader import LogReader
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 
-__all__ = ["ReadMarks", "read_mark"]
+__all__ = ["ReadMarks", "is_same", "read_mark"]
 
 _REMEMBERED: Final = 1000
 
@@ -23,6 +25,12 @@ def read_mark(loader: SnapshotLoader, snapshot: Snapshot) -> str | None:
     """Return the mark of a version that ``loader`` gave; None where its commit is gone, or the version was let go."""
     file = loader.file_of(snapshot)
     return None if file is None or file.name != commit_name(snapshot.version) else _mark(file)
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two marks may be of one file: what only one of them knows tells nothing."""
+    parts, others = one.split("-"), other.split("-")
+    return all(mine == theirs for mine, theirs in zip(parts, others, strict=False))
 
 
 class ReadMarks:
@@ -71,6 +79,7 @@ class ReadMarks:
             "the command again, and let such writers take turns with Delvec.",
             table=table.name,
             version=version,
+            replaced="read-version",
             conflict={
                 "winning-version": version,
                 "advice": "run the command again: it will read the table as it is now.",
@@ -79,4 +88,6 @@ class ReadMarks:
 
 
 def _mark(file: ListedFile) -> str:
-    return f"{file.size:x}-{file.last_modified_ms:x}"
+    mark = f"{file.size:x}-{file.last_modified_ms:x}"
+    # A file that the database remembers has no tag. Tags may have any length and characters.
+    return mark if file.e_tag is None else f"{mark}-{hashlib.sha256(file.e_tag.encode()).hexdigest()[:16]}"

@@ -31,11 +31,13 @@ class ObjectMeta:
         name: the last segment of its path, not URL-encoded.
         size: bytes.
         last_modified_ms: milliseconds since the epoch, by the storage's clock.
+        e_tag: what an object store calls this content, where it says; local disk does not.
     """
 
     name: str
     size: int
     last_modified_ms: int
+    e_tag: str | None = None
 
 
 class ObjectStore:
@@ -99,7 +101,7 @@ class ObjectStore:
         info = storage.stat(self.location, path, allowed=self._allowed)
         if info is None:
             return None
-        return ObjectMeta(unquote(path).rpartition("/")[2], info.size, info.last_modified_ms)
+        return ObjectMeta(unquote(path).rpartition("/")[2], info.size, info.last_modified_ms, info.e_tag)
 
     def look_up(self, prefix: str, names: Iterable[str]) -> Iterator[ObjectMeta | None]:
         """Yield what is known of files directly in the directory ``prefix``, None for one that does not exist.
@@ -196,4 +198,4 @@ def _list_remote(place: Place, start_after: str) -> Iterator[ObjectMeta]:
                 # Digits sort before the underscore, and these stores list in order.
                 return
             if name > start_after and "/" not in name and not name.startswith(_HIDDEN):
-                yield ObjectMeta(name, meta["size"], milliseconds(meta["last_modified"]))
+                yield ObjectMeta(name, meta["size"], milliseconds(meta["last_modified"]), meta.get("e_tag"))

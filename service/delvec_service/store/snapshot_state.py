@@ -36,6 +36,10 @@ class LogMark:
         """Return the mark of a file in a listing."""
         return cls(file.name, file.size, file.last_modified_ms)
 
+    @property
+    def e_tag(self) -> None:
+        """Not kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredMember:

@@ -137,7 +137,9 @@ class Ours:
         changes = self.changes
         if not changes.data_change:
             return "moved rows"
-        if changes.change_files:
+        # A WRITE that copied rows would bring those back that others have deleted; our own client names such files.
+        copies = changes.reads is None and changes.metrics.get("numCopiedRows", 0) > 0
+        if changes.change_files or copies:
             return "these rows"
         only_removes = not changes.adds and changes.operation != "UPDATE"
         return "whatever is left" if only_removes or changes.operation in _REPLACES else "these rows"

@@ -44,6 +44,10 @@ class ListedFile(Protocol):
     def last_modified_ms(self) -> int:
         """Milliseconds since the epoch, by the storage's clock."""
 
+    @property
+    def e_tag(self) -> str | None:
+        """What an object store calls this content, where it says."""
+
 
 @dataclass(frozen=True)
 class LogCheckpoint:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap64
 
+from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.errors import (
     CommitOutcomeUnknown,
     MissingLogFile,
@@ -27,7 +28,7 @@ from delvec_service.operations.commits.commit_member import Member
 from delvec_service.operations.commits.commit_result import AlreadyApplied
 from delvec_service.operations.commits.own_commits import OwnCommits
 from delvec_service.operations.commits.vectors import VectorCache
-from delvec_service.operations.read_marks import ReadMarks
+from delvec_service.operations.read_marks import ReadMarks, is_same
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 from delvec_service.store.ledger import Ledger
@@ -138,8 +139,8 @@ class CommitRace:
         self._check_read(table, changes, marks.get(changes.read_version))
         if member.ours is None and changes.written_vectors:
             # Only now: what is committed already may be gone from storage since.
-            member.changes = changes = written_vectors.read(table, changes, self._vectors)
-            self._check_written(table, member, snapshot)
+            before = _vectors_before(table, member, snapshot)
+            member.changes = changes = written_vectors.read(table, changes, self._vectors, before)
         if member.ours is None or (member.ours.before is None and _changed_table(member)):
             member.ours = Ours.of(changes, snapshot, self._read_snapshot(table, member))
         if not member.winners:
@@ -160,7 +161,7 @@ class CommitRace:
         Raises:
             CommitOverwritten: the version that was read was replaced.
         """
-        if changes.read_mark is None or mark is None or changes.read_mark == mark:
+        if changes.read_mark is None or mark is None or is_same(changes.read_mark, mark):
             return
         error = self._marks.replaced(table, changes.read_version, mark)
         raise self._own_commits.explain(table.objects, table.name, changes.read_version) or error
@@ -231,22 +232,23 @@ class CommitRace:
         except (VersionNotFound, MissingLogFile):
             return None
 
-    def _check_written(self, table: OpenTable, member: Member, snapshot: Snapshot) -> None:
-        """Compare deletion vectors that the engine wrote with those that the files had when they were read."""
-        for path, vector in member.changes.written_vectors.items():
-            key = canonical_log_path(path, table.location)
-            before = _first_remove(key, member.winners) or snapshot.live.find(path)
-            if before is not None:  # otherwise it is refused later, for not being live
-                rows = member.changes.row_deletes[path]
-                written_vectors.check_holds(
-                    table, path, vector, rows, self._rows(table, before, snapshot.version)
-                )
-
     def _rows(self, table: OpenTable, action: AddFile | RemoveFile, version: int) -> BitMap64:
         vector = action.deletion_vector
         if vector is None:
             return BitMap64()
         return self._vectors.load(table, [(action.path, vector)], version)[action.path]
+
+
+def _vectors_before(table: OpenTable, member: Member, snapshot: Snapshot) -> dict[str, Descriptor]:
+    """Return the deletion vectors that files had when they were read, of those that the engine wrote others for."""
+    found = {}
+    live = snapshot.live.find_all(member.changes.written_vectors)
+    for path in member.changes.written_vectors:
+        # One that is not live, and was not when it was read, is refused later.
+        was = _first_remove(canonical_log_path(path, table.location), member.winners) or live.get(path)
+        if was is not None and was.deletion_vector is not None:
+            found[path] = was.deletion_vector
+    return found
 
 
 def _changed_table(member: Member) -> bool:

@@ -410,6 +410,7 @@ def overwritten_error(found: Overwritten, table: str, *, reader: int | None = No
         table=table,
         version=found.version,
         transaction_id=found.key,
+        **({} if reader is None else {"replaced": "read-version"}),
         conflict={
             "winning-version": found.version,
             "winning-operation": found.by_operation,

@@ -15,6 +15,7 @@ from delvec.protocol.errors import (
     InvalidTableChange,
     StaleReadVersion,
     UnsupportedTable,
+    VersionFromFuture,
     VersionNotFound,
 )
 from delvec.protocol.wire import ReplaceSchema, TableChange, WriteChange
@@ -117,12 +118,19 @@ def resolved(table: OpenTable, loader: SnapshotLoader, changes: Changes) -> Chan
     Raises:
         InvalidTableChange: or a sibling, see :func:`alteration_of`.
         StaleReadVersion: the log no longer has the version that was read.
+        VersionFromFuture: it is not there yet.
     """
     if not changes.table_changes:
         return changes
     snapshot = loader.load(table.objects, table.name, checkpoints=False)
     if snapshot.version < changes.read_version:
-        return changes  # which is refused for that
+        # Not left to the commit: by then the version may be there, and the rows would go in without their columns.
+        raise VersionFromFuture(
+            f"The commit says that it read version {changes.read_version} of table '{table.name}', whose newest version is "
+            f"{snapshot.version}.",
+            table=table.name,
+            version=changes.read_version,
+        )
     if snapshot.version > changes.read_version:
         try:
             snapshot = loader.load(table.objects, table.name, version=changes.read_version)
