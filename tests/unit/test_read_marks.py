@@ -1,0 +1,16 @@
+"""Marks of versions: whether two of them may be of one file."""
+
+from delvec_service.operations.read_marks import is_same
+
+
+def test_a_mark_is_told_from_one_of_another_size_time_or_content():
+    assert is_same("1f-18c", "1f-18c")
+    assert not is_same("1f-18c", "20-18c")
+    assert not is_same("1f-18c", "1f-18d")
+    assert not is_same("1f-18c-aa", "1f-18c-bb")
+
+
+def test_what_only_one_of_two_knows_tells_nothing():
+    assert is_same("1f-18c-aa", "1f-18c")
+    assert is_same("1f-18c", "1f-18c-aa")
+    assert not is_same("1f-18c-aa", "1f-18d")
