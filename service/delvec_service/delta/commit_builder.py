@@ -36,7 +36,7 @@ class Marked:
     """A file that stays, with more of its rows deleted.
 
     Attributes:
-        rows: all of its deleted rows, the earlier ones among them.
+        rows: all of its deleted rows, the earlier ones among them; none where they are ``written``.
         num_records: physical rows.
         written: where the engine has written these rows, and no others.
         is_new: the commit adds the file.
@@ -135,7 +135,9 @@ def resolve(
         else:
             vector = changes.written_vectors.get(path)
             same = vector is not None and vector.cardinality == len(union)
-            marked.append(Marked(file, union, total, vector if same else None))
+            # What is written already need not be held: it may be large.
+            kept = BitMap64() if same else union
+            marked.append(Marked(file, kept, total, vector if same else None))
             rows_marked += len(union) - len(old)
     added = _rows_added(changes)
     if (

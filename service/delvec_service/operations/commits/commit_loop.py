@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pyroaring import BitMap64
-
 from delvec.protocol.errors import (
     CommitOutcomeUnknown,
     ConcurrentWrite,
@@ -36,7 +34,7 @@ from delvec_service.operations.commits.commit_member import Member
 from delvec_service.operations.commits.commit_race import Candidate, CommitRace
 from delvec_service.operations.commits.commit_result import NothingToDo
 from delvec_service.operations.commits.vector_writer import VectorWriter, files_named
-from delvec_service.operations.commits.vectors import VectorCache
+from delvec_service.operations.commits.vectors import StoredRows, VectorCache
 from delvec_service.operations.commits.write_changes import as_written
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
@@ -84,12 +82,10 @@ class _Files:
     """The live files that some transactions remove from, by path as they spell it.
 
     Attributes:
-        deleted: rows that are gone already.
         counts: physical rows.
     """
 
     live: Mapping[str, AddFile]
-    deleted: dict[str, BitMap64] = field(default_factory=dict)
     counts: dict[str, int | None] = field(default_factory=dict)
 
 
@@ -277,16 +273,22 @@ class CommitLoop:
         resolved = self._resolved(table, changes, files, snapshot)
         if earlier and changes.removes and resolved.rows_removed is not None:
             # Of a file that goes whole, members before it may have taken rows: those are theirs.
-            taken = sum(
-                len(rows_taken(path, earlier, table.location) - files.deleted.get(path, BitMap64()))
-                for path in changes.removes
-            )
+            taken = sum(self._taken(table, path, earlier, files, snapshot) for path in changes.removes)
             resolved = replace(resolved, rows_removed=resolved.rows_removed - taken)
         metrics = commit_builder.metrics(changes, resolved, rows_already_gone=candidate.already_gone)
         if changes is whole and not _does_something(changes, resolved):
             member.result = NothingToDo(changes.read_version, member.key, metrics)
             return None
         return _Ready(member, changes, resolved, metrics)
+
+    def _taken(
+        self, table: OpenTable, path: str, earlier: Sequence[Changes], files: _Files, snapshot: Snapshot
+    ) -> int:
+        """Return how many live rows of a file the members before take one by one."""
+        rows, vector = rows_taken(path, earlier, table.location), files.live[path].deletion_vector
+        if not rows or vector is None:
+            return len(rows)
+        return len(rows - self._vectors.load(table, [(path, vector)], snapshot.version)[path])
 
     def _resolved(self, table: OpenTable, changes: Changes, files: _Files, snapshot: Snapshot) -> Resolved:
         """Return what becomes of the files.
@@ -296,22 +298,21 @@ class CommitLoop:
             CorruptTable: or a subclass: a deletion vector or a data file is damaged or missing.
             StorageError: storage did not answer.
         """
-        wanted = []
+        wanted = {}
         for path in (*changes.removes, *changes.row_deletes):
             file = files.live.get(path)
             if file is None:
                 raise _not_live(table, path, snapshot.version)
             by_row = path in changes.row_deletes
-            if by_row and file.deletion_vector is not None and path not in files.deleted:
-                wanted.append((path, file.deletion_vector))
+            if by_row and file.deletion_vector is not None:
+                wanted[path] = file.deletion_vector
             if files.counts.get(path) is None:
                 files.counts[path] = commit_checks.num_records(
                     table, file, snapshot.version, from_footer=by_row
                 )
-        if wanted:
-            files.deleted.update(self._vectors.load(table, wanted, snapshot.version))
+        deleted = StoredRows(self._vectors, table, wanted, snapshot.version)
         return commit_builder.resolve(
-            changes, files.live, files.deleted, files.counts, table=table.name, version=snapshot.version
+            changes, files.live, deleted, files.counts, table=table.name, version=snapshot.version
         )
 
 

@@ -70,7 +70,6 @@ class VectorWriter:
             path = one.file.path
             if one.written is not None:
                 found[path] = one.written
-                self._vectors.keep(self._table.location, one.written, one.rows)
                 continue
             rows, descriptor = self._written.get(path, (None, None))
             if descriptor is not None and rows == one.rows:

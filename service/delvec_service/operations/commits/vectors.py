@@ -1,8 +1,8 @@
-"""Decoded deletion vectors in memory: those that were read last, and those that were written last."""
+"""Decoded deletion vectors in memory: those that were read last, and those that were written last; others when needed."""
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from pyroaring import BitMap64
@@ -11,10 +11,12 @@ from delvec import storage
 from delvec.protocol.deletion_vector import Descriptor
 from delvec_service.operations.tables import OpenTable
 
-__all__ = ["VectorCache"]
+__all__ = ["StoredRows", "VectorCache"]
 
 _BUDGET: Final = 64 * 1024 * 1024
 _OVERHEAD: Final = 400
+_AT_ONCE: Final = 16 * 1024 * 1024
+"""Bytes of deletion vectors that are read at a time where they are too many to be held."""
 
 
 class VectorCache:
@@ -97,3 +99,68 @@ class VectorCache:
         gone = self._held.pop(key, None)
         if gone is not None:
             self.nbytes -= gone[1]
+
+
+class StoredRows(Mapping[str, BitMap64]):
+    """The rows of deletion vectors by the data file's path; they are read when they are asked for, and not held here.
+
+    A commit of a large DELETE has more of them than there should be memory for. Asked for in order, each is read once.
+
+    Args:
+        cache: holds those that were asked for last.
+        table: the table.
+        vectors: the descriptors.
+        version: for errors.
+        held: rows of other files, that are in memory anyway.
+
+    Raises:
+        CorruptDeletionVector: or a subclass, where rows are asked for: one cannot be read.
+        LocationNotAllowed: likewise: a descriptor points outside the table.
+        StorageError: likewise: storage did not answer.
+    """
+
+    def __init__(
+        self,
+        cache: VectorCache,
+        table: OpenTable,
+        vectors: Mapping[str, Descriptor],
+        version: int | None,
+        held: Mapping[str, BitMap64] | None = None,
+    ) -> None:
+        self._cache = cache
+        self._table = table
+        self._vectors = vectors
+        self._version = version
+        self._held = held or {}
+        self._part_of = {path: part for part in _parts(vectors) for path in part}
+        self._here: Mapping[str, BitMap64] = {}
+
+    def __getitem__(self, path: str) -> BitMap64:
+        if path in self._held:
+            return self._held[path]
+        if path not in self._here:
+            part = self._part_of[path]
+            wanted = [(each, self._vectors[each]) for each in part]
+            self._here = self._cache.load(self._table, wanted, self._version)
+        return self._here[path]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._held
+        yield from self._vectors
+
+    def __len__(self) -> int:
+        return len(self._held) + len(self._vectors)
+
+
+def _parts(vectors: Mapping[str, Descriptor]) -> Iterator[tuple[str, ...]]:
+    """Give the paths of neighbours whose deletion vectors can be held together."""
+    part: list[str] = []
+    size = 0
+    for path, vector in vectors.items():
+        if part and size + vector.size_in_bytes > _AT_ONCE:
+            yield tuple(part)
+            part, size = [], 0
+        part.append(path)
+        size += vector.size_in_bytes + _OVERHEAD
+    if part:
+        yield tuple(part)

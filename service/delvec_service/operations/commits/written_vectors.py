@@ -1,7 +1,7 @@
 """Deletion vectors that an engine has written itself: read, and compared with what the engine says of them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 from pyroaring import BitMap64
 
@@ -16,46 +16,52 @@ from delvec.protocol.errors import (
     InvalidDeletionVector,
 )
 from delvec_service.delta.changes import Changes
-from delvec_service.operations.commits.vectors import VectorCache
+from delvec_service.operations.commits.vectors import StoredRows, VectorCache
 from delvec_service.operations.tables import OpenTable
 
-__all__ = ["check_holds", "read"]
-
-_AT_ONCE: Final = 64
-"""Deletion vectors that are read at a time: neighbours share a request."""
+__all__ = ["read"]
 
 
-def read(table: OpenTable, changes: Changes, vectors: VectorCache) -> Changes:
+def read(
+    table: OpenTable, changes: Changes, vectors: VectorCache, before: Mapping[str, Descriptor]
+) -> Changes:
     """Return the request with the rows of the deletion vectors that the engine has written.
 
-    Size, CRC-32 and cardinality are checked; rows beyond the file, and rows of its earlier deletion vector that are
-    missing, show once the file is known.
+    All are looked at once, and only those that were read last are held: they may be larger than memory. Size, CRC-32 and
+    cardinality are checked, and that they hold what was gone already; rows beyond the file show once it is known.
+
+    Args:
+        table: the table.
+        changes: the request.
+        vectors: reads them.
+        before: the deletion vectors that the files had when they were read, of those that had one.
 
     Raises:
         FileNotInStorage: a file of deletion vectors is not there.
         FileSizeMismatch: it ends too early, or has another size at the offset.
-        InvalidDeletionVector: its checksum or its cardinality is another, or it cannot be decoded.
+        InvalidDeletionVector: its checksum or its cardinality is another, it cannot be decoded, or it lacks rows.
+        CorruptDeletionVector: or a subclass: one that the table has cannot be read.
         StorageError: storage did not answer.
     """
-    if not changes.written_vectors:
-        return changes
-    rows: dict[str, BitMap64] = {}
-    wanted = list(changes.written_vectors.items())
-    for start in range(0, len(wanted), _AT_ONCE):
-        some = wanted[start : start + _AT_ONCE]
+    written = changes.written_vectors
+    sent = {path: rows for path, rows in changes.row_deletes.items() if path not in written}
+    found = StoredRows(vectors, table, written, changes.read_version, sent)
+    earlier = StoredRows(vectors, table, before, changes.read_version)
+    for path, vector in written.items():
         try:
-            rows.update(vectors.load(table, some, changes.read_version))
-        except CorruptDeletionVector:
-            for path, vector in some:  # which of them?
-                rows.update(_read_one(table, path, vector, changes.read_version, vectors))
-    return replace(changes, row_deletes={**changes.row_deletes, **rows})
+            rows = found[path]
+        except CorruptDeletionVector:  # this one, or a neighbour
+            rows = _read_one(table, path, vector, changes.read_version, vectors)
+        if path in before:
+            _check_holds(table, path, vector, rows, earlier[path])
+    return replace(changes, row_deletes=found)
 
 
 def _read_one(
     table: OpenTable, path: str, vector: Descriptor, version: int, vectors: VectorCache
-) -> dict[str, BitMap64]:
+) -> BitMap64:
     try:
-        return vectors.load(table, [(path, vector)], version)
+        return vectors.load(table, [(path, vector)], version)[path]
     except DeletionVectorNotFound as error:
         raise FileNotInStorage(
             f"The deletion vector of file '{path}' (table '{table.name}') is not in storage; write its file, "
@@ -75,7 +81,7 @@ def _read_one(
         raise _invalid(table, path, f"cannot be read: {error.message}") from error
 
 
-def check_holds(table: OpenTable, path: str, vector: Descriptor, rows: BitMap64, before: BitMap64) -> None:
+def _check_holds(table: OpenTable, path: str, vector: Descriptor, rows: BitMap64, before: BitMap64) -> None:
     """Refuse a deletion vector that would bring rows back.
 
     Args:
