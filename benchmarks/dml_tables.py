@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import time
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,21 @@ import pyarrow.parquet as pq
 
 from benchmarks.tables import PEOPLE, clone, people_batches
 
-__all__ = ["FEATURES", "Listing", "Put", "listing", "put_since", "variant", "write_sources"]
+__all__ = [
+    "FEATURES",
+    "Bin",
+    "Listing",
+    "Put",
+    "listing",
+    "listing_once_settled",
+    "put_since",
+    "variant",
+    "write_sources",
+]
 
 Listing = Mapping[str, tuple[int, int, int]]
 Put = tuple[int, int]
+_PATIENCE = 1.0
 
 FEATURES: Mapping[str, tuple[dict[str, Any], dict[str, str]]] = {
     "dv": (
@@ -79,7 +92,7 @@ def write_sources(folder: Path, rows: int) -> dict[str, Path]:
     made = {"upserts": [], "news": [], "appended": []}
     for batch in people_batches(rows):
         ids = batch["id"].to_numpy()
-        other = batch.set_column(7, PEOPLE.field(7), pc.add(batch["salary"], 1))
+        other = batch.set_column(7, PEOPLE.field(7), pc.add(batch["salary"], pa.scalar(1, pa.int32())))
         made["upserts"].append(other.filter(pa.array(ids % 50 == 7)))
         made["news"].append(other.filter(pa.array(ids % 100 == 7)))
     fresh = pa.concat_tables(people_batches(rows // 10))
@@ -90,6 +103,32 @@ def write_sources(folder: Path, rows: int) -> dict[str, Path]:
     for name, parts in made.items():
         pq.write_table(pa.concat_tables(parts), sources[name], compression="snappy")
     return sources
+
+
+def listing_once_settled(table: Path) -> Listing:
+    """Return :func:`listing` once the newest version has the checksum that its writer makes in the background, if it does."""
+    limit = time.monotonic() + _PATIENCE
+    log = table / "_delta_log"
+    while time.monotonic() < limit:
+        newest = max(file.stem for file in log.glob("*.json"))
+        if (log / f"{newest}.crc").exists():
+            break
+        time.sleep(0.02)
+    return listing(table)
+
+
+class Bin:
+    """Tables that are no longer needed: each is removed when its writer has surely done with it."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[float, Path]] = deque()
+
+    def put(self, table: Path) -> None:
+        """Remove the table later, and now those that have waited."""
+        now = time.monotonic()
+        self._waiting.append((now, table))
+        while self._waiting[0][0] < now - _PATIENCE:
+            shutil.rmtree(self._waiting.popleft()[1], ignore_errors=True)
 
 
 def listing(folder: Path) -> Listing:

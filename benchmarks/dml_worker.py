@@ -3,7 +3,6 @@
 import contextlib
 import multiprocessing
 import os
-import shutil
 import time
 import uuid
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from benchmarks.dml_contenders import Contender, make
-from benchmarks.dml_tables import listing, put_since
+from benchmarks.dml_tables import Bin, listing, listing_once_settled, put_since
 from benchmarks.measure import timed
 from benchmarks.process_tree import resident
 from benchmarks.tables import clone
@@ -21,7 +20,6 @@ from benchmarks.tables import clone
 __all__ = ["Failed", "Order", "Runs", "Worker", "measured"]
 
 _WATCH = 0.1
-_SETTLED = 0.2
 _PATIENCE = 60.0
 
 
@@ -35,7 +33,7 @@ class Runs:
 
     Attributes:
         seconds: of each.
-        puts: objects that it put into the table's storage, and their bytes.
+        puts: objects that the last one put into the table's storage, and their bytes.
         table: as the last run left it.
         peak: the most memory that the contender's processes had together while the job was done, in bytes.
         batches: of a stream that was read.
@@ -141,12 +139,12 @@ def measured(contender: Contender, scratch: Path, order: Order) -> Runs:
     """Do what is ordered; runs in the worker. The table of the last run stays."""
     contender.settle()
     method = getattr(contender, order.method)
-    found = Runs()
+    found, done = Runs(), Bin()
     started = time.perf_counter()
     for _ in range(order.untimed):
         table = _copy(contender, scratch, order.warm_template, order.prepare)
         method(table, order.warm_argument)
-        shutil.rmtree(table)
+        done.put(table)
         if time.perf_counter() - started > order.limit:
             break
     started = time.perf_counter()
@@ -154,13 +152,13 @@ def measured(contender: Contender, scratch: Path, order: Order) -> Runs:
         not found.seconds or time.perf_counter() - started < order.limit
     ):
         if found.table is not None:
-            shutil.rmtree(found.table)
+            done.put(found.table)
         found.table = _copy(contender, scratch, order.template, order.prepare)
         before = listing(found.table)
         found.seconds.append(timed(partial(method, found.table, order.argument)))
-        # What is written in the background is part of it, too.
-        time.sleep(_SETTLED)
-        found.puts.append(put_since(before, listing(found.table)))
+    if found.table is not None:
+        # What the last run wrote, also in the background: all write the same.
+        found.puts.append(put_since(before, listing_once_settled(found.table)))
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from benchmarks.dml_contenders import Contender
-from benchmarks.dml_tables import listing, put_since
+from benchmarks.dml_tables import listing, listing_once_settled, put_since
 from benchmarks.dml_worker import Runs
 from benchmarks.measure import timed
 from benchmarks.tables import clone, people_batches
@@ -45,7 +45,7 @@ def write_stream(contender: Contender, scratch: Path, template: Path, batches: P
     contender.touch(table)
     before = listing(table)
     seconds = timed(lambda: write(table, batches))
-    return Runs([seconds], [put_since(before, listing(table))], table)
+    return Runs([seconds], [put_since(before, listing_once_settled(table))], table)
 
 
 def _writer(contender: Contender, scratch: Path) -> Callable[[Path, Path], None]:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 import delvec
 from benchmarks.dml_contenders import Contender
-from benchmarks.dml_tables import listing, put_since, variant
+from benchmarks.dml_tables import Bin, Put, listing, listing_once_settled, put_since, variant
 from benchmarks.measure import timed
 from benchmarks.tables import PEOPLE, clone, people_batches
 
@@ -94,27 +94,25 @@ def sweep(
         contender: Delvec on DuckDB.
         scratch: for tables.
         sizes: rows of a file.
-        runs: of each cell and way, in turn, after one that is not measured.
+        runs: of each cell and way, in turn, after one whose time does not count.
         limit: seconds for a cell; each way has one run at least.
         say: is told how far it is.
     """
     lake: delvec.Connection = contender.lake  # type: ignore[attr-defined]
     found = []
     templates: dict[str, Path] = {}
-    made = 0
+    made, done = 0, Bin()
     for cell in cells(sizes):
         if cell.rows != made:
             made = cell.rows
             templates = _templates(lake, scratch / f"sweep-{made}", made)
+        for name, template in templates.items():
+            _, (cell.puts[name], cell.written[name]) = _once(lake, scratch, template, cell, done, look=True)
         started = time.perf_counter()
-        for number in range(runs + 1):
+        while len(cell.seconds["dv"]) < runs and time.perf_counter() - started < limit:
             for name, template in templates.items():
-                seconds, put = _once(lake, scratch, template, cell)
-                if number:
-                    cell.seconds[name].append(seconds)
-                    cell.puts[name], cell.written[name] = put
-            if number and time.perf_counter() - started > limit:
-                break
+                seconds, _ = _once(lake, scratch, template, cell, done)
+                cell.seconds[name].append(seconds)
         say(f"sweep: {cell.operation} {cell.share:.1%} of {cell.rows:,} rows: {cell.ratio:.2f}")
         found.append(cell)
     return found
@@ -131,16 +129,16 @@ def _templates(lake: delvec.Connection, folder: Path, rows: int) -> dict[str, Pa
 
 
 def _once(
-    lake: delvec.Connection, scratch: Path, template: Path, cell: Cell
-) -> tuple[float, tuple[int, int]]:
+    lake: delvec.Connection, scratch: Path, template: Path, cell: Cell, done: Bin, *, look: bool = False
+) -> tuple[float, Put]:
     path = clone(template, scratch / f"cell-{uuid.uuid4()}")
     table = lake.table(str(path))
     table.version()
     job = _job(table, cell)
-    before = listing(path)
+    before = listing(path) if look else {}
     seconds = timed(job)
-    put = put_since(before, listing(path))
-    shutil.rmtree(path)
+    put = put_since(before, listing_once_settled(path)) if look else (0, 0)
+    done.put(path)
     return seconds, put
 
 
