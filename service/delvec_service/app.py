@@ -1,14 +1,15 @@
 """The application: its parts, put together once, and its lifespan."""
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from typing import Final
 
-from fastapi import APIRouter, FastAPI, Security
+from fastapi import FastAPI, Security
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
+from starlette.routing import BaseRoute
 
 from delvec.protocol.errors import ServiceUnavailable
 from delvec_service.api import (
@@ -51,7 +52,23 @@ from delvec_service.store.snapshots import SnapshotStore
 
 __all__ = ["create_app"]
 
+_RESOURCES: Final = (
+    tables,
+    snapshot,
+    plan,
+    changes,
+    additions,
+    commits,
+    outcomes,
+    alter,
+    deletion_vectors,
+    history,
+    health,
+    checkpoint,
+    check,
+)
 _BUILDING: Final = threading.Lock()
+_BUILT: Final[list[BaseRoute]] = []
 _CLAIM_SECONDS: Final = 60.0
 """After so long a request with an idempotency key is taken to have died; nothing goes wrong where it has not."""
 
@@ -95,28 +112,7 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,  # a redirect would not be an answer in the envelope
     )
     app.state.service = service
-    app.include_router(probes.router)
-    # Declares the scheme; the middleware enforces it, before a body is read.
-    v1 = APIRouter(prefix="/v1", dependencies=[Security(HTTPBearer(auto_error=False))])
-    for module in (
-        tables,
-        snapshot,
-        plan,
-        changes,
-        additions,
-        commits,
-        outcomes,
-        alter,
-        deletion_vectors,
-        history,
-        health,
-        checkpoint,
-        check,
-    ):
-        v1.include_router(module.router)
-    v1.include_router(probes.config_router)
-    app.include_router(v1)
-    _build_routes(app)
+    app.router.routes.extend(_routes())
     problems.install(app)
     app.add_middleware(
         RequestMiddleware,
@@ -126,16 +122,26 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-def _build_routes(app: FastAPI) -> None:
-    """Have all routes built now, by looking for one that is not there.
+def _routes() -> Sequence[BaseRoute]:
+    """Return the routes, which all services of a process share: they know of no settings, and building them takes time.
 
-    FastAPI builds them when the first request comes, and turns off a warning of the whole process meanwhile: two
-    services in one process, as of two connections, could do so at once, and the warning would come through.
+    They are built here, by looking for one that is not there. FastAPI would do it when the first request comes, and turn
+    off a warning of the whole process meanwhile: two services in one process, as of two connections, could do so at once,
+    and the warning would come through.
     """
-    scope = {"type": "http", "method": "GET", "path": "/v1/nothing", "root_path": "", "headers": []}
     with _BUILDING:
-        for route in app.router.routes:
-            route.matches(scope)
+        if not _BUILT:
+            app = FastAPI(openapi_url=None, generate_unique_id_function=_operation_id)
+            app.include_router(probes.router)
+            # Declares the scheme; the middleware enforces it, before a body is read.
+            guard = Security(HTTPBearer(auto_error=False))
+            for router in (*(module.router for module in _RESOURCES), probes.config_router):
+                app.include_router(router, prefix="/v1", dependencies=[guard])
+            scope = {"type": "http", "method": "GET", "path": "/v1/nothing", "root_path": "", "headers": []}
+            for route in app.router.routes:
+                route.matches(scope)
+            _BUILT.extend(app.router.routes)
+        return _BUILT
 
 
 def _service(settings: Settings) -> Service:
