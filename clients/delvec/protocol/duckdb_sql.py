@@ -208,7 +208,7 @@ class _Writer(Operands):
         kinds = {self.kind(left), self.kind(right)} - {"null"}
         if not kinds <= NUMERIC_KINDS:
             self.refuse(node, "division is of numbers; cast its operands")
-        if "decimal" in kinds and not kinds & {"float", "double"} and not isinstance(node, exp.Mod):
+        if "decimal" in kinds and not kinds & {"float", "double"} and isinstance(node, exp.Div):
             self.refuse(node, "division of decimals is rounded differently; cast the operands to double")
         a, b = self._operand(left), self._operand(right)
         if isinstance(node, exp.Div):
