@@ -131,10 +131,10 @@ def test_features_that_bind_whoever_writes_are_refused(feature):
 
 def test_row_tracking_allows_what_moves_no_row():
     on = metadata({"delta.enableRowTracking": "true"})
-    check_writable(table("rowTracking"), on, "t", keeps_rows_in_place=True)
-    check_writable(table("rowTracking"), metadata(), "t", keeps_rows_in_place=False)
+    check_writable(table("rowTracking"), on, "t", keeps_row_ids=True)
+    check_writable(table("rowTracking"), metadata(), "t", keeps_row_ids=False)
     with pytest.raises(UnsupportedWriterFeature, match=r"delta\.enableRowTracking is true and this change"):
-        check_writable(table("rowTracking"), on, "t", keeps_rows_in_place=False)
+        check_writable(table("rowTracking"), on, "t", keeps_row_ids=False)
 
 
 def test_all_reasons_are_given_at_once():

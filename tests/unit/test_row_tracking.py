@@ -118,7 +118,7 @@ def test_a_removed_domain_says_nothing():
 def test_commits_say_whether_rows_kept_their_ids():
     on = table(enableRowTracking="true")
     assert is_enabled(on)
-    assert tags(on, copies_rows=False) == {"delta.rowTracking.preserved": "true"}
-    assert tags(on, copies_rows=True) == {"delta.rowTracking.preserved": "false"}
-    assert tags(table(), copies_rows=False) == {}
-    assert tags(table(supported=False, enableRowTracking="true"), copies_rows=False) == {}
+    assert tags(on, loses_ids=False) == {"delta.rowTracking.preserved": "true"}
+    assert tags(on, loses_ids=True) == {"delta.rowTracking.preserved": "false"}
+    assert tags(table(), loses_ids=False) == {}
+    assert tags(table(supported=False, enableRowTracking="true"), loses_ids=False) == {}

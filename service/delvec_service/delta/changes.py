@@ -14,6 +14,8 @@ __all__ = ["Changes", "Reads", "RowRun"]
 
 _APPENDS: Final = frozenset({"WRITE", "STREAMING UPDATE"})
 """Operations that may add files without having read the table; what any other adds may rest on what it read."""
+_REWRITING: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
+"""Operations whose new files hold rows that were in the files that they take rows from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Changes:
         rewritten: the sources of each row, by the path of an added file.
         again: paths of live files that are added again as they are, for the row ids that the table gives them then, or
             takes from them; those that are not live any more are left out.
+        keeps_row_ids: whether rows that are written again bring their row ids along.
         makes_version: even where nothing changes: a version that others can be told from.
         table_changes: what the commit changes of its table, as requested; ``metadata`` and so on are what it comes to.
         replaces_schema: whether all columns are new, so that no file may stay.
@@ -93,6 +96,7 @@ class Changes:
     change_files: Sequence[Cdc] = ()
     rewritten: Mapping[str, Sequence[RowRun]] = field(default_factory=dict)
     again: Sequence[str] = ()
+    keeps_row_ids: bool = False
     makes_version: bool = False
     table_changes: Sequence[WriteChange] = ()
     replaces_schema: bool = False
@@ -103,6 +107,15 @@ class Changes:
     user_metadata: str | None = None
     read_mark: str | None = None
     request_hash: str | None = None
+
+    @property
+    def copies_rows(self) -> bool:
+        """Whether new files hold rows that the table had already, changed or not."""
+        if not self.adds or not (self.removes or self.row_deletes):
+            return False
+        return (
+            not self.data_change or self.operation in _REWRITING or self.metrics.get("numCopiedRows", 0) > 0
+        )
 
     @property
     def is_blind_append(self) -> bool:

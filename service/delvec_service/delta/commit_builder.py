@@ -262,8 +262,8 @@ def _with_vector(marked: Marked, descriptor: Descriptor) -> AddFile:
 
 
 def _tags(changes: Changes, snapshot: Snapshot, members: Sequence[MemberInfo]) -> dict[str, str]:
-    copies = bool(changes.adds and (changes.removes or changes.row_deletes))
-    tags = dict(row_tracking.tags(snapshot, copies_rows=copies))
+    loses = changes.copies_rows and not changes.keeps_row_ids
+    tags = dict(row_tracking.tags(snapshot, loses_ids=loses))
     if changes.rewritten:
         tags[row_runs.TAG] = row_runs.encode(changes.rewritten)
     if members:

@@ -21,6 +21,8 @@ from delvec.protocol.types import (
 from delvec_service.delta import computed_columns
 from delvec_service.delta.actions import Action, CommitInfo, Metadata, Protocol
 from delvec_service.delta.column_names import check_column_name
+from delvec_service.delta.row_tracking import ENABLED
+from delvec_service.delta.table_changes import row_ids
 from delvec_service.delta.table_properties import PROPERTIES, known_property, parsed_value
 
 __all__ = ["check_columns", "checked_partition_columns", "first_version"]
@@ -71,6 +73,8 @@ def first_version(
     check_columns(schema, computed=True)
     partitions = checked_partition_columns(schema, partition_columns)
     configuration = {_DV: "true"} | _configuration(properties)
+    if configuration.get(ENABLED) == "true":
+        configuration = row_ids.with_columns(configuration)
     described = {
         "partitionBy": json.dumps(partitions),
         "clusterBy": "[]",
@@ -134,6 +138,8 @@ def _protocol(schema: StructType, configuration: Mapping[str, str]) -> Protocol:
         writer.append("changeDataFeed")
     if configuration.get(_ICT) == "true":
         writer.append("inCommitTimestamp")
+    if configuration.get(ENABLED) == "true":
+        writer += ["domainMetadata", "rowTracking"]
     writer += computed_columns.features(schema)
     if not both and len(writer) == len(_LEGACY_FEATURES):
         return Protocol(1, 2, None, None)

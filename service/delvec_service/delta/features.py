@@ -130,7 +130,7 @@ class _Facts:
     """What tells whether a feature is in use."""
 
     configuration: Mapping[str, str]
-    keeps_rows_in_place: bool
+    keeps_row_ids: bool
 
     def on(self, name: str) -> bool:
         return self.configuration.get(name, "").strip().lower() == "true"
@@ -149,9 +149,10 @@ def _property(name: str) -> _Problem:
 
 
 def _row_tracking(facts: _Facts) -> str | None:
-    # Rows that are copied would need their ids in a column of the new files.
-    on = facts.on("delta.enableRowTracking") and not facts.keeps_rows_in_place
-    return "delta.enableRowTracking is true and this change rewrites rows" if on else None
+    on = facts.on("delta.enableRowTracking") and not facts.keeps_row_ids
+    return (
+        "delta.enableRowTracking is true and this change writes rows again without their ids" if on else None
+    )
 
 
 WRITABLE: Final[Mapping[str, _Problem]] = {
@@ -181,9 +182,7 @@ WRITABLE: Final[Mapping[str, _Problem]] = {
 """Per feature that may be supported by a table that Delvec writes: what of its use to refuse, in words."""
 
 
-def check_writable(
-    protocol: Protocol, metadata: Metadata, table: str, *, keeps_rows_in_place: bool = True
-) -> None:
+def check_writable(protocol: Protocol, metadata: Metadata, table: str, *, keeps_row_ids: bool = True) -> None:
     """Refuse to commit to a table with a feature in use that Delvec does not fully implement.
 
     Whether ``delta.appendOnly`` allows the command is not decided here.
@@ -192,8 +191,8 @@ def check_writable(
         protocol: of the version to commit onto.
         metadata: of the same version.
         table: for errors.
-        keeps_rows_in_place: whether the commit only appends, removes whole files and sets deletion vectors: then no
-            row gets another id.
+        keeps_row_ids: whether no row gets another id: the commit only appends, removes whole files and sets deletion
+            vectors, or rows that it writes again bring their ids along.
 
     Raises:
         UnsupportedReaderFeature: it cannot be read, let alone written.
@@ -207,7 +206,7 @@ def check_writable(
             table=table,
             writer_version=protocol.min_writer_version,
         )
-    facts = _Facts(metadata.configuration, keeps_rows_in_place)
+    facts = _Facts(metadata.configuration, keeps_row_ids)
     refused: dict[str, str] = {}
     for name in sorted(writer_features(protocol)):
         if name not in WRITABLE:

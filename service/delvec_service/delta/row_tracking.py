@@ -103,16 +103,16 @@ def assigned(
     return found, DomainMetadata(DOMAIN, json.dumps({_MARK: mark}, separators=(",", ":")))
 
 
-def tags(snapshot: Snapshot, *, copies_rows: bool) -> Mapping[str, str]:
-    """Return what commitInfo says of row tracking: whether every row that is copied kept its id.
+def tags(snapshot: Snapshot, *, loses_ids: bool) -> Mapping[str, str]:
+    """Return what commitInfo says of row tracking: whether every row that is written again kept its id.
 
     Args:
         snapshot: the version before.
-        copies_rows: whether added files hold rows of removed ones; they then have new ids.
+        loses_ids: whether added files hold rows of removed ones, under new ids.
     """
     if not is_enabled(snapshot):
         return {}
-    return {"delta.rowTracking.preserved": "false" if copies_rows else "true"}
+    return {"delta.rowTracking.preserved": "false" if loses_ids else "true"}
 
 
 def _is_supported(snapshot: Snapshot) -> bool:

@@ -106,6 +106,7 @@ PROPERTIES: Final[Mapping[str, Property]] = {
     "delta.enableExpiredLogCleanup": _flag(),
     "delta.enableFullRetentionRollback": _flag(at_creation=False),
     "delta.enableInCommitTimestamps": _flag("inCommitTimestamp"),
+    "delta.enableRowTracking": _flag("rowTracking"),
     "delta.enableTypeWidening": _flag("typeWidening", at_creation=False),
     "delta.isolationLevel": Property(
         _one_of("Serializable", "WriteSerializable"), "Serializable or WriteSerializable"
@@ -114,6 +115,7 @@ PROPERTIES: Final[Mapping[str, Property]] = {
     "delta.parquet.compression.codec": Property(_text, "the name of a codec"),
     "delta.randomPrefixLength": _number(1),
     "delta.randomizeFilePrefixes": _flag(),
+    "delta.rowTrackingSuspended": _flag(at_creation=False),
     "delta.sampleRetentionDuration": _time(at_creation=False),
     "delta.setTransactionRetentionDuration": _time(),
     "delta.targetFileSize": Property(_text, "a size such as 128mb"),
@@ -131,11 +133,9 @@ PROPERTIES: Final[Mapping[str, Property]] = {
     "delta.enableIcebergCompatV2": _refused(_NOT_YET),
     "delta.enableIcebergCompatV3": _refused(_NOT_YET),
     "delta.enableMaterializePartitionColumnsFeature": _refused(_NOT_YET),
-    "delta.enableRowTracking": _refused(_NOT_YET),
     "delta.enableVariantShredding": _refused(_NOT_YET),
     "delta.redirectReaderWriter-preview": _refused(_NOT_YET),
     "delta.redirectWriterOnly-preview": _refused(_NOT_YET),
-    "delta.rowTrackingSuspended": _refused(_NOT_YET),
     "delta.universalFormat.enabledFormats": _refused(_NOT_YET),
     "delta.minReaderVersion": _refused("is no property of tables: upgrade the protocol"),
     "delta.minWriterVersion": _refused("is no property of tables: upgrade the protocol"),

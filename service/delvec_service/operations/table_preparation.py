@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec.protocol.errors import InvalidTableChange
-from delvec.protocol.wire import DropFeature, SetProperties, TableChange, UnsetProperties
+from delvec.protocol.wire import AddFeature, DropFeature, SetProperties, TableChange, UnsetProperties
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.conflicts import Conflict
+from delvec_service.delta.features import writer_features
 from delvec_service.delta.row_tracking import SUSPENDED
 from delvec_service.delta.segments.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
+from delvec_service.delta.table_changes import row_ids
 from delvec_service.delta.table_changes.drop_feature import needs_barrier, turned_off
 from delvec_service.delta.table_changes.table_state import files_by_row_ids
 from delvec_service.operations.commits.commit import CommitResult, Commits
@@ -28,6 +30,7 @@ from delvec_service.operations.tables import ENGINE_INFO, OpenTable
 __all__ = ["TablePreparation"]
 
 _ATTEMPTS: Final = 20
+_FEATURE: Final = "rowTracking"
 _FILES_AT_ONCE: Final = 10_000
 _BARRIERS: Final = 3
 """A reader that cannot read a checkpoint tries those before it, three in all: beyond these it must not come."""
@@ -56,6 +59,9 @@ class TablePreparation:
             InvalidTableChange: the table cannot be changed so.
             ConcurrentModification: or a subclass: others changed the table in every one of many attempts.
         """
+        if row_ids.are_wanted(changes, self._newest().configuration):
+            self._number_rows()
+            return True
         dropped = next((change for change in changes if isinstance(change, DropFeature)), None)
         if dropped is None:
             return False
@@ -74,6 +80,26 @@ class TablePreparation:
         if any(isinstance(change, DropFeature) and needs_barrier(change) for change in changes):
             self._upkeep.checkpoint(self._table)
 
+    # --- row ids ----------------------------------------------------------------------------------------
+
+    def _number_rows(self) -> None:
+        """Give ids to the rows of all files, so that the table may say that each row has one."""
+        if row_ids.is_true(self._newest().configuration, SUSPENDED):
+            raise InvalidTableChange(
+                f"{SUSPENDED} is true, so that no row of table '{self._table.name}' gets an id; set it to false first.",
+                table=self._table.name,
+                property=SUSPENDED,
+            )
+        # First, so that all who commit from then on give ids.
+        self._change_table(
+            lambda snapshot: (
+                []
+                if _FEATURE in writer_features(snapshot.protocol)
+                else [AddFeature(change="add-feature", feature=_FEATURE)]
+            )
+        )
+        self._again("ROW TRACKING BACKFILL", have=False)
+
     # --- a feature that goes ----------------------------------------------------------------------------
 
     def _turn_off(self, change: DropFeature) -> None:
@@ -81,7 +107,7 @@ class TablePreparation:
             return _as_changes(turned_off(draft_of(self._table, snapshot), change))
 
         self._change_table(off)
-        if self._newest().configuration.get(SUSPENDED, "") == "true":
+        if row_ids.is_true(self._newest().configuration, SUSPENDED):
             self._again("ROW TRACKING UNBACKFILL", have=True)
 
     def _bar(self) -> None:

@@ -212,6 +212,11 @@ class CommitRequest(Envelope):
         default_factory=list,
         description="For a compaction that keeps the order of rows: lets it and row-wise changes pass each other.",
     )
+    keeps_row_ids: bool = Field(
+        default=False,
+        description="Rows of live files that are in the new files have their row ids and commit versions there, in the "
+        "columns that delta.rowTracking.materialized…ColumnName name; on a table with row tracking it has to be so.",
+    )
     app_transaction: AppTransaction | None = None
     user_metadata: str | None = None
     engine_info: str | None = Field(default=None, max_length=256)

@@ -11,9 +11,10 @@ from typing import Any, Final
 from delvec_service.delta.actions import Metadata, Protocol
 from delvec_service.delta.features import writer_features
 
-__all__ = ["that_matter"]
+__all__ = ["that_matter", "turns_row_tracking_on"]
 
 _MODE: Final = "delta.columnMapping.mode"
+_ROW_TRACKING: Final = "delta.enableRowTracking"
 _MATERIALIZED: Final = (
     "delta.rowTracking.materializedRowIdColumnName",
     "delta.rowTracking.materializedRowCommitVersionColumnName",
@@ -34,6 +35,11 @@ def that_matter(before: Metadata, after: Metadata, protocol: Protocol) -> list[s
         if getattr(before, name) != getattr(after, name):
             found.append(name.replace("_", " "))
     return found
+
+
+def turns_row_tracking_on(before: Metadata, after: Metadata) -> bool:
+    """Whether rows have ids that stay from ``after`` on."""
+    return not _is_true(before.configuration, _ROW_TRACKING) and _is_true(after.configuration, _ROW_TRACKING)
 
 
 def _properties(before: Mapping[str, str], after: Mapping[str, str], features: frozenset[str]) -> list[str]:

@@ -60,6 +60,9 @@ class TableRules:
             return self._conflict(MetadataChanged, winner, "changed the table's metadata")
         old, protocol = self._before
         matters = metadata_changes.that_matter(old, new, protocol)
+        if metadata_changes.turns_row_tracking_on(old, new) and self._ours.changes.copies_rows:
+            # Written before rows had ids to bring along; what is read again has them.
+            matters = [*matters, "delta.enableRowTracking"]
         if matters:
             named = ", ".join(matters[:5])
             return self._conflict(MetadataChanged, winner, f"changed the table's metadata ({named})")

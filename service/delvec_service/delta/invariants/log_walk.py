@@ -243,7 +243,8 @@ class LogWalk:
         if add.deletion_vector is not None:
             yield from self._vector_feature(version, add.path)
             yield from vector_findings(version, add.path, add.stats, add.deletion_vector)
-        if self._protocol is not None and _ROW_TRACKING in writer_features(self._protocol):
+        gives_ids = self._protocol is not None and _ROW_TRACKING in writer_features(self._protocol)
+        if gives_ids and not _is_true(self._metadata, "delta.rowTrackingSuspended"):
             lacking = [
                 name
                 for name, value in (

@@ -28,7 +28,7 @@ from delvec.protocol.wire import (
     WriteChange,
 )
 from delvec_service.delta.actions import DomainMetadata, Metadata, Protocol
-from delvec_service.delta.table_changes import columns, identity, properties, whole_schema
+from delvec_service.delta.table_changes import columns, identity, properties, row_ids, whole_schema
 from delvec_service.delta.table_changes.draft import Draft, Recorded, Requirement
 from delvec_service.delta.table_changes.drop_feature import drop_feature
 from delvec_service.delta.table_changes.table_state import TableState
@@ -98,6 +98,7 @@ def altered(
             "Columns are renamed or dropped in the request that adds a constraint or NOT NULL, so that the rows cannot be "
             "checked by the names that they are stored under; make two requests of it."
         )
+    row_ids.check_row_ids(draft)
     new_metadata, new_protocol, new_domains = draft.finish()
     operation = _together(recorded)
     return Alteration(

@@ -87,6 +87,11 @@ class Draft:
         self.requirements: list[Requirement] = []
 
     @property
+    def configuration_before(self) -> Mapping[str, str]:
+        """The table's properties as they are until now."""
+        return self._before.configuration
+
+    @property
     def is_mapped(self) -> bool:
         """Whether files name columns by physical names."""
         return is_mapped(self.configuration)

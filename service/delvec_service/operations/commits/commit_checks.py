@@ -38,8 +38,6 @@ from delvec_service.store.objects import ObjectMeta
 __all__ = ["check_adds", "check_files", "check_table", "num_records"]
 
 _CONCURRENT_HEADS: Final = 16
-_REWRITING: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
-"""Operations whose new files hold rows that were in the files that they take rows from."""
 
 
 def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
@@ -53,9 +51,12 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
         InvalidCommit: rows are to be deleted by deletion vector, and the table has those turned off; or all columns are
             new, and files would stay.
     """
-    takes = bool(changes.removes or changes.row_deletes)
-    rewrites = bool(takes and changes.adds and changes.operation in _REWRITING)
-    check_writable(snapshot.protocol, snapshot.metadata, table.name, keeps_rows_in_place=not rewrites)
+    check_writable(
+        snapshot.protocol,
+        snapshot.metadata,
+        table.name,
+        keeps_row_ids=changes.keeps_row_ids or not changes.copies_rows,
+    )
     _check_change_files(table, changes, snapshot)
     if (changes.removes or changes.row_deletes) and changes.data_change and snapshot.append_only:
         raise AppendOnlyTable(
@@ -91,7 +92,7 @@ def _check_change_files(table: OpenTable, changes: Changes, snapshot: Snapshot) 
                 version=snapshot.version,
             )
         _check_partition_values(table, changes.change_files, snapshot)
-    elif snapshot.cdf_enabled and _copies_rows(changes):
+    elif snapshot.cdf_enabled and changes.data_change and changes.copies_rows:
         raise MissingChangeFiles(
             f"Table '{table.name}' has delta.enableChangeDataFeed=true, and this {changes.operation} adds files with "
             "rows that were in the table before, changed or not: what changed cannot be told from the files. Send "
@@ -99,13 +100,6 @@ def _check_change_files(table: OpenTable, changes: Changes, snapshot: Snapshot) 
             table=table.name,
             version=snapshot.version,
         )
-
-
-def _copies_rows(changes: Changes) -> bool:
-    """Return whether new files hold rows that the table had already, so that they are no inserts."""
-    if not changes.adds or not (changes.removes or changes.row_deletes) or not changes.data_change:
-        return False
-    return changes.operation in _REWRITING or changes.metrics.get("numCopiedRows", 0) > 0
 
 
 def check_adds(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:

@@ -102,6 +102,7 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
         if request.app_transaction is None
         else Txn(request.app_transaction.app_id, request.app_transaction.version),
         table_changes=request.table_changes,
+        keeps_row_ids=request.keeps_row_ids,
         user_metadata=request.user_metadata,
         read_mark=request.read_mark,
     )
