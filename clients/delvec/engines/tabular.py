@@ -1,11 +1,11 @@
 """Data that a user hands in, as Arrow: the one place that knows of pandas, polars and lists of rows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from delvec.protocol.errors import SchemaMismatch
+from delvec.protocol.errors import BadRequest, DelvecError, SchemaMismatch
 
 __all__ = ["to_arrow", "to_reader"]
 
@@ -17,17 +17,38 @@ def to_reader(data: Any) -> pa.RecordBatchReader:
 
     Raises:
         SchemaMismatch: ``data`` is not tabular, or a column mixes types that Arrow cannot hold together.
+        BadRequest: while it is read: the stream fails before its end.
     """
     if isinstance(data, pa.RecordBatchReader):
-        return data
+        return _guarded(data)
     if isinstance(data, pa.Table):
         return data.to_reader()
     if _is_pandas(data) or not hasattr(data, "__arrow_c_stream__"):
         return to_arrow(data).to_reader()
     try:
-        return pa.RecordBatchReader.from_stream(data)
+        return _guarded(pa.RecordBatchReader.from_stream(data))
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise _mismatch(data, error) from error
+
+
+def _guarded(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Return a stream whose failure is an error of the one who gave it."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        count = 0
+        try:
+            for batch in reader:
+                yield batch
+                count += batch.num_rows
+        except DelvecError:
+            raise
+        except Exception as error:
+            reason = (str(error) or type(error).__name__).partition("\n")[0]
+            raise BadRequest(
+                f"The rows cannot be read beyond row {count}: {reason}. Nothing was committed."
+            ) from error
+
+    return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
 
 def to_arrow(data: Any) -> pa.Table:
