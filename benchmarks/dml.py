@@ -52,6 +52,7 @@ class Bench:
         figures: what was found.
         effort: how much to measure.
         scratch: a folder.
+        hurry: a moment of time.monotonic() after which each job has one run.
         wrong: jobs after which contenders had different rows.
     """
 
@@ -62,6 +63,7 @@ class Bench:
     figures: Figures
     effort: DmlEffort
     scratch: Path
+    hurry: float
     wrong: list[str] = field(default_factory=list)
 
 
@@ -83,6 +85,12 @@ def main() -> None:
         "--quick",
         action="store_true",
         help="small tables and few runs, to see that everything works; the page goes to .build/benchmarks/quick",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=26.0,
+        help="after as many, each job that is left has one run for each contender",
     )
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks.md"))
     arguments = parser.parse_args()
@@ -123,7 +131,16 @@ def _measure(
                 scratch / "small-sources", effort.small
             )
             say("tables are made")
-        bench = Bench(workers, templates, sources, small, figures, effort, scratch)
+        bench = Bench(
+            workers,
+            templates,
+            sources,
+            small,
+            figures,
+            effort,
+            scratch,
+            time.monotonic() + 60 * arguments.minutes,
+        )
         if "jobs" in arguments.only:
             for job in jobs(effort):
                 for layout in job.layouts:
@@ -202,7 +219,7 @@ def _order(bench: Bench, job: Job, layout: str, name: str) -> Order:
         prepare=job.argument if feed else None,
         untimed=job.untimed,
         runs=effort.runs,
-        limit=effort.limit,
+        limit=effort.limit if time.monotonic() < bench.hurry else 0.0,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 from benchmarks.dml_contenders import Contender, make
 from benchmarks.dml_tables import Bin, listing, listing_once_settled, put_since
 from benchmarks.measure import timed
-from benchmarks.process_tree import resident
+from benchmarks.process_tree import ProcessTree
 from benchmarks.tables import clone
 
 __all__ = ["Failed", "Order", "Runs", "Worker", "measured"]
@@ -80,12 +80,12 @@ class Worker:
         Raises:
             Failed: it raised an error, or the process ended.
         """
-        process = self._process.pid or 0
-        peak = resident(process)
+        processes = ProcessTree(self._process.pid or 0)
+        peak = processes.resident()
         try:
             self._pipe.send((work, arguments))
             while not self._pipe.poll(_WATCH):
-                peak = max(peak, resident(process))
+                peak = max(peak, processes.resident())
             done, result = self._pipe.recv()
         except (EOFError, OSError) as error:
             raise Failed(f"{self.name}: its process ended") from error

@@ -10,7 +10,7 @@ from benchmarks.dml_figures import DmlFigure, Figures
 from benchmarks.dml_goals import FRESH, SCANS, WORN, goals
 from benchmarks.dml_report import TITLE, replaced, with_section_of
 from benchmarks.dml_tables import listing, put_since
-from benchmarks.process_tree import resident
+from benchmarks.process_tree import ProcessTree
 from benchmarks.sweep import OPERATIONS, SHARES, Cell, cells
 
 SPARK, PEER = "Delvec on Spark", "delta-spark with DVs"
@@ -108,10 +108,10 @@ def test_a_page_that_is_written_anew_keeps_the_section():
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_is_that_of_a_process_and_its_children() -> None:
-    alone = resident(os.getpid())
+    alone = ProcessTree(os.getpid()).resident()
     program = "import sys; taken = bytearray(64 << 20); taken[::4096] = b'x' * len(taken[::4096]); print(1, flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        assert resident(os.getpid()) >= alone + (48 << 20)
+        assert ProcessTree(os.getpid()).resident() >= alone + (48 << 20)
