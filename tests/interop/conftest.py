@@ -1,40 +1,16 @@
 """A Spark session with delta-spark's JARs on it, and the three readers that must agree."""
 
-import os
-import sys
-from pathlib import Path
-
 import deltalake
 import pyarrow as pa
 import pytest
-
-WANTED = ("delta-spark", "delta-storage", "delta-kernel", "unitycatalog", "jts-core")
+from tests.interop.delta_session import delta_session
 
 
 @pytest.fixture(scope="session")
 def delta_spark(tmp_path_factory):
-    folder = os.environ.get("DELVEC_TEST_JARS")
-    if not folder:
+    session = delta_session(tmp_path_factory.mktemp("warehouse"))
+    if session is None:
         pytest.skip("delta-spark's JARs are not here: `make test` fetches them where Maven is installed")
-    jars = [str(jar) for jar in sorted(Path(folder).glob("*.jar")) if jar.name.startswith(WANTED)]
-    assert jars, f"no delta-spark JAR in {folder}"
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(jars))
-        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        .config("spark.databricks.delta.snapshotPartitions", "2")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
 

@@ -1,0 +1,36 @@
+"""A Spark session with delta-spark's JARs on it."""
+
+import os
+import sys
+from pathlib import Path
+
+__all__ = ["delta_session"]
+
+WANTED = ("delta-spark", "delta-storage", "delta-kernel", "unitycatalog", "jts-core")
+
+
+def delta_session(warehouse):
+    """Start one; None where the JARs are not here."""
+    folder = os.environ.get("DELVEC_TEST_JARS")
+    if not folder:
+        return None
+    jars = [str(jar) for jar in sorted(Path(folder).glob("*.jar")) if jar.name.startswith(WANTED)]
+    assert jars, f"no delta-spark JAR in {folder}"
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.jars", ",".join(jars))
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config("spark.databricks.delta.snapshotPartitions", "2")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.warehouse.dir", str(warehouse))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session

@@ -1,0 +1,145 @@
+"""Who runs statements: Delvec on each engine, and delta-spark."""
+
+import pyarrow as pa
+from tests.interop.dml_model import Delete, DeleteKeys, Insert, Merge, Overwrite, Update, quoted
+from tests.interop.dml_values import ARROW
+
+from delvec.protocol.errors import DelvecError
+
+__all__ = ["DeltaSpark", "Delvec", "arrow_schema", "arrow_table"]
+
+SOURCE = "dml_source"
+
+
+def arrow_schema(columns):
+    return pa.schema({column.name: ARROW[column.kind] for column in columns})
+
+
+def arrow_table(rows):
+    return pa.Table.from_pylist(list(rows.rows), arrow_schema(rows.columns))
+
+
+class Delvec:
+    """Delvec on one engine.
+
+    Args:
+        lake: the connection.
+        engine: as :meth:`delvec.Connection.table` takes it.
+        name: for reports.
+    """
+
+    def __init__(self, lake, engine, name):
+        self.lake, self.engine, self.name = lake, engine, name
+        self.refusals = (DelvecError,)
+
+    def run(self, location, statement):
+        """Run a statement; return the rows that were updated, deleted and inserted, where it tells."""
+        table = self.lake.table(str(location), engine=self.engine)
+        return getattr(self, f"_{type(statement).__name__.lower()}")(table, statement)
+
+    def _delete(self, table, statement):
+        where = None if statement.where is None else statement.where.sql
+        if statement.by_sql:
+            text = f"DELETE FROM delta.`{table.location.removeprefix('file://')}`"
+            metrics = self.lake.sql(text + ("" if where is None else f" WHERE {where}"), engine=self.engine)
+        else:
+            metrics = table.delete(where)
+        return {"deleted": metrics["numDeletedRows"]}
+
+    def _deletekeys(self, table, statement):
+        metrics = table.delete(keys=arrow_table(statement.source), on=list(statement.names))
+        return {"deleted": metrics["numDeletedRows"]}
+
+    def _update(self, table, statement):
+        where = None if statement.where is None else statement.where.sql
+        values = {quoted(path): value.sql for path, value in statement.values.items()}
+        if statement.by_sql:
+            sets = ", ".join(f"{name} = {value}" for name, value in values.items())
+            text = f"UPDATE delta.`{table.location.removeprefix('file://')}` SET {sets}"
+            metrics = self.lake.sql(text + ("" if where is None else f" WHERE {where}"), engine=self.engine)
+        else:
+            metrics = table.update(values, where)
+        return {"updated": metrics["numUpdatedRows"]}
+
+    def _merge(self, table, statement):
+        builder = table.merge(
+            arrow_table(statement.source), statement.on_.sql, source_alias="s", target_alias="t"
+        )
+        for clause in statement.clauses:
+            condition = None if clause.condition is None else clause.condition.sql
+            begin = "when_" + clause.match.replace("-", "_") + f"_{clause.action}"
+            if clause.action == "delete":
+                builder = getattr(builder, begin)(condition)
+            elif clause.values is None:
+                builder = getattr(builder, f"{begin}_all")(condition)
+            else:
+                values = {quoted(path): value.sql for path, value in clause.values.items()}
+                builder = getattr(builder, begin)(values, condition)
+        metrics = builder.execute()
+        return {done.lower(): metrics[f"numTargetRows{done}"] for done in ("Updated", "Deleted", "Inserted")}
+
+    def _insert(self, table, statement):
+        table.append(arrow_table(statement.data))
+        return {}
+
+    def _overwrite(self, table, statement):
+        table.overwrite(
+            arrow_table(statement.data),
+            replace_where=None if statement.where is None else statement.where.sql,
+            partition_overwrite="dynamic" if statement.dynamic else "static",
+        )
+        return {}
+
+
+class DeltaSpark:
+    """delta-spark, by SQL and DataFrames."""
+
+    name = "delta-spark"
+
+    def __init__(self, spark):
+        from pyspark.errors import PySparkException
+
+        self.spark = spark
+        # What fails in a task comes as the JVM has it.
+        from py4j.protocol import Py4JJavaError
+
+        self.refusals = (PySparkException, Py4JJavaError)
+
+    def run(self, location, statement):
+        """Run a statement; it does not tell how many rows it changed."""
+        name = f"delta.`{location}`"
+        if isinstance(statement, (Insert, Overwrite)):
+            self._write(location, statement)
+        else:
+            text = self._text(name, statement)
+            self.spark.sql(text).collect()
+        return {}
+
+    def _frame(self, rows):
+        return self.spark.createDataFrame(arrow_table(rows))
+
+    def _write(self, location, statement):
+        writer = self._frame(statement.data).write.format("delta")
+        if isinstance(statement, Insert):
+            writer.mode("append").save(str(location))
+            return
+        writer = writer.mode("overwrite")
+        if statement.where is not None:
+            writer = writer.option("replaceWhere", statement.where.sql)
+        elif statement.dynamic:
+            writer = writer.option("partitionOverwriteMode", "dynamic")
+        writer.save(str(location))
+
+    def _text(self, name, statement):
+        if isinstance(statement, Delete):
+            return str(statement).replace("FROM t", f"FROM {name}", 1).removesuffix(" (SQL)")
+        if isinstance(statement, Update):
+            return str(statement).replace("UPDATE t", f"UPDATE {name}", 1).removesuffix(" (SQL)")
+        source = statement.source
+        self._frame(source).createOrReplaceTempView(SOURCE)
+        if isinstance(statement, DeleteKeys):
+            on = " AND ".join(f"t.`{key}` = s.`{key}`" for key in statement.names)
+            return f"MERGE INTO {name} AS t USING {SOURCE} AS s ON {on} WHEN MATCHED THEN DELETE"
+        assert isinstance(statement, Merge)
+        clauses = " ".join(map(str, statement.clauses))
+        return f"MERGE INTO {name} AS t USING {SOURCE} AS s ON {statement.on_.sql} {clauses}"

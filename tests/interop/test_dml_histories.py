@@ -1,0 +1,33 @@
+"""Random DML: Delvec on both engines, delta-spark and a plain model have the same rows and the same changes after every statement."""
+
+import pytest
+from tests.interop.dml_campaign import Campaign
+
+SEEDS = (1, 2)
+
+
+def test_scripts_on_duckdb_do_what_the_model_does(lake, tmp_path):
+    campaign = Campaign(lake, tmp_path)
+    for seed in range(12):
+        campaign.run(seed, 5)
+    assert campaign.counts["statements"] == 60
+    assert campaign.counts["run, Delvec on DuckDB"] > 50
+
+
+@pytest.mark.jars
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_writer_does_what_the_model_does(lake, delta_spark, tmp_path, seed):
+    campaign = Campaign(lake, tmp_path, delta_spark)
+    campaign.run(seed, 3)
+    assert campaign.counts["statements"] == 3
+
+
+@pytest.mark.long
+@pytest.mark.jars
+@pytest.mark.spark
+def test_hundreds_of_scripts(lake, delta_spark, tmp_path):
+    campaign = Campaign(lake, tmp_path, delta_spark)
+    for seed in range(1000, 1200):
+        campaign.run(seed, 6)
+    assert campaign.counts["statements"] == 1200
