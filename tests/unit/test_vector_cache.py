@@ -9,8 +9,12 @@ from delvec.protocol.deletion_vector import Descriptor
 from delvec_service.operations.commits.vectors import VectorCache
 
 
-def vector(number, *, size=600, cardinality=2):
-    return Descriptor("u", f"file-{number}", 1, size, cardinality)
+SCATTERED = BitMap64(range(0, 2_000, 2))
+"""2,000 bytes of memory, too few values for anything denser."""
+
+
+def vector(number, *, cardinality=2):
+    return Descriptor("u", f"file-{number}", 1, 600, cardinality)
 
 
 def rows(number):
@@ -28,24 +32,36 @@ def test_what_is_kept_is_found_where_it_belongs():
 
 
 def test_memory_is_bounded_and_what_was_used_last_stays():
-    cache = VectorCache(max_bytes=3000)
+    cache = VectorCache(max_bytes=1500)
     for number in range(3):
         cache.keep("t", vector(number), rows(number))
     cache.find("t", vector(0))
 
     cache.keep("t", vector(3), rows(3))
 
-    assert cache.nbytes <= 3000
+    assert cache.nbytes <= 1500
     assert [cache.find("t", vector(number)) for number in (0, 1, 3)] == [rows(0), None, rows(3)]
 
 
+def test_rows_count_as_memory_has_them_and_not_as_their_file_does():
+    cache = VectorCache()
+    rows = BitMap64()
+    for row in range(65_536):
+        rows.add(row)  # one by one: a container of 8 KiB, of which the file makes one run
+
+    cache.keep("t", vector(1, cardinality=len(rows)), rows)
+
+    assert len(deletion_vector.serialize_bitmap(rows)) < 64
+    assert cache.nbytes > 8_192
+
+
 def test_what_is_larger_than_the_whole_is_not_kept():
-    cache = VectorCache(max_bytes=3000)
+    cache = VectorCache(max_bytes=1500)
     cache.keep("t", vector(1), rows(1))
 
-    cache.keep("t", vector(2, size=5000), rows(2))
+    cache.keep("t", vector(2, cardinality=len(SCATTERED)), SCATTERED)
 
-    assert cache.find("t", vector(2)) is None
+    assert cache.find("t", vector(2, cardinality=len(SCATTERED))) is None
     assert cache.find("t", vector(1)) == rows(1)
 
 

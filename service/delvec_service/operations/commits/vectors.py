@@ -15,6 +15,7 @@ __all__ = ["StoredRows", "VectorCache"]
 
 _BUDGET: Final = 64 * 1024 * 1024
 _OVERHEAD: Final = 400
+_CONTAINER: Final = 32
 _AT_ONCE: Final = 16 * 1024 * 1024
 """Bytes of deletion vectors that are read at a time where they are too many to be held."""
 
@@ -39,7 +40,7 @@ class VectorCache:
         """Take in what was read or written."""
         if descriptor.is_inline:
             return  # decoding is as quick
-        key, size = (location, descriptor.unique_id), descriptor.size_in_bytes + _OVERHEAD
+        key, size = (location, descriptor.unique_id), _nbytes(rows)
         if size > self._max_bytes:
             return
         with self._lock:
@@ -164,3 +165,11 @@ def _parts(vectors: Mapping[str, Descriptor]) -> Iterator[tuple[str, ...]]:
         size += vector.size_in_bytes + _OVERHEAD
     if part:
         yield tuple(part)
+
+
+def _nbytes(rows: BitMap64) -> int:
+    """Return about how many bytes of memory a bitmap takes."""
+    # Not those of the file, where runs of rows are a few bytes: in memory they may be containers of 8 KiB.
+    found = rows.get_statistics()
+    containers = sum(found[f"n_bytes_{kind}_containers"] for kind in ("array", "run", "bitset"))
+    return int(containers) + found["n_containers"] * _CONTAINER + _OVERHEAD
