@@ -173,9 +173,11 @@ class _Step:
             self._check_metadata(snapshot.metadata, snapshot.version)
             names = _LISTED if self.asked.list_files else _ORDERED
             files = snapshot.live.columns(names)
-            files = files.take(pc.sort_indices(files, _ORDER))
-            sizes = files["size"].to_numpy()[at.index : files.num_rows if end is None else end.index]
-            chosen = files.slice(at.index, self._limits.room_for(sizes)).combine_chunks()
+            order = pc.sort_indices(files, _ORDER)
+            sizes = (
+                files["size"].take(order).to_numpy()[at.index : files.num_rows if end is None else end.index]
+            )
+            chosen = files.take(order.slice(at.index, self._limits.room_for(sizes))).combine_chunks()
             listed = self._listed(chosen, snapshot) if self.asked.list_files else chosen
             return listed, files.num_rows, snapshot.timestamp
 
