@@ -314,3 +314,17 @@ def test_each_command_feeds_the_changes(make, vectors):
     updated = [(0, f"update_{image}image", i) for i in range(1, 19) for image in ("pre", "post")]
     deleted = [(1, "delete", 30), (1, "delete", 31), (2, "delete", 5), (2, "delete", 32)]
     assert sorted(found) == sorted([*updated, *deleted, (3, "delete", 7), (3, "insert", 100)])
+
+
+def test_a_double_beyond_the_greatest_float_is_infinite(lake, engine, tmp_path):
+    table = lake.create_table(tmp_path / "floats", "d double, f float", engine=engine)
+    table.append([{"d": value, "f": None} for value in (1e300, -1e300, 0.1, None, float("nan"))])
+    table.update({"f": "d"}, "CAST(d AS FLOAT) <> 0 OR d IS NULL")
+    found = {repr(row["d"]): repr(row["f"]) for row in table.to_arrow().to_pylist()}
+    assert found == {
+        "1e+300": "inf",
+        "-1e+300": "-inf",
+        "0.1": "0.10000000149011612",
+        "None": "None",
+        "nan": "nan",
+    }

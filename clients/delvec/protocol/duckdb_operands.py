@@ -10,7 +10,7 @@ from delvec.protocol.errors import InvalidPredicate
 from delvec.protocol.expression_kinds import NUMERIC_KINDS, kind_of
 from delvec.protocol.types import StructType
 
-__all__ = ["TEMPORAL", "Operands"]
+__all__ = ["TEMPORAL", "Operands", "to_real"]
 
 _TYPES: Final[dict[exp.DType, str]] = {
     exp.DType.BOOLEAN: "BOOLEAN",
@@ -41,6 +41,17 @@ _CAST_FROM: Final[dict[str, frozenset[str]]] = {
 }
 _SPARK_DATE: Final = re.compile(r"\s*(\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?\s*", re.DOTALL)
 _SPARK_INTEGER: Final = re.compile(r"\s*[+-]?\d+\s*")
+_MOST_REAL, _INFINITE_REAL = "3.4028234663852886e38", "3.4028235677973366e38"
+"""The greatest REAL, and the DOUBLE from which on the nearest one is infinite."""
+
+
+def to_real(value: str) -> str:
+    """Return the SQL of a DOUBLE as the nearest REAL; what is too large becomes infinite in Spark, and fails in DuckDB."""
+    bounded = f"least(greatest({value}, -{_MOST_REAL}), {_MOST_REAL})"
+    return (
+        f"(CASE WHEN abs({value}) < {_INFINITE_REAL} THEN CAST({bounded} AS REAL) WHEN isnan({value}) THEN CAST('NaN' AS "
+        f"REAL) WHEN {value} > 0 THEN CAST('Infinity' AS REAL) WHEN {value} < 0 THEN CAST('-Infinity' AS REAL) END)"
+    )
 
 
 class Operands:
@@ -120,6 +131,8 @@ class Operands:
         elif to.this == exp.DType.DECIMAL and kind in {"float", "double"}:
             # Spark rounds the digits that it shows, so that 1.005 becomes 1.01; DuckDB those of the binary number.
             value = f"CAST(CAST({value} AS DOUBLE) AS VARCHAR)"
+        elif name == "REAL" and kind == "double":
+            return to_real(value)
         return f"{cast}({value} AS {name})"
 
     def _whole_text(self, node: exp.Expr, *, strict: bool = True) -> str:

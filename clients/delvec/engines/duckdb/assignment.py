@@ -6,6 +6,7 @@ DuckDB's own casts round where Spark truncates and read more texts as numbers, s
 from typing import Any, Final
 
 from delvec.engines.duckdb.scan import TYPES, quoted, sql_type, string_literal
+from delvec.protocol.duckdb_operands import to_real
 from delvec.protocol.errors import InvalidPredicate
 from delvec.protocol.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
 
@@ -110,6 +111,8 @@ def _floating(value: str, found: str, target: str) -> str | None:
         return f"CAST({value} AS {target})"
     if found == "varchar":
         return f"TRY_CAST({_text(value, _NUMBER)} AS {target})"
+    if found == "double":
+        return to_real(value)
     return f"TRY_CAST({value} AS {target})" if found in _FRACTIONS else None
 
 
