@@ -1,13 +1,16 @@
 """Data that a user hands in, as Arrow: the one place that knows of pandas, polars and lists of rows."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from delvec.protocol.errors import BadRequest, DelvecError, SchemaMismatch
 
 __all__ = ["to_arrow", "to_reader"]
+
+_DETAIL: Final = ". Detail: Python exception"
+"""Where Arrow begins to tell how an error came about in Python."""
 
 
 def to_reader(data: Any) -> pa.RecordBatchReader:
@@ -43,7 +46,7 @@ def _guarded(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
         except DelvecError:
             raise
         except Exception as error:
-            reason = (str(error) or type(error).__name__).partition("\n")[0]
+            reason = (str(error) or type(error).__name__).partition("\n")[0].partition(_DETAIL)[0]
             raise BadRequest(
                 f"The rows cannot be read beyond row {count}: {reason}. Nothing was committed."
             ) from error
@@ -60,6 +63,7 @@ def to_arrow(data: Any) -> pa.Table:
 
     Raises:
         SchemaMismatch: ``data`` is not tabular, or a column mixes types that Arrow cannot hold together.
+        BadRequest: a stream fails before its end.
     """
     try:
         table = _collect(data)
@@ -80,7 +84,7 @@ def _collect(data: Any) -> pa.Table | None:
     if _is_pandas(data):
         return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None)
     if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data).read_all()
+        return _guarded(pa.RecordBatchReader.from_stream(data)).read_all()
     if hasattr(data, "__arrow_c_array__"):
         return pa.Table.from_batches([pa.record_batch(data)])
     if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):

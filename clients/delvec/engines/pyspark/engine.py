@@ -172,6 +172,7 @@ class SparkEngine:
             SchemaMismatch: ``data`` has unknown columns or incompatible types.
             ConstraintViolation: a row does not satisfy the table's constraints.
             UnsupportedWriterFeature: Spark does not accept one of them; nothing was written.
+            BadRequest: a query or a stream fails before its end.
         """
         checks = RowChecks(target)
         if not is_spark_frame(data):
@@ -187,10 +188,11 @@ class SparkEngine:
             # A task can give numbers that no other gives only where all know how many they are.
             writers = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
             data, target = data.repartition(writers), replace(target, writers=writers)
-        if not checks.is_needed:
-            return write_frame(data, target)
-        found = examined(data, target, checks)
-        return write_frame(found.frame, target, found.checks)
+        with failures.of_source():
+            if not checks.is_needed:
+                return write_frame(data, target)
+            found = examined(data, target, checks)
+            return write_frame(found.frame, target, found.checks)
 
     def read(self, scan: Scan, columns: Sequence[str] | None, predicate: Predicate | None) -> pa.Table:
         """Return the live rows, deletion vectors applied, in the schema's column order."""
