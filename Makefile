@@ -6,7 +6,7 @@ SETUP := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py setup
 RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types unit test-long fuzz chaos bench bench-reading bench-commits bench-dml serve lock wheel clean
+.PHONY: help setup demo test check lint format types unit test-long large fuzz chaos bench bench-reading bench-commits bench-dml serve lock wheel clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ unit: ## The pure tests
 test-long: ## The tests that take their time
 	@$(SETUP) --java --jars
 	@$(RUN) pytest -m long
+
+large: ## Deletes of 100 million rows, and the memory that they take (about 20 minutes)
+	@$(SETUP) --java
+	@$(RUN) pytest -m long tests/large -s
 
 fuzz: ## Damage tables in 100,000 ways (about an hour; goes on where it was stopped)
 	@$(SETUP)

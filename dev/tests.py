@@ -14,7 +14,11 @@ from typing import Final
 _ROOT: Final = Path(__file__).parent.parent
 _LAST_FAILED: Final = _ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 _PHASES: Final = (
-    (["--ignore", "tests/interop", "-m", "not long"], ["-n", "2", "--dist", "loadfile"]),
+    # In the order of collection, which tests/conftest.py sets: the longest modules first.
+    (
+        ["--ignore", "tests/interop", "-m", "not long"],
+        ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"],
+    ),
     (["tests/interop", "-m", "not long"], []),
 )
 _DICE: Final = ("tests/chaos/", "tests/state_machine/", "tests/fuzz/", "histories")

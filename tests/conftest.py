@@ -15,7 +15,30 @@ settings.register_profile("delvec", deadline=None)
 settings.load_profile("delvec")
 
 
+_LONGEST = (
+    "tests/fuzz/test_fuzz.py",
+    "tests/corpus/test_corpus.py",
+    "tests/spark/test_spark_row_changes.py",
+    "tests/spark/test_spark_scan.py",
+    "tests/spark/test_spark_source.py",
+    "tests/spark/test_spark_connect.py",
+    "tests/spark/test_spark_stream_source.py",
+    "tests/spark/test_spark_stream_sink.py",
+    "tests/spark/test_spark_sink.py",
+    "tests/engines/test_merge.py",
+    "tests/packaging/test_wheel.py",
+    "tests/engines/test_predicates.py",
+    "tests/engines/test_update.py",
+    "tests/engines/test_changes.py",
+    "tests/chaos/test_chaos.py",
+    "tests/unit/test_skipping_rows.py",
+)
+"""Modules that take a minute or so, the longest first: begun last, one would keep a worker busy while the other waits."""
+
+
 def pytest_collection_modifyitems(items):
+    places = {path: place for place, path in enumerate(_LONGEST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
     # PySpark 4.0 and 4.1 leave the socket to its finalizer from which they read a result.
     leak = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
     for item in items:

@@ -3,12 +3,14 @@
 import pytest
 from tests import bad_input_cases as cases
 
+from delvec import _backoff
 from delvec._embedded import EmbeddedTransport
 from delvec._transport import ServiceClient
 from delvec.connection import Connection
 from delvec.protocol import errors
 from delvec_service.app import create_app
 from delvec_service.config import Settings
+from delvec_service.operations.commits import commit_log
 from delvec_service.store.objects import ObjectStore
 
 
@@ -87,6 +89,14 @@ def _stop(monkeypatch, method, *, write):
     return calls
 
 
+@pytest.fixture
+def no_pauses(monkeypatch):
+    """Storage that stays away is asked again as often as ever, and at once."""
+    monkeypatch.setattr(_backoff, "_LONGEST_SECONDS", 0.0)
+    monkeypatch.setattr(commit_log, "_PUT_PAUSE_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("no_pauses")
 @pytest.mark.parametrize("write", [False, True], ids=["before the write", "after the write"])
 def test_storage_that_fails_while_deletion_vectors_are_written(place, lake, monkeypatch, write):
     people = lake.table("people")
@@ -97,6 +107,7 @@ def test_storage_that_fails_while_deletion_vectors_are_written(place, lake, monk
     assert people.delete("id = 5")["numDeletedRows"] == 1
 
 
+@pytest.mark.usefixtures("no_pauses")
 @pytest.mark.parametrize(
     "command", [delete, lambda table: table.append(cases.ROWS)], ids=["delete", "append"]
 )
@@ -110,6 +121,7 @@ def test_storage_that_fails_before_the_commit(place, lake, monkeypatch, command)
     assert people.version() == 3
 
 
+@pytest.mark.usefixtures("no_pauses")
 def test_storage_that_fails_after_the_commit_does_not_commit_twice(place, lake, monkeypatch):
     people = lake.table("people")
     with monkeypatch.context() as patch:

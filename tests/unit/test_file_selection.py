@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.segments_in_memory import SegmentsInMemory, laid_out
 
@@ -138,14 +138,29 @@ def _pruned(files, predicate):
     return {f"f{number}": every for number, (may, every) in enumerate(verdicts) if may}
 
 
-@settings(max_examples=60, deadline=None)
-@given(
+CASES = given(
     files=st.lists(_file(), max_size=12),
     texts=st.lists(_predicate(), min_size=1, max_size=5),
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3),
     data=st.data(),
 )
+
+
+@settings(max_examples=25, deadline=None)
+@CASES
 def test_two_levels_leave_what_one_level_leaves(files, texts, sizes, data):
+    _compare_levels(files, texts, sizes, data)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@CASES
+def test_two_levels_leave_what_one_level_leaves_many_times(files, texts, sizes, data):
+    _compare_levels(files, texts, sizes, data)
+
+
+def _compare_levels(files, texts, sizes, data):
     table = _table(files)
     live = laid_out(table, sizes)
     store = SegmentsInMemory()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.segments_in_memory import LOCATION, SegmentsInMemory
 
@@ -79,15 +79,30 @@ def _counts(model):
     )
 
 
-@settings(max_examples=80, deadline=None)
-@given(
+HISTORIES = given(
     _commits,
     st.sampled_from([4, 8, SEGMENT_ROWS]),
     st.sampled_from([0, 3, 256]),
     st.sampled_from([(1, 0), (2, 2), (16, 256)]),
     st.booleans(),
 )
+
+
+@settings(max_examples=40, deadline=None)
+@HISTORIES
 def test_a_history_leaves_the_files_that_the_protocol_says(commits, rows, recent, search, looked_through):
+    _replay(commits, rows, recent, search, looked_through)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@settings(max_examples=800, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@HISTORIES
+def test_many_histories_leave_the_files_that_the_protocol_says(commits, rows, recent, search, looked_through):
+    _replay(commits, rows, recent, search, looked_through)
+
+
+def _replay(commits, rows, recent, search, looked_through):
     """However much is kept beside the segments and in mind, and whether or not somebody reads all in between."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packed_files, "SEGMENT_ROWS", rows)
@@ -161,7 +176,7 @@ def test_many_small_commits_leave_few_segments_and_copy_few_rows(monkeypatch):
     monkeypatch.setattr(
         Segment, "of", lambda batch, location: made.append(batch.num_rows) or of(batch, location)
     )
-    live, count = LiveFiles(LOCATION), 1500
+    live, count = LiveFiles(LOCATION), 600
     for number in range(count):
         add = _add(f"p=0/{number}")
         live = live.apply({add.path: FileChange(add)})

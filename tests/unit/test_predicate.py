@@ -451,9 +451,9 @@ def test_too_long_a_text_is_refused_before_it_is_read(schema):
 
 
 def test_long_chains_and_lists(schema, select):
-    chain = " or ".join(f"i = {n}" for n in range(7, 8000))
+    chain = " or ".join(f"i = {n}" for n in range(7, 3000))
     assert select(parse(chain, schema)) == [0, 3, 5]
-    both = " and ".join(f"(i <> {n} or flag)" for n in range(10, 3000))
+    both = " and ".join(f"(i <> {n} or flag)" for n in range(10, 1500))
     assert select(parse(both, schema)) == [0, 1, 2, 3, 5, 6, 7]
     listed = "i in (" + ",".join(str(n) for n in range(7, 15_000)) + ")"
     assert select(parse(listed, schema)) == [0, 3, 5]
@@ -472,13 +472,18 @@ def test_any_text_is_a_predicate_or_a_typed_error(text):
         assert predicate.sql("duckdb")
 
 
+@pytest.fixture(scope="module")
+def strings():
+    with duckdb.connect() as connection:
+        yield connection
+
+
 @settings(max_examples=100, deadline=None)
-@given(st.text(max_size=20))
-def test_any_string_reaches_duckdb_as_it_is(value):
+@given(value=st.text(max_size=20))
+def test_any_string_reaches_duckdb_as_it_is(strings, value):
     schema = StructType.from_arrow(SCHEMA)
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     predicate = parse(f"s = '{escaped}'", schema)
-    with duckdb.connect() as connection:
-        connection.register("t", pa.table({"s": [value, value + "x", None]}))
-        found = connection.execute(f"SELECT s FROM t WHERE {predicate.sql('duckdb')}").fetchall()
+    strings.register("t", pa.table({"s": [value, value + "x", None]}))
+    found = strings.execute(f"SELECT s FROM t WHERE {predicate.sql('duckdb')}").fetchall()
     assert found == [(value,)]

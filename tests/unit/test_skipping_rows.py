@@ -9,7 +9,7 @@ from decimal import Decimal
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from delvec.protocol.errors import InvalidPredicate
@@ -412,13 +412,28 @@ def _check(text, files, live, connection):
     return True
 
 
-@settings(max_examples=150, deadline=None)
-@given(
+CASES = given(
     files=st.lists(_file(), min_size=1, max_size=4),
     texts=st.lists(PREDICATES, min_size=1, max_size=6),
     zone=st.sampled_from(ZONES),
 )
+
+
+@settings(max_examples=50, deadline=None)
+@CASES
 def test_no_file_with_a_matching_row_is_skipped(files, texts, zone, connections):
+    _check_all(files, texts, zone, connections)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@CASES
+def test_no_file_with_a_matching_row_is_skipped_many_times(files, texts, zone, connections):
+    _check_all(files, texts, zone, connections)
+
+
+def _check_all(files, texts, zone, connections):
     live = _live(files)
     connections[zone].register("t", _table(files))
     tried = [_check(text, files, live, connections[zone]) for text in texts]
