@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from benchmarks.dml_figures import DmlFigure, Figures
 from benchmarks.sweep import Cell
 
-__all__ = ["FRESH", "SCANS", "STREAM_READ", "STREAM_WRITE", "WORN", "Goal", "goals"]
+__all__ = ["FRESH", "REWRITER", "SCANS", "STREAM_READ", "STREAM_WRITE", "WORN", "Goal", "goals"]
 
 SPARK, DUCKDB = "Delvec on Spark", "Delvec on DuckDB"
 PEER, REWRITER = "delta-spark with DVs", "delta-spark without DVs"

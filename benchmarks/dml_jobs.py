@@ -28,7 +28,7 @@ class DmlEffort:
     warm: int = 10
     untimed: int = 2
     runs: int = 5
-    limit: float = 12.0
+    limit: float = 10.0
     small: int = 100_000
     batches: int = 100
     batch: int = 1_000

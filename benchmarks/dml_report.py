@@ -27,7 +27,7 @@ a second: for Spark the JVM, Python and its workers (heap limit 6 GiB, collected
 for each batch; in one process it is a loop of appends with `txn`. Streaming out of a table takes one file for each batch. delta-spark ran with `snapshotPartitions` and
 shuffle partitions at the number of cores. `make bench-dml` measures this part, `--quick` in a minute or two with small tables."""
 _SWEEP = """\
-Delvec on DuckDB, on tables of {files} files that differ in `delta.enableDeletionVectors` alone. "No slower" is at most 5 % and 3 ms more than rewriting, the medians of up to four runs in turn; "no
+Delvec on DuckDB, on tables of {files} files that differ in `delta.enableDeletionVectors` alone. "No slower" is at most 5 % and 3 ms more than rewriting, the medians of up to three runs in turn; "no
 more objects" is at most one more for UPDATE and MERGE. {count} cells: {sizes} rows in each file, {operations}, and {shares} of the
 rows of each file, or one row. Vectors were no slower in {fast} cells, put no more objects in {few}, and both in {both}."""
 

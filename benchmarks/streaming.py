@@ -94,9 +94,9 @@ def read_stream(contender: Contender, scratch: Path, table: Path, rows: int) -> 
     spark = contender.spark
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", 10_000)
     runs = Runs()
-    # The first run is for nothing.
-    for _ in range(2):
-        source = spark.readStream.format(_FORMATS[contender.name]).option("maxFilesPerTrigger", 1)
+    # The first run, of one batch, is for nothing.
+    for files in (rows, 1):
+        source = spark.readStream.format(_FORMATS[contender.name]).option("maxFilesPerTrigger", files)
         writer = source.load(str(table)).writeStream.format("noop")
         writer = writer.option("checkpointLocation", str(scratch / f"checkpoint-{uuid.uuid4()}"))
         started = time.perf_counter()
