@@ -321,8 +321,13 @@ class ReadableTable:
         predicate: str | None = None,
         version: int | None = None,
         timestamp: str | datetime | None = None,
+        *,
+        row_ids: bool = False,
     ) -> tuple[Scan, Predicate | None]:
-        """Return which files a read has to open, and the parsed predicate: what engines work with."""
+        """Return which files a read has to open, and the parsed predicate: what engines work with.
+
+        With ``row_ids`` the scan also has what tells the ids of rows, if the table tracks rows.
+        """
         if isinstance(columns, str):
             raise BadRequest(f"columns must be a list of names, not the text {columns!r}")
         body = request(
@@ -331,6 +336,7 @@ class ReadableTable:
             predicate=predicate,
             version=version,
             timestamp=_iso(timestamp),
+            row_ids=row_ids,
         )
         plan, files = self._service.plan(table_path(self.id, "plan"), body)
         schema = StructType.from_json(plan.table_schema)

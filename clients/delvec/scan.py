@@ -42,7 +42,8 @@ class Scan:
     """What to read, all of it at one version.
 
     Attributes:
-        files: a table with the columns of ``wire.PlanFile`` in snake case, one row per file; no path twice.
+        files: a table with the columns of ``wire.PlanFile`` in snake case, one row per file; no path twice. Those of row ids
+            are there only where they were asked for and the table tracks rows.
         read_mark: what tells the version from another that is put in its place; goes with a commit that rests on it.
         marked_only: the deletion vectors name the rows that there are, and not those that are gone; every file has one.
     """
@@ -61,7 +62,10 @@ class Scan:
 
     def __iter__(self) -> Iterator[ScanFile]:
         """Iterate over the files; for the few that a command changes, not for planning."""
-        for row in self.files.drop_columns(["deleted_rows", "stats"]).to_pylist():
+        more = {"deleted_rows", "stats", "base_row_id", "default_row_commit_version"}
+        for row in self.files.select(
+            [name for name in self.files.column_names if name not in more]
+        ).to_pylist():
             dv = row.pop("deletion_vector")
             row["partition_values"] = dict(row["partition_values"] or [])
             yield ScanFile(**row, descriptor=Descriptor.from_json(dv) if dv else None)

@@ -145,6 +145,7 @@ class Transaction:
         self.read_version = read_version
         self.transaction_id = transaction_id or str(uuid.uuid4())
         self.result: CommitResponse | None = None
+        self.keeps_row_ids = False
 
     def __enter__(self) -> Self:
         return self
@@ -270,6 +271,7 @@ class Transaction:
             rewritten=self._rewritten,
             table_changes=self._table_changes,
             change_files=self._change_files,
+            keeps_row_ids=self.keeps_row_ids,
             app_transaction=self._txn,
             user_metadata=self._user_metadata,
             engine_info=self._engine_info,

@@ -42,7 +42,7 @@ def delete(
 ) -> Metrics:
     """Delete the matching rows of the newest version; see :meth:`delvec.DeltaTable.delete`."""
     clock = Clock()
-    scan, condition = table.plan(predicate=predicate)
+    scan, condition = table.plan(predicate=predicate, row_ids=True)
     vectors = table.deletes_by_vector(scan)
     whole, rest = scan, scan.filter(pa.repeat(False, len(scan)))
     if condition is not None:
@@ -110,7 +110,7 @@ def delete_keys(
         keys = join_keys(terms, relations, TARGET, SOURCE)
         wanted += key_ranges(keys, source.bounds([key.source for key in keys])) if keys else []
     reads = " AND ".join(f"({each})" for each in wanted)
-    scan, _ = table.plan(predicate=reads or None)
+    scan, _ = table.plan(predicate=reads or None, row_ids=True)
     feed, vectors = row_command.keeps_change_feed(scan), table.deletes_by_vector(scan)
     # A DELETE by vectors has no change files: readers of the feed tell it from the vectors.
     by_files = feed and not vectors

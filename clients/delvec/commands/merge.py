@@ -13,6 +13,7 @@ from delvec.commands.assignments import Relations, inserted, updated
 from delvec.commands.clock import Clock
 from delvec.commands.merge_builder import MergeStatement, When
 from delvec.commands.schema_evolution import new_columns, with_new_columns
+from delvec.engines import row_ids
 from delvec.engines.row_changes import SOURCE, TARGET, ChangedRows, Clause, MergeSource, RowChange
 from delvec.protocol.errors import DelvecError, InvalidTableChange
 from delvec.protocol.expression import Expression, parse_expression
@@ -125,7 +126,7 @@ def merge(
         table.check_made_from(begun.version)
     resolved = _resolve(statement, schema, target_schema, source)
     reads = None if resolved.reads == _EVERY_ROW else resolved.reads
-    scan, _ = table.plan(predicate=reads, version=begun.version)
+    scan, _ = table.plan(predicate=reads, version=begun.version, row_ids=True)
     if scan.schema != schema:
         # Changed between the two: what the names mean has to be looked up again.
         return merge(service, table, statement, source, dry_run=dry_run, user_metadata=user_metadata)
@@ -137,7 +138,7 @@ def merge(
         dry_run=dry_run,
     )
     target = row_command.target_of(begun, scan, target_schema)
-    changed = table.engine.change_rows(scan, change, target)
+    changed = table.engine.change_rows(*row_ids.keeping(scan, change, target))
     clock.scanned()
     counts = _counts(changed, statement.clauses)
     if dry_run:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec._transport import ServiceClient
-from delvec.commands import touched_files
+from delvec.commands import row_command, touched_files
 from delvec.commands.new_rows import REPLACED, NewRows, WriteOptions
 from delvec.protocol import partition_values
 from delvec.protocol.errors import BadRequest, ConstraintViolation, UnsupportedWriterFeature
@@ -115,7 +115,7 @@ def replace_rows(rows: NewRows, replacement: Replacement) -> Metrics:
 
 def _replace_where(rows: NewRows, transaction: Transaction, where: str) -> dict[str, int]:
     """Write the rows, all of which must match, and take out those that do; return what only this knows."""
-    scan, condition = rows.table.plan(predicate=where, version=rows.begun.version)
+    scan, condition = rows.table.plan(predicate=where, version=rows.begun.version, row_ids=True)
     assert condition is not None  # noqa: S101 - it was given
     try:
         rows.write(transaction, where)
@@ -136,15 +136,13 @@ def _take_out(rows: NewRows, transaction: Transaction, rest: Scan, condition: Pr
     gone = table.engine.find_rows(
         rest, condition, transaction.vector_places(rest.location) if vectors else None
     )
-    keeps_rows = [
-        name for name in ("delta.enableChangeDataFeed", "delta.enableRowTracking") if _is_on(rest, name)
-    ]
-    files = touched_files.touched_files(rest, gone, vectors=vectors, may_rewrite=not keeps_rows)
+    feed = row_command.keeps_change_feed(rest)
+    files = touched_files.touched_files(rest, gone, vectors=vectors, may_rewrite=not feed)
     rewritten = [file.path for file in files if file.means == "rewrite"]
-    if rewritten and keeps_rows:
+    if rewritten and feed:
         raise UnsupportedWriterFeature(
             f"Rows of {len(rewritten)} files of table '{rest.name}' (version {rest.version}) match the condition and "
-            f"others do not, and with {keeps_rows[0]}=true files are not written again here; set "
+            "others do not, and with delta.enableChangeDataFeed=true files are not written again here; set "
             "delta.enableDeletionVectors=true, or replace whole partitions. Nothing was committed.",
             table=rest.name,
             version=rest.version,
@@ -169,10 +167,6 @@ def _outside(error: ConstraintViolation, where: str) -> ConstraintViolation:
         expression=where,
         values=values,
     )
-
-
-def _is_on(scan: Scan, name: str) -> bool:
-    return scan.configuration.get(name, "").strip().lower() == "true"
 
 
 # --- rows in the same partitions ------------------------------------------------------------------------------

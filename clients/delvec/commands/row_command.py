@@ -115,6 +115,7 @@ def take_over(
         transaction, table.engine, scan, changed.row_deletes, files, target, vectors=vectors
     )
     transaction.add(changed.adds)
+    transaction.keeps_row_ids = True
     if changed.change_files:
         transaction.add_change_files(changed.change_files)
     return copied

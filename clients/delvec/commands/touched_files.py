@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from pyroaring import BitMap64
 
+from delvec.engines import row_ids
 from delvec.engines.engine import Engine, WriteTarget
 from delvec.found_rows import FoundRows, serialized_bytes
 from delvec.protocol import statistics
@@ -106,8 +107,7 @@ def touched_files(
         BadRequest: the property with the threshold is wrong.
     """
     threshold = rewrite_threshold(scan.configuration)
-    # Rows of a table with row tracking would get other ids.
-    if not may_rewrite or scan.configuration.get("delta.enableRowTracking", "false").lower() == "true":
+    if not may_rewrite:
         threshold = 1.0
     written = _written(gone)
     found = []
@@ -175,8 +175,9 @@ def change(
     copied = by_means["rewrite"]
     if not copied or target is None:
         return 0
-    rewritten = scan.only(copied)
+    rewritten, target = row_ids.copying(scan.only(copied), target)
     adds = engine.copy_rows(rewritten, {path: gone[path] for path in copied}, target)
+    transaction.keeps_row_ids = True
     transaction.add(adds)
     transaction.remove(copied)
     return sum(statistics.num_records(add.stats) or 0 for add in adds)

@@ -8,6 +8,7 @@ from delvec._transport import ServiceClient
 from delvec.commands import row_command, touched_files
 from delvec.commands.assignments import Relations, updated
 from delvec.commands.clock import Clock
+from delvec.engines import row_ids
 from delvec.engines.row_changes import TARGET, Clause, RowChange
 from delvec.protocol import predicate as predicates
 from delvec.protocol.expression import parse_expression
@@ -33,7 +34,7 @@ def update(
 ) -> Metrics:
     """Update the matching rows of the newest version; see :meth:`delvec.DeltaTable.update`."""
     clock = Clock()
-    scan, _ = table.plan(predicate=predicate)
+    scan, _ = table.plan(predicate=predicate, row_ids=True)
     clause = _clause(scan, given, predicate)
     if dry_run:
         return _rehearsal(table, scan, predicate, clock)
@@ -41,9 +42,8 @@ def update(
         return Metrics({**_METRICS, **clock.metrics()}, None)
     begun, _ = begin(service, table.id, "UPDATE")
     target = row_command.target_of(begun, scan)
-    changed = table.engine.change_rows(
-        scan, RowChange([clause], change_feed=row_command.keeps_change_feed(scan)), target
-    )
+    change = RowChange([clause], change_feed=row_command.keeps_change_feed(scan))
+    changed = table.engine.change_rows(*row_ids.keeping(scan, change, target))
     clock.scanned()
     transaction = Transaction(
         service,

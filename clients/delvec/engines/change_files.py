@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from delvec.engines.engine import WriteTarget
 from delvec.engines.parquet_writer import DataFileWriter
+from delvec.engines.row_ids import visible
 from delvec.protocol.change_feed import CHANGE_TYPE
 from delvec.protocol.types import PrimitiveType, StructField, StructType
 from delvec.protocol.wire import ChangeFile
@@ -31,9 +32,10 @@ class ChangeFileWriter:
     """
 
     def __init__(self, target: WriteTarget, *, task: int = 0) -> None:
-        columns = tuple(replace(item, nullable=True) for item in target.schema.fields)
+        columns = tuple(replace(item, nullable=True) for item in visible(target.schema).fields)
         kind = StructField(CHANGE_TYPE, PrimitiveType("string"))
         with_kind = replace(target, schema=StructType((*columns, kind)))
+        self._hidden = set(target.schema.names) - set(with_kind.schema.names)
         self._writer = DataFileWriter(with_kind, task=task, folder=_FOLDER, prefix="cdc", statistics=False)
 
     def __enter__(self) -> Self:
@@ -53,11 +55,14 @@ class ChangeFileWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows with the table's columns and :data:`CHANGE_TYPE`; they are in storage after :meth:`finish`.
 
+        Row ids are left out: readers of the feed know the columns of the table.
+
         Raises:
             SchemaMismatch: they do not fit the table.
             StorageError: writing earlier rows failed.
         """
-        self._writer.write(batch)
+        hidden = [name for name in batch.schema.names if name in self._hidden]
+        self._writer.write(batch.drop_columns(hidden) if hidden else batch)
 
     def finish(self) -> list[ChangeFile]:
         """Complete all files, durably, and return their actions; none for no rows.

@@ -26,6 +26,7 @@ from delvec import storage
 from delvec.engines.conform import conform_batch, physical_schema
 from delvec.engines.engine import WriteTarget
 from delvec.engines.identity import IdentityNumbers
+from delvec.engines.row_ids import visible
 from delvec.protocol import locations, partition_values
 from delvec.protocol.errors import StorageError
 from delvec.protocol.statistics import StatisticsCollector
@@ -131,6 +132,13 @@ class DataFileWriter:
             if item.name.lower() not in partitioned and item.type != PrimitiveType("void")
         ]
         self._file_schema = pa.schema([self._arrow.field(i) for i in self._stored])
+        self._counted = visible(target.schema)
+        hidden = {
+            self._arrow.field(i).name for i, item in enumerate(fields) if item.name not in self._counted
+        }
+        self._without_ids = (
+            [name for name in self._file_schema.names if name not in hidden] if hidden else None
+        )
         by_name = {item.name.lower(): i for i, item in enumerate(fields)}
         self._partition_positions = [by_name[name.lower()] for name in target.partition_columns]
         self._partition_names = [self._arrow.field(i).name for i in self._partition_positions]
@@ -271,7 +279,8 @@ class DataFileWriter:
         with _disk_errors(file):
             file.parquet.write_table(table)
         if file.statistics is not None:
-            file.statistics.update(table)
+            # Nothing asks for bounds of row ids.
+            file.statistics.update(table if self._without_ids is None else table.select(self._without_ids))
         if file.sink.tell() >= self._file_size:
             self._close(key)
 
@@ -295,7 +304,7 @@ class DataFileWriter:
         statistics = None
         if self._collects:
             statistics = StatisticsCollector(
-                self._target.schema,
+                self._counted,
                 self._target.partition_columns,
                 self._target.configuration,
                 physical_names=self._mapped,

@@ -105,6 +105,7 @@ def plan_scan(
             predicate=body.predicate,
             columns=body.columns,
             stats=body.stats,
+            row_ids=body.row_ids,
             inline_deletion_vectors=body.inline_deletion_vectors,
             offset=offset,
             limit=None if arrow else body.page_size,
@@ -169,6 +170,8 @@ def plan_files(files: pa.Table) -> list[PlanFile]:
             # The field takes what it gives: base64.
             deleted_rows=None if row["deleted_rows"] is None else base64.b64encode(row["deleted_rows"]),
             stats=row["stats"],
+            base_row_id=row.get("base_row_id"),
+            default_row_commit_version=row.get("default_row_commit_version"),
         )
         for row in files.to_pylist()
     ]

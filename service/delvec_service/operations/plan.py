@@ -15,6 +15,7 @@ from delvec.protocol import predicate as predicates
 from delvec.protocol.deletion_vector import Descriptor, serialize_bitmap
 from delvec.protocol.errors import BadRequest, LocationNotAllowed
 from delvec.storage import Allowed, read_deletion_vectors
+from delvec_service.delta import row_tracking
 from delvec_service.delta.features import writer_features
 from delvec_service.delta.segments.file_order import page_of
 from delvec_service.delta.segments.files import DELETION_VECTOR, FILES_SCHEMA, TEXT_MAP
@@ -37,7 +38,8 @@ PLAN_SCHEMA: Final = pa.schema(
         ("stats", pa.string()),
     ]
 )
-"""The fields of :class:`~delvec.protocol.wire.PlanFile` in snake case."""
+"""The fields of :class:`~delvec.protocol.wire.PlanFile` in snake case, but for the ids of rows."""
+_ROW_IDS: Final = ("base_row_id", "default_row_commit_version")
 
 _FEW_PER_CHUNK: Final = 4096
 _MAX_INLINED: Final = 64 * 1024
@@ -71,6 +73,7 @@ def plan(
     predicate: str | None = None,
     columns: Sequence[str] | None = None,
     stats: bool = False,
+    row_ids: bool = False,
     inline_deletion_vectors: bool = True,
     offset: int = 0,
     limit: int | None = None,
@@ -84,6 +87,7 @@ def plan(
         predicate: SQL text; a file is left out if none of its rows can satisfy it. None means every row.
         columns: to be read; only checked.
         stats: whether to return the files' statistics.
+        row_ids: whether to return, of a table with row tracking, ``base_row_id`` and ``default_row_commit_version`` too.
         inline_deletion_vectors: whether to read small deletion vectors now: those of at most 64 KiB each, 16 MiB together.
         offset: files to pass over; the order is the same in every plan of a version.
         limit: files to return at most.
@@ -114,7 +118,8 @@ def plan(
     if offset or (limit is not None and limit < num_files):
         # Two replays of one version may hold its files in different orders.
         selected, order = page_of(selected, offset, limit)
-    files = _files(selected, order, stats=stats)
+    more = _ROW_IDS if row_ids and row_tracking.is_enabled(snapshot) else ()
+    files = _files(selected, order, [*(["stats"] if stats else ()), *more])
     check_places(files["path"], snapshot.location, table, allowed)
     found = {name: files[name] for name in files.column_names}
     if not stats:
@@ -122,13 +127,17 @@ def plan(
     found["deleted_rows"] = pa.chunked_array([pa.nulls(files.num_rows, pa.binary())])
     if inline_deletion_vectors and found["deletion_vector"].null_count < files.num_rows:
         found["deleted_rows"] = inlined_vectors(files, snapshot, table, allowed)
-    wanted = pa.table([found[name] for name in PLAN_SCHEMA.names], schema=PLAN_SCHEMA)
+    schema_of_plan = pa.schema([*PLAN_SCHEMA, *(FILES_SCHEMA.field(name) for name in more)])
+    wanted = pa.table([found[name] for name in schema_of_plan.names], schema=schema_of_plan)
     return PlannedScan(snapshot, wanted, num_files)
 
 
-def _files(selected: Sequence[Selected], order: npt.NDArray[np.int64] | None, *, stats: bool) -> pa.Table:
-    """Return the rows of the files chosen, with ``matches_all``."""
-    names = [name for name in FILES_SCHEMA.names if name in PLAN_SCHEMA.names and (stats or name != "stats")]
+def _files(
+    selected: Sequence[Selected], order: npt.NDArray[np.int64] | None, more: Sequence[str]
+) -> pa.Table:
+    """Return the rows of the files chosen, with ``matches_all`` and ``more``."""
+    names = [name for name in FILES_SCHEMA.names if name in PLAN_SCHEMA.names and name != "stats"]
+    names += more
     schema = pa.schema([FILES_SCHEMA.field(name) for name in names])
     files = pa.Table.from_batches(rows_of([each.chosen for each in selected], names), schema)
     if files.num_rows < _FEW_PER_CHUNK * files["path"].num_chunks:

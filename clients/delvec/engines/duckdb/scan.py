@@ -37,6 +37,7 @@ from pyroaring import BitMap64
 
 from delvec import storage
 from delvec.engines.duckdb.file_names import as_pattern, file_names
+from delvec.engines.row_ids import BASE_ROW_ID, per_file
 from delvec.protocol import partition_values
 from delvec.protocol.errors import UnsupportedReaderFeature, UnsupportedTable
 from delvec.protocol.predicate import Predicate
@@ -147,7 +148,8 @@ def sources(
     fields = [field for field in scan.schema.fields if field.name in used]
     _check_types(scan, fields)
     partitioned = {name.lower() for name in scan.partition_columns}
-    size = _MAX_FILES if any(field.name.lower() in partitioned for field in fields) else len(scan)
+    by_file = any(field.name.lower() in partitioned or per_file(field) is not None for field in fields)
+    size = _MAX_FILES if by_file else len(scan)
     plain, with_vector = scan.files, scan.files.slice(0, 0)
     if gone or (deletion_vectors and scan.has_deletion_vectors):
         has_vector = pc.is_valid(scan.files["deletion_vector"])
@@ -235,6 +237,10 @@ def _source(
             value = _logical(item.type, f"f.c{number}", mapped=mode != "none")
             if item.name in filtered and (isinstance(item.type, StructType) or has_float(item.type)):
                 value = _whole(value)
+            if (stands_for := per_file(item)) is not None:
+                lookup[f"p{number}"] = files[stands_for].combine_chunks()
+                place = " + f.file_row_number" if stands_for == BASE_ROW_ID else ""
+                value = f"coalesce({value}, {_looked_up(f'p{number}')}{place})"
         selected.append(f"{value} AS {quoted(item.name)}")
     if positions:
         selected += [

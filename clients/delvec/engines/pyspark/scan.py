@@ -21,6 +21,7 @@ from delvec.engines.pyspark.dv_tasks import VectorSource, estimated_bytes, is_li
 from delvec.engines.pyspark.facts import FILE, SUBQUERY_LIMIT, Fact, attach
 from delvec.engines.pyspark.field_ids import named_as_in_files
 from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
+from delvec.engines.row_ids import BASE_ROW_ID, per_file
 from delvec.protocol import partition_values
 from delvec.protocol.errors import UnsupportedTable
 from delvec.protocol.types import (
@@ -142,7 +143,9 @@ class ScanFrames:
     def _branch(self, scan: Scan, schema: StructType, deleted: "_Deleted | None") -> DataFrame:
         numbers = file_numbers(len(scan))
         # Spark generates row indexes even where a later step drops them.
-        located = deleted is not None or any(item.name in _partition_names(scan) for item in schema.fields)
+        located = deleted is not None or any(
+            item.name in _partition_names(scan) or per_file(item) is not None for item in schema.fields
+        )
         frame = self._files(scan, schema, numbers, located=located)
         frame = self._facts(scan, frame, numbers, schema, deleted)
         return frame.select(*(_column(item.name) for item in schema.fields))
@@ -206,7 +209,8 @@ class ScanFrames:
     ) -> DataFrame:
         """Add partition columns, and leave out deleted rows."""
         partition = [item for item in schema.fields if item.name in _partition_names(scan)]
-        if not partition and deleted is None:
+        tracked = [item for item in schema.fields if per_file(item) is not None]
+        if not partition and not tracked and deleted is None:
             return frame
         facts = [
             Fact(
@@ -215,6 +219,9 @@ class ScanFrames:
                 nullable=True,
             )
             for item in partition
+        ]
+        facts += [
+            Fact(scan.files[per_file(item)].combine_chunks(), T.LongType(), nullable=True) for item in tracked
         ]
         sets = self._bit_sets(scan, deleted) if deleted is not None else None
         if deleted is not None and sets is None:
@@ -228,14 +235,18 @@ class ScanFrames:
             ]
         if not facts:
             return frame
-        data = [_column(name) for name in frame.columns]
+        present = frame.columns
         frame, found = attach(self._spark, frame, numbers, facts, subquery_limit=self._subquery_limit)
         if sets is not None:
-            columns = dict(zip(sets.columns, found[len(partition) :], strict=True))
+            columns = dict(zip(sets.columns, found[len(partition) + len(tracked) :], strict=True))
             live = is_live(columns, F.col(ROW), is_dense=sets.is_dense)
             frame = frame.filter(~live if scan.marked_only else live)
         named = [column.alias(item.name) for column, item in zip(found, partition, strict=False)]
-        return frame.select(*data, *named)
+        ids = {
+            item.name: _with_fact(item, fact)
+            for item, fact in zip(tracked, found[len(partition) :], strict=False)
+        }
+        return frame.select(*(ids.get(name, _column(name)) for name in present), *named)
 
     def _bit_sets(self, scan: Scan, deleted: "_Deleted") -> BitSets | None:
         """Return what the driver sends to tasks, or None where that would be too large."""
@@ -269,6 +280,12 @@ class _Deleted:
 
     rows: Mapping[str, BitMap64] | None
     strict: bool
+
+
+def _with_fact(item: StructField, fact: Column) -> Column:
+    """Return a column that has, where a row has no value of its own, what its file says of it."""
+    found = fact + F.col(ROW) if per_file(item) == BASE_ROW_ID else fact
+    return F.coalesce(_column(item.name), found).alias(item.name)
 
 
 def _mapping(scan: Scan) -> str:

@@ -24,6 +24,10 @@ class PlanRequest(Envelope):
     )
     columns: list[str] | None = None
     stats: bool = Field(default=False, description="Return each file's statistics.")
+    row_ids: bool = Field(
+        default=False,
+        description="Return, of a table with row tracking, what tells the ids of each file's rows.",
+    )
     inline_deletion_vectors: bool = Field(default=True, description="Return small bitmaps with the plan.")
     page_size: int = Field(default=1000, ge=1, le=100_000, description="Files per page of a JSON answer.")
     page_token: str | None = None
@@ -53,6 +57,13 @@ class PlanFile(Delta):
         description="The bitmap in the portable 64-bit roaring format, where it was small enough to inline.",
     )
     stats: str | None = None
+    base_row_id: int | None = Field(
+        default=None,
+        alias="baseRowId",
+        description="With row-ids, as is the next: the id of the file's first row; that of the others follow. A row that has "
+        "one in the file's own column keeps that.",
+    )
+    default_row_commit_version: int | None = Field(default=None, alias="defaultRowCommitVersion")
 
 
 class PlanResponse(Answer):
