@@ -312,6 +312,8 @@ def main():
                 break
             try:
                 campaign.run(seed, given.statements)
+            except KeyboardInterrupt:
+                break
             except WrongError as error:
                 failures += 1
                 sys.stdout.write(f"{error}\n\n")

@@ -62,7 +62,7 @@ class Table:
     def check(self, rows):
         for row in rows:
             for name, check in self.checks.items():
-                if not check.is_true(t=row):
+                if evaluated(check, t=row) is not True:
                     raise RefusedError(f"{name} is broken by {row}")
 
 
@@ -340,7 +340,7 @@ class Overwrite:
         effect = Effect([])
         new = [table.stored(row) for row in self.data.rows]
         table.check(self.data.rows)
-        if self.where is not None and any(not self.where.is_true(t=row) for row in new):
+        if self.where is not None and any(evaluated(self.where, t=row) is not True for row in new):
             raise RefusedError("a row is not one of replaceWhere")
         for row in rows:
             if self._goes(table, row, new):

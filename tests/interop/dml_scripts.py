@@ -264,7 +264,9 @@ class Script:
         kept = []
         for row in rows:
             try:
-                if self._keeps(row) and where.is_true(t=self.table.stored(row)):
+                # An empty text is told from NULL when it is checked, and not any more when it is in a partition.
+                both = (row, self.table.stored(row))
+                if self._keeps(row) and all(where.is_true(t=each) for each in both):
                     kept.append(row)
             except FailedValueError:
                 continue

@@ -207,7 +207,7 @@ def decimal(value, precision=10, scale=2):
 # --- rows as they are compared ------------------------------------------------------------------------------
 
 
-def plain(value):  # noqa: PLR0911 - one answer per kind
+def plain(value):
     """Return a value that equals only itself: floats by their sign, all NaN alike, what is nested part by part."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else f"float {value!r}"
@@ -219,6 +219,5 @@ def plain(value):  # noqa: PLR0911 - one answer per kind
         return tuple(plain(each) for each in value)
     if isinstance(value, dt.datetime):
         return f"moment {value.astimezone(UTC).isoformat()}"
-    if isinstance(value, bytearray):
-        return bytes(value)
-    return value
+    # Nothing but Python has a decimal that is less than nothing and nothing.
+    return value + 0 if isinstance(value, Decimal) else value
