@@ -28,7 +28,7 @@ from delvec.engines.engine import WriteTarget
 from delvec.engines.identity import IdentityNumbers
 from delvec.engines.row_ids import visible
 from delvec.protocol import locations, partition_values
-from delvec.protocol.errors import StorageError
+from delvec.protocol.errors import ConstraintViolation, StorageError
 from delvec.protocol.statistics import StatisticsCollector
 from delvec.protocol.types import PrimitiveType
 from delvec.protocol.wire import AddFile
@@ -220,10 +220,20 @@ class DataFileWriter:
         ]
 
     def _key(self, batch: pa.RecordBatch, row: int) -> _Key:
-        return tuple(
-            partition_values.serialize(_scalar(batch.column(i), row), self._target.schema.fields[i].type)
-            for i in self._partition_positions
-        )
+        texts = []
+        for position in self._partition_positions:
+            item = self._target.schema.fields[position]
+            text = partition_values.serialize(_scalar(batch.column(position), row), item.type)
+            if text is None and not item.nullable:
+                # NULL itself was refused before.
+                raise ConstraintViolation(
+                    f"NOT NULL constraint violated for column: {item.name}. It partitions the table, where an empty text is "
+                    "NULL; give each row a value.",
+                    constraint="NOT NULL",
+                    column=item.name,
+                )
+            texts.append(text)
+        return tuple(texts)
 
     def _keep(self, key: _Key, rows: pa.RecordBatch) -> None:
         buffer = self._buffers.setdefault(key, _Buffer())
