@@ -235,6 +235,8 @@ def test_options_are_checked():
     for name in ("overwriteSchema", "replaceWhere"):
         with pytest.raises(delvec.BadRequest, match="overwrite"):
             WriteRequest.of({"path": "t", name: "true"}, overwrite=False)
+    with pytest.raises(delvec.UnsupportedOperation, match="TEMPORARY VIEW"):
+        WriteRequest.of({"path": "t", "owner": "somebody", "provider": "delvec"})
     request = WriteRequest.of({"PATH": "t", "token": "s3cr3t", "MERGESCHEMA": "TRUE"})
     assert request.merge_schema
     assert "s3cr3t" not in repr(request)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from delvec.commands.new_rows import WriteOptions
 from delvec.commands.overwrite import Replacement
+from delvec.engines.pyspark.spark_catalog import NOT_IN_CATALOGS, refuse_catalog
 from delvec.protocol.errors import BadRequest
 
 __all__ = ["WriteRequest"]
@@ -62,7 +63,9 @@ class WriteRequest:
 
         Raises:
             BadRequest: there is no such option, it has no such value, or it does not go with the mode.
+            UnsupportedOperation: Spark asks for a table of its catalog.
         """
+        refuse_catalog(given)
         values: dict[str, Any] = {}
         for key, value in given.items():
             name = key.lower()
@@ -118,8 +121,7 @@ class WriteRequest:
 def _check_together(values: Mapping[str, str], *, streaming: bool) -> None:
     if "path" not in values:
         raise BadRequest(
-            "format('delvec') needs a table: .save('/path/to/table'), or its name in place of the path. Tables of "
-            "Spark's catalog do not tell Python data sources where they are; see docs/spark.md"
+            f"format('delvec') needs a table: .save('/path/to/table'), or its name in place of the path. {NOT_IN_CATALOGS}"
         )
     if streaming:
         for name, text in (

@@ -28,6 +28,7 @@ from delvec.commands.stream_options import StreamOptions
 from delvec.engines.pyspark.driver_connection import driver_connection
 from delvec.engines.pyspark.scan import spark_schema
 from delvec.engines.pyspark.slices import FilesOfTask, cut
+from delvec.engines.pyspark.spark_catalog import NOT_IN_CATALOGS, refuse_catalog
 from delvec.engines.pyspark.stream import default_limits, reader_of
 from delvec.engines.pyspark.task_side import read_slices
 from delvec.protocol.change_feed import feed_schema
@@ -72,6 +73,7 @@ class _Options:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "_Options":
+        refuse_catalog(given)
         values: dict[str, Any] = {}
         of_streams: dict[str, str] = {}
         for key, value in given.items():
@@ -86,7 +88,9 @@ class _Options:
                 raise BadRequest(f"the option '{key}' is given twice, under two spellings")
             values[name] = value
         if "path" not in values:
-            raise BadRequest("format('delvec') needs a table: .load('/path/to/table'), or its name")
+            raise BadRequest(
+                f"format('delvec') needs a table: .load('/path/to/table'), or its name. {NOT_IN_CATALOGS}"
+            )
         for name in ("version", "partition_bytes"):
             if name in values:
                 values[name] = _whole_number(name, values[name])
