@@ -6,7 +6,7 @@ SETUP := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py setup
 RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types unit test-long large fuzz chaos bench bench-reading bench-commits bench-dml serve lock wheel clean
+.PHONY: help setup demo test check lint format types unit test-long large fuzz chaos dml bench bench-reading bench-commits bench-dml serve lock wheel clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,10 @@ fuzz: ## Damage tables in 100,000 ways (about an hour; goes on where it was stop
 chaos: ## 1,000 rounds of faults with replicas, their store and the network (about an hour)
 	@$(SETUP)
 	@$(RUN) python -m tests.chaos --rounds 1000
+
+dml: ## Random DML by both engines and delta-spark against a model (about an hour)
+	@$(SETUP) --java --jars
+	@$(RUN) python -m tests.interop.dml_campaign --scripts 300
 
 bench: ## Measure against delta-spark and write docs/benchmarks.md (about 65 minutes)
 	@$(SETUP) --java --jars
