@@ -361,6 +361,22 @@ def test_checkpoints_of_something_else(lake, folder, job, tmp_path):
         query.run()
 
 
+def test_a_spark_that_asks_before_it_says_where_the_query_is(lake, folder, job):
+    """PySpark 4.1 with its wrapper for Trigger.AvailableNow: what it takes for the end would be the end of the first batch."""
+    table = lake.create_table(folder, SCHEMA, engine="duckdb")
+    table.append(people(0, 5))
+    query = job(maxFilesPerTrigger="1")
+    query.run()
+    table.append(people(5, 5))
+    query.run()
+    source = DelvecSource({**query.options, "path": folder})
+    reader = source.streamReader(source.schema())
+    reader.latestOffset()
+
+    with pytest.raises(delvec.UnsupportedOperation, match="triggerAvailableNowWrapper"):
+        reader.partitions(query.last, query.last)
+
+
 def test_options_of_streams_are_not_for_batches(lake, folder):
     lake.create_table(folder, SCHEMA, engine="duckdb")
     source = DelvecSource({"path": folder, "maxFilesPerTrigger": "1"})
