@@ -116,6 +116,17 @@ def test_it_is_turned_off_and_dropped_and_the_ids_go(filled):
     assert_sound(filled.folder, data_files=False)
 
 
+def test_a_plan_tells_the_ids_of_rows_to_who_asks_for_them(filled):
+    def first(**body):
+        return filled.client.post(f"{filled.url}/plan", json=body).json()["files"][0]
+
+    assert first(**{"row-ids": True})["baseRowId"] is None
+    alter(filled, put(enableRowTracking="true"))
+    assert first()["baseRowId"] is None
+    told = first(**{"row-ids": True})
+    assert (told["path"], told["baseRowId"], told["defaultRowCommitVersion"]) in ids(filled, 3)
+
+
 def test_what_cannot_be_is_refused(filled, error):
     both = alter(filled, put(enableRowTracking="true", rowTrackingSuspended="true"))
     assert "cannot both be true" in error(both)["message"]
