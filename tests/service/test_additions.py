@@ -209,6 +209,19 @@ def test_a_file_that_gets_rows_back_changes_rows(grown, error):
     assert (refused["type"], refused["details"]["version"]) == ("SourceRowsChanged", 6)
 
 
+def test_a_restore_may_bring_rows_back_though_more_are_gone(grown, error):
+    assert grown.delete({"a1.parquet": [0]}).status_code == 200
+    before = grown.action(5, "add")["deletionVector"]
+    other = {**before, "pathOrInlineDv": before["pathOrInlineDv"][::-1], "cardinality": 2}
+    (now,) = as_added(grown, 1, deletionVector=other)
+    write_commit(
+        grown, 6, {"commitInfo": {"operation": "RESTORE"}}, removed("a1.parquet", deletionVector=before), now
+    )
+
+    refused = error(ask(grown, start=position(6), ignore_deletes=True))
+    assert (refused["type"], refused["details"]["version"]) == ("SourceRowsChanged", 6)
+
+
 def alter(table, *changes):
     answer = table.client.post(f"{table.url}/alter", json={"changes": list(changes)})
     assert answer.status_code == 200, answer.text

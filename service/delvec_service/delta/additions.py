@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delvec.protocol import locations
-from delvec_service.delta.actions import Action, AddFile, Metadata, RemoveFile
+from delvec_service.delta.actions import Action, AddFile, CommitInfo, Metadata, RemoveFile
 from delvec_service.delta.change_feed_schema import is_readable_with
 
 __all__ = ["CommittedRows", "Position", "SchemaFit", "StepLimits", "committed_rows", "schema_fit"]
@@ -58,7 +58,7 @@ class CommittedRows:
 def committed_rows(actions: Sequence[Action], location: str) -> CommittedRows:
     """Return what a commit to the table at ``location`` did; files that were only arranged another way do not count.
 
-    A file that is given again with more of its rows deleted adds no row.
+    A file that is given again with more of its rows deleted adds no row, but by a RESTORE: there others may be back.
 
     Raises:
         LocationNotAllowed: a path leads out of the table.
@@ -69,18 +69,20 @@ def committed_rows(actions: Sequence[Action], location: str) -> CommittedRows:
         for action in actions
         if isinstance(action, RemoveFile) and action.data_change
     }
+    infos = [action for action in actions if isinstance(action, CommitInfo)]
+    restores = any((info.operation or "").upper() == "RESTORE" for info in infos)
     added = []
     for action in actions:
         if isinstance(action, AddFile) and action.data_change:
             before = removed.get(locations.canonical_log_path(action.path, location))
-            if before is None or not _only_deletes(before, action):
+            if restores or before is None or not _only_deletes(before, action):
                 added.append(action)
     lost = next((action.path for action in removed.values()), None)
     return CommittedRows(added, lost, only_lost=lost is not None and not added)
 
 
 def _only_deletes(before: RemoveFile, after: AddFile) -> bool:
-    """Return whether a file has more deleted rows than it had; a RESTORE gives back some."""
+    """Return whether a file has more deleted rows than it had."""
     old, new = before.deletion_vector, after.deletion_vector
     if new is None:
         return False
