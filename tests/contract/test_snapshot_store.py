@@ -20,6 +20,7 @@ from delvec_service.delta.segments.segment import SegmentRecord, SegmentsLost, S
 from delvec_service.operations.plan import plan
 from delvec_service.operations.rehearsal import rehearse
 from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_service.store import database
 from delvec_service.store.database import Database
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.segments import SegmentStore
@@ -455,27 +456,25 @@ def test_without_a_database_the_log_is_read(tmp_path, people, monkeypatch):
     replica.close()
 
 
-def test_a_busy_database_delays_no_plan(tmp_path, people):
+def test_a_busy_database_delays_no_plan(tmp_path, people, monkeypatch):
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 3600)  # who waits for the lock does not come back
     replica = Replica(f"sqlite:///{tmp_path / 'store.db'}")
     replica.loader._writer._delay = 0.0
     with replica.database.write():  # nobody else can write now
-        began = time.monotonic()
         assert len(replica.files(people)) == 20
         people.commit(add("new", 50))
         assert len(replica.files(people)) == 21
-        assert time.monotonic() - began < 5
     assert replica.loader.flush(30)
     assert replica.store.find(people.location).snapshot.version == 2
     replica.close()
 
 
-def test_closing_waits_for_a_bounded_time(tmp_path, people):
+def test_closing_waits_for_a_bounded_time(tmp_path, people, monkeypatch):
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 3600)  # what is under way ends with this block only
     replica = Replica(f"sqlite:///{tmp_path / 'store.db'}")
     with replica.database.write():
         replica.files(people)
-        began = time.monotonic()
         replica.loader.close(0.2)
-        assert time.monotonic() - began < 5
     replica.database.close()
 
 
@@ -550,17 +549,15 @@ def test_a_large_save_lets_other_writers_in(tmp_path):
     database.migrate()
     store = SegmentStore(database)
     records = [SegmentRecord(f"{number:032x}", 1, {"files": b"x" * 2**20}, {}) for number in range(64)]
-    waits = []
+    writes = 0
     saving = threading.Thread(target=store.add, args=("t", records))
     saving.start()
     while saving.is_alive():
-        began = time.monotonic()
         with database.write():
-            waits.append(time.monotonic() - began)
+            writes += 1
         time.sleep(0.01)
     saving.join()
-    assert len(waits) > 2
-    assert max(waits) < 3
+    assert writes > 2
     database.close()
 
 

@@ -506,19 +506,15 @@ def test_what_spark_cannot_analyse_is_an_invalid_predicate(engine, numbers_scan,
             use(scan, where(scan, "no_such_function(id) = 1"))
 
 
-def test_many_files_are_planned_quickly(spark, engine, make_scan):
-    import time
-
+def test_no_file_is_looked_at_before_it_is_read(spark, engine, make_scan):
+    """To look at each of 10,000 took 49 seconds; these are not even there."""
     rows = pa.table({"x": [1]})
     scan = make_scan([{"name": "a.parquet", "rows": rows}], rows.schema)
     many = scan.files.take(pa.array([0] * 10_000))
-    object.__setattr__(scan, "files", many)
-    engine.to_df(scan.filter(pa.array([True] * 10 + [False] * 9_990)))
+    names = pa.array([f"nowhere-{number}.parquet" for number in range(10_000)])
+    object.__setattr__(scan, "files", many.set_column(0, many.schema.field("path"), names))
 
-    start = time.perf_counter()
-    engine.to_df(scan)
-
-    assert time.perf_counter() - start < 20  # to look at each file took 49 seconds
+    assert engine.to_df(scan).columns == ["x"]
 
 
 # --- where manifests go -------------------------------------------------------------------------------------
