@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,19 +142,12 @@ def _measure(
             scratch,
             time.monotonic() + 60 * arguments.minutes,
         )
-        if "jobs" in arguments.only:
-            for job in jobs(effort):
-                for layout in job.layouts:
-                    _job(bench, job, layout)
-        if "streams" in arguments.only:
-            _streams(bench)
-        if "reading" in arguments.only:
-            _reading(bench)
-        if "sweep" in arguments.only and DUCKDB in workers:
-            cells, _ = workers[DUCKDB].call(sweep, effort.sweep_rows, _SWEEP_RUNS, _SWEEP_LIMIT)
-            kept.mkdir(parents=True, exist_ok=True)
-            (kept / "sweep.json").write_text(json.dumps([cell.to_json() for cell in cells], indent=1))
-            say(f"sweep: {len(cells)} cells")
+        parts = {"jobs": _jobs, "streams": _streams, "reading": _reading, "sweep": partial(_sweep, kept=kept)}
+        for name, measure in parts.items():
+            if name in arguments.only:
+                started = time.monotonic()
+                measure(bench)
+                say(f"{name}: {(time.monotonic() - started) / 60:.1f} minutes")
     return bench.wrong
 
 
@@ -182,6 +176,25 @@ def _write_people(contender: Contender, scratch: Path, made: Path, rows: int) ->
         writer = frame.write.format("delta").option("maxRecordsPerFile", -(-rows // files))
         writer.save(str(made / str(files)))
     source.unlink()
+
+
+def _jobs(bench: Bench) -> None:
+    for job in jobs(bench.effort):
+        for layout in job.layouts:
+            _job(bench, job, layout)
+
+
+def _sweep(bench: Bench, *, kept: Path) -> None:
+    if DUCKDB not in bench.workers:
+        return
+    asked = bench.effort.sweep_rows, _SWEEP_RUNS, _SWEEP_LIMIT
+    try:
+        cells, _ = bench.workers[DUCKDB].call(sweep, *asked)
+    except Failed as error:
+        say(f"sweep: {error}")
+        return
+    kept.mkdir(parents=True, exist_ok=True)
+    (kept / "sweep.json").write_text(json.dumps([cell.to_json() for cell in cells], indent=1))
 
 
 def _job(bench: Bench, job: Job, layout: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 import delvec
@@ -38,6 +39,7 @@ class Contender:
 
     def settle(self) -> None:
         """Give back memory that earlier jobs took, as far as it goes."""
+        pa.default_memory_pool().release_unused()
 
     def touch(self, table: Path) -> None:
         """Look at the table once, so that opening it is no part of what is measured."""
@@ -80,6 +82,7 @@ class _OnSpark(Contender):
         self.spark.stop()
 
     def settle(self) -> None:
+        super().settle()
         self.spark.sparkContext._jvm.System.gc()  # noqa: SLF001 - the one way to the JVM
 
 
@@ -138,7 +141,7 @@ class DelvecOnDuckDB(DelvecOnSpark):
         self.lake.close()
 
     def settle(self) -> None:
-        """Nothing is kept."""
+        Contender.settle(self)
 
     def _table(self, table: Path) -> delvec.DeltaTable:
         return self.lake.table(str(table), engine="duckdb")

@@ -20,6 +20,7 @@ from benchmarks.tables import clone
 __all__ = ["Failed", "Order", "Runs", "Worker", "measured"]
 
 _WATCH = 0.1
+_done = Bin()
 _PATIENCE = 60.0
 
 
@@ -139,12 +140,12 @@ def measured(contender: Contender, scratch: Path, order: Order) -> Runs:
     """Do what is ordered; runs in the worker. The table of the last run stays."""
     contender.settle()
     method = getattr(contender, order.method)
-    found, done = Runs(), Bin()
+    found = Runs()
     started = time.perf_counter()
     for _ in range(order.untimed):
         table = _copy(contender, scratch, order.warm_template, order.prepare)
         method(table, order.warm_argument)
-        done.put(table)
+        _done.put(table)
         if time.perf_counter() - started > order.limit:
             break
     started = time.perf_counter()
@@ -152,10 +153,12 @@ def measured(contender: Contender, scratch: Path, order: Order) -> Runs:
         not found.seconds or time.perf_counter() - started < order.limit
     ):
         if found.table is not None:
-            done.put(found.table)
+            _done.put(found.table)
         found.table = _copy(contender, scratch, order.template, order.prepare)
         before = listing(found.table)
         found.seconds.append(timed(partial(method, found.table, order.argument)))
+    # A contender that waits for its turn leaves the machine's memory to the others.
+    contender.settle()
     if found.table is not None:
         # What the last run wrote, also in the background: all write the same.
         found.puts.append(put_since(before, listing_once_settled(found.table)))
