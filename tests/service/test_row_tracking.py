@@ -129,7 +129,10 @@ def test_a_plan_tells_the_ids_of_rows_to_who_asks_for_them(filled):
 
 def test_what_cannot_be_is_refused(filled, error):
     both = alter(filled, put(enableRowTracking="true", rowTrackingSuspended="true"))
-    assert "cannot both be true" in error(both)["message"]
+    assert "set it to false first" in error(both)["message"]
+    bad = alter(filled, {"change": "set-properties", "properties": {**ON, "delta.nonsense": "1"}})
+    assert "delta.nonsense" in error(bad)["message"]
+    assert filled.version() == 1
     alter(filled, put(rowTrackingSuspended="true"))
     suspended = alter(filled, put(enableRowTracking="true"))
     assert "set it to false first" in error(suspended)["message"]

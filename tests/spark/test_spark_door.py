@@ -152,7 +152,10 @@ def test_clustered_tables_are_built(lake, spark, tmp_path):
 def test_protocol_and_features(people):
     people.upgradeTableProtocol(1, 2)
     people.addFeatureSupport("timestampNtz")
-    assert "timestampNtz" in people.detail().first().tableFeatures
+    people.dropFeatureSupport("appendOnly")
+    features = people.detail().first().tableFeatures
+    assert "timestampNtz" in features
+    assert "appendOnly" not in features
 
 
 def test_a_name_of_sparks_catalog_comes_first(people, lake, spark, tmp_path):

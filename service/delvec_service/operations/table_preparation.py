@@ -60,7 +60,7 @@ class TablePreparation:
             ConcurrentModification: or a subclass: others changed the table in every one of many attempts.
         """
         if row_ids.are_wanted(changes, self._newest().configuration):
-            self._number_rows()
+            self._number_rows(changes)
             return True
         dropped = next((change for change in changes if isinstance(change, DropFeature)), None)
         if dropped is None:
@@ -82,9 +82,16 @@ class TablePreparation:
 
     # --- row ids ----------------------------------------------------------------------------------------
 
-    def _number_rows(self) -> None:
+    def _number_rows(self, changes: Sequence[TableChange]) -> None:
         """Give ids to the rows of all files, so that the table may say that each row has one."""
-        if row_ids.is_true(self._newest().configuration, SUSPENDED):
+        snapshot = self._newest()
+        configurations = [snapshot.configuration]
+        others = row_ids.others(changes)
+        if others:
+            # What else is asked for is refused now, before anything is done.
+            found = alteration_of(self._table, others, snapshot)
+            configurations += [] if found.metadata is None else [found.metadata.configuration]
+        if any(row_ids.is_true(each, SUSPENDED) for each in configurations):
             raise InvalidTableChange(
                 f"{SUSPENDED} is true, so that no row of table '{self._table.name}' gets an id; set it to false first.",
                 table=self._table.name,

@@ -13,7 +13,7 @@ from delvec.protocol.wire import SetProperties, TableChange
 from delvec_service.delta.row_tracking import ENABLED, MATERIALIZED, SUSPENDED
 from delvec_service.delta.table_changes.draft import Draft
 
-__all__ = ["are_wanted", "check_row_ids", "is_true", "with_columns"]
+__all__ = ["are_wanted", "check_row_ids", "is_true", "others", "with_columns"]
 
 _PREFIXES: Final = ("_row-id-col-", "_row-commit-version-col-")
 
@@ -33,6 +33,21 @@ def are_wanted(changes: Sequence[TableChange], configuration: Mapping[str, str])
         if name.lower() == ENABLED.lower()
     ]
     return bool(given) and given[-1] == "true" and not is_true(configuration, ENABLED)
+
+
+def others(changes: Sequence[TableChange]) -> list[TableChange]:
+    """Return changes without that row tracking is turned on."""
+    found: list[TableChange] = []
+    for change in changes:
+        if isinstance(change, SetProperties):
+            left = {
+                name: value for name, value in change.properties.items() if name.lower() != ENABLED.lower()
+            }
+            if left:
+                found.append(change.model_copy(update={"properties": left}))
+        else:
+            found.append(change)
+    return found
 
 
 def with_columns(configuration: Mapping[str, str]) -> dict[str, str]:
