@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -97,6 +98,8 @@ class Worker:
 
 def _serve(name: str, scratch: Path, pipe: Any) -> None:
     os.environ["DELVEC_DATABASE_URL"] = f"sqlite:///{scratch / 'delvec.db'}"
+    # Executors' Python is this one, whatever is first on PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     contender = make(name, scratch)
     try:
         while (asked := pipe.recv()) is not None:
