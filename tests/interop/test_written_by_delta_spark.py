@@ -75,31 +75,6 @@ def test_append_only_refuses(lake, delta_spark, engine, tmp_path):
     assert lake.table(str(location)).version() == 0
 
 
-@pytest.mark.parametrize(
-    ("feature", "column", "properties"),
-    [
-        ("rowTracking", "", "'delta.enableRowTracking' = 'true', 'delta.enableDeletionVectors' = 'false'"),
-    ],
-)
-def test_a_writer_feature_that_is_not_implemented_is_named(
-    lake, delta_spark, tmp_path, feature, column, properties
-):
-    location = tmp_path / "table"
-    delta_spark.sql(
-        f"CREATE TABLE delta.`{location}` (id long {column}) USING delta TBLPROPERTIES ({properties})"
-    )
-    # One file: where each row has its own, no row has to be copied, and nothing is in the way.
-    delta_spark.sql(f"INSERT INTO delta.`{location}` SELECT id FROM range(1, 3, 1, 1)")
-    table = lake.table(str(location))
-    before = table.version()
-
-    with pytest.raises(delvec.UnsupportedWriterFeature, match=feature):
-        table.delete("id = 1")
-
-    assert table.version() == before
-    assert table.to_arrow().num_rows == 2
-
-
 def test_time_travel_by_version(lake, delta_spark, engine, tmp_path):
     location = tmp_path / "table"
     create(delta_spark, location, partitioned=False, properties={"delta.enableDeletionVectors": "true"})

@@ -122,7 +122,7 @@ def test_properties_of_users_are_kept_and_deltas_are_spelled_as_delta_does():
     [
         ("delta.enableDeletionVector", "true"),
         ("delta.columnMapping.mode", "name"),
-        ("delta.enableRowTracking", "true"),
+        ("delta.enableIcebergCompatV2", "true"),
         ("delta.constraints.positive", "id > 0"),
         ("delta.feature.v2Checkpoint", "supported"),
         ("delta.minWriterVersion", "7"),

@@ -570,7 +570,7 @@ def test_properties_are_set_as_delta_spells_them():
         ("delta.logRetentionDuration", "1 month", BadRequest, "interval 30 days"),
         ("delta.columnMapping.mode", "id", BadRequest, "none or name"),
         ("delta.columnMapping.maxColumnId", "9", InvalidTableChange, "kept by writers"),
-        ("delta.enableRowTracking", "true", InvalidTableChange, "does not implement"),
+        ("delta.enableIcebergCompatV2", "true", InvalidTableChange, "does not implement"),
         ("delta.constraints.positive", "id > 0", InvalidTableChange, "constraint"),
         ("delta.minReaderVersion", "3", InvalidTableChange, "upgrade the protocol"),
         ("delta.feature.spam", "supported", InvalidTableChange, "does not know the table feature"),
