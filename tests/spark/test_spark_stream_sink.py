@@ -259,6 +259,8 @@ class Killable:
         return code
 
 
+@pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found by /proc")
 @pytest.mark.skipif(
     not (os.environ.get("JAVA_HOME") or shutil.which("java")), reason="no Java: Spark needs Java 17 or later"
