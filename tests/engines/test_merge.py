@@ -459,3 +459,32 @@ def merged(model, given, tests, actions, *, inserts, sweeps):
     if inserts:
         result += [each for each in given if each["id"] not in met and each["n"] is not None]
     return result
+
+
+def test_new_rows_get_the_numbers_of_identity_columns(lake, engine, tmp_path):
+    columns = "id long GENERATED ALWAYS AS IDENTITY (START WITH 10 INCREMENT BY 5), name string, n long"
+    table = lake.create_table(
+        tmp_path / "numbered", columns, properties={"delta.enableChangeDataFeed": "true"}, engine=engine
+    )
+    table.append(pa.table({"name": ["a", "b"], "n": [1, 2]}))
+    known = {row["name"]: row["id"] for row in table.to_arrow().to_pylist()}
+    changes = pa.table({"name": ["b", "c", "d"], "n": [20, 30, 40]})
+    for _ in range(2):
+        done = (
+            table.merge(changes, "target.name = source.name")
+            .when_matched_update({"n": "source.n"})
+            .when_not_matched_insert({"name": "name", "n": "n"})
+            .execute()
+        )
+        changes = pa.table({"name": ["e", "a"], "n": [50, 10]})
+    found = {row["name"]: row["id"] for row in table.to_arrow().to_pylist()}
+    assert {name: found[name] for name in known} == known
+    numbers = list(found.values())
+    assert len(set(numbers)) == len(found) == 5
+    assert all(number % 5 == 0 and number >= 10 for number in numbers)
+    assert found["e"] > max(found[name] for name in "abcd")
+    told = table.changes(done.version).to_pylist()
+    inserted = [(row["name"], row["id"]) for row in told if row["_change_type"] == "insert"]
+    assert inserted == [("e", found["e"])]
+    with pytest.raises(delvec.DelvecError, match="id"):
+        table.merge(changes, "target.name = source.name").when_not_matched_insert({"id": "7"}).execute()

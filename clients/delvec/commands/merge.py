@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from delvec.commands.assignments import Relations, inserted, updated
 from delvec.commands.clock import Clock
 from delvec.commands.merge_builder import MergeStatement, When
 from delvec.commands.schema_evolution import new_columns, with_new_columns
-from delvec.engines import row_ids
+from delvec.engines import identity, row_ids
 from delvec.engines.row_changes import SOURCE, TARGET, ChangedRows, Clause, MergeSource, RowChange
 from delvec.protocol.errors import DelvecError, InvalidTableChange
 from delvec.protocol.expression import Expression, parse_expression
@@ -138,6 +138,12 @@ def merge(
         dry_run=dry_run,
     )
     target = row_command.target_of(begun, scan, target_schema)
+    if any(clause.action == "insert" for clause in resolved.clauses):
+        target = replace(
+            target,
+            schema=identity.fillable(target_schema),
+            identity=identity.identity_columns(target_schema),
+        )
     changed = table.engine.change_rows(*row_ids.keeping(scan, change, target))
     clock.scanned()
     counts = _counts(changed, statement.clauses)
@@ -159,8 +165,10 @@ def merge(
     )
     reads_itself = table.made_from is not None or (itself is not None and itself.id == table.id)
     transaction.rests_on(whole_table=reads_itself, rows=changed.matched)
-    transaction.change_table(added)
-    copied = row_command.take_over(transaction, table, scan, changed, target)
+    transaction.change_table([*added, *identity.advances(target.identity, changed.adds)])
+    changed = replace(changed, adds=identity.without_marks(changed.adds))
+    kept = row_command.target_of(begun, scan, target_schema)
+    copied = row_command.take_over(transaction, table, scan, changed, kept)
     clock.rewritten()
     if transaction.is_empty:
         return Metrics({**_METRICS, **counts, **clock.metrics()}, None)

@@ -34,7 +34,8 @@ class ChangeFileWriter:
     def __init__(self, target: WriteTarget, *, task: int = 0) -> None:
         columns = tuple(replace(item, nullable=True) for item in visible(target.schema).fields)
         kind = StructField(CHANGE_TYPE, PrimitiveType("string"))
-        with_kind = replace(target, schema=StructType((*columns, kind)))
+        # Rows come with their numbers.
+        with_kind = replace(target, schema=StructType((*columns, kind)), identity=())
         self._hidden = set(target.schema.names) - set(with_kind.schema.names)
         self._writer = DataFileWriter(with_kind, task=task, folder=_FOLDER, prefix="cdc", statistics=False)
 

@@ -181,6 +181,17 @@ class DataFileWriter:
         while self._buffered > _BUFFERED_BYTES:
             self._submit(max(self._buffers, key=lambda each: self._buffers[each].size))
 
+    def numbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows with the numbers of identity columns that :meth:`write` would give them.
+
+        Args:
+            batch: the columns of the schema, in its order; to be written next.
+
+        Raises:
+            ConstraintViolation: no number is left.
+        """
+        return self._identity.fill(batch) if self._target.identity else batch
+
     def finish(self) -> list[AddFile]:
         """Complete all files, durably, and return their actions in the order of their completion.
 

@@ -14,12 +14,9 @@ from delvec.engines.engine import WriteTarget
 from delvec.engines.parquet_writer import DataFileWriter
 from delvec.engines.row_changes import Clause
 from delvec.engines.row_checks import RowChecks
-from delvec.protocol.errors import UnsupportedWriterFeature
 from delvec.protocol.wire import AddFile, ChangeFile
 
 __all__ = ["NewRows"]
-
-_IDENTITY = "delta.identity.start"
 
 
 class NewRows:
@@ -49,13 +46,17 @@ class NewRows:
         self._is_dry = dry_run
         self._clauses = clauses
         checks = RowChecks(target)
+        numbered = {column.name for column in target.identity}
         self._columns: dict[int, list[int]] = {}
         self._complete: dict[int, Callable[[pa.RecordBatch], pa.RecordBatch]] = {}
         for number, clause in enumerate(clauses):
             if clause.action != "delete":
-                given = [place for place, value in enumerate(clause.values) if value is not None]
+                given = [
+                    place
+                    for place, value in enumerate(clause.values)
+                    if value is not None or target.schema.names[place] in numbered
+                ]
                 self._columns[number] = given
-                self._check_computable(checks, given)
                 names = [target.schema.names[place] for place in given]
                 self._complete[number] = completion(session, names, target, checks)
         self._writer = DataFileWriter(target)
@@ -89,7 +90,7 @@ class NewRows:
         rows = pa.RecordBatch.from_arrays(
             [columns[place] for place in given], names=[names[place] for place in given]
         )
-        whole = self._complete[clause](rows)
+        whole = self._writer.numbered(self._complete[clause](rows))
         if not self._is_dry:
             self._writer.write(whole)
         self.trace("insert" if self._clauses[clause].action == "insert" else "update_postimage", whole)
@@ -107,14 +108,3 @@ class NewRows:
         """
         changes = [] if self._feed is None else self._feed.finish()
         return self._writer.finish(), changes
-
-    def _check_computable(self, checks: RowChecks, given: Sequence[int]) -> None:
-        computed = {rule.column.lower() for rule in checks.constraints.generated}
-        for place, item in enumerate(self._target.schema.fields):
-            if place not in given and item.name.lower() not in computed and _IDENTITY in item.metadata:
-                raise UnsupportedWriterFeature(
-                    f"Column '{item.name}' of {checks.where} is an identity column, to which the DuckDB engine gives "
-                    "no values in a MERGE; nothing was written. Append such rows, or give the values yourself.",
-                    column=item.name,
-                    features=["identityColumns"],
-                )

@@ -5,7 +5,7 @@ written. A value is evaluated only for the rows of its clause: for others it mig
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final
 
@@ -25,7 +25,7 @@ from delvec.engines.pyspark.scan import ROW, spark_schema
 from delvec.engines.row_changes import TARGET, Clause, RowChange
 from delvec.engines.row_checks import RowChecks
 from delvec.protocol.constraints import Check
-from delvec.protocol.errors import InvalidPredicate, UnsupportedWriterFeature
+from delvec.protocol.errors import InvalidPredicate
 from delvec.protocol.expression import Expression
 from delvec.protocol.types import StructType
 
@@ -69,7 +69,6 @@ class ChangeFrames:
         self._checks = RowChecks(target)
         self._fields = spark_schema(target.schema).fields
         self._types: dict[str, T.DataType] = {}
-        self._refuse_identity()
 
     def columns(self) -> list[str]:
         """Return the table's columns that a pass reads."""
@@ -115,18 +114,32 @@ class ChangeFrames:
         if keep_matches:
             kept.append(F.col(SOURCE_ROW))
         old = self._old_columns() if self._change.change_feed and clauses else []
-        return self._pass(frame, clauses, [*kept, *old], matches=keep_matches)
+        # Rows that are there have their numbers.
+        target = replace(self._target, identity=())
+        return self._pass(frame, clauses, [*kept, *old], target, matches=keep_matches)
 
     def inserted(self, frame: DataFrame, clauses: Sequence[Numbered]) -> Pass:
         """Return the pass for rows of the source that match nothing, under the source's name."""
+        target = self._target
+        if target.identity:
+            # A task can give numbers that no other gives only where all know how many they are.
+            writers = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+            frame, target = frame.repartition(writers), replace(target, writers=writers)
         whens = [(number, _applies(clause, has_source=False)) for number, clause in clauses]
         nowhere = [F.lit(None).cast("int").alias(FILE), F.lit(None).cast("long").alias(ROW)]
-        return self._pass(_numbered(frame, whens), clauses, [*nowhere, F.col(CLAUSE)], matches=False)
+        kept = [*nowhere, F.col(CLAUSE)]
+        return self._pass(_numbered(frame, whens), clauses, kept, target, matches=False)
 
     # --- values ---------------------------------------------------------------------------------------
 
     def _pass(
-        self, frame: DataFrame, clauses: Sequence[Numbered], kept: list[Column], *, matches: bool
+        self,
+        frame: DataFrame,
+        clauses: Sequence[Numbered],
+        kept: list[Column],
+        target: WriteTarget,
+        *,
+        matches: bool,
     ) -> Pass:
         writing = [each for each in clauses if each[1].action != "delete"]
         tests: tuple[Check, ...] = ()
@@ -140,7 +153,7 @@ class ChangeFrames:
         else:
             frame = frame.select(*kept)
         task = ChangeTask(
-            target=self._target,
+            target=target,
             actions=tuple(clause.action for clause in self._change.clauses),
             tests=tests,
             is_checked=self._checks.is_needed,
@@ -216,18 +229,6 @@ class ChangeFrames:
             )
             frame = frame.select("*", broken.alias(BROKEN))
         return frame, tuple(tests)
-
-    def _refuse_identity(self) -> None:
-        computed = {rule.column for rule in self._checks.constraints.generated}
-        for position, item in enumerate(self._target.schema.fields):
-            clauses = [clause for clause in self._change.clauses if clause.action != "delete"]
-            if item.name not in computed and any(clause.values[position] is None for clause in clauses):
-                raise UnsupportedWriterFeature(
-                    f"Column '{item.name}' of {self._checks.where} is an identity column, to which the Spark engine "
-                    "gives no values in a MERGE. Nothing was written; append the new rows instead.",
-                    features=["identityColumns"],
-                    column=item.name,
-                )
 
 
 def _applies(clause: Clause, *, has_source: bool) -> Column | None:

@@ -193,7 +193,7 @@ class _Work:
             self._sources.add(np.zeros(int(pairs.sum()), np.int64), numbers[pairs])
         new = (codes == _UPDATE) | (codes == _INSERT)
         if new.any():
-            fresh = self._new_rows(_filtered(batch, new))
+            fresh = writer.numbered(self._new_rows(_filtered(batch, new)))
             if not self._task.is_dry:
                 writer.write(fresh)
             if feed is not None:
