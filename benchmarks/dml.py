@@ -34,7 +34,7 @@ from benchmarks.streaming import read_stream, write_batches, write_stream
 from benchmarks.sweep import sweep
 from benchmarks.tables import PEOPLE, clone, write_people
 
-PARTS = ("jobs", "streams", "sweep", "reading")
+PARTS = ("jobs", "reading", "sweep", "streams")
 KEPT = Path(".build/benchmarks")
 DUCKDB = "Delvec on DuckDB"
 _DELETES = 10
@@ -108,11 +108,15 @@ def main() -> None:
         wrong = _measure(arguments, effort, figures, scratch, kept)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    cells = kept / "sweep.json"
-    write_page(arguments.out, figures, json.loads(cells.read_text()) if cells.exists() else [], effort)
-    say(f"written to {arguments.out}")
     if wrong:
         sys.exit("contenders had different rows: " + "; ".join(wrong))
+
+
+def _write(out: Path, figures: Figures, kept: Path, effort: DmlEffort) -> None:
+    """Write the section from all that has been measured so far, this time or before."""
+    cells = kept / "sweep.json"
+    write_page(out, figures, json.loads(cells.read_text()) if cells.exists() else [], effort)
+    say(f"written to {out}")
 
 
 def _measure(
@@ -142,12 +146,13 @@ def _measure(
             scratch,
             time.monotonic() + 60 * arguments.minutes,
         )
-        parts = {"jobs": _jobs, "streams": _streams, "reading": _reading, "sweep": partial(_sweep, kept=kept)}
+        parts = {"jobs": _jobs, "reading": _reading, "sweep": partial(_sweep, kept=kept), "streams": _streams}
         for name, measure in parts.items():
             if name in arguments.only:
                 started = time.monotonic()
                 measure(bench)
                 say(f"{name}: {(time.monotonic() - started) / 60:.1f} minutes")
+                _write(arguments.out, figures, kept, effort)
     return bench.wrong
 
 
