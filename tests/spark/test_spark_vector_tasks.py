@@ -1,0 +1,40 @@
+"""Deletes whose rows are too many for the driver: executors write the deletion vectors."""
+
+import pyarrow as pa
+import pytest
+
+from delvec.engines.pyspark import SparkEngine, vector_tasks
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(params=[0, 1 << 20], ids=["all are written", "few are sent"])
+def budget(request, monkeypatch):
+    monkeypatch.setattr(vector_tasks, "SENT_BYTES", request.param)
+    monkeypatch.setattr(vector_tasks, "_FILE_BYTES", 128)  # several tasks
+    return request.param
+
+
+def test_a_large_delete_is_a_delete(budget, lake, spark, tmp_path):
+    """Of files that had a vector, that lose every row, nearly every row, some rows, none."""
+    people = lake.create_table(tmp_path / "people", "id long")
+    for start in range(0, 6000, 1000):
+        people.append(pa.table({"id": range(start, start + 1000)}))
+    people.delete("id % 7 = 3 AND id < 3000")
+    table = lake.table(tmp_path / "people", engine=SparkEngine(spark, max_rows_for_words=0))
+    before = len(list(people_vectors(tmp_path)))
+
+    done = table.delete("id % 3 = 0 AND id < 4000 OR id BETWEEN 4000 AND 4999 OR id BETWEEN 5001 AND 5020")
+
+    first = {id_ for id_ in range(3000) if id_ % 7 == 3}
+    gone = first | {id_ for id_ in range(4000) if id_ % 3 == 0} | {*range(4000, 5000), *range(5001, 5021)}
+    assert sorted(people.to_arrow()["id"].to_pylist()) == sorted(set(range(6000)) - gone)
+    assert (done["numDeletedRows"], done["numRemovedFiles"]) == (len(gone - first), 1)
+    assert done.version == 8
+    written = len(list(people_vectors(tmp_path))) - before
+    assert written == 1 if budget else 1 < written <= 5  # by the service, or by tasks
+    assert not people.check()["num-errors"]
+
+
+def people_vectors(folder):
+    return (folder / "people").rglob("deletion_vector_*.bin")
