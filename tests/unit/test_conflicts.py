@@ -471,6 +471,20 @@ def test_under_write_serializable_only_blind_appends_count_as_later(table):
     assert table.check(ours, facts).kind is ConcurrentAppend
 
 
+@pytest.mark.parametrize("how", ["delete", "vector"])
+def test_a_restore_is_no_blind_append_whatever_added_its_files_first(table, how):
+    facts = Facts(1).with_properties(isolationLevel="WriteSerializable")
+    ours = table.delete(table.a, [3], predicate="true")
+    late = table.file([4, 5])
+    table.commit(changes("WRITE", 1, adds=[late]))
+    table.commit(changes("DELETE", 2, removes=[late.path]) if how == "delete" else table.delete(late, [0]))
+    assert isinstance(table.check(ours, facts), Passed)
+
+    table.restore(2)
+
+    assert table.check(ours, facts).kind is ConcurrentAppend
+
+
 @pytest.mark.parametrize(
     ("what", "level"),
     [

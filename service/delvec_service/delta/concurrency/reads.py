@@ -170,5 +170,7 @@ class AddedRows:
 
     def _is_new(self, key: str, add: AddFile, winner: Winner, earlier: Sequence[Winner]) -> bool:
         """Whether the file holds a row that was not live when we read."""
-        removed = next((each.removes[key] for each in (*earlier, winner) if key in each.removes), None)
+        first = next(each for each in (*earlier, winner) if key in each.removes or key in each.adds)
+        # One that came after we read, and was removed and brought back since, had no row then.
+        removed = first.removes.get(key)
         return removed is None or not self._deleted.of(removed) <= self._deleted.of(add)
