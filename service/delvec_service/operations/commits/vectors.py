@@ -171,5 +171,9 @@ def _nbytes(rows: BitMap64) -> int:
     """Return about how many bytes of memory a bitmap takes."""
     # Not those of the file, where runs of rows are a few bytes: in memory they may be containers of 8 KiB.
     found = rows.get_statistics()
-    containers = sum(found[f"n_bytes_{kind}_containers"] for kind in ("array", "run", "bitset"))
-    return int(containers) + found["n_containers"] * _CONTAINER + _OVERHEAD
+    containers = (
+        found["n_bytes_array_containers"]
+        + found["n_bytes_run_containers"]
+        + found["n_bytes_bitset_containers"]
+    )
+    return containers + found["n_containers"] * _CONTAINER + _OVERHEAD
