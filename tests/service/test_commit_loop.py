@@ -6,8 +6,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 
 import deltalake
@@ -23,6 +21,7 @@ from delvec_service.operations import fault_points
 from delvec_service.operations.commits.commit import Committed, NothingToDo, Rebased
 from delvec_service.operations.commits.commit_member import Member
 from delvec_service.operations.log.log_reader import LogReader
+from tests.between import in_between
 
 
 def vector_of(table, path):
@@ -49,27 +48,6 @@ def ledger(table, transaction):
 
 def vectors_on_disk(table):
     return {str(path.relative_to(table.folder)) for path in table.folder.rglob("*.bin")}
-
-
-@contextmanager
-def in_between(running, table, *actions, point="before_put"):
-    """At the first passages of a point let another service do something to the table; yields what it answered."""
-    waiting, answers = list(actions), []
-    with running() as other:
-        assert other.post("/v1/tables", json={"location": str(table.folder)}).status_code in (200, 201)
-
-        def act():
-            if waiting:
-                action = waiting.pop(0)
-                # On a thread of its own, as from another process; it passes the points, too.
-                theirs = replace(table, client=other)
-                with ThreadPoolExecutor(1) as pool:
-                    answers.append(pool.submit(action, theirs).result())
-
-        with fault_points.armed(**{point: act}):
-            yield answers
-    assert waiting == []
-    assert [answer.status_code for answer in answers] == [200] * len(answers), answers
 
 
 # --- winners in between -----------------------------------------------------------------------------------

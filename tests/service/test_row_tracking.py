@@ -2,6 +2,8 @@
 
 import json
 
+from delvec_service.operations import table_preparation
+from tests.between import in_between
 from tests.checked import assert_sound
 
 ON = {"delta.enableRowTracking": "true"}
@@ -146,3 +148,35 @@ def test_files_that_do_not_say_how_many_rows_they_have_are_named(client, create,
 
     assert refused.status_code == 400
     assert error(refused)["details"]["files"] == ["a.parquet"]
+
+
+def test_files_are_not_numbered_for_ever_where_the_table_stops_to_give_ids(filled, running, error):
+    suspend = lambda table: alter(table, put(rowTrackingSuspended="true"))  # noqa: E731
+    with in_between(running, filled, suspend, point="after_put"):
+        answer = alter(filled, put(enableRowTracking="true"))
+
+    assert answer.status_code == 400
+    assert "set delta.rowTrackingSuspended=false" in error(answer)["message"]
+    assert operations(filled, 2) == ["SET TBLPROPERTIES", "SET TBLPROPERTIES"]
+
+
+def test_ids_are_not_taken_for_ever_where_the_table_gives_them_again(filled, running, error, monkeypatch):
+    monkeypatch.setattr(table_preparation, "_FILES_AT_ONCE", 1)
+    alter(filled, put(enableRowTracking="true"))
+    alter(filled, put(enableRowTracking="false", rowTrackingSuspended="true"))
+    resume = lambda table: alter(table, put(rowTrackingSuspended="false"))  # noqa: E731
+
+    with in_between(running, filled, resume, point="after_put"):
+        answer = alter(filled, {"change": "drop-feature", "feature": "rowTracking"})
+
+    assert answer.status_code == 400
+    assert "set again meanwhile" in error(answer)["message"]
+    assert operations(filled, filled.version() - 1) == ["ROW TRACKING UNBACKFILL", "SET TBLPROPERTIES"]
+
+
+def test_files_without_counts_are_named_before_the_table_gets_the_feature(client, create, tmp_path):
+    table = create(client, tmp_path / "old", properties={"delta.enableDeletionVectors": "false"})
+    table.append(table.write_file("a.parquet", range(3), stats=False))
+
+    assert alter(table, put(enableRowTracking="true")).status_code == 400
+    assert table.version() == 1

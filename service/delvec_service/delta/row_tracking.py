@@ -21,6 +21,7 @@ __all__ = [
     "MATERIALIZED",
     "SUSPENDED",
     "assigned",
+    "gives_ids",
     "high_water_mark",
     "is_enabled",
     "tags",
@@ -43,6 +44,11 @@ _NO_ID_YET: Final = -1
 def is_enabled(snapshot: Snapshot) -> bool:
     """Whether readers rely on the ids of every row."""
     return _is_supported(snapshot) and _is_true(snapshot.configuration, ENABLED)
+
+
+def gives_ids(snapshot: Snapshot) -> bool | None:
+    """Whether files that are added get ids; False: they lose them; None: they stay as they are."""
+    return not _is_true(snapshot.configuration, SUSPENDED) if _is_supported(snapshot) else None
 
 
 def high_water_mark(snapshot: Snapshot) -> int:

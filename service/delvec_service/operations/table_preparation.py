@@ -15,7 +15,7 @@ from delvec.protocol.wire import AddFeature, DropFeature, SetProperties, TableCh
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.conflicts import Conflict
 from delvec_service.delta.features import writer_features
-from delvec_service.delta.row_tracking import SUSPENDED
+from delvec_service.delta.row_tracking import SUSPENDED, gives_ids
 from delvec_service.delta.segments.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.delta.table_changes import row_ids
@@ -97,6 +97,8 @@ class TablePreparation:
                 table=self._table.name,
                 property=SUSPENDED,
             )
+        version, files, _ = self._files(have=False)
+        self._check_counted(files, version)
         # First, so that all who commit from then on give ids.
         self._change_table(
             lambda snapshot: (
@@ -155,15 +157,14 @@ class TablePreparation:
                 raise result.error(self._table.name)
 
     def _again(self, operation: str, *, have: bool) -> None:
-        """Add files again that have row ids, or have none, until there is none; the log gives them, or takes them."""
+        """Add files again that have row ids, or have none, until there is none; the log gives them, or takes them.
+
+        Where the table does not do that any more, it is left as it is: the change itself finds out.
+        """
         batch = 0
         while True:
-            version, files = self._loader.reading(
-                self._table.objects,
-                self._table.name,
-                lambda snapshot: (snapshot.version, files_by_row_ids(snapshot, have=have)),
-            )
-            if not files.num_rows:
+            version, files, gives = self._files(have=have)
+            if not files.num_rows or gives is not (not have):
                 return
             if not have:
                 self._check_counted(files, version)
@@ -174,6 +175,14 @@ class TablePreparation:
             if isinstance(result, Conflict):
                 raise result.error(self._table.name)
             batch += 1
+
+    def _files(self, *, have: bool) -> tuple[int, pa.Table, bool | None]:
+        """Return the newest version, its files that have row ids or have none, and whether it gives ids to files."""
+        return self._loader.reading(
+            self._table.objects,
+            self._table.name,
+            lambda snapshot: (snapshot.version, files_by_row_ids(snapshot, have=have), gives_ids(snapshot)),
+        )
 
     def _check_counted(self, files: pa.Table, version: int) -> None:
         uncounted = files.filter(pc.is_null(files["num_records"]))["path"].slice(0, 5).to_pylist()

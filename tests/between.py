@@ -1,0 +1,28 @@
+"""Another service does something to a table in the middle of a commit: no thread has to be waited for."""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+
+from delvec_service.operations import fault_points
+
+
+@contextmanager
+def in_between(running, table, *actions, point="before_put"):
+    """At the first passages of a point let another service do something to the table; yields what it answered."""
+    waiting, answers = list(actions), []
+    with running() as other:
+        assert other.post("/v1/tables", json={"location": str(table.folder)}).status_code in (200, 201)
+
+        def act():
+            if waiting:
+                action = waiting.pop(0)
+                # On a thread of its own, as from another process; it passes the points, too.
+                theirs = replace(table, client=other)
+                with ThreadPoolExecutor(1) as pool:
+                    answers.append(pool.submit(action, theirs).result())
+
+        with fault_points.armed(**{point: act}):
+            yield answers
+    assert waiting == []
+    assert [answer.status_code for answer in answers] == [200] * len(answers), answers
