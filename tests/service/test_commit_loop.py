@@ -12,6 +12,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
+from tests.between import in_between
 
 from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.errors import FileNotInSnapshot, ServiceUnavailable
@@ -21,7 +22,6 @@ from delvec_service.operations import fault_points
 from delvec_service.operations.commits.commit import Committed, NothingToDo, Rebased
 from delvec_service.operations.commits.commit_member import Member
 from delvec_service.operations.log.log_reader import LogReader
-from tests.between import in_between
 
 
 def vector_of(table, path):

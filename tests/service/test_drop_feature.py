@@ -1,5 +1,6 @@
 """Dropping a table feature over HTTP: the versions that it takes, who is in the way, and that it is done once."""
 
+from tests.between import in_between
 from tests.checked import assert_sound
 
 
@@ -89,6 +90,21 @@ def test_a_delete_that_read_the_table_before_loses_and_an_append_does_too(filled
 
     assert [deleted.status_code, appended.status_code] == [409, 409]
     assert {error(each)["type"] for each in (deleted, appended)} == {"MetadataChangedException"}
+
+
+def test_versions_that_come_in_between_are_kept_together_too(filled, running):
+    alter(filled, {"change": "add-feature", "feature": "vacuumProtocolCheck"})
+    added = filled.write_file("c.parquet", [20])
+    nothing = lambda table: table.client.get(table.url)  # noqa: E731 - until the barrier is there
+    appends = lambda table: table.append(added)  # noqa: E731
+
+    with in_between(running, filled, *[nothing] * 3, appends):
+        answer = alter(filled, drop("vacuumProtocolCheck"))
+
+    assert answer.json()["version"] == 7
+    assert operations(filled)[3:] == [*BARRIER, "WRITE", "DROP FEATURE"]
+    protected = "delta.requireCheckpointProtectionBeforeVersion"
+    assert filled.action(7, "metaData")["configuration"][protected] == "7"
 
 
 def test_in_commit_timestamps_go_and_come_again(filled):

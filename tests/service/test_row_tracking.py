@@ -2,9 +2,10 @@
 
 import json
 
-from delvec_service.operations import table_preparation
 from tests.between import in_between
 from tests.checked import assert_sound
+
+from delvec_service.operations import table_preparation
 
 ON = {"delta.enableRowTracking": "true"}
 

@@ -23,7 +23,7 @@ from delvec_service.delta.concurrency import row_runs
 from delvec_service.delta.concurrency.ours import isolation_level
 from delvec_service.delta.group import REQUEST_HASH_TAG, MemberInfo, members_tag
 from delvec_service.delta.snapshot import Snapshot
-from delvec_service.delta.table_changes import in_commit_timestamps
+from delvec_service.delta.table_changes import drop_feature, in_commit_timestamps
 
 __all__ = ["ROWS_ALREADY_GONE", "Marked", "Resolved", "build", "metrics", "resolve"]
 
@@ -211,6 +211,8 @@ def build(
         now = max(now, (last or 0) + 1)
         if metadata is not None and not were_timestamped:
             metadata = in_commit_timestamps.enabled_since(metadata, snapshot.version + 1, now)
+    if metadata is not None:
+        metadata = drop_feature.protecting(metadata, snapshot.metadata, snapshot.version + 1)
     vectors = {one.file.path: _with_vector(one, descriptors[one.file.path]) for one in resolved.with_vectors}
     adds = [vectors[one.file.path] for one in resolved.marked]
     adds += [vectors.get(add.path, add) for add in changes.adds]

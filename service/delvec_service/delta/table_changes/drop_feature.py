@@ -6,13 +6,14 @@ log keeps these together (PROTOCOL.md, "Checkpoint Protection").
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from delvec.protocol.constraints import DEFAULT, GENERATION
 from delvec.protocol.errors import InvalidTableChange
 from delvec.protocol.types import FIELD_ID, PHYSICAL_NAME
 from delvec.protocol.wire import DropFeature
+from delvec_service.delta.actions import Metadata
 from delvec_service.delta.row_tracking import DOMAIN, ENABLED, MATERIALIZED, SUSPENDED
 from delvec_service.delta.table_changes.clustering import CLUSTERING_DOMAIN
 from delvec_service.delta.table_changes.column_mapping import all_fields
@@ -21,7 +22,7 @@ from delvec_service.delta.table_changes.draft import Draft, Recorded
 from delvec_service.delta.table_changes.protocol_upgrade import FEATURES, downgraded, feature_named, supported
 from delvec_service.delta.table_changes.type_widening import TYPE_CHANGES
 
-__all__ = ["drop_feature", "needs_barrier", "turned_off"]
+__all__ = ["drop_feature", "needs_barrier", "protecting", "turned_off"]
 
 _PROTECTION: Final = "checkpointProtection"
 _PROTECTED_BEFORE: Final = "delta.requireCheckpointProtectionBeforeVersion"
@@ -65,6 +66,22 @@ def drop_feature(draft: Draft, change: DropFeature) -> Recorded:
         draft.need(_PROTECTION)
         draft.configuration[_PROTECTED_BEFORE] = str(draft.state.version + 1)
     return Recorded("DROP FEATURE", {"featureName": name, "truncateHistory": change.truncate_history})
+
+
+def protecting(metadata: Metadata, before: Metadata, version: int) -> Metadata:
+    """Return metadata by which all versions before the one that drops a feature are kept together.
+
+    Which one that is turns out late: other commits may have come in between.
+
+    Args:
+        metadata: of a commit; of one that drops no such feature it stays as it is.
+        before: of the version before.
+        version: that the commit takes.
+    """
+    given = metadata.configuration.get(_PROTECTED_BEFORE)
+    if given is None or given == before.configuration.get(_PROTECTED_BEFORE):
+        return metadata
+    return replace(metadata, configuration={**metadata.configuration, _PROTECTED_BEFORE: str(version)})
 
 
 def _rule(draft: Draft, change: DropFeature) -> tuple[str, "_Rule"]:
