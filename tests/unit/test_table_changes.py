@@ -754,6 +754,9 @@ def test_a_default_is_set_changed_and_dropped():
         ("name", "country", InvalidSchema),
         ("name", "1, 2", InvalidSchema),
         ("name", "(SELECT 1)", InvalidSchema),
+        ("name", "'x' AS other", InvalidSchema),
+        ("name", "concat('x', max('y'))", InvalidSchema),
+        ("name", "explode(array('x'))", InvalidSchema),
     ],
 )
 def test_defaults_that_cannot_be_are_refused(column, default, kind):

@@ -15,6 +15,8 @@ from delvec.protocol.types import PrimitiveType, StructField, StructType
 __all__ = ["check", "check_default", "features"]
 
 _IDENTITY: Final = "delta.identity."
+_NAMES: Final = (exp.Alias, exp.Aliases)
+_OF_MANY_ROWS: Final = (exp.AggFunc, exp.UDTF, exp.Window, exp.Query)
 _START: Final = f"{_IDENTITY}start"
 _STEP: Final = f"{_IDENTITY}step"
 _EXPLICIT: Final = f"{_IDENTITY}allowExplicitInsert"
@@ -74,9 +76,15 @@ def _check_expression(field: StructField, text: Any, schema: StructType, what: s
         raise _refused(field, f"has a {what} that is no text")
     try:
         found = SPARK.parse(f"({text}\n) IS NULL")
-        is_one = len(found) == 1 and isinstance(found[0], exp.Is) and isinstance(found[0].this, exp.Paren)
-        if not is_one:
+        asked = found[0] if len(found) == 1 else None
+        if not isinstance(asked, exp.Is) or not isinstance(asked.this, exp.Paren):
             raise _refused(field, f"has a {what} that is not one expression: {text[:200]!r}")
+        if isinstance(asked.this.this, _NAMES) or asked.find(*_OF_MANY_ROWS):
+            raise _refused(
+                field,
+                f"has a {what} that is not the value of one row: {text[:200]!r}; give one without a name, without "
+                "aggregate functions, and without those that give several rows",
+            )
     except SqlglotError as error:
         raise _refused(field, f"has the {what} {text[:200]!r}, which cannot be read as SQL") from error
     try:
