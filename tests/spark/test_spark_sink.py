@@ -3,6 +3,7 @@
 Most tests do what Spark does, without it: the writer is made, sent to tasks, and a copy of it commits.
 """
 
+import datetime as dt
 import pickle
 import sys
 import tempfile
@@ -67,7 +68,8 @@ def writer(place, schema=SCHEMA, **options):
 def as_task(number):
     """Be the task of that number, as far as it is asked."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sink.TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: number))
+        context = SimpleNamespace(partitionId=lambda: number, getLocalProperty={}.get)
+        patch.setattr(sink.TaskContext, "get", lambda: context)
         yield
 
 
@@ -156,6 +158,60 @@ def test_what_only_spark_can_evaluate_is_refused_before_there_are_tasks(people, 
     with pytest.raises(delvec.UnsupportedWriterFeature, match=r"table\.overwrite"):
         DelvecWriter(request, spark_schema(schema_from(SCHEMA)), overwrite=True)
     assert people.version() == 1
+
+
+NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
+
+
+def events(zone, *hours):
+    """Rows as Spark gives them in a session with that time zone."""
+    kind = pa.timestamp("us", zone)
+    times = [NOON + dt.timedelta(hours=hour) for hour in hours]
+    return pa.record_batch({"id": pa.array(hours, pa.int64()), "at": pa.array(times, kind)})
+
+
+@pytest.mark.parametrize(
+    "where", ["at >= '2026-01-31'", "CAST(at AS DATE) = DATE'2026-01-31'", "hour(at) BETWEEN 0 AND 23"]
+)
+def test_a_condition_in_local_time_takes_out_no_rows_of_other_hours(where, lake, tmp_path):
+    """In New York the day begins five hours later."""
+    place = tmp_path / "events"
+    table = lake.create_table(place, "id long, at timestamp")
+    table.append(pa.Table.from_batches([events("UTC", -10, 0)]))
+    new = events("America/New_York", 1)
+    with pytest.raises(delvec.UnsupportedWriterFeature, match=r"replaceWhere .* America/New_York"):
+        write(place, new, overwrite=True, replaceWhere=where)
+    assert ids(table) == [-10, 0]
+    write(place, events("Etc/UTC", 1), overwrite=True, replaceWhere=where)
+    assert ids(table) == [1]
+
+
+def test_what_no_time_zone_changes_is_evaluated_in_any(lake, tmp_path):
+    place = tmp_path / "events"
+    columns = (
+        "id long, at timestamp, seen timestamp GENERATED ALWAYS AS (at), n long GENERATED ALWAYS AS (id + 1)"
+    )
+    table = lake.create_table(place, columns)
+    table.alter.add_constraint("order", "at <= seen AND at IS NOT NULL")
+    table.alter.add_constraint(
+        "new", "at > TIMESTAMP'2020-01-01 00:00:00Z' AND at < '2050-01-01T00:00:00+01:00'"
+    )
+    write(
+        place,
+        events("Asia/Kathmandu", 1),
+        overwrite=True,
+        replaceWhere="at > '2026-01-31 12:00:00Z' AND id = 1",
+    )
+    assert ids(table) == [1]
+
+
+def test_a_generated_day_is_none_of_another_time_zone(lake, tmp_path):
+    place = tmp_path / "events"
+    table = lake.create_table(place, "id long, at timestamp, day date GENERATED ALWAYS AS (CAST(at AS DATE))")
+    with pytest.raises(delvec.UnsupportedWriterFeature, match=r"CAST\(at AS DATE\)"):
+        write(place, events("Asia/Tokyo", 9))
+    write(place, events("UTC", 9))
+    assert [str(day) for day in table.to_arrow()["day"].to_pylist()] == ["2026-01-31"]
 
 
 def test_without_duckdb_it_is_said_what_is_missing(people, tmp_path, monkeypatch):
@@ -265,3 +321,14 @@ def test_spark_writes_by_it(people, spark, tmp_path):
     assert people.version() == 2
     assert people.count() == 24
     assert people.history(1)[0]["userMetadata"] == "by Spark"
+
+
+@pytest.mark.spark
+def test_spark_tells_tasks_its_time_zone(lake, spark, tmp_path):
+    lake.create_table(tmp_path / "events", "id long, at timestamp")
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    assert zone != "UTC"
+    given = spark.sql("SELECT 1L AS id, timestamp'2026-01-31 12:00:00' AS at").write.format("delvec")
+    given = given.mode("overwrite").option("replaceWhere", "at >= '2026-01-31'")
+    with pytest.raises(Exception, match=f"replaceWhere.*{zone}"):
+        given.save(str(tmp_path / "events"))

@@ -8,6 +8,7 @@ that is known to give Spark's answer.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from delvec.commands.overwrite import Replacement, replace_rows
 from delvec.connection import Connection
 from delvec.engines.engine import Engine, WriteTarget
 from delvec.engines.parquet_writer import write_data_files
+from delvec.engines.pyspark.session_zone import in_local_time, is_utc, zone_of_session
 from delvec.engines.pyspark.sink_options import WriteRequest
 from delvec.engines.row_checks import RowChecks
 from delvec.protocol import locations
@@ -90,6 +92,11 @@ class BegunWrite:
         Raises:
             DelvecError: they do not fit the table, or storage did not answer.
         """
+        if self.target.constraints.has_expressions:
+            batches = iter(batches)
+            first = next(batches, None)
+            self._check_zone(None if first is None else first.schema)
+            batches = () if first is None else chain([first], batches)
         if self.target.identity and task >= _MOST_TASKS:
             raise UnsupportedOperation(
                 f"Column '{self.target.identity[0].name}' gets its numbers from at most {_MOST_TASKS} tasks, and there are "
@@ -133,6 +140,22 @@ class BegunWrite:
                 add_rows(rows)
             else:
                 replace_rows(rows, replacement)
+
+    def _check_zone(self, rows: pa.Schema | None) -> None:
+        """Refuse what would be evaluated in another time zone than the session's."""
+        local = in_local_time(self.target.constraints, self.target.schema)
+        zone = "UTC" if local is None else zone_of_session(rows)
+        if local is None or is_utc(zone):
+            return
+        name = "replaceWhere" if REPLACED.endswith(local.name) else f"Constraint {local.name}"
+        raise UnsupportedWriterFeature(
+            f"{name} ({local.expression}) depends on the time zone of Spark's session, which is {zone}, and "
+            "format('delvec') evaluates in UTC. Nothing was committed; set spark.sql.session.timeZone to UTC, write "
+            "timestamps with their zone ('2026-01-31 00:00:00+00:00'), or use Delvec's table.append(df) and "
+            "table.overwrite(df), which evaluate with Spark.",
+            constraint=local.name,
+            expression=local.expression,
+        )
 
     @contextmanager
     def _checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Iterable[pa.RecordBatch]]:
