@@ -221,6 +221,17 @@ class Connection:
 
         return run(self, text, engine, dialect)
 
+    def progress(self) -> float | None:
+        """Return how far DuckDB is with what it does for this connection now; for another thread to ask.
+
+        Returns:
+            From 0 to 1, of the statement that runs: a command may be several. None where none runs that can tell. Those
+            can that began after this was asked for the first time; Spark has its own display.
+        """
+        asked = getattr(self._engine(None), "progress", None)
+        found: float | None = None if asked is None else asked()
+        return found
+
     def _resolve(self, location: str) -> TableResource | None:
         found = answer(TablesResponse, self._service.get("/v1/tables", {"location": location})).tables
         return found[0] if found else None

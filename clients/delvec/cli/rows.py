@@ -36,7 +36,7 @@ def append(
     [bold]delvec append people new-people.parquet[/bold]
     """
     now = session(context)
-    with now.table(table) as target:
+    with now.table(table, doing="adding rows") as target:
         rows = files.open_rows(file, target.schema())
         metrics = target.append(rows, merge_schema=merge_schema, user_metadata=user_metadata)
     report(metrics, now.as_json, f"added {rows_of(metrics.get('numOutputRows'))}")
@@ -75,7 +75,7 @@ def overwrite(
     partitions = None
     if partition_by is not None:
         partitions = [name.strip() for name in partition_by.split(",") if name.strip()]
-    with now.table(table) as target:
+    with now.table(table, doing="replacing rows") as target:
         rows = files.open_rows(file, pa.schema([]) if overwrite_schema else target.schema())
         metrics = target.overwrite(
             rows,
@@ -142,7 +142,7 @@ def delete(
     if (where is None) == (not all_rows):
         raise typer.BadParameter("say which rows: --where CONDITION, or --all")
     now = session(context)
-    with now.table(table) as target:
+    with now.table(table, doing="deleting rows") as target:
         metrics = target.delete(where, dry_run=dry_run, retries=retries)
     if isinstance(metrics, Rehearsal):
         files = [asdict(file) for file in metrics.files]

@@ -1,13 +1,14 @@
 """What the global options say, and the arguments that commands share."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 import typer
 
 import delvec
+from delvec.cli.progress import working
 from delvec.connection import Connection
 from delvec.table import DeltaTable
 
@@ -37,10 +38,17 @@ class Session:
         return delvec.connect(self.url, token=self.token)
 
     @contextmanager
-    def table(self, name_or_location: str) -> Iterator[DeltaTable]:
-        """Open a table for one command."""
+    def table(self, name_or_location: str, *, doing: str | None = None) -> Iterator[DeltaTable]:
+        """Open a table for one command.
+
+        Args:
+            name_or_location: the table.
+            doing: what to show while that takes long; None for commands that are quick, or print as they go.
+        """
         with self.connect() as lake:
-            yield lake.table(name_or_location)
+            table = lake.table(name_or_location)
+            with nullcontext() if doing is None else working(doing, lake.progress, as_json=self.as_json):
+                yield table
 
 
 def session(context: typer.Context) -> Session:

@@ -7,6 +7,7 @@ import typer
 
 from delvec.cli import rows
 from delvec.cli.destination import Destination, Limit, Out
+from delvec.cli.progress import working
 from delvec.cli.session import session
 from delvec.transaction import Metrics
 
@@ -30,7 +31,7 @@ def sql(
     """
     now = session(context)
     destination = Destination(out, limit, as_json=now.as_json)
-    with now.connect() as lake:
+    with now.connect() as lake, working("running the statement", lake.progress, as_json=now.as_json):
         done = lake.sql(statement, dialect=dialect)
     if isinstance(done, Metrics):
         rows.report(done, now.as_json, "done")

@@ -44,6 +44,10 @@ class DuckDBEngine:
         """``delvec-duckdb/<version>``, recorded in the log as engineInfo."""
         return self._name
 
+    def progress(self) -> float | None:
+        """Return how far the statement that runs now is, from 0 to 1; a command may be several of them. None: not known."""
+        return self._session.progress()
+
     def close(self) -> None:
         """Release DuckDB's memory; a connection that was passed in stays open."""
         self._session.close()

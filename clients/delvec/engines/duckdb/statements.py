@@ -1,8 +1,9 @@
 """Running statements on DuckDB, with errors that say what happened to which table and file."""
 
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,6 +41,9 @@ _CONFIG: Final = {
     # A name that is no table must be an error, not a variable of whoever called.
     "python_enable_replacements": "false",
 }
+_SETTINGS: Final = "SET TimeZone = 'UTC'"
+_WATCHED: Final = f"{_SETTINGS}; SET enable_progress_bar = true; SET enable_progress_bar_print = false"
+"""Costs a third of a millisecond more: only where somebody looks."""
 _BATCH_ROWS: Final = 1 << 17
 
 
@@ -78,6 +82,22 @@ class Session:
         self._own = connection is None
         self._connection = duckdb.connect(":memory:", config=_CONFIG) if connection is None else connection
         self._lock = threading.Lock()
+        self._cursors: weakref.WeakSet[Any] | None = None
+
+    def progress(self) -> float | None:
+        """Return how far the slowest statement that runs now is, from 0 to 1; None where none can tell.
+
+        Those tell that began after the first time that this was asked.
+        """
+        with self._lock:
+            if self._cursors is None:
+                self._cursors = weakref.WeakSet()
+            running = list(self._cursors)
+        told: list[float] = []
+        for cursor in running:
+            with suppress(duckdb.Error):  # it was closed meanwhile
+                told.append(cursor.query_progress())
+        return min((percent / 100 for percent in told if percent >= 0), default=None)
 
     def close(self) -> None:
         """Close the database, unless it was passed in."""
@@ -143,8 +163,11 @@ class Session:
     def _cursor(self) -> Any:
         with self._lock:
             cursor = self._connection.cursor()
-        # The cursor's own setting: it does not reach the connection that was passed in.
-        cursor.execute("SET TimeZone = 'UTC'").fetchall()
+            is_watched = self._cursors is not None
+            if self._cursors is not None:
+                self._cursors.add(cursor)
+        # The cursor's own settings: they do not reach the connection that was passed in.
+        cursor.execute(_WATCHED if is_watched else _SETTINGS).fetchall()
         return cursor
 
     @contextmanager
