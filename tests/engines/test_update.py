@@ -328,3 +328,23 @@ def test_a_double_beyond_the_greatest_float_is_infinite(lake, engine, tmp_path):
         "None": "None",
         "nan": "nan",
     }
+
+
+def test_decimals_are_rounded_where_spark_has_no_room_for_their_digits(lake, engine, tmp_path):
+    table = lake.create_table(
+        tmp_path / "decimals", "id int, wide decimal(38,18), small decimal(10,2), n long", engine=engine
+    )
+    price, more = Decimal("1.000000000000000005"), Decimal("0.000000000000000004")
+    rows = [(1, price, Decimal("0.29")), (2, more, Decimal("4.35")), (3, None, Decimal("-0.57"))]
+    table.append([{"id": i, "wide": wide, "small": small, "n": None} for i, wide, small in rows])
+
+    # A product has 6 places here, so that this one is 0.
+    assert table.delete("wide * wide > 0 AND id = 2", dry_run=True)["numDeletedRows"] == 0
+    table.update({"wide": "wide + 1", "n": "small DIV 0.01"})
+
+    found = {row["id"]: (row["wide"], row["n"]) for row in table.to_arrow().to_pylist()}
+    assert found == {
+        1: (Decimal("2.000000000000000010"), 29),
+        2: (Decimal("1.000000000000000000"), 435),
+        3: (None, -57),
+    }

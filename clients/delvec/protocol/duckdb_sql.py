@@ -11,6 +11,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from delvec.protocol.decimal_digits import rounded
 from delvec.protocol.duckdb_operands import TEMPORAL, Operands
 from delvec.protocol.expression_kinds import NUMERIC_KINDS
 from delvec.protocol.java_regex import to_re2
@@ -201,7 +202,9 @@ class _Writer(Operands):
             self.refuse(
                 node, "arithmetic of float and decimal is rounded differently; cast the operands to double"
             )
-        return f"({self._operand(left)} {operator} {self._operand(right)})"
+        value = f"({self._operand(left)} {operator} {self._operand(right)})"
+        room = rounded(node, self._schema)
+        return value if room is None else f"CAST({value} AS DECIMAL({room.precision}, {room.scale}))"
 
     def _division(self, node: exp.Expr) -> str:
         left, right = node.this, node.args["expression"]
@@ -217,8 +220,15 @@ class _Writer(Operands):
             quotient = f"{a} % {b}"
         elif kinds <= {"integer"}:
             quotient = f"CAST({a} AS BIGINT) // CAST({b} AS BIGINT)"
-        else:
+        elif kinds & {"float", "double"}:
             quotient = f"CAST(trunc({a} / {b}) AS BIGINT)"
+        else:
+            # DuckDB divides decimals as doubles: 0.29 / 0.01 is less than 29. What is left over is exact.
+            whole = f"round(({a} - {a} % {b}) / {b})"
+            large = (
+                f"WHEN abs({whole}) >= {2**53} THEN error('DIV of decimals has a result that is too large')"
+            )
+            quotient = f"CAST(CASE {large} ELSE {whole} END AS BIGINT)"
         if isinstance(right, exp.Literal) and float(right.name) != 0:
             return f"({quotient})"
         # Left alone, DuckDB gives infinity or NULL, depending on version and operator.
