@@ -258,6 +258,21 @@ def test_the_feed_must_be_on_in_the_whole_range(lake, tmp_path):
     assert short(table.changes(2, 3)) == expected(3, "insert", 2)
 
 
+def test_versions_that_other_columns_partition_are_not_read_together(lake, tmp_path):
+    """Files lack the columns that partition them: read by others, these would be NULL."""
+    rows = [[{"id": number, "place": place, "extra": "e"}] for number, place in enumerate("abc")]
+    properties = {"delta.enableChangeDataFeed": "true"}
+    table = lake.create_table(tmp_path / "table", WIDER, partition_by=["place"], properties=properties)
+    table.append(rows[0])
+    table.overwrite(pa.Table.from_pylist(rows[1]), overwrite_schema=True, partition_by=["extra"])
+    table.append(rows[2])
+    for start, end in ((1, 2), (1, None), (2, 3), (2, 2)):
+        with pytest.raises(delvec.IncompatibleSchemaChange, match="partition"):
+            table.changes(start, end)
+    read = [table.changes(1, 1, columns=WIDER.names), table.changes(3, columns=WIDER.names)]
+    assert [each.to_pylist() for each in read] == [rows[0], rows[2]]
+
+
 def test_a_schema_that_does_not_fit_is_refused(lake, tmp_path):
     log = created(tmp_path / "table")
     log.commit(add(log.file("a.parquet", [1])))

@@ -391,3 +391,17 @@ def test_tasks_get_no_token(lake, folder):
     reader = source.streamReader(source.schema())
 
     assert (reader.__getstate__(), source.__getstate__()["options"]) == ({}, {})
+
+
+def test_rows_that_other_columns_partition_are_not_read_as_before(lake, folder, job):
+    """Files lack the columns that partition them: those of before would be NULL."""
+    table = lake.create_table(folder, SCHEMA, partition_by=["country"], engine="duckdb")
+    query = job(skipChangeCommits="true")
+    table.append(people(0, 2))
+    assert query.ids() == [0, 1]
+    running = query.start()
+    table.overwrite(people(10, 2), overwrite_schema=True, partition_by=["name"])
+    table.append(people(20, 2))
+    with pytest.raises(delvec.IncompatibleSchemaChange, match="partition"):
+        running.plan()
+    assert query.run() == people(20, 2).to_pylist()

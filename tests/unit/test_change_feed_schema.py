@@ -77,6 +77,8 @@ def test_mapping_may_be_turned_on_and_not_off():
     assert not is_readable_with(metadata(A, B), 5, on, 2)
 
 
-def test_partition_columns_of_mapped_tables_stay():
-    before, after = (metadata(*MAPPED, mode="name", partition_by=each) for each in (["a"], ["b"]))
+@pytest.mark.parametrize("mode", ["none", "name"])
+@pytest.mark.parametrize("others", [["b"], [], ["a", "b"]])
+def test_partition_columns_stay(mode, others):
+    before, after = (metadata(*MAPPED, mode=mode, partition_by=each) for each in (["a"], others))
     assert not is_readable_with(after, 5, before, 2)

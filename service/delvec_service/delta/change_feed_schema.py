@@ -13,7 +13,7 @@ def is_readable_with(read: Metadata, read_version: int, other: Metadata, version
     """Return whether rows that were written under ``other`` are right under the schema of ``read``.
 
     Columns may have been added, and columns that allowed no NULL may allow it. None may have been renamed or dropped,
-    nor have got another type.
+    nor have got another type, nor may others partition the table.
 
     Args:
         read: what is read with.
@@ -38,7 +38,9 @@ def _schema(metadata: Metadata) -> StructType:
 
 
 def _keeps_columns(old: Metadata, new: Metadata) -> bool:
-    """Return whether column mapping renamed or dropped nothing; it tells by physical names."""
+    """Return whether column mapping renamed or dropped nothing, by physical names, and the same columns partition."""
+    if list(old.partition_columns) != list(new.partition_columns):
+        return False  # files lack other columns then
     was, is_ = is_mapped(old.configuration), is_mapped(new.configuration)
     if not is_:
         return not was
@@ -47,8 +49,7 @@ def _keeps_columns(old: Metadata, new: Metadata) -> bool:
     # Mapping that is turned on takes the names of then for physical ones.
     before = dict(_names(_schema(old), (), physical=was))
     after: Mapping[tuple[str, ...], str] = dict(_names(_schema(new), (), physical=True))
-    kept = all(after.get(path) == name for path, name in before.items())
-    return kept and list(old.partition_columns) == list(new.partition_columns)
+    return all(after.get(path) == name for path, name in before.items())
 
 
 def _names(kind: DataType, path: tuple[str, ...], *, physical: bool) -> Iterator[tuple[tuple[str, ...], str]]:

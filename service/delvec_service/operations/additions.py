@@ -300,13 +300,14 @@ class _Step:
         if fit == "changed":
             raise IncompatibleSchemaChange(
                 f"In version {version} of table '{name}' a column was renamed, dropped, or got another type or "
-                f"nullability, and the stream reads with the schema of version {read.version}. If what reads the stream "
+                f"nullability, or others partition it, and the stream reads with the schema of version {read.version}. If what reads the stream "
                 "can take the new columns, load the table again and start the query again: it goes on with that version.",
                 **facts,
             )
         raise IncompatibleSchemaChange(
             f"The stream of table '{name}' reads with the schema of version {read.version}, and rows under the schema of "
-            f"version {version} cannot be: since then a column was renamed, dropped, or got another type or nullability. "
+            f"version {version} cannot be: since then a column was renamed, dropped, or got another type or nullability, or "
+            "others partition it. "
             "Begin a new query after that change (startingVersion), with a new checkpoint.",
             **facts,
         )

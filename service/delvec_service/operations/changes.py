@@ -16,7 +16,7 @@ from delvec.protocol.errors import (
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.wire import ChangesRequest
 from delvec_service.delta.actions import Action, CommitInfo, Metadata
-from delvec_service.delta.change_feed import changes_in
+from delvec_service.delta.change_feed import FileChanges, changes_in
 from delvec_service.delta.change_feed_schema import is_readable_with
 from delvec_service.delta.segments.files import TEXT_MAP, num_records_from_stats
 from delvec_service.delta.skipping.truth import prune
@@ -69,9 +69,10 @@ def plan_changes(loader: SnapshotLoader, table: OpenTable, asked: ChangesRequest
     start, end = _range(asked, reader, times, latest)
     first = loader.load(table.objects, table.name, version=start) if start <= end else latest
     last = loader.load(table.objects, table.name, version=end) if start <= end else latest
-    # Names of columns that are mapped may mean others later.
+    # Names of columns that are mapped may mean others later, and files lack other columns where others partition.
     mapped = any(is_mapped(each.configuration) for each in (latest, first, last))
-    shape = last if mapped else latest
+    moved = latest.partition_columns != last.partition_columns
+    shape = last if mapped or moved else latest
     predicate = _parsed(asked, table.name, shape)
     if start > end:
         return PlannedChanges(shape, start, end, CHANGES_SCHEMA.empty_table())
@@ -81,7 +82,10 @@ def plan_changes(loader: SnapshotLoader, table: OpenTable, asked: ChangesRequest
     for version, actions in _commits(reader, start, end):
         _check_metadata(table.name, actions, version, (start, end), shape)
         timestamp = _timestamp(actions, version, times)
-        entries += [ChangedRows(version, timestamp, file) for file in changes_in(actions, table.location)]
+        changed = list(changes_in(actions, table.location))
+        if version == start:
+            _check_partitions(table.name, shape, actions, changed, (start, end))
+        entries += [ChangedRows(version, timestamp, file) for file in changed]
     _check_schema(table.name, shape, first.metadata, start, (start, end))
     found = [entry for group in _matching(entries, predicate, shape) for entry in group]
     found.sort(key=lambda entry: entry.version)
@@ -176,12 +180,32 @@ def _check_metadata(
 def _check_schema(
     table: str, shape: Snapshot, metadata: Metadata, version: int, asked: tuple[int, int]
 ) -> None:
-    if is_readable_with(shape.metadata, shape.version, metadata, version):
+    if not is_readable_with(shape.metadata, shape.version, metadata, version):
+        raise _incompatible(table, shape, version, asked)
+
+
+def _check_partitions(
+    table: str,
+    shape: Snapshot,
+    actions: Sequence[Action],
+    changed: Sequence[FileChanges],
+    asked: tuple[int, int],
+) -> None:
+    """Refuse a first version that repartitions the table: files that it removes lack other columns."""
+    if not any(isinstance(action, Metadata) for action in actions):
         return
-    raise IncompatibleSchemaChange(
+    expected = {shape.schema.field(name).physical_name for name in shape.partition_columns}
+    if any(file.partition_values is not None and set(file.partition_values) != expected for file in changed):
+        raise _incompatible(table, shape, asked[0], asked)
+
+
+def _incompatible(
+    table: str, shape: Snapshot, version: int, asked: tuple[int, int]
+) -> IncompatibleSchemaChange:
+    return IncompatibleSchemaChange(
         f"The changes of versions {asked[0]} to {asked[1]} of table '{table}' are read with the schema of version "
         f"{shape.version}, and rows under the schema of version {version} cannot be: a column was renamed, dropped, or "
-        "got another type or nullability. Ask for the versions before that change and those from it on, one by one.",
+        "got another type or nullability, or others partition it. Ask for the versions before that change and those from it on, one by one.",
         table=table,
         version=version,
         start_version=asked[0],
