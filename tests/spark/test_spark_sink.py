@@ -214,6 +214,17 @@ def test_a_generated_day_is_none_of_another_time_zone(lake, tmp_path):
     assert [str(day) for day in table.to_arrow()["day"].to_pylist()] == ["2026-01-31"]
 
 
+def test_a_default_counts_where_it_is_used(lake, tmp_path):
+    place = tmp_path / "events"
+    table = lake.create_table(place, "id long, at timestamp, seen timestamp DEFAULT '2026-01-31 00:00:00'")
+    given = events("Asia/Tokyo", 9)
+    with pytest.raises(delvec.UnsupportedWriterFeature, match="Asia/Tokyo"):
+        write(place, given)
+    write(place, given.append_column("seen", given["at"]))
+    (row,) = table.to_arrow().to_pylist()
+    assert row["at"] == row["seen"] == NOON + dt.timedelta(hours=9)
+
+
 def test_without_duckdb_it_is_said_what_is_missing(people, tmp_path, monkeypatch):
     people.alter.add_constraint("positive", "id >= 0")
     monkeypatch.setitem(sys.modules, "delvec.engines.duckdb.write", None)

@@ -143,7 +143,8 @@ class BegunWrite:
 
     def _check_zone(self, rows: pa.Schema | None) -> None:
         """Refuse what would be evaluated in another time zone than the session's."""
-        local = in_local_time(self.target.constraints, self.target.schema)
+        given = {name.lower() for name in self.columns.names}
+        local = in_local_time(self.target.constraints, self.target.schema, given)
         zone = "UTC" if local is None else zone_of_session(rows)
         if local is None or is_utc(zone):
             return

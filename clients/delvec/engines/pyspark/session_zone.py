@@ -6,7 +6,7 @@ Text and dates become other instants in another zone. So what depends on it is r
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -41,16 +41,24 @@ _COMPARISONS: Final = (
 )
 
 
-def in_local_time(constraints: Constraints, schema: StructType) -> Check | None:
-    """Return the first of a table's expressions that may give something else in another time zone; None if none does."""
-    given = [(check, check.expression) for check in constraints.checks]
-    given += [(rule.check, rule.expression) for rule in constraints.generated]
+def in_local_time(constraints: Constraints, schema: StructType, given: Collection[str]) -> Check | None:
+    """Return the first of a table's expressions that may give something else in another time zone; None if none does.
+
+    Args:
+        constraints: of the table.
+        schema: the table's.
+        given: columns of the rows, lower-case: their defaults are not evaluated.
+    """
+    asked = [(check, check.expression) for check in constraints.checks]
+    asked += [(rule.check, rule.expression) for rule in constraints.generated]
     for rule in constraints.defaults:
+        if rule.column.lower() in given:
+            continue
         kind = schema.field(rule.column).type.to_json()
         # As it is evaluated: text becomes a timestamp.
         cast = f"CAST((\n{rule.expression}\n) AS {kind})" if kind in ("timestamp", "date", "string") else None
-        given.append((rule.check, cast or rule.expression))
-    return next((check for check, text in given if _is_local(text, schema)), None)
+        asked.append((rule.check, cast or rule.expression))
+    return next((check for check, text in asked if _is_local(text, schema)), None)
 
 
 def zone_of_session(rows: pa.Schema | None) -> str:
