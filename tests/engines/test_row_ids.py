@@ -1,5 +1,7 @@
 """Rows keep their ids where they are written again: by UPDATE, MERGE, DELETE, by vectors and without, on both engines."""
 
+from dataclasses import replace
+
 import pytest
 
 import delvec
@@ -103,11 +105,19 @@ def test_the_feed_does_not_tell_of_ids(lake, tmp_path, engine):
     assert ids(table)[1] == (1, 2)
 
 
-def test_a_table_that_finds_columns_by_ids_is_not_written_again(lake, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"delta.columnMapping.mode": "id"}, "finds columns by field ids"),
+        ({"delta.rowTracking.materializedRowIdColumnName": None}, "lacks the property"),
+    ],
+)
+def test_a_table_in_which_ids_cannot_be_kept_is_not_written_again(lake, tmp_path, wrong, why):
     table = lake.create_table(str(tmp_path / "t"), "id bigint", properties=TRACKED)
     table.append([{"id": 1}, {"id": 2}])
     scan, _ = table.plan(row_ids=True)
-    scan.configuration["delta.columnMapping.mode"] = "id"
+    told = {name: value for name, value in {**scan.configuration, **wrong}.items() if value is not None}
+    scan = replace(scan, configuration=told)
     target = WriteTarget(scan.location, scan.schema, (), scan.configuration, "none")
-    with pytest.raises(delvec.UnsupportedWriterFeature, match="finds columns by field ids"):
+    with pytest.raises(delvec.UnsupportedWriterFeature, match=why):
         row_ids.copying(scan, target)

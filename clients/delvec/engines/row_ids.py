@@ -5,7 +5,7 @@ version that it is of. Read, the two are columns like others, with :data:`PER_FI
 the columns that the table's properties name. They are no part of the table's schema.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -49,7 +49,8 @@ def copying(scan: Scan, target: WriteTarget) -> tuple[Scan, WriteTarget]:
         target: the table as it will be.
 
     Raises:
-        UnsupportedWriterFeature: columns are found by field ids, and those of row ids have none.
+        UnsupportedWriterFeature: columns are found by field ids, and those of row ids have none; or the table does not
+            say where ids are kept.
     """
     fields = _fields(scan)
     if not fields:
@@ -90,8 +91,20 @@ def _with_ids(clause: Clause, kept: Expression, nothing: Expression) -> Clause:
 
 def _fields(scan: Scan) -> list[StructField]:
     configuration = scan.configuration
-    if BASE_ROW_ID not in scan.files.column_names or not _is_on(configuration):
+    if (
+        BASE_ROW_ID not in scan.files.column_names
+        or configuration.get(_ENABLED, "").strip().lower() != "true"
+    ):
         return []
+    absent = [name for name, _ in _COLUMNS if name not in configuration]
+    if absent:
+        raise UnsupportedWriterFeature(
+            f"Table '{scan.name}' (version {scan.version}) tracks rows, and lacks the property {absent[0]}, which says where "
+            "rows that are written again keep their ids. Delete by deletion vectors, or turn delta.enableRowTracking off.",
+            table=scan.name,
+            version=scan.version,
+            features=["rowTracking"],
+        )
     if configuration.get("delta.columnMapping.mode", "none").lower() == "id":
         raise UnsupportedWriterFeature(
             f"Table '{scan.name}' (version {scan.version}) tracks rows and finds columns by field ids, which the columns of "
@@ -109,9 +122,3 @@ def _fields(scan: Scan) -> list[StructField]:
         )
         for name, column in _COLUMNS
     ]
-
-
-def _is_on(configuration: Mapping[str, str]) -> bool:
-    return configuration.get(_ENABLED, "").strip().lower() == "true" and all(
-        name in configuration for name, _ in _COLUMNS
-    )
