@@ -16,8 +16,9 @@ import pytest
 import delvec
 from delvec.engines.pyspark import source
 from delvec.engines.pyspark.scan import spark_schema
+from delvec.engines.pyspark.slices import cut
 from delvec.engines.pyspark.source import DelvecSource, _Options
-from delvec.engines.pyspark.task_side import TableRead, read_slices
+from delvec.engines.pyspark.task_side import read_slices
 from delvec.protocol.types import schema_from
 
 pytestmark = pytest.mark.spark
@@ -199,15 +200,14 @@ def test_tasks_share_files_by_bytes(make_scan):
         [{"name": "big.parquet", "rows": big, "deleted": deleted, "options": options}, *small], big.schema
     )
 
-    groups = list(source._groups(scan, 10 << 20))
-    many = list(source._groups(scan, 100_000))
+    few = list(cut(scan, scan.schema.names, 10 << 20))
+    many = list(cut(scan, scan.schema.names, 100_000))
 
-    assert [len(group) for group in groups] == [3, 1]
-    assert len(many) > len(groups) + 3
-    read = TableRead(scan.location, scan.name, scan.version, scan.schema, frozenset(), "none")
+    assert [len(task.slices) for task in few] == [3, 1]
+    assert len(many) > len(few) + 3
     expected = sorted([*np.delete(numbers, deleted).tolist(), 0, 1, 2])
-    for tasks in (groups, many):
-        batches = [batch for task in tasks for batch in read_slices(read, task)]
+    for tasks in (few, many):
+        batches = [batch for task in tasks for batch in read_slices(task.read, task.slices)]
         assert sorted(pa.Table.from_batches(batches)["x"].to_pylist()) == expected
 
 
@@ -231,12 +231,11 @@ def test_files_of_other_shapes_than_the_table(make_scan):
         schema,
         partition_by=["p"],
     )
-    (task,) = source._groups(scan, 64 << 20)
 
     def rows(columns):
         chosen = scan.schema.select(columns)
-        read = TableRead(scan.location, scan.name, scan.version, chosen, frozenset(["p"]), "none")
-        return pa.Table.from_batches(read_slices(read, task), chosen.to_arrow()).to_pylist()
+        (task,) = cut(scan, columns, 64 << 20)
+        return pa.Table.from_batches(read_slices(task.read, task.slices), chosen.to_arrow()).to_pylist()
 
     day, nothing = dt.date(2024, 2, 29), {"s": None, "p": None}
     assert rows(schema.names) == [
