@@ -26,7 +26,8 @@ def test_both_read_the_ids_that_either_kept(lake, delta_spark, tmp_path, vectors
     table = lake.table(str(location))
 
     table.alter.set_properties({"delta.enableRowTracking": "true"})
-    assert ids(table) == theirs(delta_spark, location)
+    before = ids(table)
+    assert before == theirs(delta_spark, location)
 
     table.update({"name": "'y'"}, "id IN (3, 4)")
     table.delete("id < 3")
@@ -35,7 +36,8 @@ def test_both_read_the_ids_that_either_kept(lake, delta_spark, tmp_path, vectors
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
     kept = ids(table)
     assert kept == theirs(delta_spark, location)
-    assert [kept[key][0] for key in (3, 4, 5)] == [3, 4, 5]
+    # Which file got which ids is nobody's promise.
+    assert [kept[key][0] for key in (3, 4, 5)] == [before[key][0] for key in (3, 4, 5)]
 
     delta_spark.sql(f"UPDATE delta.`{location}` SET name = 'w' WHERE id IN (5, 6)")
     delta_spark.sql(f"DELETE FROM delta.`{location}` WHERE id = 7")
