@@ -43,6 +43,7 @@ def snapshot(*, in_commit_timestamp=None):
         configuration={},
         version=7,
         protocol=Protocol(3, 7, ("deletionVectors",), ("deletionVectors",)),
+        metadata=Metadata("table", "{}"),
         in_commit_timestamps_enabled=in_commit_timestamp is not None,
         in_commit_timestamp=in_commit_timestamp,
     )
