@@ -10,6 +10,7 @@ from delvec.engines import identity
 from delvec.engines.engine import WriteTarget
 from delvec.protocol.constraints import generates
 from delvec.protocol.errors import InvalidTableChange, SchemaMismatch
+from delvec.protocol.table_properties import is_true
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import AddFile, AppTransaction, BeginResponse, WriteChange
 from delvec.scan import Scan
@@ -172,7 +173,7 @@ def _changes(
 ) -> list[WriteChange]:
     if options.overwrite_schema:
         return data_schema.replaced(schema, begun.partition_columns, columns, options.partition_by)
-    widens = begun.configuration.get("delta.enableTypeWidening", "").strip().lower() == "true"
+    widens = is_true(begun.configuration, "delta.enableTypeWidening")
     return data_schema.evolved(schema, columns, widens=widens)
 
 

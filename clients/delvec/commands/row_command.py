@@ -12,6 +12,7 @@ from delvec.engines.row_changes import ChangedRows
 from delvec.protocol.constraints import generates
 from delvec.protocol.errors import InvalidPredicate
 from delvec.protocol.expression import Expression
+from delvec.protocol.table_properties import is_true
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import SnapshotResponse
 from delvec.scan import Scan
@@ -87,7 +88,7 @@ def target_of(begun: SnapshotResponse, scan: Scan, schema: StructType | None = N
 
 def keeps_change_feed(scan: Scan) -> bool:
     """Whether the table keeps a change data feed."""
-    return scan.configuration.get("delta.enableChangeDataFeed", "false").strip().lower() == "true"
+    return is_true(scan.configuration, "delta.enableChangeDataFeed")
 
 
 def check_deterministic(condition: Expression, what: str) -> None:

@@ -13,6 +13,7 @@ from delvec.engines.engine import WriteTarget
 from delvec.engines.row_changes import TARGET, Clause, RowChange
 from delvec.protocol.errors import UnsupportedWriterFeature
 from delvec.protocol.expression import Expression, parse_expression
+from delvec.protocol.table_properties import is_true
 from delvec.protocol.types import PHYSICAL_NAME, PrimitiveType, StructField, StructType
 from delvec.scan import Scan
 
@@ -91,10 +92,7 @@ def _with_ids(clause: Clause, kept: Expression, nothing: Expression) -> Clause:
 
 def _fields(scan: Scan) -> list[StructField]:
     configuration = scan.configuration
-    if (
-        BASE_ROW_ID not in scan.files.column_names
-        or configuration.get(_ENABLED, "").strip().lower() != "true"
-    ):
+    if BASE_ROW_ID not in scan.files.column_names or not is_true(configuration, _ENABLED):
         return []
     absent = [name for name, _ in _COLUMNS if name not in configuration]
     if absent:

@@ -11,6 +11,7 @@ from typing import Final
 
 from delvec.protocol import statistics
 from delvec.protocol.errors import CorruptLog, InvalidCommit
+from delvec.protocol.table_properties import is_true
 from delvec_service.delta.actions import AddFile, DomainMetadata
 from delvec_service.delta.features import writer_features
 from delvec_service.delta.snapshot import Snapshot
@@ -43,12 +44,12 @@ _NO_ID_YET: Final = -1
 
 def is_enabled(snapshot: Snapshot) -> bool:
     """Whether readers rely on the ids of every row."""
-    return _is_supported(snapshot) and _is_true(snapshot.configuration, ENABLED)
+    return _is_supported(snapshot) and is_true(snapshot.configuration, ENABLED)
 
 
 def gives_ids(snapshot: Snapshot) -> bool | None:
     """Whether files that are added get ids; False: they lose them; None: they stay as they are."""
-    return not _is_true(snapshot.configuration, SUSPENDED) if _is_supported(snapshot) else None
+    return not is_true(snapshot.configuration, SUSPENDED) if _is_supported(snapshot) else None
 
 
 def high_water_mark(snapshot: Snapshot) -> int:
@@ -93,7 +94,7 @@ def assigned(
     """
     if not _is_supported(snapshot):
         return list(adds), None
-    if _is_true(snapshot.configuration, SUSPENDED):
+    if is_true(snapshot.configuration, SUSPENDED):
         return [replace(add, base_row_id=None, default_row_commit_version=None) for add in adds], None
     before = mark = high_water_mark(snapshot)
     found = []
@@ -135,7 +136,3 @@ def _num_records(add: AddFile, snapshot: Snapshot) -> int:
             version=snapshot.version,
         )
     return count
-
-
-def _is_true(configuration: Mapping[str, str], name: str) -> bool:
-    return configuration.get(name, "").strip().lower() == "true"

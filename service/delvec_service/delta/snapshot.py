@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from delvec.protocol.errors import CorruptLog, InvalidSchema, UnsupportedTable
+from delvec.protocol.table_properties import is_true
 from delvec.protocol.types import StructType
 from delvec_service.delta.actions import AddFile, DomainMetadata, Metadata, Protocol, Txn
 from delvec_service.delta.log.log_json import LogFile
@@ -73,7 +74,7 @@ class Snapshot:
                 version=version,
                 file=where.name,
             )
-        enabled = _is_true(state.metadata.configuration, "delta.enableInCommitTimestamps")
+        enabled = is_true(state.metadata.configuration, "delta.enableInCommitTimestamps")
         stamped = state.in_commit_timestamp if enabled else None
         return cls(
             location=state.live.location,
@@ -155,22 +156,22 @@ class Snapshot:
     def dv_enabled(self) -> bool:
         """Whether writers may write deletion vectors: the feature is supported, and turned on."""
         features = self.protocol.writer_features or ()
-        return "deletionVectors" in features and _is_true(self.configuration, "delta.enableDeletionVectors")
+        return "deletionVectors" in features and is_true(self.configuration, "delta.enableDeletionVectors")
 
     @property
     def append_only(self) -> bool:
         """Whether rows may be added but never removed."""
-        return _is_true(self.configuration, "delta.appendOnly")
+        return is_true(self.configuration, "delta.appendOnly")
 
     @property
     def cdf_enabled(self) -> bool:
         """Whether the change data feed is on."""
-        return _is_true(self.configuration, "delta.enableChangeDataFeed")
+        return is_true(self.configuration, "delta.enableChangeDataFeed")
 
     @property
     def in_commit_timestamps_enabled(self) -> bool:
         """Whether every commit has to say when it was made."""
-        return _is_true(self.configuration, "delta.enableInCommitTimestamps")
+        return is_true(self.configuration, "delta.enableInCommitTimestamps")
 
     @property
     def commits_since_checkpoint(self) -> int:
@@ -220,7 +221,3 @@ def _schema(text: str, mapped: bool) -> StructType:
     schema = StructType.from_json(text)
     # Where mapping is off, names of an earlier one may be left over, and mean nothing.
     return schema if mapped else without_physical_names(schema)
-
-
-def _is_true(configuration: Mapping[str, str], name: str) -> bool:
-    return configuration.get(name, "").strip().lower() == "true"

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec.protocol.errors import InvalidTableChange
+from delvec.protocol.table_properties import is_true
 from delvec.protocol.wire import AddFeature, DropFeature, SetProperties, TableChange, UnsetProperties
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.conflicts import Conflict
@@ -91,7 +92,7 @@ class TablePreparation:
             # What else is asked for is refused now, before anything is done.
             found = alteration_of(self._table, others, snapshot)
             configurations += [] if found.metadata is None else [found.metadata.configuration]
-        if any(row_ids.is_true(each, SUSPENDED) for each in configurations):
+        if any(is_true(each, SUSPENDED) for each in configurations):
             raise InvalidTableChange(
                 f"{SUSPENDED} is true, so that no row of table '{self._table.name}' gets an id; set it to false first.",
                 table=self._table.name,
@@ -116,7 +117,7 @@ class TablePreparation:
             return _as_changes(turned_off(draft_of(self._table, snapshot), change))
 
         self._change_table(off)
-        if row_ids.is_true(self._newest().configuration, SUSPENDED):
+        if is_true(self._newest().configuration, SUSPENDED):
             self._again("ROW TRACKING UNBACKFILL", have=True)
 
     def _bar(self) -> None:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from delvec.protocol.table_properties import is_true
 from delvec_service.delta.actions import Metadata, Protocol
 from delvec_service.delta.features import writer_features
 
@@ -39,7 +40,7 @@ def that_matter(before: Metadata, after: Metadata, protocol: Protocol) -> list[s
 
 def turns_row_tracking_on(before: Metadata, after: Metadata) -> bool:
     """Whether rows have ids that stay from ``after`` on."""
-    return not _is_true(before.configuration, _ROW_TRACKING) and _is_true(after.configuration, _ROW_TRACKING)
+    return not is_true(before.configuration, _ROW_TRACKING) and is_true(after.configuration, _ROW_TRACKING)
 
 
 def _properties(before: Mapping[str, str], after: Mapping[str, str], features: frozenset[str]) -> list[str]:
@@ -48,10 +49,10 @@ def _properties(before: Mapping[str, str], after: Mapping[str, str], features: f
         "delta.enableRowTracking" in changed and after.get("delta.enableRowTracking") == "true"
     )
     maps_columns = _mode(before) == "none" and _mode(after) == "name"
-    stamps = _is_true(after, "delta.enableInCommitTimestamps")
+    stamps = is_true(after, "delta.enableInCommitTimestamps")
     allowed: dict[str, Callable[[], bool]] = {
         "delta.enableDeletionVectors": lambda: (
-            _is_true(after, "delta.enableDeletionVectors") and "deletionVectors" in features
+            is_true(after, "delta.enableDeletionVectors") and "deletionVectors" in features
         ),
         "delta.enableRowTracking": lambda: enables_row_tracking and "rowTracking" in features,
         _MODE: lambda: maps_columns,
@@ -97,7 +98,3 @@ def _bare(node: Any, named: bool) -> Any:
 
 def _mode(configuration: Mapping[str, str]) -> str:
     return configuration.get(_MODE, "none").strip().lower()
-
-
-def _is_true(configuration: Mapping[str, str], name: str) -> bool:
-    return configuration.get(name, "").strip().lower() == "true"

@@ -11,6 +11,7 @@ from typing import Final
 
 from delvec.protocol.constraints import DEFAULT, GENERATION
 from delvec.protocol.errors import InvalidTableChange
+from delvec.protocol.table_properties import is_true
 from delvec.protocol.types import FIELD_ID, PHYSICAL_NAME
 from delvec.protocol.wire import DropFeature
 from delvec_service.delta.actions import Metadata
@@ -121,7 +122,7 @@ def _refuse(name: str, why: str | None) -> None:
 
 def _property_on(name: str) -> _Use:
     def use(draft: Draft) -> str | None:
-        return f"{name} is true; unset it first" if _is_true(draft, name) else None
+        return f"{name} is true; unset it first" if is_true(draft.configuration, name) else None
 
     return use
 
@@ -201,10 +202,6 @@ def _protected(draft: Draft) -> str | None:
 def _row_ids(draft: Draft) -> str | None:
     count = draft.state.with_row_ids
     return f"{count} files were given row ids meanwhile; try again" if count else None
-
-
-def _is_true(draft: Draft, name: str) -> bool:
-    return draft.configuration.get(name, "").strip().lower() == "true"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from delvec.protocol.errors import InvalidTableChange
+from delvec.protocol.table_properties import is_true
 from delvec.protocol.wire import SetProperties, TableChange
 from delvec_service.delta.row_tracking import ENABLED, MATERIALIZED, SUSPENDED
 from delvec_service.delta.table_changes.draft import Draft
 
-__all__ = ["are_wanted", "check_row_ids", "is_true", "others", "with_columns"]
+__all__ = ["are_wanted", "check_row_ids", "others", "with_columns"]
 
 _PREFIXES: Final = ("_row-id-col-", "_row-commit-version-col-")
-
-
-def is_true(configuration: Mapping[str, str], name: str) -> bool:
-    """Whether a property is true."""
-    return configuration.get(name, "").strip().lower() == "true"
 
 
 def are_wanted(changes: Sequence[TableChange], configuration: Mapping[str, str]) -> bool:
