@@ -242,7 +242,7 @@ class _TaskSide:
     def _refuse(self, *_: Any) -> Any:
         raise NotImplementedError("format('delvec') reads in tasks")
 
-    find_rows = rewrite = write = read = count = _refuse
+    find_rows = write = read = count = _refuse
     merge_source = change_rows = copy_rows = _refuse
 
 
