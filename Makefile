@@ -4,9 +4,10 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
   if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$p; break; fi; done)
 SETUP := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py setup
 RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
+OTHERS := $(if $(PYTHON),$(PYTHON),python3) dev/versions.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types unit test-long large fuzz chaos dml bench bench-reading bench-commits bench-dml serve lock wheel clean
+.PHONY: help setup demo test check lint format types unit test-long test-versions test-newest large fuzz chaos dml bench bench-reading bench-commits bench-dml serve lock wheel clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +54,12 @@ unit: ## The pure tests
 test-long: ## The tests that take their time
 	@$(SETUP) --java --jars
 	@$(RUN) pytest -m long
+
+test-versions: ## Tests on other PySparks and Pythons; VERSIONS="4.0 4.3" PYTHONS="3.13" TESTS="tests/spark" choose
+	@$(OTHERS) $(if $(VERSIONS),--pyspark $(VERSIONS)) $(if $(PYTHONS),--python $(PYTHONS)) $(if $(TESTS),--tests $(TESTS))
+
+test-newest: ## Tests on the newest PySpark and the newest Python that is here
+	@$(OTHERS) --newest $(if $(TESTS),--tests $(TESTS))
 
 large: ## Deletes of 100 million rows, and the memory that they take (about 20 minutes)
 	@$(SETUP) --java

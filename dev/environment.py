@@ -44,9 +44,9 @@ def say(message: str) -> None:
     print(f"[setup] {message}", file=sys.stderr, flush=True)
 
 
-def python_in_venv() -> Path:
+def python_in_venv(venv: Path = VENV) -> Path:
     """Return the environment's interpreter."""
-    return VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
 def fingerprint(*files: Path) -> str:
@@ -156,19 +156,25 @@ def fetch_jars() -> bool:
     return True
 
 
-def run(command: list[str]) -> int:
-    """Run ``command`` with the virtual environment and Java in its environment; return its exit code."""
+def variables(venv: Path = VENV) -> dict[str, str]:
+    """Return the variables of a process that works in the virtual environment, with Java."""
+    python = python_in_venv(venv)
     environment = dict(os.environ)
-    environment["PATH"] = f"{python_in_venv().parent}{os.pathsep}{environment['PATH']}"
-    environment["VIRTUAL_ENV"] = str(VENV)
-    environment["PYSPARK_PYTHON"] = environment["PYSPARK_DRIVER_PYTHON"] = str(python_in_venv())
+    environment["PATH"] = f"{python.parent}{os.pathsep}{environment['PATH']}"
+    environment["VIRTUAL_ENV"] = str(venv)
+    environment["PYSPARK_PYTHON"] = environment["PYSPARK_DRIVER_PYTHON"] = str(python)
     environment.pop("SPARK_HOME", None)  # a Spark of the machine would be mixed with PySpark's own
     home = find_java()
     if home is not None:
         environment["JAVA_HOME"] = str(home)
     if (JARS / "pom-digest").exists():
         environment.setdefault("DELVEC_TEST_JARS", str(JARS))
-    return subprocess.run(command, check=False, env=environment, cwd=ROOT).returncode
+    return environment
+
+
+def run(command: list[str]) -> int:
+    """Run ``command`` with the virtual environment and Java in its environment; return its exit code."""
+    return subprocess.run(command, check=False, env=variables(), cwd=ROOT).returncode
 
 
 def main() -> int:

@@ -1,0 +1,179 @@
+"""Run the tests on PySparks and Pythons that are not those of requirements.lock; needs only Python 3.11 and an index.
+
+    python3 dev/versions.py [--pyspark 4.0 4.2] [--python 3.11 3.13] [--newest] [--tests PATH ...] [-- PYTEST ...]
+
+Each pair of a PySpark and a Python has an environment of its own under .build/versions, with the other packages from
+requirements.lock. Without options every PySpark that pyproject.toml promises, but for the one that is locked, is
+run on this Python, and the newest on each other Python that is found here: on PATH, or made by pyenv. With PySparks
+alone they are run on this Python, with Pythons alone the newest PySpark is run on those.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from environment import LOCK, ROOT, ensure_java, fingerprint, python_in_venv, say, variables
+
+_FOLDER: Final = ROOT / ".build" / "versions"
+PYSPARKS: Final = ("4.0", "4.2", "4.3")
+PYTHONS: Final = ("3.11", "3.12", "3.13")
+_HERE: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+# Not tests/interop: the JARs of delta-spark are made for one Spark.
+_TESTS: Final = ("tests/spark", "tests/engines", "tests/client")
+_TESTS_OF_PYTHON: Final = ("tests/unit", *_TESTS)
+_NOT_OF_THE_LOCK: Final = ("pyspark", "py4j")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A PySpark (4.3, or 4.3.0) and an interpreter of the Python that is named."""
+
+    pyspark: str
+    python: str
+    interpreter: Path
+
+    @property
+    def name(self) -> str:
+        """Return what its environment is called."""
+        return f"pyspark-{self.pyspark}-python-{self.python}"
+
+    @property
+    def venv(self) -> Path:
+        """Return where its environment is."""
+        return _FOLDER / self.name
+
+    def tests(self) -> tuple[str, ...]:
+        """Return what is run on it: another Python runs everything that needs no service of its own."""
+        return _TESTS if self.python == _HERE else _TESTS_OF_PYTHON
+
+
+def interpreter(python: str) -> Path | None:
+    """Return an interpreter of this version, None where there is none."""
+    if python == _HERE:
+        return Path(sys.executable)
+    candidates = [shutil.which(f"python{python}")]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates += [str(each) for each in sorted(pyenv.glob(f"{python}.*/bin/python{python}"))]
+    for candidate in filter(None, candidates):
+        # pyenv has programs on PATH for versions that it was not told to use: they only complain.
+        done = subprocess.run([candidate, "-c", ""], check=False, capture_output=True)
+        if done.returncode == 0:
+            return Path(candidate)
+    return None
+
+
+def pairs(pysparks: list[str], pythons: list[str], *, newest: bool) -> list[Pair]:
+    """Return what is to be run; Pythons that are not here are named and left out.
+
+    Args:
+        pysparks: none for all.
+        pythons: none for this one with all PySparks, and the others with the newest.
+        newest: only the last of both.
+    """
+    found = {}
+    for python in pythons or ([_HERE] if pysparks and not newest else PYTHONS):
+        path = interpreter(python)
+        if path is None:
+            say(f"no Python {python} on PATH or in pyenv: left out")
+        else:
+            found[python] = path
+    if not found:
+        raise SystemExit("none of the Pythons asked for is here")
+    last = max(pysparks or PYSPARKS, key=_numbers)
+    if newest:
+        python = max(found, key=_numbers)
+        return [Pair(last, python, found[python])]
+    if pysparks:
+        return [Pair(each, python, found[python]) for python in found for each in pysparks]
+    main = _HERE if _HERE in found else next(iter(found))
+    first = [] if pythons else [Pair(each, main, found[main]) for each in PYSPARKS]
+    tried = {pair.python for pair in first}
+    return first + [Pair(last, python, path) for python, path in found.items() if python not in tried]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def other_packages() -> str:
+    """Return the lock without what comes with PySpark."""
+    blocks = re.split(r"(?m)^(?=\S)", LOCK.read_text())
+    return "".join(block for block in blocks if block.partition("==")[0] not in _NOT_OF_THE_LOCK)
+
+
+def make(pair: Pair) -> None:
+    """Make the environment, if there is none or something that it is made from changed."""
+    stamp = pair.venv / "delvec-setup"
+    wanted = fingerprint(LOCK, ROOT / "pyproject.toml", Path(__file__)) + str(pair.interpreter)
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    say(f"making {pair.name} (a few minutes)")
+    shutil.rmtree(pair.venv, ignore_errors=True)
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+    subprocess.run([str(pair.interpreter), "-m", "venv", str(pair.venv)], check=True)
+    locked = pair.venv / "other-packages.txt"
+    locked.write_text(other_packages())
+    pip = [str(python_in_venv(pair.venv)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    for packages in (
+        ["--require-hashes", "-r", str(locked)],
+        [f"pyspark[connect]=={pair.pyspark}{'.*' if pair.pyspark.count('.') == 1 else ''}"],
+        ["--no-deps", "--editable", str(ROOT)],
+    ):
+        subprocess.run([*pip, *packages], check=True, stdout=sys.stderr)
+    stamp.write_text(wanted)
+
+
+def run(pair: Pair, tests: list[str], options: list[str]) -> tuple[bool, str]:
+    """Run the tests on one pair; return whether all is well, and a line for the summary."""
+    try:
+        make(pair)
+    except subprocess.CalledProcessError as error:
+        return False, f"{pair.name}: no environment: {error}"
+    program, report = str(python_in_venv(pair.venv)), _FOLDER / f"{pair.name}.xml"
+    ask = "import sys, pyspark; print(f'PySpark {pyspark.__version__}, Python {sys.version.split()[0]}')"
+    title = subprocess.run([program, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
+    print(f"\n=== {title}", flush=True)
+    report.unlink(missing_ok=True)
+    # A cache of its own, because the other runs of pytest read in theirs what failed last.
+    command = [program, "-m", "pytest", *(tests or pair.tests()), "-m", "not long", "-q"]
+    command += [f"--junitxml={report}", "-o", f"cache_dir={_FOLDER / (pair.name + '.cache')}", *options]
+    done = subprocess.run(command, check=False, env=variables(pair.venv), cwd=ROOT)
+    if not report.exists():
+        return False, f"{title}: pytest ended with exit code {done.returncode} and no report"
+    suite = next(ET.parse(report).iter("testsuite"))  # noqa: S314 - pytest wrote it
+    count = {key: int(suite.get(key, "0")) for key in ("tests", "failures", "errors", "skipped")}
+    failed = count["failures"] + count["errors"]
+    passed = count["tests"] - failed - count["skipped"]
+    line = f"{title}: {passed} passed, {failed} failed, {count['skipped']} skipped"
+    return done.returncode == 0 and passed > 0, line
+
+
+def main() -> int:
+    """Read the command line, run every pair whatever becomes of the first, and say how each went."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pyspark", nargs="+", default=[], help="versions, such as 4.3 or 4.0.5")
+    parser.add_argument("--python", nargs="+", default=[], help="versions, such as 3.13")
+    parser.add_argument("--newest", action="store_true", help="only the newest PySpark on the newest Python")
+    parser.add_argument("--tests", nargs="+", default=[], help="other tests than the usual ones")
+    parser.add_argument("options", nargs="*", help="for pytest, after --")
+    given = parser.parse_args()
+    ensure_java()
+    chosen = pairs(given.pyspark, given.python, newest=given.newest)
+    results = [run(pair, given.tests, given.options) for pair in chosen]
+    print("\n=== summary")
+    for good, line in results:
+        print(f"{'ok    ' if good else 'FAILED'} {line}")
+    return 0 if all(good for good, _ in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
