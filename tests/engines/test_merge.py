@@ -244,6 +244,27 @@ def test_schema_evolution(make):
     assert content(table, ("id", "wanted")) == [(1, 5), (2, None), (3, None)]
 
 
+def test_fields_that_only_the_table_has_stay_where_the_source_has_no_struct(make):
+    kept = pa.struct([("city", pa.string()), ("zip", pa.int32())])
+    homes = [{"city": "Oslo", "zip": 1}, None, {"city": "Rome", "zip": 3}]
+    table = make(pa.table({"id": [1, 2, 3], "home": pa.array(homes, kept)}), schema=_with_homes(kept))
+    new = pa.struct([("city", pa.string()), ("country", pa.string())])
+    homes = [None, None, {"city": "Bari", "country": "IT"}, None]
+    changes = pa.table({"id": [1, 2, 3, 4], "home": pa.array(homes, new)})
+    merge = table.merge(changes, "target.id = source.id", merge_schema=True)
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    assert content(table, ("id", "home")) == [
+        (1, {"city": None, "zip": 1, "country": None}),
+        (2, None),
+        (3, {"city": "Bari", "zip": 3, "country": "IT"}),
+        (4, None),
+    ]
+
+
+def _with_homes(kind):
+    return pa.schema({"id": pa.int64(), "home": kind})
+
+
 def refused(merge, error, match):
     with pytest.raises(error, match=match):
         merge.execute()

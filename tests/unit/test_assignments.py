@@ -75,7 +75,7 @@ def test_structs_of_a_star_keep_the_fields_that_the_source_lacks():
     with pytest.raises(SchemaMismatch, match="merge_schema"):
         inserted(None, Relations(PRESENT.select(["address"]), PRESENT, small), "WHEN")
     assert texts(updated(None, tables, "WHEN", evolves=True))[2] == (
-        "CASE WHEN `s`.`address` IS NOT NULL THEN "
+        "CASE WHEN `s`.`address` IS NOT NULL OR `t`.`address` IS NOT NULL THEN "
         "named_struct('city', `s`.`address`.`city`, 'geo', `t`.`address`.`geo`) END"
     )
     assert "'geo', NULL" in texts(inserted(None, tables, "WHEN", evolves=True))[2]

@@ -262,7 +262,20 @@ def _taken_text(
         if value is None:
             return None
         parts.append(f"{literal(each.name)}, {value}")
-    return f"CASE WHEN {text} IS NOT NULL THEN named_struct({', '.join(parts)}) END"
+    given = f"{text} IS NOT NULL"
+    if isinstance(kept, StructType) and _has_more_fields(wanted, kind):
+        # What only the table has stays, also where the source has no struct.
+        given += f" OR {'.'.join(_quoted(each) for each in target)} IS NOT NULL"
+    return f"CASE WHEN {given} THEN named_struct({', '.join(parts)}) END"
+
+
+def _has_more_fields(wanted: DataType, kind: DataType) -> bool:
+    if not isinstance(wanted, StructType) or not isinstance(kind, StructType):
+        return False
+    return any(
+        each.name not in kind or _has_more_fields(each.type, kind.field(each.name).type)
+        for each in wanted.fields
+    )
 
 
 def _same_fields(kind: DataType, wanted: DataType) -> bool:

@@ -1,7 +1,9 @@
 """Columns that a MERGE brings into the table."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from delvec.commands.merge_builder import MergeStatement
 from delvec.protocol.types import StructField, StructType
@@ -9,26 +11,28 @@ from delvec.protocol.wire import AddColumns, NewColumn
 
 __all__ = ["new_columns", "with_new_columns"]
 
+_PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+_Chosen = Collection[tuple[str, ...]] | None
+"""Paths of what is set, in lower case; None for everything."""
+
 
 def new_columns(statement: MergeStatement, target: StructType, source: StructType) -> list[AddColumns]:
     """Return the change that adds the source's columns, and fields of structs, that the clauses set and the table lacks.
 
     Columns of types that differ otherwise stay as they are.
     """
-    all_columns = any(
-        clause.values is None and clause.action != "delete" and clause.match != "not-matched-by-source"
-        for clause in statement.clauses
-    )
-    named = {
-        name.strip("`").partition(".")[0].strip("`").lower()
-        for clause in statement.clauses
-        if clause.values is not None and clause.match != "not-matched-by-source"
-        for name in clause.values
-    }
-    wanted = [field for field in source.fields if all_columns or field.name.lower() in named]
+    clauses = [clause for clause in statement.clauses if clause.match != "not-matched-by-source"]
+    chosen = None
+    if not any(clause.values is None and clause.action != "delete" for clause in clauses):
+        chosen = {
+            _named(name, statement.target_alias, source)
+            for clause in clauses
+            for name in clause.values or ()
+            if isinstance(name, str)
+        }
     columns = [
         NewColumn(column=".".join(_quoted(name) for name in path), type=field.type.to_json())
-        for path, field in _absent(wanted, target, ())
+        for path, field in _absent(source.fields, target, (), chosen)
     ]
     return [AddColumns(change="add-columns", columns=columns)] if columns else []
 
@@ -48,16 +52,40 @@ def with_new_columns(target: StructType, changes: Sequence[AddColumns]) -> Struc
     return target
 
 
+def _named(name: str, alias: str, source: StructType) -> tuple[str, ...]:
+    """Return the path of the column, or of the field, that a key of a clause's values names, in lower case."""
+    if name in source:
+        return (name.lower(),)
+    path = tuple(
+        (quoted.replace("``", "`") if quoted else plain.strip()).lower()
+        for quoted, plain in _PART.findall(name)
+    )
+    return path[1:] if len(path) > 1 and path[0] == alias.lower() else path
+
+
 def _absent(
-    wanted: Sequence[StructField], target: StructType, above: tuple[str, ...]
+    fields: Sequence[StructField], target: StructType, above: tuple[str, ...], chosen: _Chosen
 ) -> Iterator[tuple[tuple[str, ...], StructField]]:
-    for field in wanted:
+    for field in _set(fields, above, chosen):
+        path = (*above, field.name)
         if field.name not in target:
-            yield (*above, field.name), field
+            yield path, field
             continue
         known = target.field(field.name)
         if isinstance(known.type, StructType) and isinstance(field.type, StructType):
-            yield from _absent(field.type.fields, known.type, (*above, known.name))
+            yield from _absent(field.type.fields, known.type, (*above, known.name), chosen)
+
+
+def _set(fields: Sequence[StructField], above: tuple[str, ...], chosen: _Chosen) -> Iterator[StructField]:
+    """Yield the fields that are set; of structs of which only some fields are, those."""
+    for field in fields:
+        path = tuple(each.lower() for each in (*above, field.name))
+        if chosen is None or any(path[: len(each)] == each for each in chosen):
+            yield field
+        elif isinstance(field.type, StructType) and (
+            inside := tuple(_set(field.type.fields, (*above, field.name), chosen))
+        ):
+            yield replace(field, type=StructType(inside))
 
 
 def _with(target: StructType, path: Sequence[str], new: StructField) -> StructType:
