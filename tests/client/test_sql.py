@@ -121,6 +121,15 @@ def test_queries(lake, sales, by_country, tmp_path):
     assert rows(lake, "WITH sales AS (SELECT * FROM sales WHERE id = 1) SELECT id FROM sales") == [(1,)]
 
 
+def test_a_name_of_with_is_told_as_the_engine_tells_it(lake, tmp_path):
+    """Python makes a k of the Kelvin sign; DuckDB does not, and would look for a table that nobody showed it."""
+    table = lake.create_table(tmp_path / "k", "id long", name="k")
+    table.append([{"id": 1}])
+    assert rows(lake, "WITH `\u212a` AS (SELECT 7 AS id) SELECT id FROM k") == [(1,)]
+    assert rows(lake, "WITH `\u212a` AS (SELECT 7 AS id) SELECT id FROM `\u212a`") == [(7,)]
+    assert rows(lake, "WITH K AS (SELECT 7 AS id) SELECT id FROM k") == [(7,)]
+
+
 def test_time_travel(lake, sales):
     sales.delete("id < 6")
     at = sales.history()[1]["timestamp"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from string import ascii_lowercase, ascii_uppercase
 from typing import Final
 
 from sqlglot import exp
@@ -30,6 +31,7 @@ _SOURCES: Final = (exp.Table, exp.Subquery, exp.Values, exp.Unnest, exp.Lateral)
 _OF_LATERAL: Final = (exp.Subquery, exp.Unnest, exp.Explode, exp.Inline)
 _PLAIN_TABLE: Final = frozenset({"this", "db", "catalog", "alias", "version"})
 _PRUNES: Final = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In, exp.Is)
+_SMALL: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 _CONSTANT: Final = (*_PRUNES, exp.Identifier, exp.Literal, exp.Null, exp.Neg, exp.Boolean, exp.DataType)
 
 
@@ -156,25 +158,30 @@ def table_name(text: str, table: exp.Table) -> TableName:
     return replace(found, version=int(value.name))
 
 
+def _folded(name: str) -> str:
+    """Return a name in small letters: only those of ASCII, as DuckDB compares names; the Kelvin sign is no k there."""
+    return name.translate(_SMALL)
+
+
 def _is_cte(table: exp.Table) -> bool:
     """Whether a name is one of WITH: of those before it where it stands in a WITH itself."""
     if len(table.parts) != 1 or table.args.get("version") is not None:
         return False
-    name = table.name.lower()
+    name = _folded(table.name)
     inside: exp.Expr = table
     node = table.parent
     while node is not None:
         if isinstance(node, exp.With):
             at = next(number for number, each in enumerate(node.expressions) if each is inside)
             known = node.expressions[: at + 1 if node.args.get("recursive") else at]
-            if any(each.alias.lower() == name for each in known):
+            if any(_folded(each.alias) == name for each in known):
                 return True
             # The query of this WITH is not in sight from inside.
             node = node.parent
             inside = node if node is not None else inside
         else:
             clause = node.args.get("with_") or node.args.get("with")
-            if clause is not None and any(each.alias.lower() == name for each in clause.expressions):
+            if clause is not None and any(_folded(each.alias) == name for each in clause.expressions):
                 return True
             inside = node
         node = node.parent if node is not None else None
@@ -196,7 +203,7 @@ def _condition(tree: exp.Expr, table: exp.Table) -> str | None:
         return None
     if alias is not None and alias.columns:
         return None  # its columns have other names
-    known = (alias.name if alias is not None else table_name("", table).last).lower()
+    known = _folded(alias.name if alias is not None else table_name("", table).last)
     parts = list(where.this.flatten()) if isinstance(where.this, exp.And) else [where.this]
     kept = [
         each.sql(dialect=SPARK)
@@ -212,7 +219,7 @@ def _is_simple(comparison: exp.Expr, table: str) -> bool:
     for node in comparison.walk():
         if isinstance(node, exp.Column):
             columns += 1
-            if node.table.lower() not in ("", table) or node.args.get("db"):
+            if _folded(node.table) not in ("", table) or node.args.get("db"):
                 return False  # a field of a struct
             node.set("table", None)
         elif isinstance(node, exp.Cast):
