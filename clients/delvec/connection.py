@@ -11,10 +11,11 @@ import pyarrow as pa
 from delvec._embedded import embedded_service
 from delvec._transport import ServiceClient, answer, request, table_path
 from delvec.commands.reruns import DEFAULT_RETRIES, checked
+from delvec.commands.table_definition import TableDefinition
 from delvec.ddl import parse_ddl
 from delvec.engines.engine import Engine
 from delvec.protocol import locations
-from delvec.protocol.errors import BadRequest, EngineUnavailable, TableNotFound
+from delvec.protocol.errors import BadRequest, EngineUnavailable, NotFound, TableAlreadyExists, TableNotFound
 from delvec.protocol.types import StructType, schema_from
 from delvec.protocol.wire import TableRequest, TableResource, TablesResponse
 from delvec.table import DeltaTable
@@ -110,6 +111,8 @@ class Connection:
         engine: Any = None,
         *,
         name: str | None = None,
+        cluster_by: Sequence[str] | None = None,
+        replace: bool = False,
     ) -> DeltaTable:
         """Create an empty Delta table, with deletion vectors unless ``properties`` say otherwise.
 
@@ -117,31 +120,49 @@ class Connection:
             name_or_location: where the table goes; a bare name lets the service choose the place.
             schema: an Arrow, Spark or Delta schema, Delta's schema JSON, or text such as ``id long, name string``.
             partition_by: columns, in order.
-            properties: table properties, ``delta.*`` among them.
+            properties: table properties, ``delta.*`` among them; ``delta.feature.<name>`` and ``delta.constraints.<name>``
+                add table features and CHECK constraints.
             description: free text.
             engine: as for :meth:`table`.
             name: what to call the table, where a location is given; its last part by default.
+            cluster_by: columns by which files are to be clustered.
+            replace: a table that is there gets these columns and properties in place of its own, and loses its rows, in one
+                version; earlier versions stay as they are.
 
         Raises:
-            TableAlreadyExists: something is there, or has the name.
+            TableAlreadyExists: something is there, or has the name, and is not to be replaced.
             InvalidSchema: the schema has no equivalent in Delta.
+            InvalidTableChange: a property, a constraint or a clustering column cannot be.
+            ConcurrentModification: or a subclass: others changed the table that is replaced again and again.
             LocationNotAllowed: the service does not work there.
         """
         chosen = self._engine(engine)
         if isinstance(partition_by, str):
             partition_by = [partition_by]
-        location = _location(name_or_location)
-        body = request(
-            TableRequest,
-            location=location,
-            name=name if location else os.fspath(name_or_location),
-            table_schema=_schema(schema).to_json(),
-            partition_columns=list(partition_by or ()),
-            properties={key: _property(value) for key, value in (properties or {}).items()},
-            description=description,
+        definition = TableDefinition(
+            _schema(schema),
+            partition_by or (),
+            {key: _property(value) for key, value in (properties or {}).items()},
+            description,
+            [cluster_by] if isinstance(cluster_by, str) else cluster_by or (),
         )
-        resource = answer(TableResource, self._service.post("/v1/tables", body))
+        location = _location(name_or_location)
+        body = definition.creation(location, name if location else os.fspath(name_or_location))
+        try:
+            resource = answer(TableResource, self._service.post("/v1/tables", body))
+        except TableAlreadyExists:
+            there = self._there(name_or_location, chosen) if replace else None
+            if there is None:
+                raise
+            there.replace_with(definition)
+            return there
         return DeltaTable(self._service, resource, chosen, self._retries)
+
+    def _there(self, name_or_location: str | os.PathLike[str], engine: Engine) -> DeltaTable | None:
+        try:
+            return self.table(name_or_location, engine)
+        except NotFound:
+            return None  # the name belongs to another one
 
     def table(self, name_or_location: str | os.PathLike[str], engine: Any = None) -> DeltaTable:
         """Return an existing table. The table at a location is made known to the service where it is not yet.
@@ -205,12 +226,14 @@ class Connection:
         Tables are called by the names that :meth:`table` takes; a location is written ``delta.`/path` ``.
 
         Args:
-            text: SELECT, DELETE, UPDATE, MERGE, INSERT INTO or OVERWRITE, DESCRIBE [DETAIL | HISTORY], SHOW TABLES.
+            text: SELECT, DELETE, UPDATE, MERGE, INSERT INTO or OVERWRITE, DESCRIBE [DETAIL | HISTORY], SHOW TABLES, or
+                ALTER TABLE with SYNC IDENTITY.
             engine: as for :meth:`table`; what runs it.
             dialect: ``"spark"`` or ``"duckdb"``: how the statement is written.
 
         Returns:
-            An Arrow table for what gives rows, on Spark a lazy DataFrame for a query; what commits gives its Metrics.
+            An Arrow table for what gives rows, on Spark a lazy DataFrame for a query; what changes rows gives its
+            Metrics, what alters a table Altered.
 
         Raises:
             InvalidStatement: with line and column: it cannot be parsed, is none of these, or reads something else

@@ -14,6 +14,7 @@ from delvec.commands.merge_builder import MergeBuilder, MergeStatement
 from delvec.commands.new_rows import WriteOptions
 from delvec.commands.overwrite import PartitionOverwrite, Replacement, overwrite
 from delvec.commands.reruns import DEFAULT_RETRIES, checked, with_retries
+from delvec.commands.table_definition import REPLACING, TableDefinition, replace_table
 from delvec.commands.update import update
 from delvec.engines.engine import Engine
 from delvec.protocol.errors import BadRequest, ConcurrentWrite
@@ -331,6 +332,14 @@ class DeltaTable(ReadableTable):
             options.setdefault("read_mark", begun.read_mark)
         options.setdefault("engine_info", self.engine.name)
         return Transaction(self._service, self.id, operation, read_version, **options)
+
+    def replace_with(self, definition: TableDefinition, operation: str = REPLACING) -> Metrics:
+        """Give the table another definition, without rows; see ``replace`` of :meth:`~delvec.Connection.create_table`."""
+        return with_retries(
+            self._service,
+            self._retries,
+            lambda: replace_table(self._service, self, definition, operation),
+        )
 
     def change_from_itself(self, command: Callable[["DeltaTable"], Metrics]) -> Metrics:
         """Change the table with rows that a query makes of its own, so that nothing that others do meanwhile is lost.

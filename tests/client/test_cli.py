@@ -50,6 +50,15 @@ def people(delvec_command, tmp_path):
     return location
 
 
+def test_a_table_in_the_place_of_another(delvec_command, people):
+    again = delvec_command("create", people, "--schema", "id long, day date", "--json")
+    assert again.code == 1
+    new = ["--schema", "id long, day date", "--cluster-by", "id", "--replace"]
+    assert delvec_command("create", people, *new, "--json").json["version"] == 2
+    detail = delvec_command("detail", people, "--json").json
+    assert (detail["clusteringColumns"], detail["numFiles"]) == (["id"], 0)
+
+
 def test_session_for_people(delvec_command, people):
     done = delvec_command("read", "people", "--where", "id < 3", "--columns", "name,id")
     assert [line.split() for line in done.out.splitlines()] == [["name", "id"], ["a", "1"], ["b", "2"]]

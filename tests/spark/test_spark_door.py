@@ -130,12 +130,38 @@ def test_tables_are_built(lake, spark, tmp_path):
         builder.execute()
     again = DeltaTable.createIfNotExists(spark).location(place).addColumn("x", "int").execute()
     assert again.toDF().columns == made.toDF().columns
-    with pytest.raises(delvec.UnsupportedOperation, match="overwrite"):
-        DeltaTable.createOrReplace(spark).location(place).addColumn("x", "int").execute()
     with pytest.raises(delvec.TableNotFound):
         DeltaTable.replace(spark).location(str(tmp_path / "none")).addColumn("x", "int").execute()
     with pytest.raises(delvec.BadRequest, match="tableName"):
         DeltaTable.create(spark).addColumn("x", "int").execute()
+
+
+@pytest.mark.parametrize("begin", ["replace", "createOrReplace"])
+def test_tables_are_replaced(lake, spark, tmp_path, begin):
+    place = str(tmp_path / "replaced")
+    first = lake.create_table(place, "id long, day date", partition_by=["day"], properties={"team": "red"})
+    first.append([{"id": 1, "day": None}, {"id": 2, "day": None}])
+
+    made = (
+        getattr(DeltaTable, begin)(spark)
+        .location(place)
+        .comment("new")
+        .addColumn("name", "string")
+        .addColumn("id", "int")
+        .property("delta.columnMapping.mode", "name")
+        .clusterBy("id")
+        .execute()
+    )
+
+    detail = made.detail().first()
+    assert made.toDF().columns == ["name", "id"]
+    assert made.toDF().count() == 0
+    assert (detail.description, detail.partitionColumns, detail.clusteringColumns) == ("new", [], ["id"])
+    assert "team" not in detail.properties
+    last = made.history(1).first()
+    assert last.operation == ("REPLACE TABLE" if begin == "replace" else "CREATE OR REPLACE TABLE")
+    assert last.version == 2
+    assert first.to_arrow(version=1).num_rows == 2
 
 
 def test_clustered_tables_are_built(lake, spark, tmp_path):

@@ -1,12 +1,14 @@
+import itertools
 import json
 
 import pytest
 
-from delvec.protocol.errors import BadRequest, InvalidSchema
+from delvec.protocol.errors import BadRequest, InvalidSchema, InvalidTableChange, UnknownColumn
 from delvec.protocol.types import StructType
 from delvec_service.delta.actions import CommitInfo, Metadata, Protocol
 from delvec_service.delta.creation import first_version
 from delvec_service.delta.log.commit_file import serialize_commit
+from delvec_service.delta.table_changes.definition import Definition
 
 
 def schema(**columns):
@@ -16,12 +18,11 @@ def schema(**columns):
     return StructType.from_json({"type": "struct", "fields": fields})
 
 
-def create(schema, *, partition_columns=(), properties=None, description=None):
+def create(schema, *, partition_columns=(), properties=None, description=None, cluster_by=()):
+    names = (f"col-{number}" for number in itertools.count())
     return first_version(
-        schema,
-        partition_columns=partition_columns,
-        properties=properties or {},
-        description=description,
+        Definition(schema, partition_columns, properties or {}, description, cluster_by),
+        new_name=lambda: next(names),
         metadata_id="the-id",
         transaction_id="the-transaction",
         engine_info="Delvec/0",
@@ -71,8 +72,8 @@ def test_the_log_entry_starts_with_commit_info():
             Protocol(
                 3,
                 7,
-                ("deletionVectors", "timestampNtz"),
-                ("appendOnly", "invariants", "deletionVectors", "timestampNtz"),
+                ("timestampNtz", "deletionVectors"),
+                ("appendOnly", "invariants", "timestampNtz", "deletionVectors"),
             ),
         ),
         (
@@ -82,7 +83,7 @@ def test_the_log_entry_starts_with_commit_info():
                 3,
                 7,
                 ("deletionVectors",),
-                ("appendOnly", "invariants", "changeDataFeed", "inCommitTimestamp", "deletionVectors"),
+                ("appendOnly", "invariants", "changeDataFeed", "deletionVectors", "inCommitTimestamp"),
             ),
         ),
         (
@@ -90,10 +91,95 @@ def test_the_log_entry_starts_with_commit_info():
             {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "false"},
             Protocol(1, 7, None, ("appendOnly", "invariants", "changeDataFeed")),
         ),
+        (
+            {"id": "long"},
+            {"delta.constraints.positive": "id > 0", "delta.enableDeletionVectors": "false"},
+            Protocol(1, 3),
+        ),
+        (
+            {"id": "long"},
+            {"delta.columnMapping.mode": "id", "delta.enableDeletionVectors": "false"},
+            Protocol(2, 7, None, ("appendOnly", "invariants", "columnMapping")),
+        ),
+        (
+            {"id": "long"},
+            {
+                "delta.enableRowTracking": "true",
+                "delta.enableTypeWidening": "true",
+                "delta.checkpointPolicy": "v2",
+                "delta.feature.vacuumProtocolCheck": "supported",
+            },
+            Protocol(
+                3,
+                7,
+                ("vacuumProtocolCheck", "deletionVectors", "typeWidening", "v2Checkpoint"),
+                (
+                    "appendOnly",
+                    "invariants",
+                    "vacuumProtocolCheck",
+                    "deletionVectors",
+                    "typeWidening",
+                    "v2Checkpoint",
+                    "domainMetadata",
+                    "rowTracking",
+                ),
+            ),
+        ),
     ],
 )
 def test_the_protocol_is_what_schema_and_properties_need(columns, properties, expected):
     assert create(schema(**columns), properties=properties)[1] == expected
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_mapped_columns_have_ids_and_names_of_their_own(mode):
+    inner = {"type": "struct", "fields": [{"name": "x y", "type": "long", "nullable": True, "metadata": {}}]}
+    metadata = create(
+        schema(id="long", s=inner), properties={"delta.columnMapping.mode": mode, "team": "red"}
+    )[2]
+
+    found = StructType.from_json(json.loads(metadata.schema_string))
+    fields = [*found.fields, *found.fields[1].type.fields]
+    assert [field.metadata for field in fields] == [
+        {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number - 1}"}
+        for number in (1, 2, 3)
+    ]
+    assert metadata.configuration == {
+        "delta.enableDeletionVectors": "true",
+        "delta.columnMapping.mode": mode,
+        "delta.columnMapping.maxColumnId": "3",
+        "team": "red",
+    }
+
+
+def test_a_new_table_is_clustered_by_physical_names():
+    info, protocol, _, domain = create(
+        schema(id="long", s="string"), cluster_by=["S"], properties={"delta.columnMapping.mode": "name"}
+    )
+    assert json.loads(domain.configuration)["clusteringColumns"] == [["col-1"]]
+    assert {"clustering", "domainMetadata"} <= set(protocol.writer_features)
+    assert info.operation_parameters["clusterBy"] == '["S"]'
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"properties": {"delta.constraints.c": "nope > 1"}}, UnknownColumn, "nope"),
+        ({"properties": {"delta.constraints.c": "rand() > 1"}}, InvalidTableChange, "may differ"),
+        ({"properties": {"delta.dataSkippingStatsColumns": "nope"}}, BadRequest, "nope"),
+        ({"properties": {"delta.feature.allowNothing": "supported"}}, InvalidTableChange, "allowNothing"),
+        ({"cluster_by": ["nope"]}, UnknownColumn, "nope"),
+        ({"cluster_by": ["id"], "partition_columns": ["s"]}, InvalidTableChange, "partitioned"),
+        (
+            {"properties": {"delta.enableRowTracking": "true", "delta.rowTrackingSuspended": "true"}},
+            InvalidTableChange,
+            "cannot both be true",
+        ),
+    ],
+)
+def test_what_contradicts_the_columns_is_refused(options, error, message):
+    with pytest.raises(error, match=message):
+        create(schema(id="long", s="string"), **options)
 
 
 def test_with_in_commit_timestamps_the_first_version_has_one():
@@ -121,15 +207,15 @@ def test_properties_of_users_are_kept_and_deltas_are_spelled_as_delta_does():
     ("name", "value"),
     [
         ("delta.enableDeletionVector", "true"),
-        ("delta.columnMapping.mode", "name"),
+        ("delta.columnMapping.mode", "physical"),
+        ("delta.columnMapping.maxColumnId", "7"),
         ("delta.enableIcebergCompatV2", "true"),
-        ("delta.constraints.positive", "id > 0"),
-        ("delta.feature.v2Checkpoint", "supported"),
+        ("delta.feature.v2Checkpoint", "off"),
         ("delta.minWriterVersion", "7"),
         ("delta.enableDeletionVectors", "yes"),
         ("delta.checkpointInterval", "0"),
         ("delta.checkpointInterval", "often"),
-        ("delta.checkpointPolicy", "v2"),
+        ("delta.checkpointPolicy", "v3"),
         ("delta.isolationLevel", "Snapshot"),
     ],
 )

@@ -568,7 +568,7 @@ def test_properties_are_set_as_delta_spells_them():
         ("delta.appendOnly", "yes", BadRequest, "true or false"),
         ("delta.checkpointInterval", "0", BadRequest, "from 1 on"),
         ("delta.logRetentionDuration", "1 month", BadRequest, "interval 30 days"),
-        ("delta.columnMapping.mode", "id", BadRequest, "none or name"),
+        ("delta.columnMapping.mode", "id", InvalidTableChange, "created so"),
         ("delta.columnMapping.maxColumnId", "9", InvalidTableChange, "kept by writers"),
         ("delta.enableIcebergCompatV2", "true", InvalidTableChange, "does not implement"),
         ("delta.constraints.positive", "id > 0", InvalidTableChange, "constraint"),

@@ -30,6 +30,13 @@ def create(
     name: Annotated[
         str | None, typer.Option(help="What to call it; by default the location's last part.")
     ] = None,
+    *,
+    cluster_by: Annotated[
+        str | None, typer.Option(help="Columns to cluster files by, separated by commas.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="In place of a table that is there, whose rows go.")
+    ] = False,
 ) -> None:
     """Create an empty table, with deletion vectors enabled.
 
@@ -52,6 +59,8 @@ def create(
             properties={key: value for key, _, value in pairs},
             description=description,
             name=name,
+            cluster_by=_names(cluster_by),
+            replace=replace,
         )
         made = {"id": table.id, "name": table.name, "location": table.location, "version": table.version()}
     if now.as_json:

@@ -136,12 +136,12 @@ class DeltaTable(NotYet):
 
     @classmethod
     def replace(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
-        """Begin a table in place of one that is there; not supported yet."""
+        """Begin a table in place of one that is there: its rows go, earlier versions stay."""
         return DeltaTableBuilder(_session(sparkSession), "replace", cls)
 
     @classmethod
     def createOrReplace(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
-        """Begin a new table; replacing one that is there is not supported yet."""
+        """Begin a new table, in place of one that may be there: its rows go, earlier versions stay."""
         return DeltaTableBuilder(_session(sparkSession), "createOrReplace", cls)
 
     def toDF(self) -> DataFrame:

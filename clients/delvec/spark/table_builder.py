@@ -9,9 +9,10 @@ from typing import Any, Literal, Self
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
+from delvec.commands.table_definition import TableDefinition
 from delvec.ddl import parse_ddl
 from delvec.protocol.constraints import GENERATION
-from delvec.protocol.errors import BadRequest, NotFound, TableNotFound, UnsupportedOperation
+from delvec.protocol.errors import BadRequest, NotFound, TableAlreadyExists, TableNotFound
 from delvec.protocol.types import StructField, StructType, schema_from
 from delvec.spark.connections import current
 from delvec.table import DeltaTable as Table
@@ -30,7 +31,8 @@ class IdentityGenerator:
 class DeltaTableBuilder:
     """What a new table is to be; :meth:`execute` makes it.
 
-    ``replace`` and ``createOrReplace`` make a table where there is none; one that is there is not replaced yet.
+    ``replace`` and ``createOrReplace`` give a table that is there these columns and properties in place of its own, without
+    rows, in one version.
     """
 
     def __init__(
@@ -136,35 +138,49 @@ class DeltaTableBuilder:
         Raises:
             TableAlreadyExists: it is there, and the builder is of ``create``.
             TableNotFound: it is not there, and the builder is of ``replace``.
-            UnsupportedOperation: it is there, and should be replaced.
             InvalidSchema: the columns make no table.
+            InvalidTableChange: a property, a constraint or a clustering column cannot be.
+            ConcurrentModification: or a subclass: others changed the table that is replaced again and again.
         """
         if self._name is None and self._location is None:
             raise BadRequest("a new table needs .tableName(...) or .location(...)")
-        lake = current()
-        there = self._existing() if self._mode != "create" else None
-        if there is not None and self._mode != "createIfNotExists":
-            raise UnsupportedOperation(
-                f"Table '{there.name}' is there, and replacing one is not supported yet: use "
-                "delvec's table.overwrite(data, overwrite_schema=True), or drop it and create another",
-                table=there.name,
-            )
-        if there is None and self._mode == "replace":
-            raise TableNotFound(f"there is no table '{self._name or self._location}' to replace")
-        if there is not None:
+        there = self._existing() if self._mode in ("createIfNotExists", "replace") else None
+        if self._mode == "createIfNotExists" and there is not None:
             return self._wrap(self._spark, there)
-        made = lake.create_table(
-            self._location or str(self._name),
-            StructType(tuple(self._fields)),
-            partition_by=self._partitioned,
-            properties=self._properties,
-            description=self._comment,
-            engine=self._spark,
-            name=self._name if self._location else None,
-        )
-        if self._clustered:
-            made.alter.cluster_by(self._clustered)
+        if self._mode == "replace":
+            if there is None:
+                raise TableNotFound(f"there is no table '{self._name or self._location}' to replace")
+            there.replace_with(self._definition(), "REPLACE TABLE")
+            return self._wrap(self._spark, there)
+        wanted = self._definition()
+        try:
+            made = current().create_table(
+                self._location or str(self._name),
+                wanted.schema,
+                partition_by=wanted.partition_by,
+                properties=wanted.properties,
+                description=wanted.description,
+                engine=self._spark,
+                name=self._name if self._location else None,
+                cluster_by=wanted.cluster_by,
+                replace=self._mode == "createOrReplace",
+            )
+        except TableAlreadyExists:
+            # Somebody else may have made it just now.
+            there = self._existing() if self._mode == "createIfNotExists" else None
+            if there is None:
+                raise
+            return self._wrap(self._spark, there)
         return self._wrap(self._spark, made)
+
+    def _definition(self) -> TableDefinition:
+        return TableDefinition(
+            StructType(tuple(self._fields)),
+            self._partitioned,
+            self._properties,
+            self._comment,
+            self._clustered,
+        )
 
     def _existing(self) -> Table | None:
         try:

@@ -8,9 +8,12 @@ from fastapi import APIRouter, Query, Response, status
 from delvec.protocol.errors import (
     AtomicCreateUnsupported,
     InvalidLocation,
+    InvalidPredicate,
     InvalidSchema,
+    InvalidTableChange,
     LocationNotAllowed,
     TableAlreadyExists,
+    UnknownColumn,
 )
 from delvec.protocol.wire import TableRequest, TableResource, TablesResponse
 from delvec_service.api.dependencies import ServiceState, Table
@@ -34,6 +37,9 @@ router = APIRouter(tags=["tables"], route_class=Mutation)
             *SNAPSHOT,
             InvalidLocation,
             InvalidSchema,
+            InvalidTableChange,
+            InvalidPredicate,
+            UnknownColumn,
             LocationNotAllowed,
             TableAlreadyExists,
             AtomicCreateUnsupported,
@@ -54,6 +60,7 @@ def register_table(
         partition_columns=tuple(body.partition_columns),
         properties=body.properties,
         description=body.description,
+        cluster_by=tuple(body.cluster_by),
         # In the log, where it is found even if the database is lost.
         transaction_id=idempotency_key or str(uuid.uuid4()),
     )

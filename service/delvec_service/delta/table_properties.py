@@ -20,7 +20,6 @@ class Property:
     Attributes:
         parse: gives a value as Delta writes it, None for what is none.
         takes: what the values are, for messages.
-        at_creation: whether a new table may have it.
         feature: what the protocol needs once the value is anything but ``off``.
         off: values with which nothing is needed.
         refusal: why nobody may set or unset it, as the end of a sentence; None where they may.
@@ -28,7 +27,6 @@ class Property:
 
     parse: _Parse
     takes: str
-    at_creation: bool = True
     feature: str | None = None
     off: tuple[str, ...] = ("false",)
     refusal: str | None = None
@@ -64,20 +62,20 @@ def _duration(text: str) -> str | None:
     return text
 
 
-def _flag(feature: str | None = None, *, at_creation: bool = True) -> Property:
-    return Property(_boolean, "true or false", at_creation=at_creation, feature=feature)
+def _flag(feature: str | None = None) -> Property:
+    return Property(_boolean, "true or false", feature=feature)
 
 
-def _number(least: int, *, at_creation: bool = True) -> Property:
-    return Property(_count(least), f"a whole number from {least} on", at_creation=at_creation)
+def _number(least: int) -> Property:
+    return Property(_count(least), f"a whole number from {least} on")
 
 
-def _time(*, at_creation: bool = True) -> Property:
-    return Property(_duration, "a duration such as 'interval 30 days'", at_creation=at_creation)
+def _time() -> Property:
+    return Property(_duration, "a duration such as 'interval 30 days'")
 
 
 def _refused(why: str) -> Property:
-    return Property(_text, "", at_creation=False, refusal=why)
+    return Property(_text, "", refusal=why)
 
 
 _KEPT_BY_WRITERS: Final = "is kept by writers, not set by users"
@@ -93,21 +91,24 @@ PROPERTIES: Final[Mapping[str, Property]] = {
     "delta.checkpointPolicy": Property(
         _one_of("classic", "v2"), "classic or v2", feature="v2Checkpoint", off=("classic",)
     ),
-    "delta.checkpointRetentionDuration": _time(at_creation=False),
+    "delta.checkpointRetentionDuration": _time(),
     "delta.columnMapping.mode": Property(
-        _one_of("none", "name"), "none or name", feature="columnMapping", off=("none",)
+        _one_of("none", "name", "id"),
+        "none or name, and id for a new table",
+        feature="columnMapping",
+        off=("none",),
     ),
     "delta.dataSkippingNumIndexedCols": _number(-1),
     "delta.dataSkippingStatsColumns": Property(_text, "columns, separated by commas"),
-    "delta.dataSkippingStringPrefixLength": _number(0, at_creation=False),
+    "delta.dataSkippingStringPrefixLength": _number(0),
     "delta.deletedFileRetentionDuration": _time(),
     "delta.enableChangeDataFeed": _flag("changeDataFeed"),
     "delta.enableDeletionVectors": _flag("deletionVectors"),
     "delta.enableExpiredLogCleanup": _flag(),
-    "delta.enableFullRetentionRollback": _flag(at_creation=False),
+    "delta.enableFullRetentionRollback": _flag(),
     "delta.enableInCommitTimestamps": _flag("inCommitTimestamp"),
     "delta.enableRowTracking": _flag("rowTracking"),
-    "delta.enableTypeWidening": _flag("typeWidening", at_creation=False),
+    "delta.enableTypeWidening": _flag("typeWidening"),
     "delta.isolationLevel": Property(
         _one_of("Serializable", "WriteSerializable"), "Serializable or WriteSerializable"
     ),
@@ -115,8 +116,8 @@ PROPERTIES: Final[Mapping[str, Property]] = {
     "delta.parquet.compression.codec": Property(_text, "the name of a codec"),
     "delta.randomPrefixLength": _number(1),
     "delta.randomizeFilePrefixes": _flag(),
-    "delta.rowTrackingSuspended": _flag(at_creation=False),
-    "delta.sampleRetentionDuration": _time(at_creation=False),
+    "delta.rowTrackingSuspended": _flag(),
+    "delta.sampleRetentionDuration": _time(),
     "delta.setTransactionRetentionDuration": _time(),
     "delta.targetFileSize": Property(_text, "a size such as 128mb"),
     "delta.tuneFileSizesForRewrites": _flag(),

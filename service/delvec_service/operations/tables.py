@@ -23,6 +23,7 @@ from delvec_service.delta.actions import CommitInfo
 from delvec_service.delta.creation import first_version
 from delvec_service.delta.log.commit_file import serialize_commit
 from delvec_service.delta.log.log_segment import commit_name
+from delvec_service.delta.table_changes.definition import Definition
 from delvec_service.operations.log.log_reader import LogReader
 from delvec_service.operations.roots import Roots
 from delvec_service.operations.snapshots import SnapshotLoader
@@ -45,6 +46,7 @@ class NewTable:
     partition_columns: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     description: str | None = None
+    cluster_by: Sequence[str] = ()
     transaction_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
 
@@ -172,11 +174,15 @@ class Tables:
         """
         name = _checked_name(name)
         canonical = self._roots.canonical(location or self._in_warehouse(name))
-        actions = first_version(
+        definition = Definition(
             StructType.from_json(new.schema),
-            partition_columns=new.partition_columns,
-            properties=new.properties,
-            description=new.description,
+            new.partition_columns,
+            new.properties,
+            new.description,
+            new.cluster_by,
+        )
+        actions = first_version(
+            definition,
             metadata_id=str(uuid.uuid4()),
             transaction_id=new.transaction_id,
             engine_info=ENGINE_INFO,

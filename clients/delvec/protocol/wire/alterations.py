@@ -21,6 +21,7 @@ __all__ = [
     "NewColumn",
     "RenameColumn",
     "ReplaceSchema",
+    "ReplaceTable",
     "SetComment",
     "SetProperties",
     "TableChange",
@@ -226,6 +227,20 @@ class ReplaceSchema(Envelope):
     partition_columns: list[str] = Field(default_factory=list)
 
 
+class ReplaceTable(Envelope):
+    """Give the table another definition, as if it were new; for a commit that removes every file.
+
+    Properties that are not named are gone; features stay in the protocol.
+    """
+
+    change: Literal["replace-table"]
+    table_schema: dict[str, Any] = Field(alias="schema", description="Delta's schema JSON.")
+    partition_columns: list[str] = Field(default_factory=list)
+    properties: dict[str, str] = Field(default_factory=dict)
+    description: str | None = None
+    cluster_by: list[_Column] = Field(default_factory=list, max_length=1000)
+
+
 class AdvanceIdentity(Envelope):
     """Say how far an identity column has got: the last value that the commit's files have, in the step's direction."""
 
@@ -235,7 +250,7 @@ class AdvanceIdentity(Envelope):
 
 
 WriteChange: TypeAlias = Annotated[
-    AddColumns | ChangeColumn | AddFeature | ReplaceSchema | AdvanceIdentity,
+    AddColumns | ChangeColumn | AddFeature | ReplaceSchema | ReplaceTable | AdvanceIdentity,
     Field(discriminator="change"),
 ]
 """What a commit of rows may change of its table, in the same version."""

@@ -35,14 +35,19 @@ class TableRequest(Envelope):
         default_factory=dict, description="Table properties, delta.* among them."
     )
     description: str | None = None
+    cluster_by: list[str] = Field(
+        default_factory=list, max_length=1000, description="Columns by which files are to be clustered."
+    )
 
     @model_validator(mode="after")
     def _locatable(self) -> "TableRequest":
         if self.location is None and self.name is None:
             raise ValueError("give a location, a name, or both")
-        if self.table_schema is None and (self.partition_columns or self.properties or self.description):
+        if self.table_schema is None and (
+            self.partition_columns or self.properties or self.description or self.cluster_by
+        ):
             raise ValueError(
-                "partition-columns, properties and description belong to creating: give a schema"
+                "partition-columns, properties, description and cluster-by belong to creating: give a schema"
             )
         return self
 

@@ -20,6 +20,7 @@ from delvec.protocol.wire import (
     DropFeature,
     RenameColumn,
     ReplaceSchema,
+    ReplaceTable,
     SetComment,
     SetProperties,
     TableChange,
@@ -28,7 +29,14 @@ from delvec.protocol.wire import (
     WriteChange,
 )
 from delvec_service.delta.actions import DomainMetadata, Metadata, Protocol
-from delvec_service.delta.table_changes import columns, identity, properties, row_ids, whole_schema
+from delvec_service.delta.table_changes import (
+    columns,
+    definition,
+    identity,
+    properties,
+    row_ids,
+    whole_schema,
+)
 from delvec_service.delta.table_changes.draft import Draft, Recorded, Requirement
 from delvec_service.delta.table_changes.drop_feature import drop_feature
 from delvec_service.delta.table_changes.table_state import TableState
@@ -126,6 +134,7 @@ _APPLY: Final[Mapping[type, Callable[[Draft, Any], Recorded]]] = {
     SetComment: properties.set_comment,
     ClusterBy: properties.cluster_by,
     ReplaceSchema: whole_schema.replace_schema,
+    ReplaceTable: definition.replace_table,
     AdvanceIdentity: identity.advance_identity,
 }
 

@@ -253,6 +253,11 @@ def _set_mode(draft: Draft, mode: str) -> None:
             "an earlier mapping; turning it on would read the wrong columns.",
             property=MODE,
         )
+    if mode == "id":
+        raise InvalidTableChange(
+            f"{MODE} is id only for tables that are created so: files that are there have no ids; set it to name.",
+            property=MODE,
+        )
     draft.configuration[MODE] = mode
     draft.assign_ids(enabling=True)
 

@@ -1,29 +1,18 @@
 """Other columns for a table all of whose files go: a new schema, with new partition columns."""
 
-from dataclasses import replace
-from typing import Final
-
 from delvec.protocol.constraints import mentioned
 from delvec.protocol.errors import DelvecError, InvalidTableChange
-from delvec.protocol.types import (
-    FIELD_ID,
-    PHYSICAL_NAME,
-    ArrayType,
-    DataType,
-    MapType,
-    StructType,
-)
+from delvec.protocol.types import DataType, StructType
 from delvec.protocol.wire import ReplaceSchema
-from delvec_service.delta.creation import check_columns, checked_partition_columns
+from delvec_service.delta.schema_checks import check_columns, checked_partition_columns
 from delvec_service.delta.table_changes.clustering import check_clustering
 from delvec_service.delta.table_changes.column_paths import ColumnPath, path_text, physical_path
 from delvec_service.delta.table_changes.constraints import CONSTRAINT_PREFIX
+from delvec_service.delta.table_changes.definition import without_mapping
 from delvec_service.delta.table_changes.draft import Draft, Recorded
 from delvec_service.delta.table_changes.stats_columns import STATS_COLUMNS, check_stats_columns
 
 __all__ = ["replace_schema"]
-
-_MAPPING: Final = (FIELD_ID, PHYSICAL_NAME, "delta.columnMapping.nested.ids")
 
 
 def replace_schema(draft: Draft, change: ReplaceSchema) -> Recorded:
@@ -33,7 +22,7 @@ def replace_schema(draft: Draft, change: ReplaceSchema) -> Recorded:
         InvalidSchema: a name, a type or a partition column cannot be.
         InvalidTableChange: a constraint, the clustering or a property names a column that would be gone.
     """
-    schema = _without_mapping(StructType.from_json(change.table_schema))
+    schema = without_mapping(StructType.from_json(change.table_schema))
     assert isinstance(schema, StructType)  # noqa: S101 - a struct stays one
     check_columns(schema, mapped=draft.is_mapped)
     partition_columns = checked_partition_columns(schema, change.partition_columns)
@@ -79,24 +68,3 @@ def _names(schema: StructType, physical: ColumnPath) -> ColumnPath:
         names.append(part if field is None else field.name)
         kind = kind if field is None else field.type
     return tuple(names)
-
-
-def _without_mapping(kind: DataType) -> DataType:
-    match kind:
-        case StructType():
-            return StructType(
-                tuple(
-                    replace(
-                        field,
-                        type=_without_mapping(field.type),
-                        metadata={key: value for key, value in field.metadata.items() if key not in _MAPPING},
-                    )
-                    for field in kind.fields
-                )
-            )
-        case ArrayType():
-            return replace(kind, element=_without_mapping(kind.element))
-        case MapType():
-            return replace(kind, key=_without_mapping(kind.key), value=_without_mapping(kind.value))
-        case _:
-            return kind

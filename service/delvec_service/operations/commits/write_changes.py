@@ -18,7 +18,7 @@ from delvec.protocol.errors import (
     VersionFromFuture,
     VersionNotFound,
 )
-from delvec.protocol.wire import ReplaceSchema, TableChange, WriteChange
+from delvec.protocol.wire import ReplaceSchema, ReplaceTable, TableChange, WriteChange
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.features import check_writable
 from delvec_service.delta.snapshot import Snapshot
@@ -148,7 +148,7 @@ def resolved(table: OpenTable, loader: SnapshotLoader, changes: Changes) -> Chan
         metadata=found.metadata,
         protocol=found.protocol,
         domains=found.domains,
-        replaces_schema=any(isinstance(each, ReplaceSchema) for each in changes.table_changes),
+        replaces_schema=any(isinstance(each, ReplaceSchema | ReplaceTable) for each in changes.table_changes),
     )
 
 

@@ -1,0 +1,96 @@
+"""What columns and partition columns a table written by Delvec can have."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from delvec.protocol.errors import InvalidSchema
+from delvec.protocol.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    has_variant,
+)
+from delvec_service.delta import computed_columns
+from delvec_service.delta.column_names import check_column_name
+
+__all__ = ["check_columns", "checked_partition_columns"]
+
+
+def check_columns(schema: StructType, *, mapped: bool = False, computed: bool = False) -> None:
+    """Refuse a schema that a table written by Delvec cannot have.
+
+    Args:
+        schema: partition columns included.
+        mapped: whether files name columns by physical names, so that names may have any character.
+        computed: whether columns may have defaults, be generated or be identity columns.
+
+    Raises:
+        InvalidSchema: names the column.
+    """
+    if not schema.fields:
+        raise InvalidSchema("A table needs at least one column.")
+    known = computed_columns.check(schema) if computed else frozenset()
+    for field in _fields(schema):
+        check_column_name(field.name, mapped=mapped)
+        for key in field.metadata:
+            if (field.name, key) in known:
+                continue
+            if key.startswith("delta.") or key in ("CURRENT_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING"):
+                raise InvalidSchema(
+                    f"The column '{field.name}' has '{key}', which Delvec does not enforce yet; leave it out.",
+                    column=field.name,
+                )
+    if any(kind == PrimitiveType("void") for kind in _types(schema)):
+        raise InvalidSchema("A column of type void holds nothing; give it a type.")
+    if has_variant(schema):
+        raise InvalidSchema("Delvec reads columns of type variant and does not write them yet; use strings.")
+
+
+def checked_partition_columns(schema: StructType, wanted: Sequence[str]) -> list[str]:
+    """Return partition columns as the schema spells them.
+
+    Raises:
+        InvalidSchema: one is not in the schema, is named twice or has a type that cannot be; or no other is left.
+    """
+    found: list[str] = []
+    for name in wanted:
+        if name not in schema:
+            raise InvalidSchema(f"The partition column '{name}' is not in the schema.", column=name)
+        field = schema.field(name)
+        if field.name in found:
+            raise InvalidSchema(f"The partition column '{name}' is named twice.", column=name)
+        if isinstance(field.type, StructType | ArrayType | MapType):
+            raise InvalidSchema(
+                f"The column '{name}' of type {json.dumps(field.type.to_json())[:80]} cannot partition a table.",
+                column=name,
+            )
+        found.append(field.name)
+    if len(found) == len(schema.fields):
+        raise InvalidSchema("At least one column must not be a partition column.")
+    return found
+
+
+def _fields(kind: DataType) -> list[StructField]:
+    """Return the fields of a type and of everything nested in it."""
+    if isinstance(kind, StructType):
+        return [inner for field in kind.fields for inner in (field, *_fields(field.type))]
+    if isinstance(kind, ArrayType):
+        return _fields(kind.element)
+    if isinstance(kind, MapType):
+        return _fields(kind.key) + _fields(kind.value)
+    return []
+
+
+def _types(kind: DataType) -> list[Any]:
+    """Return a type and everything nested in it."""
+    if isinstance(kind, StructType):
+        return [kind, *(inner for field in kind.fields for inner in _types(field.type))]
+    if isinstance(kind, ArrayType):
+        return [kind, *_types(kind.element)]
+    if isinstance(kind, MapType):
+        return [kind, *_types(kind.key), *_types(kind.value)]
+    return [kind]
