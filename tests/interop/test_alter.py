@@ -226,6 +226,45 @@ def test_a_feature_is_added_as_delta_spark_does(lake, delta_spark, tmp_path):
     delta_spark.sql(f"ALTER TABLE delta.`{ours}` ADD COLUMNS (seen timestamp_ntz)")
 
 
+def tombstones(location):
+    """What each version that kept deletion vectors removed, and the operations of all versions."""
+    found, operations = [], []
+    for path in sorted((location / "_delta_log").glob("*.json")):
+        actions = [json.loads(line) for line in path.read_text().splitlines()]
+        (operation,) = (each["commitInfo"]["operation"] for each in actions if "commitInfo" in each)
+        operations.append(operation)
+        if operation == "Deletion Vector Tombstones":
+            found += [each["remove"] for each in actions if "remove" in each]
+    return found, operations
+
+
+def test_deletion_vectors_leave_the_tombstones_that_those_of_delta_spark_leave(lake, delta_spark, tmp_path):
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    left = {}
+    for location in (theirs, ours):
+        create(delta_spark, location, DVS, partitioned=False)
+        fill(delta_spark, location)
+        delta_spark.sql(f"DELETE FROM delta.`{location}` WHERE id = 3")
+        delta_spark.sql(f"DELETE FROM delta.`{location}` WHERE id = 4")
+        rows = "SELECT id + 10 AS id, name, home, tags, born, country"
+        delta_spark.sql(f"INSERT OVERWRITE delta.`{location}` {rows} FROM delta.`{location}`")
+
+    delta_spark.sql(f"ALTER TABLE delta.`{theirs}` DROP FEATURE deletionVectors")
+    lake.table(str(ours)).alter.drop_feature("deletionVectors")
+
+    for location in (theirs, ours):
+        removed, operations = tombstones(location)
+        files = {path.name for path in location.glob("deletion_vector_*.bin")}
+        assert files
+        assert {each["path"] for each in removed} == files
+        assert all(each["dataChange"] is False and each["deletionTimestamp"] for each in removed)
+        left[location] = [{name for name, value in each.items() if value is not None} for each in removed]
+        assert operations[-1] == "DROP FEATURE"
+        old = delta_spark.read.format("delta").option("versionAsOf", 3).load(str(location))
+        assert sorted(row.id for row in old.collect()) == [0, 1, 2, 5, 6, 7, 8, 9]
+    assert left[ours] == left[theirs]
+
+
 def test_clustering_columns_are_written_as_delta_spark_does(lake, delta_spark, tmp_path):
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     for location in (theirs, ours):

@@ -1,5 +1,8 @@
 """Dropping a table feature over HTTP: the versions that it takes, who is in the way, and that it is done once."""
 
+import json
+
+import pytest
 from tests.between import in_between
 from tests.checked import assert_sound
 
@@ -44,6 +47,51 @@ def test_deletion_vectors_go_with_a_history_that_is_kept_together(filled):
     assert (again.status_code, again.json()) == (200, answer.json())
     assert filled.version() == 7
     assert_sound(filled.folder, data_files=False)
+
+
+def vectors_removed(table, version):
+    return [action["remove"] for action in table.actions(version) if "remove" in action]
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_files_of_deletion_vectors_that_older_versions_need_get_tombstones(filled, checkpointed):
+    """Whoever does not know deletion vectors keeps what the log removed a short time ago, and nothing else unnamed."""
+    for row in (1, 2):
+        filled.delete({"a.parquet": [row]})
+    filled.delete({}, removes=["a.parquet"])
+    if checkpointed:
+        assert filled.client.post(f"{filled.url}/checkpoint").status_code == 200
+    before = filled.version()
+    first = {path.name for path in filled.folder.glob("deletion_vector_*.bin")}
+
+    alter(filled, drop("deletionVectors"))
+
+    assert operations(filled)[before + 1 :] == [
+        "UNSET TBLPROPERTIES",
+        "Deletion Vector Tombstones",
+        *BARRIER,
+        "DROP FEATURE",
+    ]
+    removed = vectors_removed(filled, before + 2)
+    assert {each["path"] for each in removed} == first
+    assert len(first) == 2
+    assert all(set(each) == {"path", "deletionTimestamp", "dataChange"} for each in removed)
+    assert not any(each["dataChange"] for each in removed)
+    assert filled.client.get(f"{filled.url}/snapshot").json()["num-files"] == 1
+    assert_sound(filled.folder, data_files=False)
+
+
+def test_tombstones_of_a_drop_that_was_broken_off_are_not_given_twice(filled):
+    filled.delete({"a.parquet": [1]})
+    filled.delete({}, removes=["a.parquet"])
+    alter(filled, drop("deletionVectors"))
+    on = {"change": "set-properties", "properties": {"delta.enableDeletionVectors": "true"}}
+    alter(filled, on)
+
+    alter(filled, drop("deletionVectors"))
+
+    assert operations(filled).count("Deletion Vector Tombstones") == 1
+    assert operations(filled)[-1] == "DROP FEATURE"
 
 
 def test_the_same_request_is_found_in_the_log_where_the_answer_was_forgotten(filled):
@@ -105,6 +153,25 @@ def test_versions_that_come_in_between_are_kept_together_too(filled, running):
     assert operations(filled)[3:] == [*BARRIER, "WRITE", "DROP FEATURE"]
     protected = "delta.requireCheckpointProtectionBeforeVersion"
     assert filled.action(7, "metaData")["configuration"][protected] == "7"
+
+
+def test_a_domain_that_somebody_sets_meanwhile_keeps_its_feature(filled, running, error):
+    """A commit of another writer, without the service: nothing that Delvec commits sets one of these."""
+    alter(filled, {"change": "add-feature", "feature": "domainMetadata"})
+
+    def set_domain(table):
+        domain = {"domain": "theirs", "configuration": "{}", "removed": False}
+        actions = [{"commitInfo": {"operation": "SET DOMAIN"}}, {"domainMetadata": domain}]
+        path = table.log / f"{table.version() + 1:020}.json"
+        path.write_text("".join(json.dumps(action) + "\n" for action in actions))
+        return table.client.get(table.url)
+
+    with in_between(running, filled, set_domain):
+        refused = alter(filled, drop("domainMetadata"))
+
+    assert refused.status_code == 400
+    assert "domain metadata of others: theirs" in error(refused)["message"]
+    assert operations(filled)[2:] == ["SET TBLPROPERTIES", "SET DOMAIN"]
 
 
 def test_in_commit_timestamps_go_and_come_again(filled):

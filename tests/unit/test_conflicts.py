@@ -616,6 +616,33 @@ def test_applications_have_their_turns_one_after_the_other(table):
 
 
 @pytest.mark.parametrize(
+    ("left", "domain", "passes"),
+    [
+        (["appendOnly"], "theirs", False),
+        (["appendOnly"], "delta.clustering", False),
+        (["domainMetadata"], "theirs", True),
+        (["domainMetadata"], "delta.clustering", False),
+        (["domainMetadata", "clustering"], "delta.clustering", True),
+    ],
+)
+def test_no_domain_is_set_while_the_feature_that_it_needs_is_dropped(table, left, domain, passes):
+    """The table would have domain metadata, and a protocol by which nobody keeps it."""
+    ours = changes("DROP FEATURE", 1, protocol=Protocol(1, 7, None, tuple(left)))
+    table.win(CommitInfo(operation="SET"), DomainMetadata(domain, "{}"))
+
+    verdict = table.check(ours)
+
+    assert isinstance(verdict, Passed) is passes
+    assert passes or verdict.kind is ConcurrentTransaction
+
+
+def test_a_domain_may_go_while_the_feature_that_it_needs_is_dropped(table):
+    table.win(CommitInfo(operation="SET"), DomainMetadata("theirs", "", removed=True))
+
+    assert isinstance(table.check(changes("DROP FEATURE", 1, protocol=Protocol(1, 2))), Passed)
+
+
+@pytest.mark.parametrize(
     ("domain", "passes"), [("mine", False), ("yours", True), ("delta.rowTracking", True)]
 )
 def test_one_domain_is_set_by_one(table, domain, passes):

@@ -11,6 +11,7 @@ An inline deletion vector is ``encoded`` as Z85, without size and CRC. An older 
 another bitmap layout, which is read but never written.
 """
 
+import re
 import struct
 import uuid
 import zlib
@@ -48,6 +49,7 @@ __all__ = [
     "file_name",
     "frame",
     "inline",
+    "is_file_name",
     "serialize_bitmap",
     "unframe",
 ]
@@ -64,6 +66,7 @@ _BE32: Final = struct.Struct(">I")
 _LE32: Final = struct.Struct("<I")
 _UUID_TEXT: Final = 20
 _STORAGE_TYPES: Final = frozenset("upi")
+_FILE_NAME: Final = re.compile(r"deletion_vector_[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.bin")
 _ADVICE: Final = "restore that file from a backup, or restore the table to a version before it"
 _ADVICE_INLINE: Final = "restore the table to a version before that log entry"
 
@@ -192,6 +195,11 @@ def _is_count(value: Any, most: int) -> TypeGuard[int]:
 def file_name(identifier: uuid.UUID) -> str:
     """Return the name of the file that a relative descriptor with this UUID points to."""
     return f"deletion_vector_{identifier}.bin"
+
+
+def is_file_name(path: str) -> bool:
+    """Return whether the last part of a path is a name that :func:`file_name` gives."""
+    return _FILE_NAME.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def encode_uuid(prefix: str, identifier: uuid.UUID) -> str:

@@ -67,6 +67,7 @@ class Changes:
         rewritten: the sources of each row, by the path of an added file.
         again: paths of live files that are added again as they are, for the row ids that the table gives them then, or
             takes from them; those that are not live any more are left out.
+        tombstones: paths of files that are kept as long as a removed data file is, though they never were one.
         keeps_row_ids: whether rows that are written again bring their row ids along.
         makes_version: even where nothing changes: a version that others can be told from.
         table_changes: what the commit changes of its table, as requested; ``metadata`` and so on are what it comes to.
@@ -96,6 +97,7 @@ class Changes:
     change_files: Sequence[Cdc] = ()
     rewritten: Mapping[str, Sequence[RowRun]] = field(default_factory=dict)
     again: Sequence[str] = ()
+    tombstones: Sequence[str] = ()
     keeps_row_ids: bool = False
     makes_version: bool = False
     table_changes: Sequence[WriteChange] = ()

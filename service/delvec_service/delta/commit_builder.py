@@ -75,8 +75,8 @@ class Resolved:
         return [*self.marked, *self.added]
 
     def changes_files(self, changes: Changes) -> bool:
-        """Whether the next version has other files, or other rows in them."""
-        return bool(changes.adds or self.removed or self.marked or self.again)
+        """Whether the next version has other files, other rows in them, or other tombstones."""
+        return bool(changes.adds or self.removed or self.marked or self.again or changes.tombstones)
 
 
 def resolve(
@@ -250,6 +250,7 @@ def build(
         actions.append(replace(changes.app_transaction, last_updated=now))
     gone = [*resolved.removed, *(one.file for one in resolved.marked)]
     actions.extend(RemoveFile.of(file, now, data_change=changes.data_change) for file in gone)
+    actions.extend(RemoveFile(path, now, data_change=False) for path in changes.tombstones)
     actions.extend(adds)
     actions.extend(changes.change_files)
     return actions

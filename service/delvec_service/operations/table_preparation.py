@@ -3,6 +3,7 @@
 They are found out from the table as it is, so that a preparation that was broken off is gone on with by the next one.
 """
 
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -16,15 +17,19 @@ from delvec.protocol.wire import AddFeature, DropFeature, SetProperties, TableCh
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.conflicts import Conflict
 from delvec_service.delta.features import writer_features
+from delvec_service.delta.log.log_policy import LogPolicy
+from delvec_service.delta.log.tombstones import vectors_without_own
 from delvec_service.delta.row_tracking import SUSPENDED, gives_ids
 from delvec_service.delta.segments.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.delta.table_changes import row_ids
-from delvec_service.delta.table_changes.drop_feature import needs_barrier, turned_off
+from delvec_service.delta.table_changes.drop_feature import leaves_vectors, needs_barrier, turned_off
 from delvec_service.delta.table_changes.table_state import files_by_row_ids
 from delvec_service.operations.commits.commit import CommitResult, Commits
 from delvec_service.operations.commits.write_changes import alteration_of, draft_of
+from delvec_service.operations.log.log_reader import LogReader
 from delvec_service.operations.log.log_upkeep import LogUpkeep
+from delvec_service.operations.log.tombstones import read_tombstones
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import ENGINE_INFO, OpenTable
 
@@ -72,6 +77,8 @@ class TablePreparation:
                 feature=dropped.feature,
             )
         self._turn_off(dropped)
+        if leaves_vectors(dropped):
+            self._keep_vectors()
         if needs_barrier(dropped):
             self._bar()
         return True
@@ -119,6 +126,33 @@ class TablePreparation:
         self._change_table(off)
         if is_true(self._newest().configuration, SUSPENDED):
             self._again("ROW TRACKING UNBACKFILL", have=True)
+
+    def _keep_vectors(self) -> None:
+        """Give tombstones to the files of deletion vectors that older versions need.
+
+        A VACUUM by who does not know deletion vectors takes them for files of nobody.
+        """
+        snapshot = self._newest()
+        reader = LogReader(self._table.objects, self._table.name)
+        checkpoints = reader.list_recent().checkpoints
+        base = max((version for version in checkpoints if version <= snapshot.version), default=None)
+        retention = LogPolicy.of(snapshot.configuration, snapshot.protocol).deleted_file_retention
+        tombstones = read_tombstones(
+            reader,
+            snapshot.version,
+            None if base is None else checkpoints[base],
+            time.time_ns() // 1_000_000 - int(retention.total_seconds() * 1000),
+        )
+        paths = vectors_without_own(tombstones, self._table.location)
+        for start in range(0, len(paths), _FILES_AT_ONCE):
+            result = self._send(
+                "Deletion Vector Tombstones",
+                snapshot.version,
+                tombstones=paths[start : start + _FILES_AT_ONCE],
+                data_change=False,
+            )
+            if isinstance(result, Conflict):
+                raise result.error(self._table.name)
 
     def _bar(self) -> None:
         for _ in range(_BARRIERS):

@@ -11,6 +11,7 @@ from delvec_service.delta.concurrency.ours import ROW_TRACKING, Ours
 from delvec_service.delta.concurrency.verdict import Conflict
 from delvec_service.delta.concurrency.winner import Winner
 from delvec_service.delta.features import reader_features, writer_features
+from delvec_service.delta.table_changes.clustering import CLUSTERING_DOMAIN
 
 __all__ = ["TableRules"]
 
@@ -75,7 +76,20 @@ class TableRules:
             if each.domain in winner.domains and each.domain != ROW_TRACKING:
                 what = f"changed the domain metadata '{each.domain}', as this commit does,"
                 return self._conflict(ConcurrentTransaction, winner, what)
+        for name, domain in winner.domains.items():
+            feature = self._gone_with(name)
+            if feature is not None and not domain.removed:
+                what = f"set the domain metadata '{name}', which needs the table feature {feature} that this commit drops,"
+                return self._conflict(ConcurrentTransaction, winner, what)
         return None
+
+    def _gone_with(self, domain: str) -> str | None:
+        """Return the feature without which the table, as we leave it, has no such domain metadata."""
+        protocol = self._ours.changes.protocol
+        if protocol is None:
+            return None
+        needed = ("domainMetadata", *(["clustering"] if domain == CLUSTERING_DOMAIN else []))
+        return next((feature for feature in needed if feature not in writer_features(protocol)), None)
 
     def _txns(self, winner: Winner) -> Conflict | None:
         application = self._ours.changes.app_transaction

@@ -9,8 +9,10 @@ from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import Final
 
+from delvec.protocol.deletion_vector import is_file_name
 from delvec.protocol.errors import CorruptDeletionVector, DelvecError
 from delvec.protocol.locations import canonical_log_path
+from delvec.protocol.table_properties import is_true
 from delvec_service.delta.actions import (
     Action,
     AddFile,
@@ -203,7 +205,7 @@ class LogWalk:
     ) -> Iterator[Finding]:
         """Say what is wrong between what a version does to one path and what it found there."""
         if remove is not None:
-            if old is None:
+            if old is None and not _keeps_vectors(remove):
                 yield Finding(
                     "remove-of-live-file",
                     "warning",
@@ -212,7 +214,7 @@ class LogWalk:
                     f"Version {version} removes '{remove.path}', which was not live; readers ignore it: nothing to do, "
                     "but look at what wrote it.",
                 )
-            elif _id(remove) != _id(old):
+            elif old is not None and _id(remove) != _id(old):
                 yield _error(
                     "remove-with-its-vector",
                     version,
@@ -317,7 +319,12 @@ def _stamped(metadata: Metadata | None) -> bool:
 
 
 def _is_true(metadata: Metadata | None, name: str) -> bool:
-    return metadata is not None and metadata.configuration.get(name, "").strip().lower() == "true"
+    return metadata is not None and is_true(metadata.configuration, name)
+
+
+def _keeps_vectors(remove: RemoveFile) -> bool:
+    """Whether it is of no data file: by it those who do not know deletion vectors keep a file of them."""
+    return remove.deletion_vector is None and not remove.data_change and is_file_name(remove.path)
 
 
 def _error(invariant: str, version: int, path: str, what: str) -> Finding:

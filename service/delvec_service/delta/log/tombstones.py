@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delvec.protocol.deletion_vector import Descriptor
-from delvec.protocol.errors import CorruptLog
+from delvec.protocol.errors import CorruptLog, DelvecError
 from delvec.protocol.locations import canonical_log_path, canonical_log_paths
 from delvec_service.delta.actions import AddFile, RemoveFile, Sidecar
 from delvec_service.delta.log.commit_file import parse_commit
@@ -27,6 +27,7 @@ __all__ = [
     "sidecars_in_parquet",
     "tombstones_in_manifest",
     "tombstones_in_parquet",
+    "vectors_without_own",
 ]
 
 TOMBSTONES: Final = pa.schema(
@@ -148,6 +149,42 @@ def tombstones_in_manifest(data: bytes, where: LogFile) -> tuple[pa.RecordBatch,
     actions = parse_commit(data, where)
     sidecars = [action.path for action in actions if isinstance(action, Sidecar)]
     return _batch([action for action in actions if isinstance(action, RemoveFile)]), sidecars
+
+
+def vectors_without_own(tombstones: Iterable[pa.RecordBatch], location: str) -> list[str]:
+    """Return the files of deletion vectors that removed files had, less those that have a tombstone of their own.
+
+    Whoever does not know deletion vectors sees no more of such a file than a tombstone of that kind.
+
+    Args:
+        tombstones: of one version, TOMBSTONES.
+        location: the table's canonical location; what lies elsewhere is no matter of a VACUUM.
+
+    Returns:
+        Paths as the log spells them, in order.
+    """
+    named: set[str] = set()
+    own: set[str] = set()
+    for batch in tombstones:
+        vectors = batch.column("deletionVector")
+        own.update(
+            canonical_log_paths(batch.column("path").filter(pc.is_null(vectors)), location).to_pylist()
+        )
+        kinds, texts = vectors.flatten()[:2]
+        for kind in ("u", "p"):
+            found = pc.unique(texts.filter(pc.fill_null(pc.equal(kinds, kind), fill_value=False)))
+            named.update(path for text in found.to_pylist() if (path := _file_of(kind, text, location)))
+    return sorted(named - own)
+
+
+def _file_of(kind: str, text: str, location: str) -> str | None:
+    """Return the path of a file of deletion vectors, None where it is none of the table's."""
+    try:
+        named = Descriptor(kind, text, 1, 1, 1).absolute_path(location)
+        path = canonical_log_path(named or "", location)
+    except DelvecError:
+        return None
+    return None if "://" in path else path
 
 
 def _unreadable(where: LogFile, error: Exception) -> CorruptLog:

@@ -23,7 +23,7 @@ from delvec_service.delta.table_changes.draft import Draft, Recorded
 from delvec_service.delta.table_changes.protocol_upgrade import FEATURES, downgraded, feature_named, supported
 from delvec_service.delta.table_changes.type_widening import TYPE_CHANGES
 
-__all__ = ["drop_feature", "needs_barrier", "protecting", "turned_off"]
+__all__ = ["drop_feature", "leaves_vectors", "needs_barrier", "protecting", "turned_off"]
 
 _PROTECTION: Final = "checkpointProtection"
 _PROTECTED_BEFORE: Final = "delta.requireCheckpointProtectionBeforeVersion"
@@ -45,6 +45,12 @@ def needs_barrier(change: DropFeature) -> bool:
     """Whether readers have to know the feature, so that those without it must not need versions that had it."""
     feature = feature_named(change.feature)
     return feature is not None and feature.binds_readers
+
+
+def leaves_vectors(change: DropFeature) -> bool:
+    """Whether older versions have deletion vectors that nobody has to know any more."""
+    feature = feature_named(change.feature)
+    return feature is not None and feature.name == "deletionVectors"
 
 
 def drop_feature(draft: Draft, change: DropFeature) -> Recorded:

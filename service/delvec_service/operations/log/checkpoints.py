@@ -25,14 +25,9 @@ from delvec_service.delta.log.checkpoint_writer import (
 from delvec_service.delta.log.last_checkpoint import LAST_CHECKPOINT, LastCheckpoint, hinted_version
 from delvec_service.delta.log.log_policy import LogPolicy, check_understood
 from delvec_service.delta.log.log_segment import ListedFile, LogCheckpoint, LogListing
-from delvec_service.delta.log.tombstones import (
-    Changes,
-    sidecars_in_parquet,
-    tombstones_in_manifest,
-    tombstones_in_parquet,
-)
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations.log.log_reader import LogReader
+from delvec_service.operations.log.tombstones import read_tombstones
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 from delvec_service.store.objects import ObjectStore
@@ -140,15 +135,7 @@ class Checkpoints:
         base = max((found for found in listing.checkpoints if found < end), default=None)
         writing.base = None if base is None else listing.checkpoints[base]
         writing.sidecars = []
-        try:
-            return writing.v2(self._sidecar_actions) if writing.policy.v2 else writing.classic()
-        except FileNotFoundError as error:
-            raise MissingLogFile(
-                f"A file of the checkpoint before version {writing.snapshot.version} of table "
-                f"'{writing.reader.table}' is not there: {error}. Restore it from a backup.",
-                table=writing.reader.table,
-                version=writing.snapshot.version,
-            ) from error
+        return writing.v2(self._sidecar_actions) if writing.policy.v2 else writing.classic()
 
     def _already(self, objects: ObjectStore, snapshot: Snapshot, there: LogCheckpoint) -> CheckpointResult:
         """Return what is there; whoever wrote it may have died before the hint was written."""
@@ -273,35 +260,10 @@ class _Writing:
             )
 
     def _tombstones(self) -> Iterator[pa.RecordBatch]:
-        """Yield the tombstones that still count: those of the checkpoint before, and of the commits since."""
+        """Return the tombstones that still count."""
         retention = self.policy.deleted_file_retention
         since = self.now - int(retention.total_seconds() * 1000)
-        first = 0 if self.base is None else self.base.version + 1
-        versions = range(first, self.snapshot.version + 1)
-        changes = Changes.of(self.reader.each(versions), self.snapshot.location)
-        yield changes.tombstones(since)
-        for older in () if self.base is None else self._older(self.base):
-            yield changes.remaining(older, since)
-
-    def _older(self, base: LogCheckpoint) -> Iterator[pa.RecordBatch]:
-        sidecars: list[str] = []
-        for file in base.files:
-            where = self.reader.where(base.version, file.name)
-            path = f"{_LOG}/{file.name}"
-            if file.name.endswith(".json"):
-                data = self.objects.get(path)
-                found, named = tombstones_in_manifest(data, where)
-                sidecars += named
-                yield found
-                continue
-            with self.objects.open(path) as source:
-                sidecars += sidecars_in_parquet(source, where)
-            with self.objects.open(path) as source:
-                yield from tombstones_in_parquet(source, where)
-        for sidecar in sidecars:
-            path = sidecar if "/" in sidecar else f"{_SIDECARS}/{sidecar}"
-            with self.objects.open(path) as source:
-                yield from tombstones_in_parquet(source, self.reader.where(base.version, sidecar))
+        return read_tombstones(self.reader, self.snapshot.version, self.base, since)
 
 
 @dataclass
