@@ -125,7 +125,7 @@ def test_an_empty_table_and_versions_that_add_nothing(lake, folder, job):
         assert not query.plan()
         assert not query.plan()
     assert query.run() == []
-    assert len(query.ends) == 4
+    assert len(query.ends) == 5
 
 
 def test_where_it_begins(lake, folder, job):
@@ -335,7 +335,7 @@ def log_file(folder, version):
         ({"maxBytesPerTrigger": "many"}, "maxBytesPerTrigger"),
         ({"startingVersion": "-1"}, "startingVersion"),
         ({"startingVersion": "1", "startingTimestamp": "2026-01-01"}, "not both"),
-        ({"failOnDataLoss": "false"}, "has no option"),
+        ({"failOnDataLoss": "perhaps"}, "true or false"),
         ({"skipChangeCommits": "perhaps"}, "true or false"),
     ],
 )

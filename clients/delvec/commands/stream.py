@@ -32,6 +32,9 @@ __all__ = ["BEGINNING", "StreamStep", "TableStream"]
 BEGINNING: Final[Mapping[str, Any]] = {"beginning": True}
 """The position of a stream that has read nothing."""
 
+_FED: Final = "readChangeFeed"
+"""What a position says of the option, because the rows from there on are others with it."""
+
 
 @dataclass(frozen=True)
 class StreamStep:
@@ -39,7 +42,8 @@ class StreamStep:
 
     Attributes:
         end: a position; what is found from there on is the next step.
-        found: whether there is anything in it. Versions that added nothing are passed all the same.
+        found: whether there is anything in it. Versions that added nothing are passed all the same: then the end lies
+            further on than the start.
         version: the newest that was looked at.
     """
 
@@ -55,7 +59,12 @@ class TableStream:
         service: the table's.
         pinned: the version whose schema everything is read with.
         options: what to read.
+
+    Attributes:
+        beginning: the position of one that has read nothing.
     """
+
+    beginning = BEGINNING
 
     def __init__(self, service: ServiceClient, pinned: SnapshotResponse, options: StreamOptions) -> None:
         self._service = service
@@ -112,6 +121,8 @@ class TableStream:
             answer, files = self._ask(first, end=until)
             found += self._additions(answer, _as_inserts(files, answer))
             first = until
+        if not self._options.fail_on_data_loss and first.version < last.version:
+            first = self._ask(first, end=last, list_files=False)[0].start
         if first.version < last.version:
             path = self._pinned.table_id
             feed = plan_changes(
@@ -125,6 +136,7 @@ class TableStream:
     def _position(self, told: Mapping[str, Any]) -> StreamPosition | None:
         if told == BEGINNING:
             return None
+        self._check_meaning(told)
         try:
             if told.get("table", self._pinned.metadata_id) != self._pinned.metadata_id:
                 raise SourceRowsChanged(
@@ -140,11 +152,37 @@ class TableStream:
                 "stream; one of another source cannot be gone on with: begin with a new checkpoint."
             ) from error
 
+    def _check_meaning(self, told: Mapping[str, Any]) -> None:
+        """Refuse a position of a stream that read something else; those of before say nothing of it."""
+        fed = told.get(_FED, self._options.read_change_feed)
+        if fed == self._options.read_change_feed:
+            return
+        name = self._pinned.name
+        was, now = (
+            ("what versions changed", "rows as they are added")
+            if fed
+            else ("rows as they were added", "what versions change")
+        )
+        raise BadRequest(
+            f"The checkpoint is of a query with readChangeFeed={str(bool(fed)).lower()}, which read {was} of table '{name}', "
+            f"and this one would go on with {now}: rows would be missing, or come twice. Set the option "
+            f"readChangeFeed={str(bool(fed)).lower()} again, or begin a new query, with a new checkpoint.",
+            table=name,
+            option="readChangeFeed",
+        )
+
     def _told(
         self, position: StreamPosition, start: Mapping[str, Any], begun: StreamPosition
     ) -> Mapping[str, Any]:
-        told: dict[str, Any] = {"table": self._pinned.metadata_id, **position.model_dump()}
-        return told | {"from": begun.model_dump()} if start == BEGINNING else told
+        here = position.model_dump()
+        if start == BEGINNING:
+            return self._signed(here) | {"from": begun.model_dump()}
+        if all(start.get(key) == value for key, value in here.items()):
+            return start  # as it was spelled: another text would be another batch
+        return self._signed(here)
+
+    def _signed(self, position: Mapping[str, Any]) -> dict[str, Any]:
+        return {"table": self._pinned.metadata_id, _FED: self._options.read_change_feed, **position}
 
     # --- files ----------------------------------------------------------------------------------------------
 
@@ -162,6 +200,7 @@ class TableStream:
             ignore_deletes=options.ignore_deletes,
             skip_change_commits=options.skip_change_commits,
             change_feed=options.read_change_feed,
+            pass_lost_versions=not options.fail_on_data_loss,
             read_with=ReadSchema(
                 version=pinned.version,
                 table_schema=pinned.table_schema,

@@ -22,6 +22,7 @@ class StreamOptions:
         ignore_deletes: pass versions that only take rows away.
         skip_change_commits: pass versions that take away or change rows.
         read_change_feed: read what versions changed, and not what they added.
+        fail_on_data_loss: refuse to go on where the log was cleaned up before the stream had read it.
     """
 
     starting_version: int | str | None = None
@@ -31,6 +32,7 @@ class StreamOptions:
     ignore_deletes: bool = False
     skip_change_commits: bool = False
     read_change_feed: bool = False
+    fail_on_data_loss: bool = True
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "StreamOptions":
@@ -99,6 +101,7 @@ _SPELLING: Final = {
         "skipChangeCommits",
         "readChangeFeed",
         "readChangeData",
+        "failOnDataLoss",
     )
 }
 _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
@@ -110,4 +113,5 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
     "skipchangecommits": ("skip_change_commits", _flag),
     "readchangefeed": ("read_change_feed", _flag),
     "readchangedata": ("read_change_feed", _flag),
+    "failondataloss": ("fail_on_data_loss", _flag),
 }

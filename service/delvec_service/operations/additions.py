@@ -95,9 +95,17 @@ def plan_additions(loader: SnapshotLoader, table: OpenTable, asked: AdditionsReq
             latest=latest.version,
         )
     step = _Step(loader, table, asked, latest, last, end)
-    if asked.check_start and not start.snapshot:
-        step.check_start(min(start.version, latest.version))
-    at = step.take_all(start)
+    try:
+        at = step.begin(start)
+    except VersionNotFound as error:
+        earliest = error.details.get("earliest")
+        if start.snapshot or earliest is None or error.details.get("version") != start.version:
+            raise
+        if not asked.pass_lost_versions:
+            raise _lost(table.name, start.version, earliest) from error
+        start = Position(earliest) if end is None or end.version > earliest else end
+        step = _Step(loader, table, asked, latest, last, end)
+        at = step.begin(start)
     files = pa.concat_tables(step.tables) if step.tables else PLAN_SCHEMA.empty_table()
     check_places(files["path"], table.location, table.name, table.roots.allows)
     return PlannedAdditions(last, start, at, step.snapshot_timestamp, files, step.num_found)
@@ -154,6 +162,12 @@ class _Step:
     def __post_init__(self) -> None:
         asked = self.asked
         self._limits = StepLimits() if self.end else StepLimits(asked.max_files, asked.max_bytes)
+
+    def begin(self, start: Position) -> Position:
+        """Take what there is from the start on, if its schema may be read; see :meth:`take_all`."""
+        if self.asked.check_start and not start.snapshot:
+            self.check_start(min(start.version, self.latest.version))
+        return self.take_all(start)
 
     def take_all(self, at: Position) -> Position:
         """Take what there is from a position on, up to the limits; return where the next files are."""
@@ -336,12 +350,17 @@ def _commits(loader: SnapshotLoader, table: OpenTable, versions: range) -> Itera
             earliest = min(LogReader(table.objects, table.name).list_all().commits, default=None)
             if earliest is None or earliest <= some[0]:
                 raise
-            raise VersionNotFound(
-                f"A stream of table '{table.name}' goes on at version {some[0]}, and the log begins with version "
-                f"{earliest} now: it was cleaned up, and what the versions between added is not known any more. Begin a "
-                "new query, with a new checkpoint, and have it run more often than delta.logRetentionDuration.",
-                table=table.name,
-                version=some[0],
-                earliest=earliest,
-            ) from error
+            raise _lost(table.name, some[0], earliest) from error
         yield from zip(some, found, strict=True)
+
+
+def _lost(table: str, version: int, earliest: int) -> VersionNotFound:
+    return VersionNotFound(
+        f"A stream of table '{table}' goes on at version {version}, and the log begins with version {earliest} now: it was "
+        "cleaned up, and what the versions between added is not known any more. Begin a new query, with a new checkpoint, or "
+        "set the option failOnDataLoss=false to go on without what they added; and have it run more often than "
+        "delta.logRetentionDuration.",
+        table=table,
+        version=version,
+        earliest=earliest,
+    )

@@ -7,15 +7,15 @@ PySpark 4.2 and later say where a batch starts, and that it may be limited. Befo
 offset: the reader remembers where it is, and learns it after a restart from the empty range that Spark then plans.
 """
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from delvec.commands.stream import BEGINNING, TableStream
 from delvec.commands.stream_options import StreamOptions
 from delvec.engines.pyspark.slices import FilesOfTask, cut
 from delvec.engines.pyspark.task_side import read_slices
@@ -26,10 +26,16 @@ try:
 except ImportError:  # PySpark 4.0 and 4.1
     limits = None
 
+if TYPE_CHECKING:
+    from delvec.commands.stream import TableStream
+
 __all__ = ["StreamReader", "default_limits", "reader_of"]
 
 _FILES: Final = 1000
 _IDLE_SECONDS: Final = 0.1
+_BEHIND_SECONDS: Final = 3600.0
+"""How long versions that added nothing are passed without a batch, after which the checkpoint would say that it was done.
+A checkpoint that stays behind them for longer than the log is retained cannot be gone on with."""
 
 
 class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
@@ -43,7 +49,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
     """
 
     def __init__(
-        self, stream: TableStream, options: StreamOptions, columns: Sequence[str], partition_bytes: int
+        self, stream: "TableStream", options: StreamOptions, columns: Sequence[str], partition_bytes: int
     ) -> None:
         self._stream = stream
         self._options = options
@@ -54,6 +60,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
         self._last_version: int | None = None
         self._passed: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
         self._looked_at = 0.0
+        self._noted_at = -math.inf
 
     def __getstate__(self) -> dict[str, Any]:
         # Executors get the reader too, and need neither the service nor the token.
@@ -61,7 +68,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return that nothing was read; where that is, the first batch's end says."""
-        return dict(BEGINNING)
+        return dict(self._stream.beginning)
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
         """Return where the next batch ends; the start where nothing is to be read.
@@ -74,20 +81,22 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
             everything = limits is not None and isinstance(limit, limits.ReadAllAvailable)
             return self._end_of_batch(start, limited=not everything)
         if self._at is None:
-            self._at, self._guessed = BEGINNING, True
+            self._at, self._guessed = self._stream.beginning, True
         self._at = self._end_of_batch(self._at, limited=True)
         return dict(self._at)
 
     def _end_of_batch(self, start: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
-        """Return where a batch ends; versions that added nothing make no batch of their own."""
+        """Return where a batch ends; versions that added nothing make one when a query starts, and now and then."""
         time.sleep(max(0.0, self._looked_at + _IDLE_SECONDS - time.monotonic()))
         begin = start if self._passed is None or self._passed[0] != start else self._passed[1]
         step = self._stream.step(begin, limited=limited, last_version=self._last_version)
-        if step.found or start == BEGINNING:
-            self._passed = None
+        now = time.monotonic()
+        is_due = now - self._noted_at >= _BEHIND_SECONDS and step.end != start
+        if step.found or start == self._stream.beginning or is_due:
+            self._passed, self._noted_at = None, now
             return dict(step.end)
         # Spark asks again at once, and the whole time.
-        self._passed, self._looked_at = (start, step.end), time.monotonic()
+        self._passed, self._looked_at = (start, step.end), now
         return dict(start)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -141,7 +150,7 @@ def default_limits(options: StreamOptions) -> StreamOptions:
 
 
 def reader_of(
-    stream: TableStream, options: StreamOptions, columns: Sequence[str], partition_bytes: int
+    stream: "TableStream", options: StreamOptions, columns: Sequence[str], partition_bytes: int
 ) -> StreamReader:
     """Return what this PySpark can work with."""
     kind = StreamReader if limits is None else _LimitedReader

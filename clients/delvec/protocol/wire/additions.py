@@ -67,6 +67,11 @@ class AdditionsRequest(Envelope):
         default=False,
         description="Versions are taken whole, and their files are those of …/changes, which lists them.",
     )
+    pass_lost_versions: bool = Field(
+        default=False,
+        description="Where the log was cleaned up after the start, begin with the oldest version that it has. A version "
+        "that is to be read whole is not passed.",
+    )
     read_with: ReadSchema | None = Field(
         default=None, description="Refuse what cannot be read with it. Without it nothing is checked."
     )

@@ -1,0 +1,117 @@
+"""What a checkpoint of ``readStream.format("delvec")`` says, and how long that can be gone on with; without Spark, as
+test_spark_stream_steps.
+"""
+
+import json
+
+import pytest
+from tests.spark.test_spark_stream_steps import SCHEMA, Job, log_file, people
+
+import delvec
+from delvec.engines.pyspark import stream as stream_module
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return str(tmp_path / "people")
+
+
+@pytest.fixture
+def job(folder):
+    """``job(**options)`` makes a query of the table in ``folder``."""
+    return lambda **options: Job(folder, says_start=stream_module.limits is not None, **options)
+
+
+def test_the_position_passes_versions_that_add_nothing(lake, folder, job, monkeypatch):
+    """Else the log would be cleaned up behind the newest version, and before the query's position."""
+    table = lake.create_table(folder, SCHEMA, engine="duckdb")
+    table.append(people(0, 10))
+    query = job(ignoreDeletes="true")
+    assert len(query.run()) == 10
+    table.delete("id < 3")
+    table.alter.comment("smaller")
+    # Once at the start of a query, so that one that runs each night is up to date.
+    query.start()
+    assert query.plan()
+    assert query.read() == []
+    assert query.last["version"] == 4
+    assert not query.plan()
+    # And now and then in one that goes on.
+    table.delete("id < 4")
+    assert not query.plan()
+    monkeypatch.setattr(stream_module, "_BEHIND_SECONDS", 0.0)
+    assert query.plan()
+    assert query.read() == []
+    assert query.last["version"] == 5
+    for _ in range(3):
+        assert not query.plan()
+    table.append(people(20, 2))
+    assert query.ids() == [20, 21]
+
+
+def test_a_query_that_only_saw_deletes_survives_the_clean_up_of_the_log(lake, folder, job):
+    table = lake.create_table(folder, SCHEMA, engine="duckdb")
+    table.append(people(0, 10))
+    current, behind = job(ignoreDeletes="true"), job(ignoreDeletes="true")
+    for query in (current, behind):
+        assert len(query.run()) == 10
+    table.delete("id = 0")
+    table.delete("id = 1")
+    assert current.run() == []
+    forget(table, folder, before=3)
+    table.append(people(20, 2))
+
+    assert current.ids() == [20, 21]
+    with pytest.raises(delvec.VersionNotFound, match=r"(?s)version 2.*failOnDataLoss"):
+        behind.run()
+
+
+def forget(table, folder, *, before):
+    """Clean up the log as it would be later: commits before a checkpoint are gone."""
+    table.checkpoint()
+    for version in range(before):
+        log_file(folder, version).unlink()
+        for other in log_file(folder, version).parent.glob(f"{version:020}.*"):
+            other.unlink()
+
+
+@pytest.mark.parametrize("feed", [False, True], ids=["rows", "changes"])
+def test_what_is_lost_is_passed_where_the_stream_says_so(lake, folder, job, feed):
+    properties = {"delta.enableChangeDataFeed": "true"}
+    table = lake.create_table(folder, SCHEMA, properties=properties, engine="duckdb")
+    table.append(people(0, 10))
+    options = {"readChangeFeed": "true"} if feed else {}
+    query = job(**options)
+    assert len(query.run()) == 10
+    for number in range(1, 5):
+        table.append(people(number * 10, 2))
+    forget(table, folder, before=5)
+
+    with pytest.raises(delvec.VersionNotFound, match="failOnDataLoss"):
+        query.run()
+    query.options = {**options, "failOnDataLoss": "false"}
+    assert query.ids() == [40, 41]
+    table.append(people(50, 2))
+    assert query.ids() == [50, 51]
+
+
+def test_what_a_checkpoint_was_made_with_is_not_changed(lake, folder, job):
+    """Rows that were added, and what versions changed, are two streams: neither goes on where the other was."""
+    properties = {"delta.enableChangeDataFeed": "true"}
+    table = lake.create_table(folder, SCHEMA, properties=properties, engine="duckdb")
+    table.append(people(0, 3))
+    rows, changes = job(), job(readChangeFeed="true")
+    for query, other in ((rows, {"readChangeFeed": "true"}), (changes, {})):
+        query.run()
+        made_with = str("readChangeFeed" in query.options).lower()
+        options, query.options = query.options, other
+        table.append(people(10, 1))
+        with pytest.raises(delvec.BadRequest, match=f"readChangeFeed={made_with}.*new checkpoint"):
+            query.run()
+        query.options = options
+        assert len(query.run()) == 1
+        # Checkpoints of before do not say it.
+        told = {name: value for name, value in query.last.items() if name != "readChangeFeed"}
+        query.ends[-1] = json.dumps(told)
+        table.append(people(20, 1))
+        assert len(query.run()) == 1
