@@ -1,7 +1,8 @@
 """What an engine has to do: find rows, write files, read rows. Everything else is shared."""
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -34,6 +35,7 @@ class WriteTarget:
         identity: columns that get a number in each row that has none, of rows that are new.
         writers: how many tasks write at once, at most, numbered from 0; what numbers they give depends on it.
         numbers_at_once: how many numbers that follow each other a task gives before it leaves others their turn.
+        moment: what the current timestamp is for all rows, whichever task writes them, and when.
     """
 
     location: str
@@ -45,6 +47,7 @@ class WriteTarget:
     identity: Sequence[IdentityColumn] = ()
     writers: int = 1
     numbers_at_once: int = 1
+    moment: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC), compare=False)
 
     @cached_property
     def constraints(self) -> Constraints:

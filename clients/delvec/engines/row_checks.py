@@ -20,6 +20,7 @@ class RowChecks:
 
     Attributes:
         where: the table, in words.
+        moment: what the current timestamp is for all rows.
 
     Raises:
         UnsupportedWriterFeature: what the table asks cannot be understood.
@@ -28,6 +29,7 @@ class RowChecks:
     def __init__(self, target: WriteTarget) -> None:
         self._schema = target.schema
         self.where = f"the table at {target.location}"
+        self.moment = target.moment
         self.constraints: Constraints = target.constraints
         self._inside_structs = [path for path in self.constraints.not_null if len(path) > 1]
 

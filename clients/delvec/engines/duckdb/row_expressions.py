@@ -16,6 +16,7 @@ from delvec.protocol.constraints import Check, Generated
 from delvec.protocol.duckdb_sql import to_duckdb
 from delvec.protocol.errors import ConstraintViolation, InvalidPredicate, UnknownColumn
 from delvec.protocol.expression_kinds import kind_of
+from delvec.protocol.literals import literal
 from delvec.protocol.predicate import parse
 from delvec.protocol.types import StructType
 
@@ -144,9 +145,23 @@ class RowExpressions:
         try:
             value = _parsed_value(text, self._schema)
             refuse_inexact(value, self._schema)
+            value = value.transform(self._at_moment)
             return to_duckdb(value, self._schema, {}, rule.expression)
         except (InvalidPredicate, UnknownColumn) as error:
             raise self._checks.refused(rule.check, error.message, "DuckDB") from error
+
+    def _at_moment(self, node: exp.Expr) -> exp.Expr:
+        """Return the time of the write in place of the clock's: rows are evaluated batch by batch."""
+        moment = self._checks.moment
+        if isinstance(node, exp.CurrentDate):
+            return _parsed_value(literal(moment.date()), self._schema)
+        if isinstance(node, exp.CurrentTimestamp) or _is_now(node):
+            return _parsed_value(literal(moment), self._schema)
+        return node
+
+
+def _is_now(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.lower() == "now"
 
 
 def _parsed_value(text: str, schema: StructType) -> exp.Expr:

@@ -5,6 +5,7 @@ travels. Tasks cannot evaluate Spark's SQL: what a table asks of rows beyond typ
 that is known to give Spark's answer.
 """
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -13,12 +14,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from delvec._backoff import pause
 from delvec.commands.append import add_rows
 from delvec.commands.new_rows import REPLACED, NewRows, WriteOptions
 from delvec.commands.overwrite import Replacement, replace_rows
 from delvec.connection import Connection
 from delvec.engines.engine import Engine, WriteTarget
 from delvec.engines.parquet_writer import write_data_files
+from delvec.engines.pyspark.kept_rows import KeptRows
 from delvec.engines.pyspark.session_zone import in_local_time, is_utc, zone_of_session
 from delvec.engines.pyspark.sink_options import WriteRequest
 from delvec.engines.row_checks import RowChecks
@@ -38,6 +41,7 @@ from delvec.table import DeltaTable
 
 __all__ = ["BegunWrite"]
 
+_RETRIES: Final = 3
 _MOST_TASKS: Final = 1 << 16
 _NUMBERS_AT_ONCE: Final = 1 << 16
 
@@ -72,7 +76,9 @@ class BegunWrite:
             UnsupportedWriterFeature: tasks cannot evaluate what the table asks of rows.
         """
         table = _table(request, lake, columns)
-        rows = NewRows.begin(table._service, table, columns.to_arrow().empty_table(), options)  # noqa: SLF001
+        # Not empty_table(): Arrow imports pandas to make an array of a list, which takes a quarter of a second.
+        nothing = pa.Table.from_batches([], columns.to_arrow())
+        rows = NewRows.begin(table._service, table, nothing, options)  # noqa: SLF001
         _check_partitions(request, rows.target)
         target = rows.target
         if request.replace_where is not None:
@@ -89,9 +95,22 @@ class BegunWrite:
     def write(self, batches: Iterable[pa.RecordBatch], task: int) -> list[AddFile]:
         """Write the rows of a task; runs on executors.
 
+        Where storage fails, they are written again, as other files: nothing refers to those of before.
+
         Raises:
             DelvecError: they do not fit the table, or storage did not answer.
         """
+        rows = KeptRows(batches)
+        for attempt in range(_RETRIES):
+            try:
+                return self._written(rows, task)
+            except StorageError as error:
+                if not (error.retryable and rows.is_whole):
+                    raise
+                time.sleep(pause(error, attempt))
+        return self._written(rows, task)
+
+    def _written(self, batches: Iterable[pa.RecordBatch], task: int) -> list[AddFile]:
         if self.target.constraints.has_expressions:
             batches = iter(batches)
             first = next(batches, None)

@@ -39,11 +39,17 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
 
     @classmethod
     def by(cls, begun: BegunWrite, batches: Iterator[pa.RecordBatch]) -> "Written":
-        """Write the rows of this task; an error is an answer: raised here, it would be tried again, and become text."""
+        """Write the rows of this task; an error is an answer: raised here, it would be tried again, and become text.
+
+        Raises:
+            StorageError: where that is right, because it may pass: Spark runs the task again, elsewhere perhaps.
+        """
         context = TaskContext.get()
         try:
             adds = begun.write(batches, context.partitionId() if context else 0)
         except DelvecError as error:
+            if error.retryable:
+                raise
             return cls([], json.dumps(error.to_wire()))
         return cls([add.model_dump_json(by_alias=True) for add in adds])
 

@@ -1,0 +1,233 @@
+"""What tasks that write for ``format("delvec")`` do by themselves: write again where storage fails, and give one time to all."""
+
+import datetime as dt
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+import delvec
+from delvec import storage
+from delvec.engines.pyspark import begun_write, kept_rows, sink
+from delvec.engines.pyspark.kept_rows import KeptRows
+from delvec.engines.pyspark.scan import spark_schema
+from delvec.engines.pyspark.sink import DelvecWriter
+from delvec.engines.pyspark.sink_options import WriteRequest
+from delvec.protocol.types import schema_from
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def lake(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with delvec.connect() as connection:
+        yield connection
+
+
+def batch(*ids):
+    return pa.RecordBatch.from_pydict({"id": pa.array(ids, pa.int64())})
+
+
+class Job:
+    """A write as Spark calls its parts."""
+
+    def __init__(self, place):
+        request = WriteRequest.of({"path": str(place)}, overwrite=False)
+        schema = spark_schema(schema_from(batch().schema))
+        self._writer = DelvecWriter(request, schema, overwrite=False)
+        self._sent = pickle.dumps(self._writer)
+
+    def task(self, number, batches):
+        with pytest.MonkeyPatch.context() as patch:
+            context = SimpleNamespace(partitionId=lambda: number, getLocalProperty={}.get)
+            patch.setattr(sink.TaskContext, "get", lambda: context)
+            return pickle.loads(pickle.dumps(pickle.loads(self._sent).write(iter(batches))))
+
+    def commit(self, *messages):
+        pickle.loads(self._sent).commit(messages)
+
+
+@contextmanager
+def failing(times):
+    """Let storage fail so often; gives a list of the files for which it did."""
+    failed, real = [], storage.stat
+
+    def stat(location, path, **given):
+        if path.endswith(".parquet") and len(failed) < times:
+            failed.append(path)
+            raise delvec.StorageError(f"Cannot look up {path}; try again.")
+        return real(location, path, **given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, "stat", stat)
+        patch.setattr(begun_write, "pause", lambda _error, _attempt: 0.0)
+        yield failed
+
+
+def ids(table):
+    return sorted(table.to_arrow(["id"])["id"].to_pylist())
+
+
+def files_there(place):
+    return {file.name for file in Path(place).rglob("*.parquet")}
+
+
+def test_rows_are_written_again_where_storage_failed(lake, tmp_path):
+    """Also numbers of an identity column, which are those of the first try."""
+    place = tmp_path / "people"
+    table = lake.create_table(place, "n long generated always as identity, id long")
+    job = Job(place)
+    with failing(2) as failed:
+        written = job.task(0, [batch(1, 2), batch(3)])
+    job.commit(written, job.task(1, [batch(4)]))
+
+    assert len(set(failed)) == 2
+    assert ids(table) == [1, 2, 3, 4]
+    assert len(set(table.to_arrow(["n"])["n"].to_pylist())) == 4
+    assert files_there(place) == {Path(file).name for file in table.files()}
+
+
+def test_what_goes_on_failing_is_left_to_spark_which_may_run_the_task_again(lake, tmp_path):
+    place = tmp_path / "people"
+    table = lake.create_table(place, "id long")
+    job = Job(place)
+    with failing(4), pytest.raises(delvec.StorageError):
+        job.task(0, [batch(1, 2)])
+    # Another attempt of the same task.
+    job.commit(job.task(0, [batch(1, 2)]))
+
+    assert ids(table) == [1, 2]
+    assert files_there(place) == {Path(file).name for file in table.files()}
+
+
+def test_rows_that_are_too_many_to_be_kept_are_left_to_spark(lake, tmp_path, monkeypatch):
+    monkeypatch.setattr(begun_write, "KeptRows", lambda batches: KeptRows(batches, limit=20))
+    place = tmp_path / "people"
+    lake.create_table(place, "id long")
+    job = Job(place)
+    with failing(1) as failed:
+        assert job.task(0, [batch(1, 2)]).adds  # 16 bytes
+        assert failed
+    with failing(1), pytest.raises(delvec.StorageError):
+        job.task(1, [batch(1, 2), batch(3, 4)])
+
+
+def test_kept_rows_are_given_again_and_read_once():
+    read = []
+
+    def coming():
+        for number in range(4):
+            read.append(number)
+            yield batch(number)
+
+    rows = KeptRows(coming())
+    first = iter(rows)
+    assert [next(first)["id"][0].as_py() for _ in range(2)] == [0, 1]
+    assert [each["id"][0].as_py() for each in rows] == [0, 1, 2, 3]
+    assert [each["id"][0].as_py() for each in rows] == [0, 1, 2, 3]
+    assert read == [0, 1, 2, 3]
+    assert rows.is_whole
+    assert kept_rows.KeptRows([batch(*range(10))], limit=8).is_whole  # nothing went by yet
+
+
+def test_errors_of_rows_are_not_tried_again(lake, tmp_path):
+    place = tmp_path / "people"
+    table = lake.create_table(place, "id long")
+    table.alter.add_constraint("positive", "id > 0")
+    seen = []
+
+    def coming():
+        for number in (1, 0):
+            seen.append(number)
+            yield batch(number)
+
+    job = Job(place)
+    written = job.task(0, coming())
+    assert seen == [1, 0]
+    with pytest.raises(delvec.ConstraintViolation, match="positive"):
+        job.commit(written)
+
+
+# --- one time -----------------------------------------------------------------------------------------------
+
+
+def test_the_current_time_is_one_for_all_rows_of_a_write(lake, tmp_path):
+    place = tmp_path / "events"
+    columns = (
+        "id long, at timestamp DEFAULT current_timestamp(), day date DEFAULT current_date(), "
+        "seen timestamp DEFAULT now()"
+    )
+    table = lake.create_table(place, columns)
+    before = dt.datetime.now(dt.UTC)
+
+    def slowly(*numbers):
+        for number in numbers:
+            yield batch(number)
+            time.sleep(0.02)
+
+    for _ in range(2):
+        job = Job(place)
+        job.commit(job.task(0, slowly(1, 2, 3)), job.task(1, slowly(4, 5)))
+    found = table.to_arrow().to_pylist()
+    times = sorted({row["at"] for row in found})
+    assert len(times) == 2
+    assert before <= times[0] < times[1] <= dt.datetime.now(dt.UTC)
+    assert all(row["seen"] == row["at"] and row["day"] == row["at"].date() for row in found)
+
+
+def test_so_it_is_where_duckdb_writes_a_reader_batch_by_batch(lake, tmp_path):
+    table = lake.create_table(tmp_path / "events", "id long, at timestamp DEFAULT current_timestamp()")
+
+    def slowly():
+        for number in range(3):
+            yield batch(number)
+            time.sleep(0.02)
+
+    table.append(pa.RecordBatchReader.from_batches(batch().schema, slowly()))
+    assert len(set(table.to_arrow(["at"])["at"].to_pylist())) == 1
+
+
+# --- Spark --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("faults", "attempts"), [(2, {"attempt 0"}), (5, {"attempt 0", "attempt 1"})], ids=["passing", "longer"]
+)
+def test_a_stream_gets_over_storage_that_fails(spark, tmp_path, faults, attempts):
+    """By the task itself, and then by Spark, which runs the task again: each row is there once."""
+    assert spark is not None  # Java is here
+    (tmp_path / "in").mkdir()
+    for number in range(2):
+        lines = (json.dumps({"id": number * 10 + each}) for each in range(10))
+        (tmp_path / "in" / f"{number}.json").write_text("\n".join(lines))
+    script = Path(__file__).with_name("faulty_sink.py")
+    unwanted = ("SPARK_REMOTE", "DELVEC_URL", "DELVEC_TOKEN", "DELVEC_DATABASE_URL")
+    environment = {key: value for key, value in os.environ.items() if key not in unwanted}
+    environment |= {"XDG_STATE_HOME": str(tmp_path / "state"), "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path), str(faults)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+    happened = (tmp_path / "faults").read_text().splitlines()
+    assert len(happened) == faults
+    assert set(happened) == attempts
+    with delvec.connect(database_url=f"sqlite:///{tmp_path}/state/delvec/embedded.db") as lake:
+        table = lake.table(tmp_path / "people")
+        assert ids(table) == list(range(20))
+        assert table.version() == 2
+        assert files_there(tmp_path / "people") == {Path(file).name for file in table.files()}
