@@ -261,6 +261,7 @@ IDENTITY = {"delta.identity.start": 1, "delta.identity.step": 2, "delta.identity
         ("long", {"delta.generationExpression": "("}, "cannot be|generation expression"),
         ("long", {"CURRENT_DEFAULT": "other"}, "reads what is not there"),
         ("long", {"CURRENT_DEFAULT": 1}, "no text"),
+        ("long", {"CURRENT_DEFAULT": "DATE '2024-01-01'"}, "cannot be cast to its type long"),
         ("long", {"CURRENT_DEFAULT": "1", **IDENTITY}, "more than one rule"),
         ("integer", IDENTITY, "type long"),
         ("long", {**IDENTITY, "delta.identity.step": 0}, "a step other than 0"),

@@ -11,6 +11,7 @@ from delvec.protocol.constraints import DEFAULT, GENERATION, mentioned
 from delvec.protocol.errors import InvalidPredicate, InvalidSchema, UnknownColumn, UnsupportedWriterFeature
 from delvec.protocol.spark_dialect import SPARK
 from delvec.protocol.types import PrimitiveType, StructField, StructType
+from delvec_service.delta.constant_casts import is_impossible
 
 __all__ = ["check", "check_default", "features"]
 
@@ -64,7 +65,8 @@ def check_default(field: StructField, text: str) -> None:
     """Refuse a default that a column of a table cannot have.
 
     Raises:
-        InvalidSchema: it reads columns, is not one expression, or the column has another rule for its value.
+        InvalidSchema: it reads columns, is not one expression, is known not to be castable to the column's type, or the
+            column has another rule for its value.
     """
     if GENERATION in field.metadata or _START in field.metadata:
         raise _refused(field, "is computed from other columns, or numbers its rows, and so has no default")
@@ -89,7 +91,7 @@ def _check_expression(field: StructField, text: Any, schema: StructType, what: s
         raise _refused(field, f"has the {what} {text[:200]!r}, which cannot be read as SQL") from error
     try:
         mentioned(text, schema)
-        predicates.parse(f"({text}\n) IS NULL", schema)
+        root = predicates.parse(f"({text}\n) IS NULL", schema).expression
     except UnknownColumn as error:
         raise _refused(
             field,
@@ -99,6 +101,11 @@ def _check_expression(field: StructField, text: Any, schema: StructType, what: s
         pass  # an engine may know the function
     except UnsupportedWriterFeature as error:
         raise _refused(field, f"has a {what} that cannot be: {error.message}") from error
+    else:
+        if what == "default" and isinstance(root, exp.Is) and is_impossible(root.this, field.type):
+            kind = field.type.to_json()
+            shown = kind if isinstance(kind, str) else kind["type"]
+            raise _refused(field, f"has the default {text[:200]!r}, which cannot be cast to its type {shown}")
 
 
 def _check_identity(field: StructField, metadata: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from sqlglot import exp
 from delvec.protocol.expression_kinds import INTEGER_TYPES
 from delvec.protocol.types import DataType, DecimalType, PrimitiveType
 
-__all__ = ["DECIMAL_DIGITS", "ZONE_MARGIN", "is_one_type", "literal_bounds"]
+__all__ = ["DECIMAL_DIGITS", "ZONE_MARGIN", "Moment", "is_one_type", "literal_bounds", "literal_value"]
 
 DECIMAL_DIGITS: Final = 38
 ZONE_MARGIN: Final = 18 * 3600 * 1_000_000
@@ -58,7 +58,7 @@ def literal_bounds(  # noqa: PLR0911 - one answer per type
     Returns:
         None if ``node`` is no literal, or if it depends on settings of the session what the comparison means.
     """
-    value = _value(node)
+    value = literal_value(node)
     if value is None:
         return None
     if isinstance(column, DecimalType):
@@ -87,38 +87,38 @@ def is_one_type(members: Sequence[exp.Expr], column: DataType) -> bool:
     With text among them that type may be text, unless ANSI is on; then only texts that are spelt as Spark would
     spell the column's value mean the same either way.
     """
-    values = [_value(each) for each in members]
-    kinds = {each[0] if isinstance(each, _Moment) else type(each) for each in values}
+    values = [literal_value(each) for each in members]
+    kinds = {each[0] if isinstance(each, Moment) else type(each) for each in values}
     name = column.name if isinstance(column, PrimitiveType) else ""
     if name == "string" or str not in kinds:
         return len(kinds) == 1 or (kinds == {int, Decimal} and name != "float")
     if name in INTEGER_TYPES and kinds <= {int, str}:
         return all(isinstance(each, int) or _CANONICAL_WHOLE.fullmatch(each) for each in values)
     if name == "date" and kinds <= {"date", str}:
-        texts = (each[1] if isinstance(each, _Moment) else each for each in values)
+        texts = (each[1] if isinstance(each, Moment) else each for each in values)
         return all(_CANONICAL_DATE.fullmatch(text) for text in texts)
     return False
 
 
-class _Moment(tuple[str, str]):
+class Moment(tuple[str, str]):
     """A typed literal: ``date``, ``timestamp`` or ``timestamp_ntz``, and its text."""
 
     __slots__ = ()
 
 
-def _value(node: exp.Expr) -> Any:
-    """Return a bool, int, Decimal, float, str or _Moment; None if the node is no literal."""
+def literal_value(node: exp.Expr) -> Any:
+    """Return a bool, int, Decimal, float, str or :class:`Moment`; None if the node is no literal."""
     if isinstance(node, exp.Paren):
-        return _value(node.this)
+        return literal_value(node.this)
     if isinstance(node, exp.Neg):
-        inner = _value(node.this)
+        inner = literal_value(node.this)
         return -inner if isinstance(inner, int | float | Decimal) and not isinstance(inner, bool) else None
     if isinstance(node, exp.Boolean):
         return bool(node.this)
     if isinstance(node, exp.Literal):
         return node.name if node.is_string else _number(node.name)
     if type(node) is exp.Cast:
-        return _converted(_value(node.this), node.to)
+        return _converted(literal_value(node.this), node.to)
     return None
 
 
@@ -126,7 +126,7 @@ def _converted(value: Any, to: exp.DataType) -> Any:
     """Return what a cast of a literal gives, where that cannot depend on anything: typed and suffixed literals."""
     if isinstance(value, str):
         if to.this in _MOMENT_CASTS:
-            return _Moment((_MOMENT_CASTS[to.this], value))
+            return Moment((_MOMENT_CASTS[to.this], value))
         # 1.5BD arrives as CAST('1.5' AS DECIMAL(2, 1)).
         value = _number(value) if to.this == exp.DType.DECIMAL else None
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
@@ -218,7 +218,7 @@ def _for_decimal(value: Any, scale: int) -> tuple[pa.Scalar, pa.Scalar] | None:
 
 
 def _for_date(value: Any) -> tuple[pa.Scalar, pa.Scalar] | None:
-    if isinstance(value, _Moment):
+    if isinstance(value, Moment):
         if value[0] != "date":
             return None
         value = value[1]
@@ -229,7 +229,7 @@ def _for_date(value: Any) -> tuple[pa.Scalar, pa.Scalar] | None:
 
 def _for_timestamp(value: Any, *, zoned: bool) -> tuple[pa.Scalar, pa.Scalar] | None:
     """A text without a zone is local to a session that is not known here, unless the column is local too."""
-    kind, text = value if isinstance(value, _Moment) else ("", value)
+    kind, text = value if isinstance(value, Moment) else ("", value)
     match = (_DATE if kind == "date" else _TIMESTAMP).fullmatch(text) if isinstance(text, str) else None
     if match is None:
         return None
