@@ -121,3 +121,26 @@ def test_a_table_in_which_ids_cannot_be_kept_is_not_written_again(lake, tmp_path
     target = WriteTarget(scan.location, scan.schema, (), scan.configuration, "none")
     with pytest.raises(delvec.UnsupportedWriterFeature, match=why):
         row_ids.copying(scan, target)
+
+
+def test_what_marks_columns_of_row_ids_means_nothing_in_the_metadata_of_a_table(
+    lake, tmp_path, engine, write_table
+):
+    """Its column would be left out of what is written, and read as an id of rows."""
+    marked = {row_ids.PER_FILE: "base_row_id"}
+    schema = {
+        "type": "struct",
+        "fields": [
+            {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+            {"name": "size", "type": "long", "nullable": True, "metadata": marked},
+        ],
+    }
+    folder = write_table("marked", schema, [], features=["appendOnly", "invariants"])
+    table = lake.table(str(folder), engine=engine)
+
+    table.append([{"id": 1, "size": 10}, {"id": 2, "size": None}])
+    table.update({"id": "id + 10"}, "id = 2")
+
+    rows = [{"id": 1, "size": 10}, {"id": 12, "size": None}]
+    assert sorted(table.to_arrow().to_pylist(), key=lambda row: row["id"]) == rows
+    assert [row["size"] for row in table.to_arrow(predicate="size = 10").to_pylist()] == [10]

@@ -31,10 +31,16 @@ _COLUMNS: Final = (
 )
 
 
+class _FileColumn(str):
+    """A column of ``Scan.files``; of a type of its own, so that none comes from the metadata of a table's own columns."""
+
+    __slots__ = ()
+
+
 def per_file(item: StructField) -> str | None:
     """Return the column of ``Scan.files`` that stands for what is absent in a column of a file; None for most."""
     found = item.metadata.get(PER_FILE)
-    return found if isinstance(found, str) else None
+    return found if isinstance(found, _FileColumn) else None
 
 
 def visible(schema: StructType) -> StructType:
@@ -116,7 +122,7 @@ def _fields(scan: Scan) -> list[StructField]:
             configuration[name],
             PrimitiveType("long"),
             nullable=True,
-            metadata={PHYSICAL_NAME: configuration[name], PER_FILE: column},
+            metadata={PHYSICAL_NAME: configuration[name], PER_FILE: _FileColumn(column)},
         )
         for name, column in _COLUMNS
     ]
