@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from delvec._transport import ServiceClient, answer, request, table_path
+from delvec.commands.identity_reach import reached
 from delvec.ddl import parse_ddl
 from delvec.protocol.errors import ConcurrentModification, ConstraintViolation
 from delvec.protocol.types import StructField, schema_from
@@ -24,6 +25,7 @@ from delvec.protocol.wire import (
     RenameColumn,
     SetComment,
     SetProperties,
+    SyncIdentity,
     TableChange,
     UnsetProperties,
     UpgradeProtocol,
@@ -140,6 +142,13 @@ class Alterations:
         """Let rows that are written without a column have null in it."""
         return self._apply(request(ChangeColumn, change="change-column", column=column, default=""))
 
+    def sync_identity(self, column: str) -> Altered | None:
+        """Let an identity column go on behind the numbers that rows have, those that users gave included.
+
+        Statistics are looked at, and rows of files where they leave it open. The numbers never go back.
+        """
+        return self._apply(request(SyncIdentity, change="sync-identity", column=column))
+
     def comment_column(self, column: str, comment: str | None) -> Altered | None:
         """Say what a column is; None takes the comment away."""
         return self._apply(
@@ -239,6 +248,8 @@ class Alterations:
         for number in range(_ATTEMPTS):
             verified = self._verify(conditions) if conditions else None
             seen = self._table.version() if verified is None else verified
+            if any(isinstance(change, SyncIdentity) for change in changes):
+                changes, verified = [self._reaching(change, seen) for change in changes], seen
             try:
                 return self._send(changes, verified, seen)
             except ConcurrentModification:
@@ -246,6 +257,11 @@ class Alterations:
                 if verified is None or number == _ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
+
+    def _reaching(self, change: TableChange, version: int) -> TableChange:
+        if not isinstance(change, SyncIdentity):
+            return change
+        return change.model_copy(update={"reached": reached(self._table, change.column, version)})
 
     def _send(self, changes: Sequence[TableChange], verified: int | None, seen: int) -> Altered:
         body = request(

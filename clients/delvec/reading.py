@@ -323,10 +323,12 @@ class ReadableTable:
         timestamp: str | datetime | None = None,
         *,
         row_ids: bool = False,
+        stats: bool = False,
     ) -> tuple[Scan, Predicate | None]:
         """Return which files a read has to open, and the parsed predicate: what engines work with.
 
-        With ``row_ids`` the scan also has what tells the ids of rows, if the table tracks rows.
+        With ``row_ids`` the scan also has what tells the ids of rows, if the table tracks rows; with ``stats`` the files'
+        statistics.
         """
         if isinstance(columns, str):
             raise BadRequest(f"columns must be a list of names, not the text {columns!r}")
@@ -337,6 +339,7 @@ class ReadableTable:
             version=version,
             timestamp=_iso(timestamp),
             row_ids=row_ids,
+            stats=stats,
         )
         plan, files = self._service.plan(table_path(self.id, "plan"), body)
         schema = StructType.from_json(plan.table_schema)

@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from tests.engines.conftest import DataFile
 
 import delvec
 
@@ -159,3 +160,60 @@ def test_two_writers_never_give_one_number(make, lake, handed):
         done = table.append(names("a", "b"))
     assert done.retries == 1
     assert len(set(table.to_arrow()["key"].to_pylist())) == 3
+
+
+def test_numbers_go_on_behind_those_that_users_gave(make, handed):
+    table = make(identity("key", 1, 10, explicit=True), field("name", "string"))
+    table.append(handed(names("first")))
+    table.append(handed(pa.table({"key": [1_000_000, 1_000_005, None], "name": ["a", "b", "c"]})))
+    table.append(handed(pa.table({"key": [2_000_000], "name": ["gone"]})))
+    table.delete("name = 'gone'")
+    before = table.version()
+
+    done = table.alter.sync_identity("key")
+
+    assert (done.version, done.operation) == (before + 1, "CHANGE COLUMN")
+    assert mark(table) == 1_000_011
+    assert table.alter.sync_identity("KEY").version is None
+    table.append(handed(names("next")))
+    (row,) = table.to_arrow(predicate="name = 'next'").to_pylist()
+    assert row["key"] > 1_000_011
+    assert row["key"] % 10 == 1
+
+
+def test_numbers_are_found_in_files_without_statistics_and_with_deletion_vectors(lake, engine, write_table):
+    column = identity("k`ey", -1, -1, explicit=True)
+    schema = {"type": "struct", "fields": [column, field("name", "string")]}
+    rows = pa.table({"k`ey": [-5, -90, -40], "name": ["a", "b", "c"]})
+    more = pa.table({"k`ey": [-7, -60], "name": ["d", "e"]})
+    files = [
+        DataFile(
+            rows, stats={"numRecords": 3, "minValues": {"k`ey": -90}, "tightBounds": False}, deleted=[1]
+        ),
+        DataFile(more),
+    ]
+    features = [*FEATURES, "deletionVectors"]
+    folder = write_table("table", schema, files, features=features)
+    table = lake.table(str(folder), engine=engine)
+
+    table.alter.sync_identity("`k``ey`")
+
+    assert mark(table) == -60
+
+
+def test_a_number_that_is_given_while_others_are_looked_at_is_seen(make, lake):
+    table = make(identity("key", explicit=True), field("name", "string"))
+    table.append(pa.table({"key": [7], "name": ["a"]}))
+    alterations, calls = table.alter, []
+    real = alterations._send
+
+    def send(changes, verified, seen):
+        if not calls:
+            calls.append(1)
+            lake.table(table.name).append(pa.table({"key": [70], "name": ["b"]}))
+        return real(changes, verified, seen)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(alterations, "_send", send)
+        alterations.sync_identity("key")
+    assert mark(table) == 70

@@ -9,7 +9,7 @@ from delvec.alterations import Alterations, Altered
 from delvec.cli.output import print_json, say
 from delvec.cli.session import Table, session
 
-__all__ = ["app"]
+__all__ = ["app", "report"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -20,6 +20,7 @@ app = typer.Typer(
 _Column: TypeAlias = Annotated[
     str, typer.Argument(metavar="COLUMN", help="A column, or a field: address.city, tags.element.")
 ]
+_Feature: TypeAlias = Annotated[str, typer.Argument(help="Its name in the Delta protocol.")]
 _First: TypeAlias = Annotated[bool, typer.Option("--first", help="Before all others.")]
 _After: TypeAlias = Annotated[str | None, typer.Option(help="Behind this column.")]
 _IfExists: TypeAlias = Annotated[bool, typer.Option("--if-exists", help="Be content where there is none.")]
@@ -31,12 +32,17 @@ def _run(context: typer.Context, table: str, change: Callable[[Alterations], Alt
         done = change(target.alter)
         name = target.name
     assert done is not None  # noqa: S101 - None is for blocks only
-    if now.as_json:
+    report(done, now.as_json, f"table '{name}'")
+
+
+def report(done: Altered, as_json: bool, table: str) -> None:
+    """Say what became of a change of ``table``, which is named as in a sentence."""
+    if as_json:
         print_json({"version": done.version, "operation": done.operation})
     elif done.version is None:
-        say(f"table '{name}' is like that already, nothing committed")
+        say(f"{table} is like that already, nothing committed")
     else:
-        say(f"{done.operation} in version {done.version} of table '{name}'")
+        say(f"{done.operation} in version {done.version} of {table}")
 
 
 @app.command("add-columns")
@@ -233,11 +239,20 @@ def default_of_column(
     )
 
 
+@app.command("sync-identity")
+def sync_identity(context: typer.Context, table: Table, column: _Column) -> None:
+    """Let an identity column go on behind the numbers that rows have.
+
+    [bold]delvec alter sync-identity people id[/bold]
+    """
+    _run(context, table, lambda alter: alter.sync_identity(column))
+
+
 @app.command("add-feature")
 def add_feature(
     context: typer.Context,
     table: Table,
-    feature: Annotated[str, typer.Argument(help="Its name in the Delta protocol.")],
+    feature: _Feature,
 ) -> None:
     """Add a table feature to the protocol.
 
@@ -250,7 +265,7 @@ def add_feature(
 def drop_feature(
     context: typer.Context,
     table: Table,
-    feature: Annotated[str, typer.Argument(help="Its name in the Delta protocol.")],
+    feature: _Feature,
     truncate_history: Annotated[
         bool, typer.Option("--truncate-history", help="For checkpointProtection, and no other.")
     ] = False,

@@ -5,7 +5,8 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from delvec.cli import rows
+from delvec.alterations import Altered
+from delvec.cli import alter, rows
 from delvec.cli.destination import Destination, Limit, Out
 from delvec.cli.progress import working
 from delvec.cli.session import session
@@ -17,7 +18,8 @@ __all__ = ["sql"]
 def sql(
     context: typer.Context,
     statement: Annotated[
-        str, typer.Argument(help="SELECT, DELETE, UPDATE, MERGE, INSERT, DESCRIBE or SHOW TABLES.")
+        str,
+        typer.Argument(help="SELECT, DELETE, UPDATE, MERGE, INSERT, DESCRIBE, SHOW TABLES, or ALTER TABLE."),
     ],
     dialect: Annotated[str, typer.Option(help="How it is written: spark or duckdb.")] = "spark",
     limit: Limit = None,
@@ -35,6 +37,9 @@ def sql(
         done = lake.sql(statement, dialect=dialect)
     if isinstance(done, Metrics):
         rows.report(done, now.as_json, "done")
+        return
+    if isinstance(done, Altered):
+        alter.report(done, now.as_json, "the table")
         return
     assert isinstance(done, pa.Table)  # noqa: S101 - DuckDB is the shell's engine
     destination.take(done.to_reader())

@@ -17,10 +17,20 @@ from delvec.protocol.errors import ConstraintViolation
 from delvec.protocol.types import PrimitiveType, StructField, StructType
 from delvec.protocol.wire import AddFile, AdvanceIdentity
 
-__all__ = ["IdentityColumn", "IdentityNumbers", "advances", "fillable", "identity_columns", "without_marks"]
+__all__ = [
+    "START",
+    "STEP",
+    "IdentityColumn",
+    "IdentityNumbers",
+    "advances",
+    "fillable",
+    "high_water_mark",
+    "identity_columns",
+    "without_marks",
+]
 
 START: Final = "delta.identity.start"
-_STEP: Final = "delta.identity.step"
+STEP: Final = "delta.identity.step"
 _MARK: Final = "delta.identity.highWaterMark"
 _EXPLICIT: Final = "delta.identity.allowExplicitInsert"
 _TAG: Final = "delvec.identity."
@@ -47,12 +57,18 @@ def identity_columns(schema: StructType) -> list[IdentityColumn]:
     """Return the identity columns of a table."""
     found = []
     for field in schema.fields:
-        start, step = (field.metadata.get(key) for key in (START, _STEP))
+        start, step = (field.metadata.get(key) for key in (START, STEP))
         if isinstance(start, int) and isinstance(step, int) and step and field.type == PrimitiveType("long"):
-            mark = field.metadata.get(_MARK)
-            first = mark + step if isinstance(mark, int) else start
+            mark = high_water_mark(field)
+            first = start if mark is None else mark + step
             found.append(IdentityColumn(field.name, first, step, field.metadata.get(_EXPLICIT) is True))
     return found
+
+
+def high_water_mark(field: StructField) -> int | None:
+    """Return the last number that was given, None where none was."""
+    found = field.metadata.get(_MARK)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 class IdentityNumbers:

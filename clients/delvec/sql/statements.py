@@ -7,7 +7,7 @@ import sqlglot
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from delvec.protocol.errors import BadRequest, EngineUnavailable, InvalidStatement
-from delvec.sql import changes, inspection
+from delvec.sql import alterations, changes, inspection
 from delvec.sql.queries import DIALECTS, Query, parse_query
 from delvec.sql.tokens import Cursor, TableName, invalid, parse_error
 from delvec.transaction import Metrics
@@ -36,6 +36,8 @@ def run(lake: "Connection", text: str, engine: Any = None, dialect: str = "spark
         return _rows(lake, parse_query(text.strip().rstrip(";"), dialect), engine)
     if word in _CHANGES:
         return _change(lake, word, text if dialect == "spark" else _translated(text, dialect), engine)
+    if word == "ALTER":
+        return alterations.alter(cursor, lambda name: lake.table(name.name, engine=engine))
     if word in ("DESCRIBE", "DESC"):
         return inspection.describe(lake, cursor)
     if _SHOW.fullmatch(text):
@@ -43,8 +45,8 @@ def run(lake: "Connection", text: str, engine: Any = None, dialect: str = "spark
     raise invalid(
         text,
         cursor.position,
-        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, DESCRIBE or SHOW TABLES; tables are created and altered "
-        "by create_table() and table.alter.",
+        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, DESCRIBE, SHOW TABLES or ALTER TABLE ... SYNC IDENTITY; tables "
+        "are created and altered by create_table() and table.alter.",
     )
 
 

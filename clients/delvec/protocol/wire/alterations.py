@@ -24,6 +24,7 @@ __all__ = [
     "ReplaceTable",
     "SetComment",
     "SetProperties",
+    "SyncIdentity",
     "TableChange",
     "UnsetProperties",
     "UpgradeProtocol",
@@ -201,6 +202,20 @@ class ClusterBy(Envelope):
     columns: list[_Column] = Field(max_length=1000)
 
 
+class SyncIdentity(Envelope):
+    """Let an identity column go on behind the numbers that rows have, users' own among them; never before where it was."""
+
+    change: Literal["sync-identity"]
+    column: _Column
+    reached: int | None = Field(
+        default=None,
+        ge=-(2**63),
+        lt=2**63,
+        description="The greatest number that a row has, the least where the step is negative. Absent: no row has one. That "
+        "none goes beyond it is verified.",
+    )
+
+
 TableChange: TypeAlias = Annotated[
     AddColumns
     | RenameColumn
@@ -214,7 +229,8 @@ TableChange: TypeAlias = Annotated[
     | DropFeature
     | UpgradeProtocol
     | SetComment
-    | ClusterBy,
+    | ClusterBy
+    | SyncIdentity,
     Field(discriminator="change"),
 ]
 

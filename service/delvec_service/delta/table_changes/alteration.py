@@ -23,6 +23,7 @@ from delvec.protocol.wire import (
     ReplaceTable,
     SetComment,
     SetProperties,
+    SyncIdentity,
     TableChange,
     UnsetProperties,
     UpgradeProtocol,
@@ -136,6 +137,7 @@ _APPLY: Final[Mapping[type, Callable[[Draft, Any], Recorded]]] = {
     ReplaceSchema: whole_schema.replace_schema,
     ReplaceTable: definition.replace_table,
     AdvanceIdentity: identity.advance_identity,
+    SyncIdentity: identity.sync_identity,
 }
 
 

@@ -39,7 +39,7 @@ from delvec_service.delta.table_changes.protocol_upgrade import supported
 from delvec_service.delta.table_changes.stats_columns import dropped_from, renamed_in
 from delvec_service.delta.table_changes.type_widening import TYPE_CHANGES, widens, with_type_change
 
-__all__ = ["add_columns", "change_column", "drop_columns", "rename_column"]
+__all__ = ["add_columns", "change_column", "described", "drop_columns", "rename_column"]
 
 _COMMENT: Final = "comment"
 _IDENTITY: Final = "delta.identity.start"
@@ -72,7 +72,7 @@ def add_columns(draft: Draft, change: AddColumns) -> Recorded:
                 column=path_text(path),
             )
         draft.schema = _with_struct(draft.schema, path[:-1], _inserted(parent, field, column))
-        entry: dict[str, Any] = {"column": _described(path, field)}
+        entry: dict[str, Any] = {"column": described(path, field)}
         if column.position is not None:
             entry["position"] = column.position
         recorded.append(entry)
@@ -185,7 +185,7 @@ def change_column(draft: Draft, change: ChangeColumn) -> Recorded:
         # Delta's history shows the column as it was asked for, before the change of its type is noted on it.
         metadata = {key: value for key, value in field.metadata.items() if key != TYPE_CHANGES}
         metadata |= {} if changes_before is None else {TYPE_CHANGES: changes_before}
-        shown = _described(field_path, replace(field, metadata=metadata))
+        shown = described(field_path, replace(field, metadata=metadata))
     if change.position is not None:
         return Recorded("CHANGE COLUMN", {"column": shown, "position": change.position}, listed="column")
     return Recorded("CHANGE COLUMN", {"column": shown}, listed="column")
@@ -375,7 +375,7 @@ def _type_name(kind: DataType) -> str:
     return found if isinstance(found, str) else str(found["type"])
 
 
-def _described(path: Sequence[str], field: StructField) -> dict[str, Any]:
+def described(path: Sequence[str], field: StructField) -> dict[str, Any]:
     """Return a column as Delta's history shows it."""
     metadata = json.loads(json.dumps(dict(field.metadata)))
     name = path_text((*path[:-1], field.name))
