@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from delvec.table import DeltaTable
 
 __all__ = ["OpenTable", "RunQuery", "delete", "insert", "merge", "update"]
+
+_DIGITS: Final = 20
+"""Of the largest whole number."""
 
 OpenTable: TypeAlias = "Callable[[TableName], DeltaTable]"
 RunQuery: TypeAlias = Callable[[Query], Any]
@@ -248,6 +251,9 @@ def _cast(name: str, column: pa.ChunkedArray, kind: pa.DataType | None) -> pa.Ch
     if column.null_count < len(column) and not (_is_number(column.type) and _is_number(kind)):
         return column
     try:
+        if pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
+            # Arrow asks for room for all numbers of the one type, not for those that there are.
+            column = column.cast(pa.decimal256(_DIGITS + kind.scale, kind.scale))
         return column.cast(kind)
     except pa.ArrowException as error:
         raise SchemaMismatch(f"A value does not fit into column '{name}': {error}", column=name) from error
@@ -262,12 +268,16 @@ def _assigned_frame(frame: Any, targets: dict[str, pa.DataType]) -> Any:
     from pyspark.sql import types as T  # noqa: N812
     from pyspark.sql.pandas.types import from_arrow_type
 
+    from delvec.engines.pyspark.assignments import exactly_assigned
+
     columns = []
     for field in frame.schema.fields:
         column = F.col("`" + field.name.replace("`", "``") + "`")
         kind = targets.get(field.name.lower())
-        is_number = isinstance(field.dataType, T.NumericType) and kind is not None and _is_number(kind)
-        if kind is not None and (is_number or isinstance(field.dataType, T.NullType)):
+        if kind is not None and isinstance(field.dataType, T.NullType):
             column = column.cast(from_arrow_type(kind)).alias(field.name)
+        elif kind is not None and isinstance(field.dataType, T.NumericType) and _is_number(kind):
+            wanted = from_arrow_type(kind)
+            column = exactly_assigned(column, field.dataType, wanted, field.name).alias(field.name)
         columns.append(column)
     return frame.select(*columns)

@@ -14,7 +14,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from delvec.protocol.errors import SchemaMismatch
 
-__all__ = ["UNASSIGNABLE", "assigned", "is_same"]
+__all__ = ["UNASSIGNABLE", "assigned", "exactly_assigned", "is_same"]
 
 UNASSIGNABLE: Final = "Delvec cannot assign: "
 """How the message starts that a query fails with; column and type follow as JSON, and then the value."""
@@ -102,10 +102,47 @@ def _leaf(value: Column, found: T.DataType, wanted: T.DataType, name: str) -> Co
     if _always_fits(found, wanted):
         return value.cast(wanted)
     attempt = value.try_cast(wanted)
+    return F.when(value.isNotNull() & attempt.isNull(), _refused(value, wanted, name)).otherwise(attempt)
+
+
+def exactly_assigned(value: Column, found: T.DataType, wanted: T.DataType, name: str) -> Column:
+    """Return a number as its column's type, where no digit is lost; one with a fraction is none of a whole number's.
+
+    Args:
+        value: as of :func:`assigned`.
+        found: its type, a number's.
+        wanted: the column's type, a number's.
+        name: the column, for errors.
+    """
+    is_binary = isinstance(found, T.FractionalType) and not isinstance(found, T.DecimalType)
+    if (
+        is_same(found, wanted)
+        or _always_holds(found, wanted)
+        or (isinstance(wanted, T.FloatType | T.DoubleType) and isinstance(found, T.FractionalType))
+    ):
+        return value.cast(wanted)
+    attempt = value.try_cast(wanted)
+    holds = attempt.isNotNull()
+    if not (is_binary and isinstance(wanted, T.DecimalType)):
+        holds &= attempt.try_cast(found) == value
+    return F.when(value.isNull() | F.coalesce(holds, F.lit(False)), attempt).otherwise(
+        _refused(value, wanted, name)
+    )
+
+
+def _refused(value: Column, wanted: T.DataType, name: str) -> Column:
     facts = json.dumps({"column": name, "type": wanted.simpleString()})
     shown = F.substring(value.cast("string"), 1, _SHOWN)
-    refused = F.raise_error(F.concat(F.lit(f"{UNASSIGNABLE}{facts} "), shown)).cast(wanted)
-    return F.when(value.isNotNull() & attempt.isNull(), refused).otherwise(attempt)
+    return F.raise_error(F.concat(F.lit(f"{UNASSIGNABLE}{facts} "), shown)).cast(wanted)
+
+
+def _always_holds(found: T.DataType, wanted: T.DataType) -> bool:
+    """Whether every whole number of one type is one of another."""
+    if isinstance(wanted, T.FloatType | T.DoubleType):
+        return isinstance(found, T.ByteType | T.ShortType) or (
+            isinstance(found, T.IntegerType) and isinstance(wanted, T.DoubleType)
+        )
+    return _always_fits(found, wanted)
 
 
 def _may_be_assigned(found: T.DataType, wanted: T.DataType) -> bool:

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -88,9 +88,10 @@ def of_change(scan: Scan) -> Iterator[None]:
 
 @contextmanager
 def of_source() -> Iterator[None]:
-    """Turn a failure of the other side of a MERGE into an error of the one who gave it.
+    """Turn a failure of the other side of a MERGE, or of rows that are written, into an error of the one who gave them.
 
     Raises:
+        SchemaMismatch: a value does not fit its column.
         BadRequest: the rows cannot be computed or read.
     """
     try:
@@ -98,6 +99,9 @@ def of_source() -> Iterator[None]:
     except Exception as error:
         if not _is_sparks(error):
             raise
+        unassignable = _unassignable(str(error), "the table")
+        if unassignable is not None:
+            raise unassignable from error
         causes = _CAUSE.findall(str(error))
         lines = [line for line in str(error).splitlines() if line.strip()]
         said = causes[-1] if causes else lines[0] if lines else type(error).__name__
@@ -119,17 +123,9 @@ def _sent(text: str) -> DelvecError | None:
 def _of_value(text: str, scan: Scan) -> DelvecError | None:
     facts = {"table": scan.name, "version": scan.version}
     where = f"table '{scan.name}' (version {scan.version})"
-    start = text.find(UNASSIGNABLE + "{")
-    if start >= 0:
-        rest = text[start + len(UNASSIGNABLE) :]
-        about, end = json.JSONDecoder().raw_decode(rest)
-        value = rest[end:].partition("\n")[0].partition(" SQLSTATE:")[0].strip()
-        return SchemaMismatch(
-            f"The value {value!r} does not fit into column '{about['column']}' of {where}, which is "
-            f"{about['type']}. Nothing was committed; convert it, or change the column's type.",
-            **facts,
-            column=about["column"],
-        )
+    unassignable = _unassignable(text, where, **facts)
+    if unassignable is not None:
+        return unassignable
     if _LOST_ROWS in text:
         return EngineUnavailable(
             f"Spark lost rows of the source of a MERGE into {where}, with the executor that kept them. Nothing was "
@@ -146,6 +142,21 @@ def _of_value(text: str, scan: Scan) -> DelvecError | None:
         f"The expression{named} fails on rows of {where}: {reason}. Nothing was committed.",
         **facts,
         predicate=part[1].strip() if part else "",
+    )
+
+
+def _unassignable(text: str, where: str, **facts: Any) -> SchemaMismatch | None:
+    start = text.find(UNASSIGNABLE + "{")
+    if start < 0:
+        return None
+    rest = text[start + len(UNASSIGNABLE) :]
+    about, end = json.JSONDecoder().raw_decode(rest)
+    value = rest[end:].partition("\n")[0].partition(" SQLSTATE:")[0].strip()
+    return SchemaMismatch(
+        f"The value {value!r} does not fit into column '{about['column']}' of {where}, which is {about['type']}. "
+        "Nothing was committed; convert it, or change the column's type.",
+        **facts,
+        column=about["column"],
     )
 
 
