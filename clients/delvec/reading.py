@@ -354,6 +354,7 @@ class ReadableTable:
             files=files,
             num_files_total=plan.num_files_total,
             read_mark=plan.read_mark,
+            is_newest=version is None and timestamp is None,
         )
         return scan, None if predicate is None else predicates.parse(predicate, schema)
 

@@ -46,6 +46,11 @@ class Rows:
         return self.to_batches().__arrow_c_stream__(requested_schema)
 
     @property
+    def reads(self) -> frozenset[tuple[str, int]]:
+        """The table's id and the version, where that was the newest when the rows were asked for, and not chosen."""
+        return frozenset({(self._scan.table_id, self.version)} if self._scan.is_newest else ())
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns, as Arrow's schema."""
         schema = self._scan.schema.to_arrow()
@@ -123,11 +128,13 @@ class Rows:
 
         Raises:
             EngineUnavailable: DuckDB is not installed.
+            MissingDataFile: a file of this machine is not there; later, or in an object store, the error is DuckDB's own.
             UnsupportedReaderFeature: a column that DuckDB cannot give back.
         """
         with _needed("duckdb"):
-            from delvec.engines.duckdb.relation import arrow_relation, relation
+            from delvec.engines.duckdb.relation import arrow_relation, check_files, relation
         if self._predicate is None:
+            check_files(self._scan)
             return relation(self._scan, self._columns, connection)
         return arrow_relation(self.to_arrow(), connection)
 

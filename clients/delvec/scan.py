@@ -45,6 +45,7 @@ class Scan:
         files: a table with the columns of ``wire.PlanFile`` in snake case, one row per file; no path twice. Those of row ids
             are there only where they were asked for and the table tracks rows.
         read_mark: what tells the version from another that is put in its place; goes with a commit that rests on it.
+        is_newest: nobody asked for this version by number or time: it was the newest when it was planned.
         marked_only: the deletion vectors name the rows that there are, and not those that are gone; every file has one.
     """
 
@@ -59,6 +60,7 @@ class Scan:
     num_files_total: int
     marked_only: bool = False
     read_mark: str | None = None
+    is_newest: bool = False
 
     def __iter__(self) -> Iterator[ScanFile]:
         """Iterate over the files; for the few that a command changes, not for planning."""

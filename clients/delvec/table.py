@@ -13,6 +13,7 @@ from delvec.commands.merge import merge
 from delvec.commands.merge_builder import MergeBuilder, MergeStatement
 from delvec.commands.new_rows import WriteOptions
 from delvec.commands.overwrite import PartitionOverwrite, Replacement, overwrite
+from delvec.commands.own_rows import own_version
 from delvec.commands.reruns import DEFAULT_RETRIES, checked, with_retries
 from delvec.commands.table_definition import REPLACING, TableDefinition, replace_table
 from delvec.commands.update import update
@@ -145,8 +146,9 @@ class DeltaTable(ReadableTable):
         """Put rows in the place of all rows, or of some, in one version.
 
         Args:
-            data: as for :meth:`append`. Not rows that were read from this table: what others wrote since is lost, and a
-                retry writes the same rows; use SQL's INSERT OVERWRITE, :meth:`merge` or :meth:`transaction`.
+            data: as for :meth:`append`. Lazy rows of this table itself (:meth:`scan`, :meth:`to_df`, :meth:`to_duckdb`) replace
+                the version that they are read from and no other: they are not written again where others won. Of rows in
+                memory nobody can tell; use SQL's INSERT OVERWRITE, :meth:`merge` or :meth:`transaction`.
             replace_where: replace only the rows for which this condition is true; each new row must satisfy it.
             partition_overwrite: ``"dynamic"`` replaces only the partitions that the new rows are in.
             merge_schema: as for :meth:`append`.
@@ -164,13 +166,17 @@ class DeltaTable(ReadableTable):
             BadRequest: options contradict each other.
             InvalidTableChange: the table cannot get the new rows' columns.
             ConstraintViolation: a new row does not satisfy ``replace_where``, or a constraint of the table.
+            ConcurrentWrite: the rows are read from an older version of this table.
             DelvecError: as for :meth:`append`.
         """
         allowed = self._allowed(retries) if is_repeatable(data) else 0
         replacement = Replacement(replace_where, partition_overwrite)
         options = WriteOptions(merge_schema, overwrite_schema, partition_by, txn, user_metadata)
+        read = own_version(self, data) if self.made_from is None else None
+        # The same rows again would put what was read in the place of what others have written since.
+        table, allowed = (self, allowed) if read is None else (self._made_from(read), 0)
         return with_retries(
-            self._service, allowed, lambda: overwrite(self._service, self, data, replacement, options)
+            self._service, allowed, lambda: overwrite(self._service, table, data, replacement, options)
         )
 
     def delete(
@@ -353,12 +359,15 @@ class DeltaTable(ReadableTable):
         """
 
         def attempt() -> Metrics:
-            table = copy(self)
-            # What is run again without the query would put old rows in the place of new ones.
-            table._retries, table.made_from = 0, self.version()  # noqa: SLF001 - a copy of this one
-            return command(table)
+            return command(self._made_from(self.version()))
 
         return with_retries(self._service, self._retries, attempt)
+
+    def _made_from(self, version: int) -> "DeltaTable":
+        table = copy(self)
+        # What is run again without the query would put old rows in the place of new ones.
+        table._retries, table.made_from = 0, version  # noqa: SLF001 - a copy of this one
+        return table
 
     def check_made_from(self, version: int) -> None:
         """Refuse to change a version with rows that were made from another one.
@@ -369,7 +378,7 @@ class DeltaTable(ReadableTable):
         if self.made_from is not None and version != self.made_from:
             raise ConcurrentWrite(
                 f"New rows for table '{self.name}' were made from its version {self.made_from}, and it is at version "
-                f"{version} by now. Nothing was committed; run the statement again.",
+                f"{version} by now. Nothing was committed; make them again.",
                 conflict={"winning-version": version},
             )
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import delvec
-from delvec.protocol.errors import EngineUnavailable, UnknownColumn
+from delvec.protocol.errors import EngineUnavailable, MissingDataFile, UnknownColumn
 
 
 @pytest.fixture
@@ -90,6 +90,17 @@ def test_duckdb_relation_stays_at_its_version(numbers):
     rows = numbers.to_duckdb(columns=["id"])
     numbers.delete()
     assert sorted(number for (number,) in rows.fetchall()) == LEFT
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_duckdb_is_not_left_to_find_out_that_a_file_is_missing(lake, tmp_path, number):
+    table = lake.create_table(tmp_path / "t", "id long")
+    table.append([{"id": 1}])
+    table.append([{"id": 2}])
+    path = table.plan()[0].files["path"].to_pylist()[number]
+    (tmp_path / "t" / path).unlink()
+    with pytest.raises(MissingDataFile, match=path):
+        table.to_duckdb()
 
 
 def test_scan_is_read_later_at_the_version_of_its_making(numbers):

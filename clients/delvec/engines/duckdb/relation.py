@@ -6,17 +6,20 @@ so that one connection can hold any number of them.
 
 import uuid
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from delvec.engines.duckdb.calendar import holds_times
+from delvec.engines.duckdb.file_names import file_names, is_remote
 from delvec.engines.duckdb.scan import LOOKUP, quoted, sources
-from delvec.engines.duckdb.statements import Session
+from delvec.engines.duckdb.statements import Session, damage
+from delvec.engines.read_marks import mark, marked
 from delvec.scan import Scan
 
-__all__ = ["arrow_relation", "relation"]
+__all__ = ["arrow_relation", "check_files", "relation", "versions_read"]
 
 
 def relation(scan: Scan, columns: Sequence[str] | None, connection: Any = None) -> Any:
@@ -30,9 +33,34 @@ def relation(scan: Scan, columns: Sequence[str] | None, connection: Any = None) 
     Raises:
         CorruptDeletionVector: or a subclass: a deletion vector cannot be read.
         UnsupportedReaderFeature: a column that DuckDB cannot give back.
+        MissingDataFile: a file is not there.
+        CorruptTable: a file cannot be read.
         UnsupportedTable: a file has early dates or timestamps in Spark 2's calendar.
     """
     connection = _opened(connection)
+    try:
+        return _relation(scan, columns, connection)
+    except (duckdb.Error, OSError) as error:
+        known = damage(error, scan)
+        if known is None:
+            raise
+        raise known from error
+
+
+def check_files(scan: Scan) -> None:
+    """Look for the files of a scan that are on this machine, before DuckDB does, which knows nothing of tables.
+
+    Raises:
+        MissingDataFile: one is not there.
+    """
+    for name in file_names(scan.location, scan.files):
+        if not is_remote(name) and not Path(name).exists():
+            known = damage(FileNotFoundError(name), scan)
+            if known is not None:
+                raise known
+
+
+def _relation(scan: Scan, columns: Sequence[str] | None, connection: Any) -> Any:
     names = list(scan.schema.names if columns is None else columns)
     listed = ", ".join(quoted(name) for name in names)
     session = Session(connection)
@@ -51,7 +79,17 @@ def relation(scan: Scan, columns: Sequence[str] | None, connection: Any = None) 
         parts.append(f"({statement})")
     if not parts:
         return connection.from_arrow(scan.schema.select(names).to_arrow().empty_table())
-    return connection.sql(" UNION ALL ".join(parts))
+    statement = " UNION ALL ".join(parts)
+    own = mark(scan)
+    return connection.sql(f'SELECT * FROM ({statement}) AS "{own}"' if own else statement)  # noqa: S608
+
+
+def versions_read(data: Any) -> frozenset[tuple[str, int]]:
+    """Return the ids and versions of the tables whose newest version a relation reads, where its SQL shows them."""
+    try:
+        return marked(str(data.sql_query()))
+    except (duckdb.Error, AttributeError, RuntimeError):
+        return frozenset()
 
 
 def arrow_relation(rows: pa.Table, connection: Any = None) -> Any:

@@ -36,6 +36,7 @@ import pyarrow.compute as pc
 from obstore.exceptions import BaseError
 
 from delvec import storage
+from delvec.engines.read_marks import mark
 from delvec.protocol.errors import CorruptTable, EngineUnavailable, StorageError
 from delvec.protocol.locations import canonical_log_paths, local_path
 from delvec.scan import Scan
@@ -118,8 +119,8 @@ class ManifestStore:
                 table=scan.name,
             )
         content = "\n".join(["v1", *_lines(scan, numbers).to_pylist()]).encode()
-        # The time in the name is what sweeping goes by.
-        name = f"{int(time.time())}-{uuid.uuid4()}"
+        # The time in the name is what sweeping goes by; from the mark at its end the plan of a frame tells what it reads.
+        name = "-".join(filter(None, (f"{int(time.time())}-{uuid.uuid4()}", mark(scan))))
         if not self._in_table:
             return _temporary.write(name, content)
         if scan.location not in self._swept:
