@@ -232,3 +232,28 @@ def test_predicate(table, read, text):
     wanted = [row["id"] for row in ROWS if CASES[text](row)]
     assert wanted
     assert sorted(read(table, ["id"], text)["id"].to_pylist()) == wanted
+
+
+LETTERS = ["\u0130stanbul", "istanbul", "ΟΔΟΣ", "οδος", "\u212a", "k", "A_b", "a_B", "aXb", "STRASSE", None]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("name ILIKE 'ISTANBUL'", [1]),
+        ("name ILIKE 'i\u0307stanbul'", [0]),
+        ("name ILIKE '\u0130STAN%'", [0]),
+        ("name ILIKE 'ΟΔΟΣ'", [2, 3]),
+        ("name ILIKE 'οδοσ'", []),
+        ("name ILIKE 'K'", [4, 5]),
+        (r"name ILIKE 'a\\_B'", [6, 7]),
+        ("name ILIKE 'A/_b' ESCAPE '/'", [6, 7]),
+        ("name NOT ILIKE '%a%'", [2, 3, 4, 5]),
+        ("name ILIKE ANY ('K', 'stra%')", [4, 5, 9]),
+        ("name ILIKE concat('A', '__')", [6, 7, 8]),
+    ],
+)
+def test_ilike_compares_small_letters_as_java_makes_them(lake, engine, tmp_path, text, wanted):
+    table = lake.create_table(tmp_path / "letters", "id long, name string", engine=engine)
+    table.append([{"id": number, "name": name} for number, name in enumerate(LETTERS)])
+    assert sorted(table.to_arrow(columns=["id"], predicate=text)["id"].to_pylist()) == wanted

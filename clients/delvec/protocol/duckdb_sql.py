@@ -257,7 +257,8 @@ class _Writer(Operands):
         return f"{function}({self._string(node.this)}, {self._string(node.args['expression'])})"
 
     def _like(self, node: exp.Expr, escape: str = "\\") -> str:
-        operator = "ILIKE" if isinstance(node, exp.ILike) else "LIKE"
+        # As Spark's ILIKE, and unlike DuckDB's: both sides in Java's small letters, but for the escape character.
+        in_small = isinstance(node, exp.ILike)
         pattern, negate = node.args["expression"], bool(node.args.get("negate"))
         every = isinstance(pattern, exp.All)
         patterns: list[exp.Expr] = [pattern]
@@ -265,12 +266,17 @@ class _Writer(Operands):
             patterns = (
                 pattern.this.expressions if isinstance(pattern.this, exp.Tuple) else [pattern.this.unnest()]
             )
-        for each in patterns:
-            if isinstance(each, exp.Literal) and not _is_pattern(each.name, escape):
-                self.refuse(each, f"in the pattern {each.name!r} an escape is not followed by %, _ or itself")
         this, suffix = self._string(node.this), f"ESCAPE {_quoted(escape)}"
         negated = "NOT " if negate else ""
-        tests = [f"({this} {negated}{operator} {self._string(each)} {suffix})" for each in patterns]
+        tests = []
+        for each in patterns:
+            text = each.name.lower() if in_small else each.name
+            if isinstance(each, exp.Literal) and not _is_pattern(text, escape):
+                self.refuse(each, f"in the pattern {each.name!r} an escape is not followed by %, _ or itself")
+            wanted = self._string(each)
+            if in_small:
+                wanted = _quoted(text) if isinstance(each, exp.Literal) and text.isascii() else lower(wanted)
+            tests.append(f"({lower(this) if in_small else this} {negated}LIKE {wanted} {suffix})")
         return "(" + (" AND " if every else " OR ").join(tests) + ")"
 
     def _escape(self, node: exp.Expr) -> str:
