@@ -116,10 +116,39 @@ def test_for_name(people, spark):
 
 def test_for_name_in_sparks_catalog(people, spark, tmp_path):
     spark.range(3).createOrReplaceTempView("not_delta")
-    with pytest.raises(delvec.TableNotFound):
-        DeltaTable.forName(spark, "not_delta")
+    spark.sql(f"CREATE TABLE of_parquet USING parquet LOCATION '{tmp_path}/parquet' AS SELECT 1 AS Location")
+    spark.sql("CREATE VIEW of_parquet_view AS SELECT * FROM of_parquet")
+    spark.sql("CREATE DATABASE others")
+    spark.sql("CREATE TABLE others.of_parquet_too USING json AS SELECT 1 AS id")
+    for name, what in (
+        ("not_delta", "a view"),
+        ("of_parquet_view", "a view"),
+        ("of_parquet", "a table USING parquet"),
+        ("`default`.of_parquet", "a table USING parquet"),
+        ("others.`of_parquet_too`", "a table USING json"),
+    ):
+        with pytest.raises(delvec.NotADeltaTable, match=what):
+            DeltaTable.forName(spark, name)
+    spark.sql("DROP DATABASE others CASCADE")
+    spark.sql("DROP VIEW of_parquet_view")
+    spark.sql("DROP TABLE of_parquet")
 
     assert DeltaTable.forName(spark, f"delta.`{tmp_path}/people`").toDF().count() == 100
+
+
+def test_an_entry_that_save_as_table_made_is_found_by_name(people, spark, tmp_path):
+    """Spark cannot read it, because it does not tell Python data sources which table it is; it does tell where it is."""
+    place = tmp_path / "saved [1]"
+    frame = spark.range(3).selectExpr("id", "concat('n', id) AS name")
+    frame.write.format("delvec").mode("append").option("path", str(place)).saveAsTable("saved_by_name")
+    try:
+        assert DeltaTable.forName(spark, "saved_by_name").toDF().count() == 3
+        DeltaTable.forName(spark, "default.saved_by_name").delete("id = 1")
+        with pytest.raises(Exception, match="forName"):
+            spark.table("saved_by_name").collect()
+    finally:
+        spark.sql("DROP TABLE saved_by_name")
+    assert DeltaTable.forPath(spark, str(place)).toDF().count() == 2
 
 
 def test_is_delta_table(people, lake, spark, tmp_path):

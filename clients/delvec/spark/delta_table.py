@@ -12,7 +12,8 @@ from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
 from delvec.engines.pyspark.manifest import hadoop_path
 from delvec.protocol import locations
-from delvec.protocol.errors import BadRequest
+from delvec.protocol.errors import BadRequest, NotADeltaTable, TableNotFound
+from delvec.spark.catalog import catalog_entry
 from delvec.spark.columns import to_sql, without_alias
 from delvec.spark.connections import current
 from delvec.spark.merge_builder import DeltaMergeBuilder, assignments
@@ -102,14 +103,24 @@ class DeltaTable(NotYet):
         """Return the Delta table of Spark's catalog that has this name, or else the one that the service knows by it.
 
         Raises:
-            TableNotFound: neither knows it, or the catalog's table is not a Delta table.
+            TableNotFound: neither knows it.
+            NotADeltaTable: only the catalog knows it, and it is a view, or a table of another format.
         """
         if tableOrViewName.lower().startswith("delta.`") and tableOrViewName.endswith("`"):
             return cls.forPath(sparkSession, tableOrViewName[len("delta.`") : -1])
-        location = _catalog_location(sparkSession, tableOrViewName)
-        if location is not None:
-            return cls.forPath(sparkSession, location)
-        return cls(sparkSession, current().table(tableOrViewName, engine=sparkSession))
+        entry = catalog_entry(sparkSession, tableOrViewName)
+        if entry is not None and entry.location is not None:
+            return cls.forPath(sparkSession, entry.location)
+        try:
+            return cls(sparkSession, current().table(tableOrViewName, engine=sparkSession))
+        except TableNotFound as error:
+            if entry is None:
+                raise
+            raise NotADeltaTable(
+                f"'{tableOrViewName}' is {entry.what} of Spark's catalog and no Delta table, and the service knows no table "
+                "of that name; give the name of the Delta table that is meant, or its path to DeltaTable.forPath.",
+                name=tableOrViewName,
+            ) from error
 
     @classmethod
     def isDeltaTable(cls, sparkSession: SparkSession, identifier: str) -> bool:
@@ -227,22 +238,6 @@ def _session(given: SparkSession | None) -> SparkSession:
     if found is None:
         raise BadRequest("there is no active SparkSession; pass one")
     return found
-
-
-def _catalog_location(spark: SparkSession, name: str) -> str | None:
-    """Return where the table of Spark's catalog is, if it is a Delta table."""
-    try:
-        rows = spark.sql(f"DESCRIBE TABLE EXTENDED {_identifier(name)}").collect()
-    except AnalysisException:
-        return None
-    facts = {row["col_name"]: row["data_type"] for row in rows}
-    return facts.get("Location") if str(facts.get("Provider", "")).lower() == "delta" else None
-
-
-def _identifier(name: str) -> str:
-    """Return a name of one to three parts, quoted."""
-    parts = [part.strip("`") for part in name.split(".")]
-    return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
 
 
 def _row(values: Mapping[str, Any], schema: T.StructType) -> tuple[Any, ...]:

@@ -10,7 +10,8 @@ __all__ = ["NOT_IN_CATALOGS", "refuse_catalog"]
 NOT_IN_CATALOGS: Final = (
     "A table of Spark's catalog cannot be USING delvec (CREATE TABLE, saveAsTable, insertInto, writeTo, toTable): Spark does "
     "not tell Python data sources which table it is. Use CREATE TEMPORARY VIEW v USING delvec OPTIONS (path '/path/to/table'), "
-    "which SELECT and INSERT take, or the path itself."
+    "which SELECT and INSERT take, the path itself, or delvec.spark.DeltaTable.forName(spark, name), which finds an entry that "
+    "saveAsTable made with the option path."
 )
 _PROPERTIES: Final = frozenset({"owner", "provider", "is_managed_location"})
 

@@ -1,0 +1,65 @@
+"""What Spark's catalog knows of a name."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+__all__ = ["CatalogEntry", "catalog_entry"]
+
+_FORMATS: Final = frozenset({"delta", "delvec"})
+_VIEW: Final = "VIEW"
+_FACT: Final = re.compile(r"^(Provider|Location|Type): (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class CatalogEntry:
+    """A table or a view of Spark's catalog.
+
+    Attributes:
+        what: it is, for messages.
+        location: of the Delta table that it is; None for everything else.
+    """
+
+    what: str
+    location: str | None
+
+
+def catalog_entry(spark: SparkSession, name: str) -> CatalogEntry | None:
+    """Return what the catalog has under a name of one to three parts; None where it has nothing."""
+    quoted = [f"`{part.strip('`').replace('`', '``')}`" for part in name.split(".")]
+    try:
+        rows = spark.sql(f"DESCRIBE TABLE EXTENDED {'.'.join(quoted)}").collect()
+    except AnalysisException:
+        return None
+    facts = {row["col_name"]: row["data_type"] for row in rows}
+    if str(facts.get("Provider", "")).lower() not in _FORMATS and facts.get("Type") != _VIEW:
+        # Of tables of Python data sources that statement tells nothing but the columns.
+        facts |= _listed(spark, quoted)
+    provider = str(facts.get("Provider", "")).lower()
+    if provider in _FORMATS and facts.get("Type") != _VIEW:
+        return CatalogEntry("a Delta table", facts.get("Location"))
+    if facts.get("Type") == _VIEW or not provider:
+        return CatalogEntry("a view", None)
+    return CatalogEntry(f"a table USING {provider}", None)
+
+
+def _listed(spark: SparkSession, quoted: list[str]) -> dict[str, str]:
+    """Return what SHOW TABLE EXTENDED tells of a table of the session's own catalog."""
+    *above, last = quoted
+    # A pattern, in which only * and | mean something.
+    pattern = last[1:-1].replace("``", "`").replace("\\", "\\\\").replace("'", "\\'")
+    inside = f"IN {'.'.join(above)} " if above else ""
+    try:
+        rows = spark.sql(f"SHOW TABLE EXTENDED {inside}LIKE '{pattern}'").collect()
+    except AnalysisException:
+        return {}
+    found = [row for row in rows if row["tableName"].lower() == last[1:-1].lower()]
+    if len(found) != 1:
+        return {}
+    facts: dict[str, str] = {}
+    for key, value in _FACT.findall(found[0]["information"]):
+        facts.setdefault(key, value)
+    return facts
