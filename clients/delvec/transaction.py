@@ -28,7 +28,7 @@ from delvec.protocol.wire import (
     RowRun,
     WriteChange,
 )
-from delvec.vector_files import VectorPlaces
+from delvec.vector_files import SENT_BYTES, VectorPlaces
 
 __all__ = ["Metrics", "Transaction", "TransactionOptions", "begin"]
 
@@ -213,13 +213,19 @@ class Transaction:
         Args:
             whole_table: any change of data matters.
             files: any row that leaves these files matters.
-            rows: that these rows leave matters: row indexes by path.
+            rows: that these rows leave matters: row indexes by path. Of those that are too many to be sent only the files
+                are told, so that any row that leaves one of them matters.
         """
-        self._reads = CommitReads(
-            whole_table=whole_table,
-            files=list(files),
-            rows=[FileRows(path=path, rows=sent) for path, sent in _sent(rows or {})],
-        )
+        told: list[FileRows] = []
+        named, room = list(files), SENT_BYTES
+        for path, indexes in (rows or {}).items():
+            if room > 0:
+                for _, sent in _sent({path: indexes}):
+                    told.append(FileRows(path=path, rows=sent))
+                    room -= len(sent)
+            elif _rows(indexes):
+                named.append(path)
+        self._reads = CommitReads(whole_table=whole_table, files=named, rows=told)
 
     def rewrote(self, path: str, runs: Iterable[RowRun]) -> None:
         """Say where each row of an added file comes from, so that a compaction and row-wise changes pass each other."""

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
+from delvec import transaction
 from delvec.protocol.deletion_vector import Descriptor, Where, encode, frame, unframe
 from delvec.protocol.errors import (
     BadRequest,
@@ -153,6 +154,24 @@ def test_what_was_read_beside_is_said(people):
         with pytest.raises(ConcurrentModification):
             change(**rests)
     assert change(rows={file: [6]}).result == "rebased"
+
+
+def test_of_rows_that_are_too_many_to_be_said_the_files_are(people, monkeypatch):
+    file = the_file(people)
+    people.append([{"id": 10, "name": "n", "country": "NZ"}])
+    other = [path for path in people.plan()[0].files["path"].to_pylist() if path != file]
+    monkeypatch.setattr(transaction, "SENT_BYTES", 0)
+    people.delete("id = 5")
+
+    def change(**rests):
+        with people.transaction("UPDATE", read_version=2, predicate="id = 1") as update:
+            update.delete_rows({file: [1]})
+            update.rests_on(**rests)
+        return update.result
+
+    with pytest.raises(ConcurrentModification):
+        change(rows={file: [6]})
+    assert change(rows={file: [], other[0]: [0]}).result == "rebased"
 
 
 def test_the_loser_is_told_which_rows_of_which_file_it_lost(people):
