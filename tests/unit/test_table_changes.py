@@ -314,6 +314,12 @@ def test_the_list_of_columns_with_statistics_follows_its_columns():
 # --- changing columns -----------------------------------------------------------------------------------------
 
 
+def test_a_property_is_true_with_blanks_around_it():
+    table = Table(configuration={"delta.enableTypeWidening": " True "})
+    table.alter(change("home.zip", type="long"))
+    assert table.field("home", "zip")["type"] == "long"
+
+
 def test_types_are_widened_where_the_table_lets_them_and_remember_it():
     table = Table(protocol=Protocol(1, 2))
     table.alter(put(enableTypeWidening="true"))

@@ -15,6 +15,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from delvec.protocol.errors import ConstraintViolation, UnsupportedWriterFeature
 from delvec.protocol.spark_dialect import SPARK
+from delvec.protocol.table_properties import is_true
 from delvec.protocol.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
 __all__ = [
@@ -186,7 +187,7 @@ def constraints_of(
             if isinstance(text := item.metadata.get(DEFAULT), str) and text.strip().upper() != "NULL"
         ),
         lengths=tuple(lengths),
-        append_only=configuration.get("delta.appendOnly", "").strip().lower() == "true",
+        append_only=is_true(configuration, "delta.appendOnly"),
     )
 
 

@@ -26,6 +26,7 @@ from delvec.protocol.deletion_vector import (
     frame,
 )
 from delvec.protocol.errors import InvalidCommit
+from delvec.protocol.table_properties import is_true
 
 __all__ = [
     "DEFAULT_TARGET_SIZE",
@@ -92,7 +93,7 @@ class PackedFile:
 
 def prefix_length(configuration: Mapping[str, str]) -> int:
     """Return how long a random prefix the table wants: 0 unless ``delta.randomizeFilePrefixes`` is true."""
-    if configuration.get("delta.randomizeFilePrefixes", "false").strip().lower() != "true":
+    if not is_true(configuration, "delta.randomizeFilePrefixes"):
         return 0
     text = configuration.get("delta.randomPrefixLength", "").strip()
     length = int(text) if text.isascii() and text.isdigit() else _DEFAULT_PREFIX_LENGTH

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from delvec.protocol.errors import UnsupportedReaderFeature, UnsupportedWriterFeature
+from delvec.protocol.table_properties import is_true
 from delvec_service.delta.actions import Metadata, Protocol
 from delvec_service.delta.table_changes.type_widening import TYPE_CHANGES, widens
 
@@ -133,7 +134,7 @@ class _Facts:
     keeps_row_ids: bool
 
     def on(self, name: str) -> bool:
-        return self.configuration.get(name, "").strip().lower() == "true"
+        return is_true(self.configuration, name)
 
 
 _Problem = Callable[[_Facts], str | None]

@@ -9,6 +9,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from delvec.protocol.errors import BadRequest, CorruptLog, VersionNotFound
+from delvec.protocol.table_properties import is_true
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations.log.log_reader import LogReader
 
@@ -72,7 +73,7 @@ def first_stamped(configuration: Mapping[str, str]) -> int | None:
     Args:
         configuration: the properties of the newest version: they decide for all.
     """
-    if configuration.get("delta.enableInCommitTimestamps", "").strip().lower() != "true":
+    if not is_true(configuration, "delta.enableInCommitTimestamps"):
         return None
     since = configuration.get("delta.inCommitTimestampEnablementVersion", "0")
     return int(since) if since.isdecimal() else 0

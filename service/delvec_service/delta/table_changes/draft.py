@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from delvec.protocol.errors import InvalidTableChange
+from delvec.protocol.table_properties import is_true
 from delvec.protocol.types import StructType
 from delvec_service.delta.actions import DomainMetadata, Metadata, Protocol
 from delvec_service.delta.table_changes.clustering import (
@@ -99,7 +100,7 @@ class Draft:
     @property
     def widens_types(self) -> bool:
         """Whether types of columns may be widened."""
-        return self.configuration.get("delta.enableTypeWidening", "").lower() == "true"
+        return is_true(self.configuration, "delta.enableTypeWidening")
 
     @cached_property
     def state(self) -> TableState:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
+from delvec.protocol.table_properties import is_true
 from delvec_service.delta.actions import Metadata
 
 __all__ = ["are_enabled", "enabled_since"]
@@ -14,7 +15,7 @@ _TIMESTAMP: Final = "delta.inCommitTimestampEnablementTimestamp"
 
 def are_enabled(metadata: Metadata) -> bool:
     """Whether every commit has to say when it was made."""
-    return metadata.configuration.get(_ENABLED, "").strip().lower() == "true"
+    return is_true(metadata.configuration, _ENABLED)
 
 
 def enabled_since(metadata: Metadata, version: int, timestamp: int) -> Metadata:
