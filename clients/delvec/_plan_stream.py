@@ -12,12 +12,12 @@ from delvec._failures import not_delvec
 from delvec.protocol.errors import InternalError, ServiceUnavailable
 from delvec.protocol.wire import AdditionsResponse, ChangesResponse, PlanResponse
 
-__all__ = ["ARROW_STREAM", "read_plan"]
+__all__ = ["ARROW_STREAM", "Plan", "read_plan"]
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 
 
-_Plan = TypeVar("_Plan", PlanResponse, ChangesResponse, AdditionsResponse)
+Plan = TypeVar("Plan", PlanResponse, ChangesResponse, AdditionsResponse)
 
 
 class _Chunks(io.RawIOBase):
@@ -43,7 +43,7 @@ class _Chunks(io.RawIOBase):
         return taken
 
 
-def read_plan(response: httpx.Response, kind: type[_Plan]) -> tuple[_Plan, pa.Table]:
+def read_plan(response: httpx.Response, kind: type[Plan]) -> tuple[Plan, pa.Table]:
     """Return a plan without its files, and the files.
 
     Raises:

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 from delvec._asgi import AppFailed
 from delvec._backoff import pause
 from delvec._failures import RETRYABLE, answer_lost, error_of, not_delvec
-from delvec._plan_stream import ARROW_STREAM, read_plan
+from delvec._plan_stream import ARROW_STREAM, Plan, read_plan
 from delvec.protocol.errors import (
     AtomicCreateUnsupported,
     BadRequest,
@@ -193,28 +193,20 @@ class ServiceClient:
         Raises:
             ServiceUnavailable: the stream broke off; fewer files than announced are never taken for a scan.
         """
-
-        def read() -> tuple[PlanResponse, pa.Table]:
-            with self._send("POST", path, body=request, accept=ARROW_STREAM) as response:
-                return read_plan(response, PlanResponse)
-
-        return self._repeat(read)
+        return self._files(path, request, PlanResponse)
 
     def changes(self, path: str, request: ChangesRequest) -> tuple[ChangesResponse, pa.Table]:
         """POST a request for changes; as :meth:`plan`."""
-
-        def read() -> tuple[ChangesResponse, pa.Table]:
-            with self._send("POST", path, body=request, accept=ARROW_STREAM) as response:
-                return read_plan(response, ChangesResponse)
-
-        return self._repeat(read)
+        return self._files(path, request, ChangesResponse)
 
     def additions(self, path: str, request: AdditionsRequest) -> tuple[AdditionsResponse, pa.Table]:
         """POST a request for a step of a stream; as :meth:`plan`."""
+        return self._files(path, request, AdditionsResponse)
 
-        def read() -> tuple[AdditionsResponse, pa.Table]:
+    def _files(self, path: str, request: BaseModel, kind: type[Plan]) -> tuple[Plan, pa.Table]:
+        def read() -> tuple[Plan, pa.Table]:
             with self._send("POST", path, body=request, accept=ARROW_STREAM) as response:
-                return read_plan(response, AdditionsResponse)
+                return read_plan(response, kind)
 
         return self._repeat(read)
 

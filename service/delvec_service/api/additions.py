@@ -12,8 +12,7 @@ from delvec.protocol.errors import (
 )
 from delvec.protocol.wire import AdditionsRequest, AdditionsResponse, PlanFile, StreamPosition
 from delvec_service.api.dependencies import ServiceState, Table
-from delvec_service.api.plan import ARROW_STREAM, DELETION_VECTOR_ERRORS, arrow_response, plan_files
-from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.api.plan import ARROW_STREAM, arrow_response, file_responses, plan_files
 from delvec_service.delta.additions import Position
 from delvec_service.operations.additions import PlannedAdditions, plan_additions
 from delvec_service.operations.tables import OpenTable
@@ -26,22 +25,13 @@ router = APIRouter(tags=["reading"])
 @router.post(
     "/tables/{table}/additions",
     response_model=AdditionsResponse,
-    responses={
-        200: {
-            "description": "The step. Without files in JSON where the stream has them.",
-            "content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}},
-        },
-        **responses(
-            *COMMON,
-            *OPENING,
-            *SNAPSHOT,
-            SourceRowsChanged,
-            StreamSchemaChanged,
-            IncompatibleSchemaChange,
-            ChangeDataNotRecorded,
-            *DELETION_VECTOR_ERRORS,
-        ),
-    },
+    responses=file_responses(
+        "The step",
+        SourceRowsChanged,
+        StreamSchemaChanged,
+        IncompatibleSchemaChange,
+        ChangeDataNotRecorded,
+    ),
 )
 def plan_of_additions(
     table: Table,

@@ -16,8 +16,7 @@ from delvec.protocol.errors import (
 )
 from delvec.protocol.wire import ChangedFile, ChangesRequest, ChangesResponse
 from delvec_service.api.dependencies import ServiceState, Table
-from delvec_service.api.plan import ARROW_STREAM, DELETION_VECTOR_ERRORS, arrow_response, descriptor_answer
-from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.api.plan import ARROW_STREAM, arrow_response, descriptor_answer, file_responses
 from delvec_service.operations.changes import PlannedChanges, plan_changes
 from delvec_service.operations.tables import OpenTable
 
@@ -29,24 +28,15 @@ router = APIRouter(tags=["reading"])
 @router.post(
     "/tables/{table}/changes",
     response_model=ChangesResponse,
-    responses={
-        200: {
-            "description": "The changes. Without files in JSON where the stream has them.",
-            "content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}},
-        },
-        **responses(
-            *COMMON,
-            *OPENING,
-            *SNAPSHOT,
-            ChangeDataNotRecorded,
-            IncompatibleSchemaChange,
-            InvalidPredicate,
-            UnknownColumn,
-            UnsupportedTable,
-            MissingDataFile,
-            *DELETION_VECTOR_ERRORS,
-        ),
-    },
+    responses=file_responses(
+        "The changes",
+        ChangeDataNotRecorded,
+        IncompatibleSchemaChange,
+        InvalidPredicate,
+        UnknownColumn,
+        UnsupportedTable,
+        MissingDataFile,
+    ),
 )
 def plan_of_changes(
     table: Table,

@@ -36,6 +36,7 @@ from delvec.protocol.errors import (
 from delvec.protocol.wire import BeginRequest, BeginResponse, CommitRequest, CommitResponse
 from delvec_service.api import problems
 from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.outcomes import committed_response
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import REPLAYED, IdempotencyKey, Mutation, ParsedBody, replay
@@ -46,7 +47,6 @@ from delvec_service.operations.commits.commit import (
     CommitResult,
     Committed,
     NothingToDo,
-    Rebased,
 )
 from delvec_service.operations.commits.commit_request import changes_of
 from delvec_service.operations.commits.transactions import begin
@@ -147,14 +147,7 @@ def _written(answer: CommitResponse) -> Response:
 
 def _response(table: OpenTable, result: CommitResult) -> CommitResponse:
     if isinstance(result, Committed):
-        return CommitResponse(
-            result="rebased" if isinstance(result, Rebased) else "committed",
-            version=result.version,
-            read_version=result.read_version,
-            transaction_id=result.transaction_id,
-            winners_passed=list(result.winners_passed),
-            operation_metrics=dict(result.metrics),
-        )
+        return committed_response(result)
     if isinstance(result, NothingToDo):
         return CommitResponse(
             result="nothing-to-do",

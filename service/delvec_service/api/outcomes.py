@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query
 from delvec.protocol.wire import CommitOutcome, CommitResponse, ErrorBody
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
-from delvec_service.operations.commits.commit_result import Rebased
+from delvec_service.operations.commits.commit_result import Committed, Rebased
 from delvec_service.operations.commits.outcomes import Outcome
 
-__all__ = ["router"]
+__all__ = ["committed_response", "router"]
 
 router = APIRouter(tags=["commits"])
 
@@ -48,18 +48,22 @@ def find_commit(
     )
 
 
+def committed_response(done: Committed) -> CommitResponse:
+    """Return a commit that was made as its answer has it."""
+    return CommitResponse(
+        result="rebased" if isinstance(done, Rebased) else "committed",
+        version=done.version,
+        read_version=done.read_version,
+        transaction_id=done.transaction_id,
+        winners_passed=list(done.winners_passed),
+        operation_metrics=dict(done.metrics),
+    )
+
+
 def _told(found: Outcome) -> tuple[_Result, CommitResponse | None, ErrorBody | None]:
     done = found.committed
     if done is not None:
-        response = CommitResponse(
-            result="rebased" if isinstance(done, Rebased) else "committed",
-            version=done.version,
-            read_version=done.read_version,
-            transaction_id=done.transaction_id,
-            winners_passed=list(done.winners_passed),
-            operation_metrics=dict(done.metrics),
-        )
-        return "committed", response, None
+        return "committed", committed_response(done), None
     if found.answer is None:
         return "unknown", None, None
     body = json.loads(found.answer.body)

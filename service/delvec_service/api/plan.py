@@ -18,6 +18,7 @@ from delvec.protocol.errors import (
     DeletionVectorNotFound,
     DeletionVectorSizeMismatch,
     DeletionVectorTruncated,
+    DelvecError,
     InvalidPredicate,
     UnknownColumn,
     UnsupportedTable,
@@ -42,6 +43,7 @@ __all__ = [
     "DELETION_VECTOR_ERRORS",
     "arrow_response",
     "descriptor_answer",
+    "file_responses",
     "plan_files",
     "router",
 ]
@@ -60,24 +62,21 @@ _BATCH_ROWS: Final = 8192
 router = APIRouter(tags=["reading"])
 
 
+def file_responses(what: str, *errors: type[DelvecError]) -> dict[int | str, dict[str, Any]]:
+    """Return what the documentation says of an answer with files, and of errors beyond those of reading a table."""
+    return {
+        200: {
+            "description": f"{what}. Without files in JSON where the stream has them.",
+            "content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **responses(*COMMON, *OPENING, *SNAPSHOT, *errors, *DELETION_VECTOR_ERRORS),
+    }
+
+
 @router.post(
     "/tables/{table}/plan",
     response_model=PlanResponse,
-    responses={
-        200: {
-            "description": "The scan. Without files in JSON where the stream has them.",
-            "content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}},
-        },
-        **responses(
-            *COMMON,
-            *OPENING,
-            *SNAPSHOT,
-            InvalidPredicate,
-            UnknownColumn,
-            UnsupportedTable,
-            *DELETION_VECTOR_ERRORS,
-        ),
-    },
+    responses=file_responses("The scan", InvalidPredicate, UnknownColumn, UnsupportedTable),
 )
 def plan_scan(
     table: Table,
