@@ -211,6 +211,27 @@ def test_tasks_share_files_by_bytes(make_scan):
         assert sorted(pa.Table.from_batches(batches)["x"].to_pylist()) == expected
 
 
+def test_columns_that_are_never_null(lake, spark, tmp_path):
+    """Spark takes them for ones that may be; PySpark 4.2 and later compare what tasks return with that."""
+    folder = str(tmp_path / "strict")
+    columns = (
+        "id long not null, s struct<x: int not null, ys: array<struct<y: int not null>>>, day date not null"
+    )
+    table = lake.create_table(folder, columns, partition_by=["day"], engine=spark)
+    table.append(
+        spark.sql(
+            "SELECT 1L id, named_struct('x', 2, 'ys', array(named_struct('y', 3))) s, DATE'2024-02-29' day"
+        )
+    )
+    frame = spark.read.format("delvec").load(folder)
+
+    assert rows(frame) == rows(table.to_df())
+    assert frame.schema == table.to_df().schema
+    day = dt.date(2024, 2, 29)
+    assert rows(frame) == [{"id": 1, "s": {"x": 2, "ys": [{"y": 3}]}, "day": day}]
+    assert spark.read.format("delvec").option("columns", "day,s").load(folder).count() == 1
+
+
 def test_files_of_other_shapes_than_the_table(make_scan):
     """Missing columns, other order and case, narrower types, structs with fewer fields; partition columns alone."""
     kind = pa.struct([("b", pa.int64()), ("a", pa.string())])

@@ -7,6 +7,7 @@ from typing import Final
 from pyspark.sql.datasource import InputPartition
 
 from delvec.engines.pyspark.task_side import FileSlice, TableRead
+from delvec.protocol.types import ArrayType, DataType, MapType, StructType
 from delvec.scan import Scan
 
 __all__ = ["FilesOfTask", "cut"]
@@ -39,13 +40,31 @@ def cut(scan: Scan, columns: Sequence[str], size: int) -> Iterator[FilesOfTask]:
         scan.location,
         scan.name,
         scan.version,
-        scan.schema.select(columns),
+        _nullable(scan.schema.select(columns)),
         frozenset(scan.schema.field(name).name for name in scan.partition_columns),
         scan.configuration.get("delta.columnMapping.mode", "none").lower(),
         scan.marked_only,
     )
     for group in _groups(scan, size):
         yield FilesOfTask(read, group)
+
+
+def _nullable(schema: StructType) -> StructType:
+    """Return the columns as ``spark_schema`` has them: any may be NULL. PySpark 4.2 and later refuse rows that differ."""
+    fields = (replace(item, type=_nullable_type(item.type), nullable=True) for item in schema.fields)
+    return StructType(tuple(fields))
+
+
+def _nullable_type(kind: DataType) -> DataType:
+    match kind:
+        case StructType():
+            return _nullable(kind)
+        case ArrayType():
+            return replace(kind, element=_nullable_type(kind.element))
+        case MapType():
+            return replace(kind, key=_nullable_type(kind.key), value=_nullable_type(kind.value))
+        case _:
+            return kind
 
 
 def _groups(scan: Scan, size: int) -> Iterator[list[FileSlice]]:
