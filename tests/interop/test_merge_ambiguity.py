@@ -1,0 +1,178 @@
+"""A MERGE whose source has several rows for one row of the table: who refuses it, and what becomes of the table if nobody does."""
+
+import shutil
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+import delvec
+
+pytestmark = [pytest.mark.jars, pytest.mark.spark]
+
+ROWS = {(1, 1), (2, 2), (None, 0)}
+REFUSED = "refused"
+SAME = "as delta-spark does"
+UPDATE, DELETE = "WHEN MATCHED THEN UPDATE SET v = s.v", "WHEN MATCHED THEN DELETE"
+INSERT = "WHEN NOT MATCHED THEN INSERT (k, v) VALUES (s.k, s.v)"
+TWICE = ((1, 10), (1, 11))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A MERGE into :data:`ROWS`, whose columns are k and v.
+
+    Attributes:
+        source: its rows.
+        clauses: the WHENs.
+        delta: the rows that delta-spark leaves, or that it refuses.
+        delvec: the same of Delvec.
+        on: which rows belong together.
+    """
+
+    source: tuple
+    clauses: str
+    delta: Any
+    delvec: Any = SAME
+    on: str = "t.k = s.k"
+
+    def sql(self, location):
+        rows = " UNION ALL ".join(f"SELECT {_sql(k)} AS k, {_sql(v)} AS v" for k, v in self.source)
+        query = rows or "SELECT 1 AS k, 1 AS v WHERE 1 = 0"
+        return f"MERGE INTO delta.`{location}` AS t USING ({query}) AS s ON {self.on} {self.clauses}"
+
+
+SCENES = {
+    "one row for each": Scene(
+        ((1, 10), (3, 30)), f"{UPDATE} {INSERT}", {(1, 10), (2, 2), (None, 0), (3, 30)}
+    ),
+    "two update one": Scene(TWICE, UPDATE, REFUSED),
+    "two that are equal update one": Scene(((1, 10), (1, 10)), UPDATE, REFUSED),
+    "two delete one": Scene(TWICE, DELETE, {(2, 2), (None, 0)}),
+    "two delete one, under a condition that is always true": Scene(
+        TWICE, "WHEN MATCHED AND TRUE THEN DELETE", REFUSED
+    ),
+    "two delete one by two clauses": Scene(TWICE, f"WHEN MATCHED AND s.v = 10 THEN DELETE {DELETE}", REFUSED),
+    "one updates, the other deletes": Scene(
+        TWICE, f"WHEN MATCHED AND s.v = 10 THEN UPDATE SET v = 0 {DELETE}", REFUSED
+    ),
+    # Delvec asks how many rows would change one. Which is to do so is clear where there is but one.
+    "two match, and one of them deletes": Scene(
+        TWICE, "WHEN MATCHED AND s.v = 10 THEN DELETE", REFUSED, {(2, 2), (None, 0)}
+    ),
+    "two match, and one of them updates": Scene(
+        TWICE, "WHEN MATCHED AND s.v = 11 THEN UPDATE SET v = s.v", REFUSED, {(1, 11), (2, 2), (None, 0)}
+    ),
+    "two match, and one of them updates, beside inserts": Scene(
+        (*TWICE, (3, 30)),
+        f"WHEN MATCHED AND s.v = 11 THEN UPDATE SET v = s.v {INSERT}",
+        REFUSED,
+        {(1, 11), (2, 2), (None, 0), (3, 30)},
+    ),
+    "two match, and none does anything": Scene(TWICE, "WHEN MATCHED AND s.v = 0 THEN DELETE", REFUSED, ROWS),
+    "two match, and only others change": Scene(
+        TWICE, "WHEN NOT MATCHED BY SOURCE THEN DELETE", REFUSED, {(1, 1)}
+    ),
+    "two match, and only others change, beside inserts": Scene(
+        (*TWICE, (3, 30)),
+        f"{INSERT} WHEN NOT MATCHED BY SOURCE THEN UPDATE SET v = 7",
+        REFUSED,
+        {(1, 1), (2, 7), (None, 7), (3, 30)},
+    ),
+    "two delete one, two are inserted": Scene(
+        (*TWICE, (3, 30), (3, 31)), f"{DELETE} {INSERT}", {(2, 2), (None, 0), (3, 30), (3, 31)}
+    ),
+    "two delete one, others are updated": Scene(
+        TWICE, f"{DELETE} WHEN NOT MATCHED BY SOURCE THEN UPDATE SET v = 7", {(2, 7), (None, 7)}
+    ),
+    "two delete one, others go as well": Scene(
+        (*TWICE, (3, 30)),
+        f"{DELETE} {INSERT} WHEN NOT MATCHED BY SOURCE AND t.k = 2 THEN DELETE",
+        {(None, 0), (3, 30)},
+    ),
+    "inserts alone": Scene((*TWICE, (3, 30), (3, 31)), INSERT, {*ROWS, (3, 30), (3, 31)}),
+    "inserts alone, under a condition": Scene(
+        (*TWICE, (3, 30), (3, 31)),
+        "WHEN NOT MATCHED AND s.v > 30 THEN INSERT (k, v) VALUES (s.k, s.v)",
+        {*ROWS, (3, 31)},
+    ),
+    "two that match nothing": Scene(((3, 30), (3, 31)), UPDATE, ROWS),
+    "the condition that joins leaves one": Scene(
+        TWICE, f"{UPDATE} {INSERT}", {(1, 11), (2, 2), (None, 0), (1, 10)}, on="t.k = s.k AND s.v = 11"
+    ),
+    "NULL equals nothing": Scene(((None, 8), (None, 9)), f"{UPDATE} {INSERT}", {*ROWS, (None, 8), (None, 9)}),
+    "NULL is NULL": Scene(((None, 8), (None, 9)), UPDATE, REFUSED, on="t.k <=> s.k"),
+    "one row for all": Scene(((5, 50),), UPDATE, {(1, 50), (2, 50), (None, 50)}, on="s.k = 5"),
+    "two rows for all": Scene(((5, 50), (6, 60)), UPDATE, REFUSED, on="s.k >= 5"),
+    "two rows for all, which go": Scene(((5, 50), (6, 60)), DELETE, set(), on="s.k >= 5"),
+    "a source without rows": Scene(
+        (),
+        f"{UPDATE} WHEN NOT MATCHED BY SOURCE AND t.k > 0 THEN UPDATE SET v = 7",
+        {(1, 7), (2, 7), (None, 0)},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def made(lake, tmp_path_factory):
+    """A table of the rows, to be copied."""
+    location = tmp_path_factory.mktemp("made") / "table"
+    properties = {"delta.enableChangeDataFeed": "true"}
+    table = lake.create_table(str(location), "k int, v int", properties=properties)
+    keys, values = zip(*sorted(ROWS, key=repr), strict=True)
+    table.append(pa.table({"k": pa.array(keys, pa.int32()), "v": pa.array(values, pa.int32())}))
+    return location
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_what_several_rows_of_the_source_do(lake, delta_spark, made, tmp_path, name):
+    scene = SCENES[name]
+
+    def outcome(who, run):
+        location = shutil.copytree(made, tmp_path / who)
+        refused = _is_refused(run, scene.sql(location))
+        table = lake.table(str(location))
+        if refused:
+            assert table.version() == 1
+            return REFUSED, None
+        if table.version() == 1:
+            return _rows(table.to_arrow()), []
+        changes = table.changes(2).select(["k", "v", "_change_type"])
+        return _rows(table.to_arrow()), _rows(changes)
+
+    rows, feed = outcome("delta", lambda text: delta_spark.sql(text).collect())
+    assert rows == (scene.delta if scene.delta == REFUSED else _sorted(scene.delta))
+    expected = scene.delta if scene.delvec == SAME else scene.delvec
+    for engine in ("duckdb", delta_spark):
+        ours, changes = outcome(
+            f"delvec-{type(engine).__name__}",
+            lambda text, engine=engine: lake.sql(text, engine=engine),
+        )
+        assert ours == (expected if expected == REFUSED else _sorted(expected)), engine
+        assert scene.delvec != SAME or changes == feed, engine
+
+
+def _is_refused(run, text):
+    try:
+        run(text)
+    except delvec.MultipleMatches:
+        return True
+    except PySparkException as error:
+        if "MULTIPLE_SOURCE_ROW" not in str(error):
+            raise
+        return True
+    return False
+
+
+def _sql(value):
+    return "CAST(NULL AS INT)" if value is None else str(value)
+
+
+def _rows(table):
+    return _sorted(tuple(row.values()) for row in table.to_pylist())
+
+
+def _sorted(rows):
+    return sorted(rows, key=repr)
