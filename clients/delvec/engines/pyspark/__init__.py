@@ -1,5 +1,21 @@
-"""Spark, classic or Connect, as an engine."""
+"""Spark, classic or Connect, as an engine.
 
-from delvec.engines.pyspark.engine import SparkEngine
+The engine is imported when it is asked for: the processes that Spark starts to plan, to read and to commit for
+``format("delvec")`` import parts of this package, and have no use for it.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from delvec.engines.pyspark.engine import SparkEngine
 
 __all__ = ["SparkEngine"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'delvec.engines.pyspark' has no attribute {name!r}")
+    from delvec.engines.pyspark.engine import SparkEngine
+
+    globals()[name] = SparkEngine
+    return SparkEngine

@@ -6,11 +6,14 @@ asked for. The service is asked on the driver only; tasks get the files to read,
 
 Filters are not taken from Spark (``pushFilters``). PySpark 4.1 to 4.3 keep what a filtered query planned, and read
 just that in later queries of the same DataFrame or view, whatever these ask for: rows would be missing.
+
+What only the driver needs (HTTP, the service, SQL) is imported where it is used: every process that reads imports this
+module, and Spark gives one ten seconds to start.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
@@ -23,10 +26,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from delvec.commands.stream import TableStream
 from delvec.commands.stream_options import StreamOptions
-from delvec.engines.pyspark.driver_connection import driver_connection
-from delvec.engines.pyspark.scan import spark_schema
 from delvec.engines.pyspark.slices import FilesOfTask, cut
 from delvec.engines.pyspark.spark_catalog import NOT_IN_CATALOGS, refuse_catalog
 from delvec.engines.pyspark.stream import default_limits, reader_of
@@ -34,8 +34,10 @@ from delvec.engines.pyspark.task_side import read_slices
 from delvec.protocol.change_feed import feed_schema
 from delvec.protocol.errors import BadRequest, SchemaMismatch, UnsupportedOperation, UnsupportedTable
 from delvec.protocol.types import StructType, has_variant
-from delvec.protocol.wire import SnapshotResponse
-from delvec.table import DeltaTable
+
+if TYPE_CHECKING:
+    from delvec.protocol.wire import SnapshotResponse
+    from delvec.table import DeltaTable
 
 __all__ = ["DelvecSource"]
 
@@ -145,7 +147,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
                 table=pin.options.path,
                 version=pin.version,
             )
-        return spark_schema(schema)
+        return _spark_schema(schema)
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
         """Return what plans the tasks.
@@ -170,6 +172,8 @@ class DelvecSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what reads rows as they are added; see :mod:`delvec.engines.pyspark.stream`."""
+        from delvec.commands.stream import TableStream
+
         pin = self._pinned()
         given = pin.options
         if given.version is not None or given.timestamp is not None or given.skip_files_unless is not None:
@@ -221,7 +225,7 @@ class _Pin:
     """What a source reads from the moment when it is first asked."""
 
     options: _Options
-    snapshot: SnapshotResponse
+    snapshot: "SnapshotResponse"
     schema: StructType
 
     @property
@@ -230,7 +234,9 @@ class _Pin:
         return self.snapshot.version
 
 
-def _table(options: _Options) -> DeltaTable:
+def _table(options: _Options) -> "DeltaTable":
+    from delvec.engines.pyspark.driver_connection import driver_connection
+
     return driver_connection(options.url, options.token).table(options.path, engine=_TaskSide())
 
 
@@ -270,7 +276,7 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
 def _checked_names(pin: _Pin, schema: T.StructType) -> list[str]:
     """Return the table's names for the columns asked for."""
     names = pin.schema.select(schema.names).names
-    wanted = spark_schema(pin.schema.select(names))
+    wanted = _spark_schema(pin.schema.select(names))
     for item, given in zip(wanted.fields, schema.fields, strict=True):
         if item.dataType != given.dataType or item.name != given.name:
             raise SchemaMismatch(
@@ -280,3 +286,9 @@ def _checked_names(pin: _Pin, schema: T.StructType) -> list[str]:
                 column=item.name,
             )
     return names
+
+
+def _spark_schema(schema: StructType) -> T.StructType:
+    from delvec.engines.pyspark.scan import spark_schema
+
+    return spark_schema(schema)
