@@ -6,11 +6,21 @@ from pathlib import Path
 
 __all__ = ["delta_session"]
 
+_SMALL = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.default.parallelism": "1",
+}
 WANTED = ("delta-spark", "delta-storage", "delta-kernel", "unitycatalog", "jts-core")
 
 
-def delta_session(warehouse):
-    """Start one; None where the JARs are not here."""
+def delta_session(warehouse, *, small=False):
+    """Start one; None where the JARs are not here.
+
+    Args:
+        warehouse: a folder.
+        small: for many statements on tables of a few rows, where planning costs more than rows do.
+    """
     folder = os.environ.get("DELVEC_TEST_JARS")
     if not folder:
         return None
@@ -19,13 +29,15 @@ def delta_session(warehouse):
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in _SMALL.items() if small else ():
+        builder = builder.config(name, value)
     session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(jars))
+        builder.config("spark.jars", ",".join(jars))
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        .config("spark.databricks.delta.snapshotPartitions", "2")
-        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.databricks.delta.snapshotPartitions", "1" if small else "2")
+        .config("spark.sql.shuffle.partitions", "1" if small else "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

@@ -1,35 +1,42 @@
 """Random expressions, each as Spark's text and as a function of Python's that gives what Spark gives."""
 
 import datetime as dt
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 
-from tests.interop.dml_values import INTEGERS, POOLS, FailedValueError, compare, literal, whole
+from tests.interop.dml_operators import (
+    TESTS,
+    Expression,
+    arithmetic,
+    both,
+    chosen,
+    constant,
+    either,
+    is_nan,
+    negated,
+    nothing,
+    or_else,
+    read,
+    remainder,
+    strict,
+    tested,
+    wider,
+)
+from tests.interop.dml_values import (
+    EXACT,
+    INTEGERS,
+    NESTED,
+    POOLS,
+    STRUCTS,
+    FailedValueError,
+    Field,
+    literal,
+    whole,
+)
 
-__all__ = ["Expression", "Expressions", "Scope", "both", "read", "tested"]
+__all__ = ["Expressions"]
 
-COMPARED = {
-    "short",
-    "int",
-    "long",
-    "float",
-    "double",
-    "decimal(10,2)",
-    "string",
-    "boolean",
-    "date",
-    "timestamp",
-}
-TESTS = {
-    "=": lambda order: order == 0,
-    "<>": lambda order: order != 0,
-    "<": lambda order: order < 0,
-    "<=": lambda order: order <= 0,
-    ">": lambda order: order > 0,
-    ">=": lambda order: order >= 0,
-}
+COMPARED = set(POOLS) - NESTED
+_WIDEST = "decimal(38,18)"
 PATTERNS = {
     "a%": lambda text: text.startswith("a"),
     "%é%": lambda text: "é" in text,
@@ -39,44 +46,14 @@ PATTERNS = {
 }
 
 
-@dataclass(frozen=True)
-class Expression:
-    """A condition or a value.
-
-    Attributes:
-        sql: Spark's text.
-        kind: of the value.
-        of: gives the value for rows by the names that they go by.
-    """
-
-    sql: str
-    kind: str
-    of: Callable
-
-    def is_true(self, **rows):
-        return self.of(rows) is True
-
-
-@dataclass(frozen=True)
-class Scope:
-    """Columns that may be read, and the name before the dot.
-
-    Attributes:
-        rows: the name of the rows in :attr:`Expression.of`.
-        prefix: what stands before a column's name.
-    """
-
-    rows: str
-    prefix: str
-    columns: tuple
-
-
 class Expressions:
     """A source of random expressions over some scopes."""
 
     def __init__(self, random, scopes):
         self._random = random
-        self._columns = [(scope, column) for scope in scopes for column in scope.columns]
+        self._columns = [
+            (scope, each) for scope in scopes for column in scope.columns for each in _with_fields(column)
+        ]
 
     # --- conditions -------------------------------------------------------------------------------------------
 
@@ -104,7 +81,7 @@ class Expressions:
         if kind == "string" and roll < 0.3:
             return self._text_test(value)
         if kind in {"float", "double"} and roll < 0.15:
-            return Expression(f"isnan({value.sql})", "boolean", lambda rows: _nan(value.of(rows)))
+            return Expression(f"isnan({value.sql})", "boolean", lambda rows: is_nan(value.of(rows)))
         if roll < 0.4:
             return self._in(value)
         if roll < 0.5:
@@ -136,7 +113,7 @@ class Expressions:
     def _in(self, value):
         members = [self.constant(value.kind) for _ in range(self._random.randint(1, 3))]
         if self._random.random() < 0.1:
-            members.append(Expression("NULL", value.kind, lambda _: None))
+            members.append(nothing(value.kind))
         found = tested(value, "=", members[0])
         for member in members[1:]:
             found = either(found, tested(value, "=", member))
@@ -148,8 +125,7 @@ class Expressions:
 
     def constant(self, kind):
         """Return a literal of a kind."""
-        value = self._random.choice(POOLS[kind])
-        return Expression(literal(value, kind), kind, lambda _: value)
+        return constant(self._random.choice(POOLS[kind]), kind)
 
     def value(self, kind, depth=1):
         """Return an expression whose value may be assigned to a column of a kind, though it may not fit."""
@@ -157,21 +133,17 @@ class Expressions:
         roll = random.random()
         same = [each for each in self._columns if each[1].kind == kind]
         if roll < 0.06:
-            return Expression("NULL", kind, lambda _: None)
-        if same and (roll < 0.2 or kind in {"array", "map", "binary"}):
+            return nothing(kind)
+        if same and (roll < 0.2 or (kind in NESTED and kind not in STRUCTS)):
             return read(*random.choice(same))
-        if depth and roll < 0.35 and kind not in {"array", "map", "struct", "binary", "float"}:
+        if depth and roll < 0.35 and kind not in NESTED and kind != "float":
             yes, no = self.value(kind, 0), self.value(kind, 0)
             if yes.kind == no.kind:
                 return chosen(self.condition(1), yes, no)
         made = self._made(kind, same)
         if made is not None:
             return made
-        return (
-            Expression("NULL", kind, lambda _: None)
-            if kind in {"array", "map", "struct"}
-            else self.constant(kind)
-        )
+        return nothing(kind) if kind in NESTED else self.constant(kind)
 
     def _made(self, kind, same):  # noqa: C901, PLR0911 - one answer per kind
         random = self._random
@@ -192,24 +164,17 @@ class Expressions:
             return self.condition(1)
         if kind == "double":
             return self._double(value)
-        if kind.startswith("decimal"):
+        if kind.startswith("decimal") and kind != _WIDEST:
             return self._decimal(value)
         if kind == "date":
             days = random.randint(-40, 40)
             moved = strict(lambda day: _moved(day, days), value)
             return Expression(f"date_add({value.sql}, {days})", kind, moved)
-        if kind == "timestamp":
+        if kind in {"timestamp", "timestamp_ntz"}:
             hours = random.randint(1, 50)
             moved = strict(lambda at: at + dt.timedelta(hours=hours), value)
             return Expression(f"({value.sql} + INTERVAL {hours} HOUR)", kind, moved)
-        if random.random() < 0.5:
-            other = self.constant(kind)
-            return Expression(
-                f"coalesce({value.sql}, {other.sql})",
-                kind,
-                lambda rows: other.of(rows) if value.of(rows) is None else value.of(rows),
-            )
-        return None
+        return or_else(value, self.constant(kind)) if kind not in NESTED and random.random() < 0.5 else None
 
     def _number(self):  # noqa: PLR0911 - one answer per kind
         random = self._random
@@ -238,10 +203,10 @@ class Expressions:
                 f"abs({value.sql})", value.kind, strict(lambda each: whole(abs(each), bits), value)
             )
         if roll < 0.55:
-            kind = _wider(value.kind, "int")
+            kind = wider(value.kind, "int")
             by = random.randint(2, 9)
-            return Expression(f"({value.sql} % {by})", kind, strict(lambda each: _remainder(each, by), value))
-        other = read(*random.choice(numbers)) if roll < 0.7 else _int(random.randint(-3, 12))
+            return Expression(f"({value.sql} % {by})", kind, strict(lambda each: remainder(each, by), value))
+        other = read(*random.choice(numbers)) if roll < 0.7 else constant(random.randint(-3, 12), "int")
         return arithmetic(value, random.choice("+-*"), other)
 
     def _double(self, value):
@@ -264,9 +229,10 @@ class Expressions:
         number = Decimal(random.choice(["0.05", "1.5", "-2.25", "100"]))
         if random.random() < 0.5:
             return Expression(
-                f"({value.sql} + {number})", "decimal", strict(lambda each: each + number, value)
+                f"({value.sql} + {number})", "decimal", strict(lambda each: EXACT.add(each, number), value)
             )
-        return Expression(f"({value.sql} * {number})", "decimal", strict(lambda each: each * number, value))
+        times = strict(lambda each: EXACT.multiply(each, number), value)
+        return Expression(f"({value.sql} * {number})", "decimal", times)
 
     def _text(self):  # noqa: PLR0911 - one answer per kind
         random = self._random
@@ -288,12 +254,7 @@ class Expressions:
         if roll < 0.6:
             return Expression(f"trim({value.sql})", "string", strict(lambda text: text.strip(" "), value))
         if roll < 0.7:
-            other = self.constant("string")
-            return Expression(
-                f"coalesce({value.sql}, {other.sql})",
-                "string",
-                lambda rows: other.of(rows) if value.of(rows) is None else value.of(rows),
-            )
+            return or_else(value, self.constant("string"))
         other = read(*random.choice(texts)) if roll < 0.8 else self.constant("string")
         join = "concat({}, {})" if roll < 0.9 else "({} || {})"
         return Expression(
@@ -304,90 +265,11 @@ class Expressions:
 # --- parts --------------------------------------------------------------------------------------------------
 
 
-def read(scope, column):
-    """Return the expression that is a column."""
-    rows, name = scope.rows, column.name
-    return Expression(f"{scope.prefix}{column.quoted}", column.kind, lambda given: given[rows][name])
-
-
-def strict(function, *values):
-    """Return the evaluation of a function that is NULL where an argument is."""
-
-    def of(rows):
-        found = [value.of(rows) for value in values]
-        return None if any(each is None for each in found) else function(*found)
-
-    return of
-
-
-def tested(left, operator, right):
-    """Return a comparison."""
-    if operator == "<=>":
-
-        def of(rows):
-            a, b = left.of(rows), right.of(rows)
-            return (a is None and b is None) if a is None or b is None else compare(a, b) == 0
-
-    else:
-        of = strict(lambda a, b: TESTS[operator](compare(a, b)), left, right)
-    return Expression(f"({left.sql} {operator} {right.sql})", "boolean", of)
-
-
-def both(left, right):
-    def of(rows):
-        found = left.of(rows), right.of(rows)
-        return False if False in found else None if None in found else True
-
-    return Expression(f"({left.sql} AND {right.sql})", "boolean", of)
-
-
-def either(left, right):
-    def of(rows):
-        found = left.of(rows), right.of(rows)
-        return True if True in found else None if None in found else False
-
-    return Expression(f"({left.sql} OR {right.sql})", "boolean", of)
-
-
-def negated(one):
-    return Expression(f"(NOT {one.sql})", "boolean", strict(lambda value: not value, one))
-
-
-def chosen(condition, yes, no):
-    return Expression(
-        f"CASE WHEN {condition.sql} THEN {yes.sql} ELSE {no.sql} END",
-        yes.kind,
-        lambda rows: (yes if condition.of(rows) is True else no).of(rows),
-    )
-
-
-def arithmetic(left, operator, right):
-    """Return a sum, difference or product of whole numbers, which fails where it overflows."""
-    kind = _wider(left.kind, right.kind)
-    does = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}[operator]
-    bits = INTEGERS[kind]
-    return Expression(
-        f"({left.sql} {operator} {right.sql})",
-        kind,
-        strict(lambda a, b: whole(does(a, b), bits), left, right),
-    )
-
-
-def _int(number):
-    return Expression(str(number), "int", lambda _: number)
-
-
-def _wider(left, right):
-    return left if INTEGERS[left] >= INTEGERS[right] else right
-
-
-def _remainder(number, by):
-    found = abs(number) % by
-    return -found if number < 0 else found
-
-
-def _nan(value):
-    return value is not None and math.isnan(value)
+def _with_fields(column):
+    """Yield a column, and what is in it if it is a struct."""
+    yield column
+    for name, kind in STRUCTS.get(column.kind, {}).items():
+        yield from _with_fields(Field(column, name, kind))
 
 
 def _moved(day, days):

@@ -1,29 +1,27 @@
-"""Random tables, and random statements that fit what a table holds."""
+"""Random statements that fit what a table holds."""
 
-import json
-
-from tests.interop.dml_expressions import Expressions, Scope, both, read, tested
-from tests.interop.dml_model import (
-    Clause,
-    Delete,
-    DeleteKeys,
-    Insert,
-    Merge,
-    Overwrite,
-    RefusedError,
-    Rows,
-    Table,
-    Update,
-)
-from tests.interop.dml_values import FIELDS, INTEGERS, POOLS, Column, FailedValueError
+from tests.interop.dml_creation import TableMaker, random_kind
+from tests.interop.dml_expressions import Expressions
+from tests.interop.dml_merge import Clause, Merge
+from tests.interop.dml_operators import Scope, both, read
+from tests.interop.dml_statements import Delete, DeleteKeys, Insert, Overwrite, Update, joined
+from tests.interop.dml_table import RefusedError, Rows
+from tests.interop.dml_values import NESTED, POOLS, STRUCTS, WIDER, Column, FailedValueError
 
 __all__ = ["Script", "rows_of"]
 
-PARTITIONED = ("string", "int", "date", "boolean")
-KEYS = ("long", "string", "date", "decimal(10,2)", "double", "int")
-KINDS = [kind for kind in POOLS if kind not in {"array", "map", "struct", "binary"}]
-PLAIN_NAMES = ["n", "Name", "größe", "at", "x_1", "value", "order", "t"]
-MAPPED_NAMES = [*PLAIN_NAMES, "a b", "x,y;z"]
+ASSIGNED = {
+    "byte": ["int"],
+    "short": ["int"],
+    "int": ["long"],
+    "long": ["int"],
+    "string": ["int"],
+    "float": ["double"],
+    "double": ["int"],
+    "decimal(10,2)": ["int", "decimal(20,6)"],
+    "decimal(20,6)": ["decimal(10,2)"],
+}
+"""Kinds that are now and then cast to a column's."""
 
 
 def rows_of(random, columns, count):
@@ -43,26 +41,25 @@ class Script:
     Args:
         random: where all decisions come from.
         mappings: modes of column mapping to choose from.
+
+    Attributes:
+        table: as it is.
+        rows: that it has.
     """
 
     def __init__(self, random, mappings):
         self._random = random
         self.mapping = random.choice(mappings)
-        self.table = self._table()
-        sizes = [random.randint(0, 14) for _ in range(random.randint(1, 3))]
+        self.table = TableMaker(random, self.mapping).table()
         self.first = []
-        for size in sizes:
-            rows = rows_of(random, self.table.columns, size)
-            kept = tuple(row for row in rows if self._keeps(row))
-            self.first.append(Rows(self.table.columns, kept))
+        for size in [random.randint(0, 14) for _ in range(random.randint(1, 3))]:
+            kept = [row for row in self._rows(size) if self._keeps(row)]
+            self.first.append(Rows(self.table.columns, tuple(kept)))
         self.rows = [self.table.stored(row) for part in self.first for row in part.rows]
+        self._text = f"CREATE TABLE t {self.table}" + "".join(f"\n    APPEND {part}" for part in self.first)
 
     def __str__(self):
-        lines = "".join(f"\n    APPEND {part}" for part in self.first)
-        columns = ", ".join(f"{column.quoted} {column.kind}" for column in self.table.columns)
-        checks = "".join(f" CHECK ({check.sql})" for check in self.table.checks.values())
-        by = f" PARTITIONED BY {self.table.partition_by}" if self.table.partition_by else ""
-        return f"CREATE TABLE t ({columns}){by}{checks} {json.dumps(self.table.properties)}{lines}"
+        return self._text
 
     @property
     def has_feed(self):
@@ -82,47 +79,53 @@ class Script:
                 if error.everyone and self._random.random() < 0.3:
                     return made, error
                 continue
-            self.rows = effect.rows
+            self.rows, self.table = effect.rows, effect.table
             return made, effect
 
-    # --- tables -----------------------------------------------------------------------------------------------
+    # --- rows -------------------------------------------------------------------------------------------------
 
-    def _table(self):
-        random = self._random
-        names = random.sample(MAPPED_NAMES if self.mapping != "none" else PLAIN_NAMES, random.randint(2, 5))
-        columns = [Column("id", random.choice(KEYS))]
-        columns += [Column(name, random.choice([*KINDS, *POOLS, "string", "int"])) for name in names]
-        parted = [each.name for each in columns[1:] if each.kind in PARTITIONED]
-        partition_by = tuple(random.sample(parted, min(len(parted), random.choice([0, 0, 1, 1, 2]))))
-        if len(partition_by) == len(columns):
-            partition_by = ()
-        properties = {
-            "delta.enableDeletionVectors": random.choice(["true", "true", "false"]),
-            "delta.enableChangeDataFeed": random.choice(["true", "true", "false"]),
-        }
-        if self.mapping != "none":
-            properties["delta.columnMapping.mode"] = self.mapping
-        if random.random() < 0.15:
-            properties["delvec.rewriteThreshold"] = random.choice(["0.3", "1"])
-        checks = {}
-        numbers = [each for each in columns if each.kind in INTEGERS and each.name not in partition_by]
-        if numbers and random.random() < 0.2:
-            made = Expressions(random, [Scope("t", "", (random.choice(numbers),))]).condition(0)
-            checks["some_check"] = made
-        return Table(tuple(columns), partition_by, properties, checks)
+    def _rows(self, count, columns=None):
+        """Return random rows whose generated columns nearly always have their values."""
+        rows = []
+        for row in rows_of(self._random, columns or self.table.columns, count):
+            if self.table.generated.keys() <= row.keys() and self._random.random() < 0.97:
+                try:
+                    rows.append(row | self._computed(row))
+                except RefusedError:
+                    continue
+            else:
+                rows.append(row)
+        return rows
+
+    def _computed(self, row):
+        found = self.table.computed({name: row.get(name) for name in self.table.names})
+        return {name: found[name] for name in self.table.generated}
 
     def _keeps(self, row):
         try:
             self.table.check([self.table.stored(row)])
-            self.table.check([row])
+            self.table.check([self.table.completed(row)])
         except RefusedError:
             return False
         return True
 
+    def _new(self, most=5):
+        rows = self._rows(self._random.randint(1, most))
+        kept = [row for row in rows if self._keeps(row) or self._random.random() < 0.05]
+        return Rows(self.table.columns, tuple(kept or rows))
+
+    def _thinned(self, data, *, more=True):
+        """Return rows without some columns that the table can do without."""
+        random = self._random
+        spare = {*self.table.generated, *self.table.defaults}
+        if more and random.random() < 0.3:
+            spare |= {*data.names[1:]}
+        return data.without({name for name in sorted(spare) if random.random() < 0.4})
+
     # --- statements -------------------------------------------------------------------------------------------
 
     def _made(self):
-        choices = [self._delete] * 3 + [self._update] * 4 + [self._merge] * 6 + [self._insert] * 2
+        choices = [self._delete] * 3 + [self._update] * 4 + [self._merge] * 7 + [self._insert] * 2
         choices += [self._overwrite, self._delete_keys]
         return self._random.choice(choices)()
 
@@ -141,63 +144,84 @@ class Script:
         values = self._values([self._scope()], fields=True)
         return Update(values, self._where(0.85), by_sql=self._random.random() < 0.25)
 
-    def _values(self, scopes, *, fields=False, columns=None):
+    def _values(self, scopes, *, fields=False):
         random = self._random
         expressions = Expressions(random, scopes)
-        columns = list(columns or self.table.columns)
+        columns = [
+            column
+            for column in self.table.columns
+            if column.name not in self.table.generated or random.random() < 0.05
+        ]
         found = {}
         for column in random.sample(columns, random.randint(1, min(3, len(columns)))):
-            if fields and column.kind == "struct" and random.random() < 0.5:
-                for inner in random.sample(list(FIELDS), random.randint(1, 2)):
-                    found[(column.name, inner)] = expressions.value(FIELDS[inner])
+            if random.random() < (0.2 if column.name in self.table.defaults else 0.01):
+                found[(column.name,)] = self.table.default(column.name)
             else:
-                found[(column.name,)] = expressions.value(self._assigned_kind(column.kind))
+                found |= self._value(expressions, (column.name,), column.kind, fields=fields)
+        return found
+
+    def _value(self, expressions, path, kind, *, fields):
+        """Return values for a column or for some fields of it."""
+        random = self._random
+        if not fields or kind not in STRUCTS or random.random() < 0.35:
+            return {path: expressions.value(self._assigned_kind(kind))}
+        found = {}
+        inner = STRUCTS[kind]
+        for name in random.sample(list(inner), random.randint(1, len(inner))):
+            found |= self._value(expressions, (*path, name), inner[name], fields=True)
         return found
 
     def _assigned_kind(self, kind):
-        """Return the kind of a value for a column: now and then another one, which is cast."""
-        others = {
-            "int": ["long"],
-            "long": ["int"],
-            "short": ["int"],
-            "string": ["int"],
-            "float": ["double"],
-            "double": ["int"],
-        }
-        if kind in others and self._random.random() < 0.15:
-            return self._random.choice(others[kind])
+        if kind in ASSIGNED and self._random.random() < 0.15:
+            return self._random.choice(ASSIGNED[kind])
         return kind
 
-    def _source(self, *, whole):
+    def _delete_keys(self):
+        random = self._random
+        others = [each.name for each in self.table.columns[1:] if each.kind not in NESTED]
+        names = {"id"}
+        if others and random.random() < 0.3:
+            names.add(random.choice(others))
+        source = self._source(whole=True)
+        source = source.without({each.name for each in source.columns} - names)
+        return DeleteKeys(source, self._where() if random.random() < 0.25 else None)
+
+    # --- MERGE ------------------------------------------------------------------------------------------------
+
+    def _source(self, *, whole, more=(), others=False):
         random = self._random
         columns = list(self.table.columns)
         if not whole:
             columns = [columns[0], *random.sample(columns[1:], random.randint(1, len(columns) - 1))]
+        if others:
+            columns = [self._other_struct(each) for each in columns]
         random.shuffle(columns)
-        columns.append(Column("flag", "int"))
-        rows = list(rows_of(random, columns, random.randint(0, 8)))
-        known = [row["id"] for row in self.rows]
-        if known:
+        names = {column.name for column in columns}
+        columns += [each for each in (*more, Column("flag", "int")) if each.name not in names]
+        rows = self._rows(random.randint(0, 8), columns)
+        if self.rows:
             for row in rows:
                 if random.random() < 0.6:
-                    row["id"] = random.choice(known)
-        if random.random() < 0.85:
+                    known = random.choice(self.rows)
+                    row["id"] = known["id"]
+                    if random.random() < 0.3:
+                        # So that other columns match, too.
+                        same = {each.name for each in columns if each in self.table.columns}
+                        row.update({name: value for name, value in known.items() if name in same})
+        if random.random() < 0.75:
             # One row for each key, so that few statements are ambiguous.
             rows = list({repr(row["id"]).replace("-0.0", "0.0"): row for row in rows}.values())
         return Rows(tuple(columns), tuple(rows))
 
-    def _delete_keys(self):
-        source = self._source(whole=False)
-        columns = tuple(column for column in source.columns if column.name == "id")
-        rows = tuple({"id": row["id"]} for row in source.rows)
-        return DeleteKeys(Rows(columns, rows), ("id",))
-
     def _merge(self):
         random = self._random
+        evolves = random.random() < 0.15
+        # A star takes all columns, where they do not come from somewhere else.
         whole = random.random() < 0.5
-        source = self._source(whole=whole)
+        more = self._more_columns() if evolves else ()
+        source = self._source(whole=whole, more=more, others=evolves)
+        stars = evolves or (whole and self.table.identity is None)
         target_scope, source_scope = self._scope("t."), Scope("s", "s.", source.columns)
-        on = self._on(target_scope, source_scope)
         clauses = []
         for match, scopes in (
             ("matched", [target_scope, source_scope]),
@@ -209,48 +233,80 @@ class Script:
                 condition = None
                 if number < count - 1 or random.random() < 0.5:
                     condition = Expressions(random, scopes).condition(1)
-                clauses.append(self._clause(match, scopes, condition, whole=whole))
+                clause = self._clause(match, scopes, condition, stars=stars)
+                if evolves and clause.values and match != "not-matched-by-source" and random.random() < 0.5:
+                    self._set_new(clause, source_scope)
+                clauses.append(clause)
         if not clauses:
             clauses.append(Clause("matched", "delete"))
-        return Merge(source, on, tuple(clauses))
+        return Merge(source, self._on(target_scope, source_scope), tuple(clauses), evolves)
+
+    def _set_new(self, clause, source):
+        """Let a clause set the columns that it has to add, or to give more fields."""
+        for column in source.columns:
+            if column not in self.table.columns and column.name != "flag":
+                for path in [each for each in clause.values if each[0] == column.name]:
+                    del clause.values[path]
+                clause.values[(column.name,)] = read(source, column)
+
+    def _more_columns(self):
+        random = self._random
+        known = len(self.table.columns)
+        return tuple(
+            Column(f"new_{known + i}", random_kind(random)) for i in range(random.choice([0, 1, 1, 2]))
+        )
+
+    def _other_struct(self, column):
+        """Return a column that has more fields, or less, than the table's."""
+        narrower = {wide: narrow for narrow, wide in WIDER.items()}
+        other = WIDER.get(column.kind) or narrower.get(column.kind)
+        return Column(column.name, other) if other and self._random.random() < 0.5 else column
 
     def _on(self, target, source):
         random = self._random
-        left, right = (
-            read(target, self.table.columns[0]),
-            read(source, next(c for c in source.columns if c.name == "id")),
-        )
-        on = tested(left, random.choice(["=", "=", "=", "<=>"]), right)
+        keys = [self.table.columns[0]]
+        others = [
+            each for each in self.table.columns[1:] if each in source.columns and each.kind not in NESTED
+        ]
+        if others and random.random() < 0.15:
+            keys.append(random.choice(others))
+        on = joined(target, source, keys, [random.choice(["=", "=", "=", "<=>"]) for _ in keys])
         if random.random() < 0.25:
             on = both(on, Expressions(random, [random.choice([target, source])]).condition(0))
         return on
 
-    def _clause(self, match, scopes, condition, *, whole):
+    def _clause(self, match, scopes, condition, *, stars):
         random = self._random
         if match == "not-matched":
             values = None
-            if not whole or random.random() < 0.5:
+            if not stars or random.random() < 0.5:
                 values = self._values(scopes)
             return Clause(match, "insert", condition, values)
         if random.random() < 0.35:
             return Clause(match, "delete", condition)
-        if match == "matched" and whole and random.random() < 0.4:
+        if match == "matched" and stars and random.random() < 0.4:
             return Clause(match, "update", condition)
         return Clause(match, "update", condition, self._values(scopes, fields=True))
 
-    def _new(self, most=5):
-        rows = rows_of(self._random, self.table.columns, self._random.randint(1, most))
-        kept = tuple(row for row in rows if self._keeps(row) or self._random.random() < 0.05)
-        return Rows(self.table.columns, kept or rows)
+    # --- writes -----------------------------------------------------------------------------------------------
 
     def _insert(self):
-        return Insert(self._new())
+        data = self._new()
+        if self._random.random() < 0.15:
+            wide = [Column(each.name, WIDER[each.kind]) for each in data.columns if each.kind in WIDER]
+            more = (*self._more_columns(), *(each for each in wide if self._random.random() < 0.5))
+            names = {each.name for each in more}
+            columns = (*(each for each in data.columns if each.name not in names), *more)
+            pairs = zip(data.rows, rows_of(self._random, more, len(data.rows)), strict=True)
+            rows = tuple({each.name: (row | other)[each.name] for each in columns} for row, other in pairs)
+            return Insert(Rows(columns, rows), evolves=True)
+        return Insert(self._thinned(data))
 
     def _overwrite(self):
         random = self._random
         roll = random.random()
         if roll < 0.2:
-            return Overwrite(self._new())
+            return Overwrite(self._thinned(self._new(), more=False))
         if roll < 0.5 and self.table.partition_by:
             return Overwrite(self._new(), dynamic=True)
         columns = self.table.columns
@@ -260,14 +316,12 @@ class Script:
             if not columns:
                 return self._insert()
         where = Expressions(random, [Scope("t", "", columns)]).condition(1)
-        rows = rows_of(random, self.table.columns, 12)
-        kept = []
-        for row in rows:
-            try:
-                # An empty text is told from NULL when it is checked, and not any more when it is in a partition.
-                both = (row, self.table.stored(row))
-                if self._keeps(row) and all(where.is_true(t=each) for each in both):
-                    kept.append(row)
-            except FailedValueError:
-                continue
+        kept = [row for row in self._rows(12) if self._keeps(row) and self._is_one(where, row)]
         return Overwrite(Rows(self.table.columns, tuple(kept[:4])), where=where)
+
+    def _is_one(self, where, row):
+        """Whether a row is one of a condition: an empty text is told from NULL when it is checked, but not in a partition."""
+        try:
+            return all(where.is_true(t=each) for each in (row, self.table.stored(row)))
+        except FailedValueError:
+            return False

@@ -4,53 +4,97 @@ import datetime as dt
 import math
 import struct
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 
 import pyarrow as pa
 
 __all__ = [
     "ARROW",
-    "FIELDS",
+    "EXACT",
     "INTEGERS",
+    "NESTED",
     "POOLS",
+    "STRUCTS",
+    "WIDER",
     "Column",
     "FailedValueError",
+    "Field",
     "assign",
+    "assign_at",
     "compare",
     "literal",
     "plain",
+    "starred",
 ]
 
 UTC = dt.UTC
-INTEGERS = {"short": 16, "int": 32, "long": 64}
+EXACT = Context(prec=120)
+"""For decimals, of which Python keeps 28 digits otherwise."""
+INTEGERS = {"byte": 8, "short": 16, "int": 32, "long": 64}
+STRUCTS = {
+    "struct": {"x": "int", "y": "string"},
+    "struct more": {"x": "int", "y": "string", "z": "double"},
+    "deep": {"inner": "struct", "k": "long"},
+    "deep more": {"inner": "struct more", "k": "long"},
+}
+"""Kinds of structs: the kinds of their fields."""
+WIDER = {"struct": "struct more", "deep": "deep more"}
+"""Kinds of structs that others become, where columns are added."""
+NESTED = frozenset({*STRUCTS, "array", "ints", "structs", "map"})
+_STRUCT = pa.struct({"x": pa.int32(), "y": pa.string()})
+_MORE = pa.struct([*_STRUCT, ("z", pa.float64())])
 ARROW = {
+    "byte": pa.int8(),
     "short": pa.int16(),
     "int": pa.int32(),
     "long": pa.int64(),
     "float": pa.float32(),
     "double": pa.float64(),
+    "decimal(5,0)": pa.decimal128(5, 0),
     "decimal(10,2)": pa.decimal128(10, 2),
+    "decimal(20,6)": pa.decimal128(20, 6),
+    "decimal(38,18)": pa.decimal128(38, 18),
     "string": pa.string(),
     "boolean": pa.bool_(),
     "binary": pa.binary(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", "UTC"),
-    "struct": pa.struct({"x": pa.int32(), "y": pa.string()}),
+    "timestamp_ntz": pa.timestamp("us"),
+    "struct": _STRUCT,
+    "struct more": _MORE,
+    "deep": pa.struct({"inner": _STRUCT, "k": pa.int64()}),
+    "deep more": pa.struct({"inner": _MORE, "k": pa.int64()}),
     "array": pa.list_(pa.string()),
+    "ints": pa.list_(pa.int32()),
+    "structs": pa.list_(_STRUCT),
     "map": pa.map_(pa.string(), pa.int32()),
 }
-FIELDS = {"x": "int", "y": "string"}
-"""Of a struct, with their kinds."""
 LONG_TEXT = "é" * 40 + "z"
+MOMENTS = [
+    dt.datetime.fromisoformat(text)
+    for text in (
+        "2024-02-29T12:00:00",
+        "1970-01-01T00:00:00",
+        "1969-12-31T23:59:59.999999",
+        "1850-06-01T01:02:03.000004",
+    )
+]
 POOLS = {
+    "byte": [*range(12), -5, 127, -128],
     "short": [*range(12), -5, 2**15 - 1],
     "int": [*range(12), -5, 100, 2**31 - 1, -(2**31)],
     "long": [*range(20), -7, 2**63 - 1, -(2**63)],
     "float": [0.0, -0.0, math.nan, 1.5, -2.25, 0.10000000149011612, math.inf, 16777216.0],
     "double": [0.0, -0.0, math.nan, 1.5, -2.25, 0.1, math.inf, -math.inf, 1e300, 3.0],
-    "decimal(10,2)": [
-        Decimal(text) for text in ("0.00", "1.50", "-1.50", "0.01", "99999999.99", "2.68", "7.00")
-    ],
+    **{
+        kind: [Decimal(text) for text in texts.split()]
+        for kind, texts in {
+            "decimal(5,0)": "0 1 -1 2 3 7 99999",
+            "decimal(10,2)": "0.00 1.50 -1.50 0.01 99999999.99 2.68 7.00",
+            "decimal(20,6)": "0.000000 1.500000 -0.000001 99999999999999.999999 7.000000",
+            "decimal(38,18)": "0.000000000000000000 -0.000000000000000001 99999999999999999999.999999999999999999",
+        }.items()
+    },
     "string": [
         "",
         "a",
@@ -74,17 +118,23 @@ POOLS = {
         dt.date.fromisoformat(text)
         for text in ("2024-02-29", "1970-01-01", "1969-12-31", "1500-03-01", "5999-12-31")
     ],
-    "timestamp": [
-        dt.datetime.fromisoformat(text).replace(tzinfo=UTC)
-        for text in (
-            "2024-02-29T12:00:00",
-            "1970-01-01T00:00:00",
-            "1969-12-31T23:59:59.999999",
-            "1850-06-01T01:02:03.000004",
-        )
-    ],
+    "timestamp": [each.replace(tzinfo=UTC) for each in MOMENTS],
+    "timestamp_ntz": MOMENTS,
     "struct": [{"x": 1, "y": "a"}, {"x": None, "y": "é"}, {"x": 7, "y": None}],
+    "struct more": [
+        {"x": 1, "y": "a", "z": 1.5},
+        {"x": None, "y": None, "z": None},
+        {"x": 3, "y": "b", "z": None},
+    ],
+    "deep more": [{"inner": {"x": 2, "y": "b", "z": 0.5}, "k": 5}, {"inner": None, "k": None}],
+    "deep": [
+        {"inner": {"x": 2, "y": "b"}, "k": 5},
+        {"inner": None, "k": 2**40},
+        {"inner": {"x": None, "y": None}, "k": None},
+    ],
     "array": [[], ["a", None], ["é", "o'clock"]],
+    "ints": [[], [1, None, 2**31 - 1], [7]],
+    "structs": [[], [{"x": 1, "y": "a"}, None], [{"x": None, "y": "é"}]],
     "map": [[], [("a", 1)], [("é", None), ("b", 2)]],
 }
 
@@ -100,6 +150,30 @@ class Column:
     def quoted(self):
         return "`" + self.name.replace("`", "``") + "`"
 
+    def value(self, row):
+        return row[self.name]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a struct that is a column, or is in one.
+
+    Attributes:
+        of: the column, or the field.
+    """
+
+    of: object
+    name: str
+    kind: str
+
+    @property
+    def quoted(self):
+        return f"{self.of.quoted}.`{self.name}`"
+
+    def value(self, row):
+        found = self.of.value(row)
+        return None if found is None else found[self.name]
+
 
 class FailedValueError(Exception):
     """Spark's ANSI mode makes an error of it."""
@@ -114,7 +188,7 @@ def literal(value, kind):  # noqa: PLR0911 - one answer per kind
     if kind in ("float", "double"):
         return f"CAST('{_float_text(value)}' AS {kind.upper()})"
     if kind.startswith("decimal"):
-        return str(value)
+        return f"{value:f}"
     if kind == "string":
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
     if kind == "binary":
@@ -123,6 +197,8 @@ def literal(value, kind):  # noqa: PLR0911 - one answer per kind
         return f"DATE '{value.isoformat()}'"
     if kind == "timestamp":
         return f"TIMESTAMP '{value.strftime('%Y-%m-%d %H:%M:%S.%f').rjust(26, '0')}Z'"
+    if kind == "timestamp_ntz":
+        return f"TIMESTAMP_NTZ '{value.strftime('%Y-%m-%d %H:%M:%S.%f').rjust(26, '0')}'"
     raise AssertionError(kind)
 
 
@@ -144,7 +220,7 @@ def compare(left, right):
 # --- assignment ---------------------------------------------------------------------------------------------
 
 
-def assign(value, found, kind):
+def assign(value, found, kind):  # noqa: PLR0911 - one answer per kind
     """Return a value of the kind ``found`` as one of a column's kind.
 
     Raises:
@@ -152,6 +228,11 @@ def assign(value, found, kind):
     """
     if value is None or found == kind:
         return value
+    if kind in STRUCTS:
+        fields = STRUCTS[found]
+        return {
+            name: assign(value.get(name), fields.get(name), inner) for name, inner in STRUCTS[kind].items()
+        }
     if kind in INTEGERS:
         return whole(value, INTEGERS[kind])
     if kind == "double":
@@ -159,10 +240,61 @@ def assign(value, found, kind):
     if kind == "float":
         return single(float(value))
     if kind.startswith("decimal"):
-        return decimal(value)
+        precision, scale = kind[8:-1].split(",")
+        return decimal(value, int(precision), int(scale))
     if kind == "string" and (found in INTEGERS or found == "date"):
         return str(value)
     raise AssertionError((found, kind))
+
+
+def starred(value, found, old, kind):
+    """Return what a star with schema evolution makes of a struct: fields that only the table has stay.
+
+    Args:
+        value: of the source, of the kind ``found``.
+        found: a kind.
+        old: of the table; None for a new row.
+        kind: of the table.
+    """
+    if kind not in STRUCTS:
+        return value
+    if value is None and (old is None or not _has_more_fields(kind, found)):
+        return None
+    return {
+        name: starred((value or {}).get(name), STRUCTS[found][name], (old or {}).get(name), inner)
+        if name in STRUCTS[found]
+        else (old or {}).get(name)
+        for name, inner in STRUCTS[kind].items()
+    }
+
+
+def _has_more_fields(kind, found):
+    inside = STRUCTS.get(found, {})
+    return any(
+        name not in inside or _has_more_fields(inner, inside[name])
+        for name, inner in STRUCTS.get(kind, {}).items()
+    )
+
+
+def assign_at(value, path, new, found, kind):
+    """Return a struct, or NULL, with another value in one place.
+
+    Args:
+        value: of the struct.
+        path: names of fields, from the outside in; nothing for the value itself.
+        new: the value, of the kind ``found``.
+        found: a kind.
+        kind: of the struct.
+
+    Raises:
+        FailedValueError: it does not fit.
+    """
+    if not path:
+        return assign(new, found, kind)
+    fields = STRUCTS[kind]
+    inside = dict(value or dict.fromkeys(fields))
+    inside[path[0]] = assign_at(inside[path[0]], path[1:], new, found, fields[path[0]])
+    return inside
 
 
 def whole(value, bits):
@@ -187,7 +319,7 @@ def single(value):
         return math.copysign(math.inf, value)
 
 
-def decimal(value, precision=10, scale=2):
+def decimal(value, precision, scale):
     """Return a number with so many digits, rounded half away from zero.
 
     Raises:
@@ -196,9 +328,7 @@ def decimal(value, precision=10, scale=2):
     if isinstance(value, float) and not math.isfinite(value):
         raise FailedValueError(value)
     exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
-    if abs(exact) >= 10 ** (precision - scale + 2):
-        raise FailedValueError(value)
-    found = exact.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP)
+    found = exact.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, EXACT)
     if abs(found) >= 10 ** (precision - scale):
         raise FailedValueError(value)
     return found
@@ -207,7 +337,7 @@ def decimal(value, precision=10, scale=2):
 # --- rows as they are compared ------------------------------------------------------------------------------
 
 
-def plain(value):
+def plain(value):  # noqa: PLR0911 - one answer per kind
     """Return a value that equals only itself: floats by their sign, all NaN alike, what is nested part by part."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else f"float {value!r}"
@@ -218,6 +348,8 @@ def plain(value):
     if isinstance(value, tuple):
         return tuple(plain(each) for each in value)
     if isinstance(value, dt.datetime):
-        return f"moment {value.astimezone(UTC).isoformat()}"
-    # Nothing but Python has a decimal that is less than nothing and nothing.
-    return value + 0 if isinstance(value, Decimal) else value
+        return f"moment {value.astimezone(UTC) if value.tzinfo else value}"
+    if isinstance(value, Decimal) and value == 0:
+        # Nothing but Python has a decimal that is less than nothing and nothing.
+        return abs(value)
+    return value

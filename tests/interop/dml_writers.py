@@ -1,18 +1,16 @@
 """Who runs statements: Delvec on each engine, and delta-spark."""
 
 import pyarrow as pa
-from tests.interop.dml_model import Delete, DeleteKeys, Insert, Merge, Overwrite, Update, quoted
-from tests.interop.dml_values import ARROW
+from tests.interop.dml_creation import arrow_schema
+from tests.interop.dml_merge import DELTA_SPARK
+from tests.interop.dml_statements import Delete, DeleteKeys, Insert, Overwrite, Update
+from tests.interop.dml_table import quoted
 
 from delvec.protocol.errors import DelvecError
 
-__all__ = ["DeltaSpark", "Delvec", "arrow_schema", "arrow_table"]
+__all__ = ["DeltaSpark", "Delvec", "arrow_table"]
 
 SOURCE = "dml_source"
-
-
-def arrow_schema(columns):
-    return pa.schema({column.name: ARROW[column.kind] for column in columns})
 
 
 def arrow_table(rows):
@@ -47,7 +45,9 @@ class Delvec:
         return {"deleted": metrics["numDeletedRows"]}
 
     def _deletekeys(self, table, statement):
-        metrics = table.delete(keys=arrow_table(statement.source), on=list(statement.names))
+        where = None if statement.where is None else statement.where.sql
+        keys = arrow_table(statement.source)
+        metrics = table.delete(where, keys=keys, on=statement.source.names)
         return {"deleted": metrics["numDeletedRows"]}
 
     def _update(self, table, statement):
@@ -63,7 +63,11 @@ class Delvec:
 
     def _merge(self, table, statement):
         builder = table.merge(
-            arrow_table(statement.source), statement.on_.sql, source_alias="s", target_alias="t"
+            arrow_table(statement.source),
+            statement.on_.sql,
+            source_alias="s",
+            target_alias="t",
+            merge_schema=statement.evolves,
         )
         for clause in statement.clauses:
             condition = None if clause.condition is None else clause.condition.sql
@@ -79,7 +83,7 @@ class Delvec:
         return {done.lower(): metrics[f"numTargetRows{done}"] for done in ("Updated", "Deleted", "Inserted")}
 
     def _insert(self, table, statement):
-        table.append(arrow_table(statement.data))
+        table.append(arrow_table(statement.data), merge_schema=statement.evolves)
         return {}
 
     def _overwrite(self, table, statement):
@@ -94,7 +98,7 @@ class Delvec:
 class DeltaSpark:
     """delta-spark, by SQL and DataFrames."""
 
-    name = "delta-spark"
+    name = DELTA_SPARK
 
     def __init__(self, spark):
         from pyspark.errors import PySparkException
@@ -121,7 +125,7 @@ class DeltaSpark:
     def _write(self, location, statement):
         writer = self._frame(statement.data).write.format("delta")
         if isinstance(statement, Insert):
-            writer.mode("append").save(str(location))
+            writer.mode("append").option("mergeSchema", str(statement.evolves).lower()).save(str(location))
             return
         writer = writer.mode("overwrite")
         if statement.where is not None:
@@ -138,8 +142,12 @@ class DeltaSpark:
         source = statement.source
         self._frame(source).createOrReplaceTempView(SOURCE)
         if isinstance(statement, DeleteKeys):
-            on = " AND ".join(f"t.`{key}` = s.`{key}`" for key in statement.names)
-            return f"MERGE INTO {name} AS t USING {SOURCE} AS s ON {on} WHEN MATCHED THEN DELETE"
-        assert isinstance(statement, Merge)
+            # Under other names, so that the condition is about the table.
+            keys = ", ".join(f"`{key}` AS key_{number}" for number, key in enumerate(source.names))
+            on = " AND ".join(f"t.`{key}` = s.key_{number}" for number, key in enumerate(source.names))
+            where = "" if statement.where is None else f" AND {statement.where.sql}"
+            using = f"(SELECT {keys} FROM {SOURCE})"
+            return f"MERGE INTO {name} AS t USING {using} AS s ON {on}{where} WHEN MATCHED THEN DELETE"
         clauses = " ".join(map(str, statement.clauses))
-        return f"MERGE INTO {name} AS t USING {SOURCE} AS s ON {statement.on_.sql} {clauses}"
+        how = "WITH SCHEMA EVOLUTION " if statement.evolves else ""
+        return f"MERGE {how}INTO {name} AS t USING {SOURCE} AS s ON {statement.on_.sql} {clauses}"

@@ -1,0 +1,294 @@
+"""A table of plain Python rows: what it asks of them, what it makes of them, and what a statement does to them."""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from tests.interop.dml_operators import Expression
+from tests.interop.dml_values import (
+    WIDER,
+    Column,
+    FailedValueError,
+    assign,
+    assign_at,
+    compare,
+    literal,
+    plain,
+)
+
+__all__ = [
+    "Effect",
+    "Identity",
+    "RefusedError",
+    "Rows",
+    "Table",
+    "evaluated",
+    "plain_key",
+    "quoted",
+    "set_of",
+    "where_of",
+]
+
+
+NTZ = "timestamp_ntz"
+
+
+class RefusedError(Exception):
+    """The statement is an error, and changes nothing.
+
+    Attributes:
+        everyone: False where only some of the writers refuse it, so that nothing can be said.
+    """
+
+    def __init__(self, why, *, everyone=True):
+        super().__init__(why)
+        self.everyone = everyone
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A column of numbers that writers give, each others; no statement reads or sets it."""
+
+    name: str
+    start: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a table is but its rows.
+
+    Attributes:
+        columns: in order, without the identity column.
+        partition_by: names.
+        properties: of the table.
+        checks: CHECK constraints by name.
+        generated: expressions of generated columns, by name.
+        defaults: values of columns that are not given, by name.
+        not_null: names.
+        identity: the last column, if there is one.
+    """
+
+    columns: tuple
+    partition_by: tuple = ()
+    properties: dict = field(default_factory=dict)
+    checks: dict = field(default_factory=dict)
+    generated: dict = field(default_factory=dict)
+    defaults: dict = field(default_factory=dict)
+    not_null: frozenset = frozenset()
+    identity: Identity | None = None
+
+    @property
+    def names(self):
+        return [column.name for column in self.columns]
+
+    def kind(self, name):
+        return next(column.kind for column in self.columns if column.name == name)
+
+    def default(self, name):
+        """Return ``DEFAULT`` for a column."""
+        return Expression("DEFAULT", self.kind(name), lambda _: self.defaults.get(name))
+
+    def with_columns(self, columns):
+        """Return the table with more columns, and with structs that have more fields."""
+        kinds = {each.name: each.kind for each in columns}
+        if NTZ in kinds.values() and NTZ not in {each.kind for each in self.columns}:
+            raise RefusedError("the table's protocol has no timestamps without a time zone")
+        known = [
+            Column(each.name, kinds[each.name]) if WIDER.get(each.kind) == kinds.get(each.name, "") else each
+            for each in self.columns
+        ]
+        return replace(self, columns=(*known, *(each for each in columns if each.name not in self.names)))
+
+    def widened(self, row, older):
+        """Return a row of an older table."""
+        kinds = {each.name: each.kind for each in older.columns}
+        return {
+            each.name: assign(row[each.name], kinds[each.name], each.kind) if each.name in kinds else None
+            for each in self.columns
+        }
+
+    # --- new rows ---------------------------------------------------------------------------------------------
+
+    def stored(self, row):
+        """Return a row as it comes back: an empty text cannot be told from NULL in the name of a partition."""
+        return {
+            name: None if value == "" and name in self.partition_by else value for name, value in row.items()
+        }
+
+    def check(self, rows):
+        """Refuse rows that break what the table asks of them."""
+        for row in rows:
+            for name in self.not_null:
+                if row[name] is None:
+                    raise RefusedError(f"{name} is NULL in {row}")
+            for name, check in self.checks.items():
+                if evaluated(check, t=row) is not True:
+                    raise RefusedError(f"{name} is broken by {row}")
+
+    def completed(self, given):
+        """Return a new row with the columns that are not given.
+
+        Raises:
+            RefusedError: a generated column that is given has another value, or cannot be computed.
+        """
+        row = {name: given.get(name, self.defaults.get(name)) for name in self.names}
+        return self._generated(row, given)
+
+    def updated(self, row, values, given):
+        """Return a row with new values, before it is stored.
+
+        Args:
+            row: as it is.
+            values: expressions by path.
+            given: what they read: rows by name.
+        """
+        after, named = dict(row), set()
+        for (column, *inside), value in values.items():
+            named.add(column)
+            try:
+                kind = self.kind(column)
+                after[column] = assign_at(after[column], inside, value.of(given), value.kind, kind)
+            except FailedValueError as error:
+                raise RefusedError(f"column {column} cannot get its value for {given}") from error
+        return self._generated(after, named)
+
+    def computed(self, row):
+        """Return a row with other values of its generated columns."""
+        return self._generated(row, ())
+
+    def _generated(self, row, given):
+        row = dict(row)
+        for name, expression in self.generated.items():
+            try:
+                value = assign(expression.of({"t": row}), expression.kind, self.kind(name))
+            except FailedValueError as error:
+                raise RefusedError(f"{name} cannot be computed of {row}") from error
+            if name not in given:
+                row[name] = value
+            elif not _is_same(row[name], value):
+                raise RefusedError(f"{name} is not {value!r} in {row}")
+        return row
+
+    # --- text -------------------------------------------------------------------------------------------------
+
+    def __str__(self):
+        parts = []
+        for column in self.columns:
+            text = f"{column.quoted} {column.kind}"
+            if column.name in self.not_null:
+                text += " NOT NULL"
+            if column.name in self.generated:
+                text += f" GENERATED ALWAYS AS ({self.generated[column.name].sql})"
+            if column.name in self.defaults:
+                text += f" DEFAULT {literal(self.defaults[column.name], column.kind)}"
+            parts.append(text)
+        if self.identity is not None:
+            parts.append(str(self.identity))
+        checks = "".join(f" CHECK ({check.sql})" for check in self.checks.values())
+        by = f" PARTITIONED BY {self.partition_by}" if self.partition_by else ""
+        return f"({', '.join(parts)}){by}{checks} {self.properties}"
+
+
+@dataclass
+class Effect:
+    """What a statement did.
+
+    Attributes:
+        rows: that the table has then.
+        table: what the table is then.
+        changes: (kind of change, row) each.
+        counts: rows that were updated, deleted and inserted.
+        refused_by: names of writers that do not do it, though others do.
+    """
+
+    rows: list
+    table: Table
+    changes: list = field(default_factory=list)
+    counts: Counter = field(default_factory=Counter)
+    refused_by: set = field(default_factory=set)
+
+    def tell(self, kind, row):
+        self.changes.append((kind, row))
+
+    def delete(self, row):
+        self.tell("delete", row)
+        self.counts["deleted"] += 1
+
+    def update(self, before, after):
+        after = self._checked(after)
+        self.tell("update_preimage", before)
+        self.tell("update_postimage", after)
+        self.counts["updated"] += 1
+        self.rows.append(after)
+
+    def insert(self, row):
+        row = self._checked(row)
+        self.tell("insert", row)
+        self.counts["inserted"] += 1
+        self.rows.append(row)
+
+    def _checked(self, row):
+        self.table.check([row])
+        return self.table.stored(row)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a source, or rows to be written."""
+
+    columns: tuple
+    rows: tuple
+
+    @property
+    def names(self):
+        return [column.name for column in self.columns]
+
+    def without(self, names):
+        """Return the rows without some columns."""
+        columns = tuple(each for each in self.columns if each.name not in names)
+        return Rows(columns, tuple({each.name: row[each.name] for each in columns} for row in self.rows))
+
+    def __str__(self):
+        named = ", ".join(f"{column.name} {column.kind}" for column in self.columns)
+        lines = "".join(f"\n        {tuple(row.values())}" for row in self.rows)
+        return f"({named}){lines}"
+
+
+# --- parts --------------------------------------------------------------------------------------------------
+
+
+def evaluated(condition, **rows):
+    """Return what a condition is for rows; where it fails, engines may look at it or not.
+
+    Raises:
+        RefusedError: it fails.
+    """
+    try:
+        return condition.of(rows)
+    except FailedValueError as error:
+        raise RefusedError(f"the condition fails for {rows}", everyone=False) from error
+
+
+def plain_key(value):
+    if isinstance(value, float) and value == 0:
+        return plain(0.0)
+    return plain(value)
+
+
+def quoted(path):
+    """Return the text of a column, or of a field of one."""
+    return ".".join(Column(part, "").quoted for part in path)
+
+
+def set_of(values):
+    return ", ".join(f"{quoted(path)} = {value.sql}" for path, value in values.items())
+
+
+def where_of(statement):
+    return "" if statement.where is None else f" WHERE {statement.where.sql}"
+
+
+def _is_same(given, computed):
+    if given is None or computed is None:
+        return given is computed
+    return compare(given, computed) == 0
