@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -80,7 +80,7 @@ def files_of(table: OpenTable, changed: Sequence[ChangedRows], partition_columns
                 "partition_values": _partition_values(table, one, partition_columns),
                 "size": file.size or _size(table, one),
                 "marked_only": file.only is not None,
-                "deletion_vector": None if vector is None or difference else _row(vector),
+                "deletion_vector": None if vector is None or difference else vector.to_json(),
                 "deleted_rows": serialize_bitmap(difference) if difference else None,
             }
         )
@@ -150,13 +150,3 @@ def _size(table: OpenTable, one: ChangedRows) -> int:
             file=one.file.path,
         )
     return found.size
-
-
-def _row(vector: Descriptor) -> dict[str, Any]:
-    return {
-        "storageType": vector.storage_type,
-        "pathOrInlineDv": vector.path_or_inline_dv,
-        "offset": vector.offset,
-        "sizeInBytes": vector.size_in_bytes,
-        "cardinality": vector.cardinality,
-    }

@@ -240,19 +240,9 @@ def _batch(removes: Sequence[RemoveFile]) -> pa.RecordBatch:
         "extendedFileMetadata": [remove.extended_file_metadata for remove in removes],
         "partitionValues": [None if pairs is None else list(pairs.items()) for pairs in values],
         "size": [remove.size for remove in removes],
-        "deletionVector": [None if vector is None else _row(vector) for vector in vectors],
+        "deletionVector": [None if vector is None else vector.to_json() for vector in vectors],
         "baseRowId": [remove.base_row_id for remove in removes],
         "defaultRowCommitVersion": [remove.default_row_commit_version for remove in removes],
     }
     arrays = [pa.array(columns[field.name], field.type) for field in TOMBSTONES]
     return pa.RecordBatch.from_arrays(arrays, schema=TOMBSTONES)
-
-
-def _row(vector: Descriptor) -> dict[str, Any]:
-    return {
-        "storageType": vector.storage_type,
-        "pathOrInlineDv": vector.path_or_inline_dv,
-        "offset": vector.offset,
-        "sizeInBytes": vector.size_in_bytes,
-        "cardinality": vector.cardinality,
-    }

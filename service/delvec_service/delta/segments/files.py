@@ -68,7 +68,7 @@ def batch_from_adds(adds: Sequence[AddFile]) -> pa.RecordBatch:
         pa.array([add.modification_time for add in adds], pa.int64()),
         stats,
         num_records_from_stats(stats),
-        pa.array([add.deletion_vector and _row(add.deletion_vector) for add in adds], DELETION_VECTOR),
+        pa.array([add.deletion_vector and add.deletion_vector.to_json() for add in adds], DELETION_VECTOR),
         pa.array([None if add.tags is None else list(add.tags.items()) for add in adds], TEXT_MAP),
         pa.array([add.base_row_id for add in adds], pa.int64()),
         pa.array([add.default_row_commit_version for add in adds], pa.int64()),
@@ -131,13 +131,3 @@ def _num_records(stats: str) -> int | None:
     count = document.get("numRecords") if isinstance(document, dict) else None
     usable = isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _INT64
     return count if usable else None
-
-
-def _row(descriptor: Descriptor) -> dict[str, Any]:
-    return {
-        "storageType": descriptor.storage_type,
-        "pathOrInlineDv": descriptor.path_or_inline_dv,
-        "offset": descriptor.offset,
-        "sizeInBytes": descriptor.size_in_bytes,
-        "cardinality": descriptor.cardinality,
-    }

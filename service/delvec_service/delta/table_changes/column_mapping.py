@@ -38,6 +38,18 @@ def all_fields(kind: DataType) -> Iterator[StructField]:
         yield from all_fields(kind.value)
 
 
+def _with_fields(kind: DataType, change: Callable[[StructField], StructField]) -> DataType:
+    """Return a type with the fields of it and of all types within changed, in the order of :func:`all_fields`."""
+    if isinstance(kind, ArrayType):
+        return replace(kind, element=_with_fields(kind.element, change))
+    if isinstance(kind, MapType):
+        return replace(kind, key=_with_fields(kind.key, change), value=_with_fields(kind.value, change))
+    if not isinstance(kind, StructType):
+        return kind
+    changed = map(change, kind.fields)
+    return StructType(tuple(replace(field, type=_with_fields(field.type, change)) for field in changed))
+
+
 def mapped(
     schema: StructType, max_id: int, *, enabling: bool, new_name: Callable[[], str]
 ) -> tuple[StructType, int]:
@@ -52,24 +64,15 @@ def mapped(
     known = [int(field.metadata[FIELD_ID]) for field in all_fields(schema) if FIELD_ID in field.metadata]
     numbers = _Numbers(max([max_id, *known]))
 
-    def assign(kind: DataType) -> DataType:
-        if isinstance(kind, ArrayType):
-            return replace(kind, element=assign(kind.element))
-        if isinstance(kind, MapType):
-            return replace(kind, key=assign(kind.key), value=assign(kind.value))
-        if not isinstance(kind, StructType):
-            return kind
-        fields = []
-        for field in kind.fields:
-            metadata = dict(field.metadata)
-            if FIELD_ID not in metadata:
-                metadata[FIELD_ID] = numbers.next()
-            if PHYSICAL_NAME not in metadata:
-                metadata[PHYSICAL_NAME] = field.name if enabling else new_name()
-            fields.append(replace(field, type=assign(field.type), metadata=metadata))
-        return StructType(tuple(fields))
+    def assign(field: StructField) -> StructField:
+        metadata = dict(field.metadata)
+        if FIELD_ID not in metadata:
+            metadata[FIELD_ID] = numbers.next()
+        if PHYSICAL_NAME not in metadata:
+            metadata[PHYSICAL_NAME] = field.name if enabling else new_name()
+        return replace(field, metadata=metadata)
 
-    result = assign(schema)
+    result = _with_fields(schema, assign)
     assert isinstance(result, StructType)  # noqa: S101 - a struct stays one
     return result, numbers.last
 
@@ -79,25 +82,11 @@ def without_physical_names(schema: StructType) -> StructType:
     if not any(PHYSICAL_NAME in field.metadata for field in all_fields(schema)):
         return schema
 
-    def strip(kind: DataType) -> DataType:
-        if isinstance(kind, ArrayType):
-            return replace(kind, element=strip(kind.element))
-        if isinstance(kind, MapType):
-            return replace(kind, key=strip(kind.key), value=strip(kind.value))
-        if not isinstance(kind, StructType):
-            return kind
-        return StructType(
-            tuple(
-                replace(
-                    field,
-                    type=strip(field.type),
-                    metadata={key: item for key, item in field.metadata.items() if key != PHYSICAL_NAME},
-                )
-                for field in kind.fields
-            )
-        )
+    def strip(field: StructField) -> StructField:
+        kept = {key: value for key, value in field.metadata.items() if key != PHYSICAL_NAME}
+        return replace(field, metadata=kept)
 
-    result = strip(schema)
+    result = _with_fields(schema, strip)
     assert isinstance(result, StructType)  # noqa: S101 - a struct stays one
     return result
 
