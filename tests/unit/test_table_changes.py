@@ -770,15 +770,17 @@ def test_defaults_that_cannot_be_are_refused(column, default, kind):
         Table().alter(change(column, default=default))
 
 
+def test_a_default_that_is_no_value_of_the_column_is_refused():
+    """Else each row that lacks the column fails later, with whoever writes it."""
+    with pytest.raises(InvalidSchema, match="cannot be cast to its type long"):
+        Table().alter(change("id", default="'abc'"))
+
+
 @pytest.mark.parametrize("rule", ["delta.generationExpression", "delta.identity.start"])
 def test_a_column_that_is_computed_has_no_default(rule):
     table = Table(struct(field("id"), field("made", **{rule: "id"})), partitioned=())
     with pytest.raises(InvalidSchema, match="has no default"):
         table.alter(change("made", default="1"))
-def test_a_default_that_is_no_value_of_the_column_is_refused():
-    """Else each row that lacks the column fails later, with whoever writes it."""
-    with pytest.raises(InvalidSchema, match="cannot be cast to its type long"):
-        Table().alter(change("id", default="'abc'"))
 
 
 # --- identity columns -----------------------------------------------------------------------------------------
