@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import delvec
+from delvec.engines.pyspark.stream import limits
 from delvec.spark import DeltaTable, use
 
 pytestmark = pytest.mark.spark
@@ -70,6 +71,12 @@ class Job:
         self.start({"availableNow": True}, lambda query: query.awaitTermination())
         return [row for number in sorted(set(self.batches) - known) for row in self.batches[number]]
 
+    def sizes(self, **trigger):
+        """Read what the trigger lets it; return how many rows each batch had."""
+        known = set(self.batches)
+        self.start(trigger, lambda query: query.awaitTermination())
+        return [len(rows) for number, rows in sorted(self.batches.items()) if number not in known and rows]
+
     def ids(self):
         return sorted(row["id"] for row in self.run())
 
@@ -124,6 +131,44 @@ def test_batches_have_so_many_files(lake, folder, job):
     found = [rows for _, rows in sorted(limited.batches.items()) if rows]
     assert [len(rows) for rows in found] == [20, 20, 10, 10]
     assert sorted(row["id"] for rows in found for row in rows) == list(range(60))
+
+
+@pytest.mark.parametrize("option", [{"maxFilesPerTrigger": "2"}, {"maxBytesPerTrigger": "1"}])
+def test_limits_and_triggers_that_end(lake, folder, job, option):
+    """Before PySpark 4.2 such a query ends after one batch, and the next run goes on."""
+    table = lake.create_table(folder, SCHEMA, engine="duckdb")
+    for number in range(3):
+        table.append(people(number * 10, 10))
+    sizes = [20, 10] if "maxFilesPerTrigger" in option else [10, 10, 10]
+
+    limited = job(**option)
+    if limits is None:
+        assert [limited.sizes(availableNow=True) for _ in sizes] == [[size] for size in sizes]
+        assert job(**option).sizes(once=True) == sizes[:1]
+    else:
+        assert limited.sizes(availableNow=True) == sizes
+        assert job(**option).sizes(once=True) == [30]
+    assert limited.sizes(availableNow=True) == []
+    assert sorted(row["id"] for rows in limited.batches.values() for row in rows) == list(range(30))
+
+
+def test_what_is_added_meanwhile_is_for_the_next_run(lake, folder, job):
+    table = lake.create_table(folder, SCHEMA, engine="duckdb")
+    table.append(people(0, 10))
+    table.append(people(10, 10))
+    query = job(maxFilesPerTrigger="1")
+    keep = query.keep
+
+    def add(frame, number):
+        keep(frame, number)
+        if number == 0:
+            table.append(people(20, 10))
+
+    query.keep = add
+    first = query.ids()
+    assert first == list(range(10 if limits is None else 20))
+    rest = [number for _ in range(3) for number in query.ids()]
+    assert first + rest == list(range(30))
 
 
 def test_a_table_that_follows_another_by_merge(lake, spark, folder, tmp_path, job):
