@@ -66,6 +66,7 @@ def test_what_cannot_be_cast_is_known(text, kind):
         ("1e3", "long"),
         ("2147483647", "integer"),
         ("999.994", "decimal(5,2)"),
+        ("99999999999999999999.999999999999999999", "decimal(38,18)"),
         ("'1e2'", "decimal(5,2)"),
         ("'NaN'", "double"),
         ("'-Infinity'", "float"),

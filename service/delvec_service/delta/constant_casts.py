@@ -120,7 +120,9 @@ def _fits(value: Any, kind: DataType) -> bool:
             scaled = Decimal(value).scaleb(kind.scale, _NUMBERS).to_integral_value(ROUND_HALF_UP)
         except ArithmeticError:
             return False
-        return bool(abs(scaled) < 10**kind.precision)
+        limit = 10**kind.precision
+        # A comparison is exact; abs() would round to the digits that Python keeps otherwise.
+        return bool(-limit < scaled < limit)
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     if name not in INTEGER_TYPES:
         return True
