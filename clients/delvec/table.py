@@ -19,6 +19,7 @@ from delvec.commands.table_definition import REPLACING, TableDefinition, replace
 from delvec.commands.update import update
 from delvec.engines.engine import Engine
 from delvec.protocol.errors import BadRequest, ConcurrentWrite
+from delvec.protocol.table_properties import is_true
 from delvec.protocol.wire import CheckpointRequest, CheckpointResponse, HealthResponse, TableResource
 from delvec.reading import ReadableTable
 from delvec.scan import Scan
@@ -390,7 +391,7 @@ class DeltaTable(ReadableTable):
 
         The protocol is asked for once: a feature that is dropped later makes the commit fail, not go wrong.
         """
-        if scan.configuration.get("delta.enableDeletionVectors", "false").lower() != "true":
+        if not is_true(scan.configuration, "delta.enableDeletionVectors"):
             return False
         if not self._dv_feature:
             features = self.snapshot(scan.version).protocol.get("writerFeatures") or ()

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 from pyroaring import BitMap, BitMap64
+from tests.engines.conftest import DataFile
 
 from delvec.protocol import z85
 
@@ -103,3 +104,16 @@ def test_every_kind_of_descriptor_and_both_layouts(write_table, data_file, read,
     assert sorted(read(folder)["id"].to_pylist()) == wanted
     assert lake.table(str(folder), engine=engine).count("id >= 0") == len(wanted)
     assert sorted(read(folder, ["id"], "id % 10 = 4")["id"].to_pylist()) == [n for n in wanted if n % 10 == 4]
+
+
+def test_a_property_that_is_true_with_blanks_around_it_is_true(lake, engine, write_table):
+    files = [DataFile(IDS)]
+    folder = write_table(
+        "blanks",
+        IDS.schema,
+        files,
+        properties={"delta.enableDeletionVectors": " True "},
+        features=["appendOnly", "invariants", "deletionVectors"],
+    )
+    done = lake.table(str(folder), engine=engine).delete("id = 1")
+    assert done["numDeletionVectorsAdded"] == 1
