@@ -281,7 +281,7 @@ def test_a_table_that_cannot_be_written_is_not_registered(client, tmp_path, erro
         ({"schema": {"type": "struct", "fields": [{"name": "x", "type": "complex"}]}}, "InvalidSchema"),
         ({"schema": {}}, "InvalidSchema"),
         ({"schema": SCHEMA, "partition-columns": ["age"]}, "InvalidSchema"),
-        ({"schema": SCHEMA, "properties": {"delta.unheardOf": "1"}}, "BadRequest"),
+        ({"schema": SCHEMA, "properties": {"delta.unheardOf": "1"}}, "InvalidTableChange"),
     ],
 )
 def test_a_table_that_cannot_be_leaves_nothing_behind(client, tmp_path, error, body, kind):
