@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +13,10 @@ from delvec.protocol.deletion_vector import Descriptor, deserialize_bitmap
 from delvec.protocol.types import StructType
 from delvec.storage import read_deletion_vectors
 
-__all__ = ["Scan", "ScanFile"]
+__all__ = ["OCCURRENCES", "Scan", "ScanFile"]
+
+OCCURRENCES: Final = "occurrences"
+"""A column that ``Scan.files`` may have: see :mod:`delvec.engines.occurrences`."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Scan:
 
     def __iter__(self) -> Iterator[ScanFile]:
         """Iterate over the files; for the few that a command changes, not for planning."""
-        more = {"deleted_rows", "stats", "base_row_id", "default_row_commit_version"}
+        more = {"deleted_rows", "stats", "base_row_id", "default_row_commit_version", OCCURRENCES}
         for row in self.files.select(
             [name for name in self.files.column_names if name not in more]
         ).to_pylist():

@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import os
+import pickle
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,6 +11,8 @@ import pytest
 from pyroaring import BitMap64
 
 import delvec
+from delvec.commands import changed_files
+from delvec.commands import changes as changes_command
 from delvec.protocol.deletion_vector import inline
 from delvec.protocol.types import StructType
 
@@ -92,6 +95,10 @@ def short(rows):
     )
 
 
+def moment(version):
+    return dt.datetime.fromtimestamp(Log.START + version, dt.UTC).isoformat(sep=" ")
+
+
 def expected(version, kind, *ids):
     return [(version, kind, each) for each in ids]
 
@@ -162,6 +169,81 @@ def test_a_range_by_versions_or_times_and_columns_and_conditions(lake, engine, e
     assert table.changes(8, 8, predicate="_change_type = 'update_postimage'")["id"].to_pylist() == [100]
     assert table.changes(9, 10).num_rows == 0
     assert table.changes(9, 10).column_names == ["id", "place", "extra", *FEED]
+
+
+@pytest.fixture(scope="module")
+def changed_often(tmp_path_factory):
+    """Two files that many versions take rows from, and give them back; returns the folder and the changes."""
+    log = created(tmp_path_factory.mktemp("often") / "table")
+    a, b = log.file("a.parquet", range(100)), log.file("b.parquet", range(100, 200), place="y")
+    log.commit(add(a), add(b))
+    changes = expected(1, "insert", *range(200))
+    gone = {"a": set(), "b": set()}
+    for version in range(2, 32):
+        actions = []
+        for name, file, start in (("a", a, 0), ("b", b, 100)):
+            if name == "b" and version % 3:
+                continue
+            went = {version, 60 + version} - gone[name]
+            came = {version - 1} & gone[name] if version % 2 else set()
+            before, gone[name] = gone[name], (gone[name] | went) - came
+            actions += [remove(file, *sorted(before)), add(file, *sorted(gone[name]))]
+            changes += expected(version, "delete", *(start + row for row in went))
+            changes += expected(version, "insert", *(start + row for row in came))
+        log.commit(*actions)
+    log.commit(remove(b, *sorted(gone["b"])), add(b))
+    changes += expected(32, "insert", *(100 + row for row in gone["b"]))
+    return log.folder, sorted(changes)
+
+
+def test_a_file_that_changed_often_is_read_once(lake, engine, changed_often):
+    folder, changes = changed_often
+    table = lake.table(str(folder), engine=engine)
+
+    assert short(table.changes(0)) == changes
+    plan = changes_command.plan_changes(table._service, table.id, start_version=2)
+    assert [sorted(scan.files["path"].to_pylist()) for scan in plan.scans] == [["a.parquet", "b.parquet"]]
+
+    for where, wanted in (
+        ("_commit_version > 5 AND id < 50", lambda row: row[0] > 5 and row[2] < 50),
+        (
+            "place = 'y' AND _change_type = 'insert'",
+            lambda row: row[2] >= 100 and row[1] == "insert",
+        ),
+        (f"_commit_timestamp <= TIMESTAMP '{moment(20)}'", lambda row: row[0] <= 20),
+    ):
+        assert short(table.changes(0, predicate=where)) == [row for row in changes if wanted(row)], where
+    # Without any column that tells the times apart a row still comes once for each.
+    found = table.changes(2, columns=["id"])
+    assert sorted(found["id"].to_pylist()) == sorted(id_ for version, _, id_ in changes if version > 1)
+    when = {
+        (row["_commit_version"], row["_commit_timestamp"].timestamp()) for row in table.changes(2).to_pylist()
+    }
+    assert when == {(version, Log.START + version) for version in range(2, 33)}
+
+
+def test_files_of_which_too_many_rows_changed_are_read_for_each_version(
+    lake, engine, changed_often, monkeypatch
+):
+    monkeypatch.setattr(changed_files, "_LOOKED_UP", 50)  # enough for b, too few for a
+    folder, changes = changed_often
+    table = lake.table(str(folder), engine=engine)
+    assert short(table.changes(2, 12)) == [row for row in changes if 2 <= row[0] <= 12]
+
+
+@pytest.mark.spark
+def test_tasks_of_a_stream_read_it_once_too(lake, changed_often):
+    from delvec.engines.pyspark.slices import cut
+    from delvec.engines.pyspark.task_side import read_slices
+
+    folder, changes = changed_often
+    table = lake.table(str(folder))
+    plan = changes_command.plan_changes(table._service, table.id, start_version=2)
+    parts = [part for scan in plan.scans for part in cut(scan, ["id", *FEED], 1 << 20)]
+    travelled = pickle.loads(pickle.dumps(parts))
+    assert sum(len(part.slices) for part in travelled) == 2
+    rows = [rows for part in travelled for rows in read_slices(part.read, part.slices)]
+    assert short(pa.Table.from_batches(rows)) == [row for row in changes if row[0] > 1]
 
 
 @pytest.mark.spark

@@ -3,8 +3,7 @@
 What is the same for all rows of a file (version, time, most types of change) an engine reads as partition columns.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -12,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 
 from delvec._transport import ServiceClient, request, table_path
+from delvec.commands.changed_files import scans_of
 from delvec.engines.engine import Engine
 from delvec.protocol import predicate as predicates
-from delvec.protocol.change_feed import feed_columns, feed_schema, feed_values
-from delvec.protocol.deletion_vector import deserialize_bitmap, inline
+from delvec.protocol.change_feed import feed_schema
 from delvec.protocol.errors import BadRequest, EngineUnavailable
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
-from delvec.protocol.wire import ChangesRequest, ChangesResponse
+from delvec.protocol.wire import ChangesRequest
 from delvec.scan import Scan
 
 __all__ = ["ChangeFeed", "plan_changes", "read_changes", "read_changes_lazily"]
@@ -71,7 +70,7 @@ def plan_changes(
     schema = feed_schema(StructType.from_json(plan.table_schema))
     names = schema.names if columns is None else [schema.field(name).name for name in columns]
     parsed = None if predicate is None else predicates.parse(predicate, schema)
-    return ChangeFeed(list(_scans(plan, schema, files)), schema, names, parsed)
+    return ChangeFeed(list(scans_of(plan, schema, files)), schema, names, parsed)
 
 
 def read_changes(engine: Engine, feed: ChangeFeed) -> pa.Table:
@@ -94,60 +93,3 @@ def read_changes_lazily(engine: Engine, feed: ChangeFeed) -> Any:
         )
     frames = [to_df(scan, feed.columns, feed.predicate) for scan in feed.scans]
     return reduce(lambda left, right: left.union(right), frames)
-
-
-def _scans(plan: ChangesResponse, schema: StructType, files: pa.Table) -> Iterator[Scan]:
-    """Yield scans in none of which a path occurs twice: rows are told apart by their file."""
-    groups: dict[tuple[bool, bool, int], list[dict[str, Any]]] = {}
-    seen: Counter[tuple[bool, bool, str]] = Counter()
-    for row in files.to_pylist():
-        kind = row["change_type"] is None, row["marked_only"]
-        key = (*kind, row["path"])
-        groups.setdefault((*kind, seen[key]), []).append(row)
-        seen[key] += 1
-    for (is_change_file, marked_only, _), rows in (groups or {(True, False, 0): []}).items():
-        yield Scan(
-            table_id=plan.table_id,
-            name=plan.name,
-            location=plan.location,
-            version=plan.version,
-            schema=schema,
-            partition_columns=[*plan.partition_columns, *feed_columns(is_change_file=is_change_file)],
-            configuration=_by_name(plan.configuration) if is_change_file else plan.configuration,
-            files=_files(rows, files.schema),
-            num_files_total=len(rows),
-            marked_only=marked_only,
-        )
-
-
-def _by_name(configuration: Mapping[str, str]) -> dict[str, str]:
-    """Return properties by which columns are found by physical name: in change files one of them has no id."""
-    mode = "delta.columnMapping.mode"
-    return {**configuration, **({mode: "name"} if configuration.get(mode, "").lower() == "id" else {})}
-
-
-def _files(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    vectors = [row["deletion_vector"] for row in rows]
-    for place, row in enumerate(rows):
-        if row["deleted_rows"] is not None:
-            vector = inline(deserialize_bitmap(row["deleted_rows"]))
-            vectors[place] = vector.to_json()
-    values = [
-        dict(row["partition_values"])
-        | feed_values(row["commit_version"], row["commit_timestamp"], row["change_type"])
-        for row in rows
-    ]
-    text_map = schema.field("partition_values").type
-    return pa.table(
-        {
-            "path": pa.array([row["path"] for row in rows], pa.string()),
-            "partition_values": pa.array([list(each.items()) for each in values], text_map),
-            "size": pa.array([row["size"] for row in rows], pa.int64()),
-            "modification_time": pa.array([row["commit_timestamp"] for row in rows], pa.int64()),
-            "num_records": pa.array([row["num_records"] for row in rows], pa.int64()),
-            "matches_all": pa.array([False] * len(rows), pa.bool_()),
-            "deletion_vector": pa.array(vectors, schema.field("deletion_vector").type),
-            "deleted_rows": pa.array([row["deleted_rows"] for row in rows], pa.binary()),
-            "stats": pa.nulls(len(rows), pa.string()),
-        }
-    )

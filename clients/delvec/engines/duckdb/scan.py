@@ -37,6 +37,17 @@ from pyroaring import BitMap64
 
 from delvec import storage
 from delvec.engines.duckdb.file_names import as_pattern, file_names
+from delvec.engines.duckdb.lookup import (
+    FILENAME,
+    LOOKUP,
+    add_occurrences,
+    as_row,
+    joined,
+    looked_up,
+    quoted,
+    string_literal,
+)
+from delvec.engines.occurrences import occurrence_columns
 from delvec.engines.row_ids import BASE_ROW_ID, per_file
 from delvec.protocol import partition_values
 from delvec.protocol.errors import UnsupportedReaderFeature, UnsupportedTable
@@ -54,15 +65,18 @@ from delvec.protocol.types import (
 )
 from delvec.scan import Scan
 
-__all__ = ["TYPES", "ScanSource", "left_out", "quoted", "sources", "sql_type", "string_literal"]
+__all__ = ["LOOKUP", "TYPES", "ScanSource", "left_out", "quoted", "sources", "sql_type", "string_literal"]
 
-LOOKUP: Final = "__delvec_lookup"
 FILE_HASH: Final = "__delvec_file_hash"
 FILE_INDEX: Final = "__delvec_file_index"
 ROW_INDEX: Final = "__delvec_row_index"
 
-_FILENAME: Final = "__delvec_filename"
 LIVE: Final = "__delvec_live"
+_POSITIONS: Final = (
+    f"CAST(f.file_index AS BIGINT) AS {FILE_INDEX}",
+    f"hash(f.{FILENAME}) AS {FILE_HASH}",
+    f"f.file_row_number AS {ROW_INDEX}",
+)
 _MAX_ROWS: Final = 1 << 31
 _MAX_BITS: Final = 1 << 32
 """Rows of files with deletion vectors in one statement: their bits take an eighth of it in bytes."""
@@ -221,17 +235,18 @@ def _source(
 ) -> ScanSource:
     mode = scan.configuration.get("delta.columnMapping.mode", "none").lower()
     partitioned = {name.lower() for name in scan.partition_columns}
+    by_occurrence = occurrence_columns(scan)
     names = file_names(scan.location, files)
     selected: list[str] = []
     read: list[str] = []
     lookup: dict[str, pa.Array] = {}
-    for number, item in enumerate(fields):
+    for number, item in enumerate(item for item in fields if item.name not in by_occurrence):
         if item.type == PrimitiveType("void"):
             value = "NULL"
         elif item.name.lower() in partitioned:
             key = item.physical_name if mode != "none" else item.name
             lookup[f"p{number}"] = _partition_column(files, key, item.type)
-            value = _looked_up(f"p{number}")
+            value = looked_up(f"p{number}")
         else:
             read.append(_mapping(item, f"c{number}", mode))
             value = _logical(item.type, f"f.c{number}", mapped=mode != "none")
@@ -240,24 +255,18 @@ def _source(
             if (stands_for := per_file(item)) is not None:
                 lookup[f"p{number}"] = files[stands_for].combine_chunks()
                 place = " + f.file_row_number" if stands_for == BASE_ROW_ID else ""
-                value = f"coalesce({value}, {_looked_up(f'p{number}')}{place})"
+                value = f"coalesce({value}, {looked_up(f'p{number}')}{place})"
         selected.append(f"{value} AS {quoted(item.name)}")
-    if positions:
-        selected += [
-            f"CAST(f.file_index AS BIGINT) AS {FILE_INDEX}",
-            f"hash(f.{_FILENAME}) AS {FILE_HASH}",
-            f"f.file_row_number AS {ROW_INDEX}",
-        ]
+    selected += _POSITIONS if positions else ()
+    selected += [add_occurrences(files, lookup)] if by_occurrence else ()
     if bitmaps is not None:
         counts = files["num_records"].to_pylist()
         _check_rows(scan, files, bitmaps)
         lookup["deleted"], lookup["bits"] = _bits(bitmaps, counts)
-        bit = (
-            f"get_bit({_looked_up('deleted')}, CAST(f.file_row_number AS INTEGER)) = {int(scan.marked_only)}"
-        )
+        bit = f"get_bit({looked_up('deleted')}, CAST(f.file_row_number AS INTEGER)) = {int(scan.marked_only)}"
         if None in counts:
             # Costs half as much again, so only where statistics do not say how many bits a file needs.
-            bit = f"CASE WHEN f.file_row_number < {_looked_up('bits')} THEN {bit} ELSE {not scan.marked_only} END"
+            bit = f"CASE WHEN f.file_row_number < {looked_up('bits')} THEN {bit} ELSE {not scan.marked_only} END"
         selected.append(f"{bit} AS {LIVE}")
     paths = ", ".join(string_literal(as_pattern(name)) for name in names)
     # DuckDB needs at least one column to look for; this one is found nowhere.
@@ -265,7 +274,7 @@ def _source(
     schema = ", ".join(read or [_mapping(nothing, "c", mode)])
     sql = (
         f"SELECT {', '.join(selected) or 'NULL AS __delvec_none'} "  # noqa: S608
-        f"FROM read_parquet([{paths}], schema=MAP {{{schema}}}, filename='{_FILENAME}', "
+        f"FROM read_parquet([{paths}], schema=MAP {{{schema}}}, filename='{FILENAME}', "
         "file_row_number=true, hive_partitioning=false) AS f"
     )
     live = None if bitmaps is None else LIVE
@@ -273,27 +282,13 @@ def _source(
         return ScanSource(files, names, None, sql, live)
     lookup["names"] = pa.array(names, pa.string())
     bits = "* EXCLUDE (deleted), deleted::BIT[] AS deleted" if bitmaps is not None else "*"
-    sql = f"{sql}, (SELECT {bits} FROM {LOOKUP}) AS l"  # noqa: S608
-    return ScanSource(
-        files, names, pa.table({name: _as_one_list(each) for name, each in lookup.items()}), sql, live
-    )
+    sql = f"{sql} CROSS JOIN (SELECT {bits} FROM {LOOKUP}) AS l"  # noqa: S608
+    # First what is live: a join would carry the files' bits along with each row.
+    sql = joined(f"SELECT * FROM ({sql}) WHERE {LIVE}", by_occurrence) if by_occurrence else sql  # noqa: S608
+    return ScanSource(files, names, as_row(lookup), sql, live)
 
 
 _NO_ID: Final = {"delta.columnMapping.id": -1}
-
-
-def _at_file(column: str) -> str:
-    """Return the lookup's entry at the position of the file that a row is from."""
-    return f"l.{column}[CAST(f.file_index AS BIGINT) + 1]"
-
-
-def _looked_up(column: str) -> str:
-    """Return the same, checked: for a file that is not the one planned at that position it is an error."""
-    message = string_literal("delvec: DuckDB read a file that is not the one planned at this position: ")
-    return (
-        f"CASE WHEN {_at_file('names')} = f.{_FILENAME} THEN {_at_file(column)} "
-        f"ELSE error({message} || f.{_FILENAME}) END"
-    )
 
 
 def _whole(value: str) -> str:
@@ -304,12 +299,6 @@ def _whole(value: str) -> str:
     floating-point columns, in which NaN is not, though NaN is above everything.
     """
     return f"CASE WHEN {value} IS NULL THEN NULL ELSE {value} END"
-
-
-def _as_one_list(column: pa.Array) -> pa.Array:
-    """Return the column as one row that holds a list."""
-    kind = pa.large_list(column.type)
-    return pa.LargeListArray.from_arrays(pa.array([0, len(column)], pa.int64()), column, type=kind)
 
 
 def _partition_column(files: pa.Table, key: str, kind: DataType) -> pa.Array:
@@ -436,13 +425,3 @@ def _renames(kind: DataType) -> bool:
     if isinstance(kind, MapType):
         return _renames(kind.key) or _renames(kind.value)
     return False
-
-
-def quoted(name: str) -> str:
-    """Return an identifier for SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def string_literal(text: str) -> str:
-    """Return a string for SQL."""
-    return "'" + text.replace("'", "''") + "'"

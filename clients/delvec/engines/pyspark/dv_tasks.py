@@ -69,7 +69,11 @@ class VectorSource:
         paths = scan.files["path"].to_pylist()
         found: list[Any]
         if deleted is None:
-            found = scan.files["deletion_vector"].to_pylist()
+            columns = (scan.files[name].to_pylist() for name in ("deletion_vector", "deleted_rows"))
+            found = [
+                rows if rows is not None and vector["storageType"] == "i" else vector
+                for vector, rows in zip(*columns, strict=True)
+            ]
         else:
             found = [serialize_bitmap(deleted[path]) for path in paths]
         vectors = dict(zip(numbers, zip(paths, found, strict=True), strict=True))

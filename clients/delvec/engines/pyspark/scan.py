@@ -16,11 +16,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql import types as T  # noqa: N812
 
+from delvec.engines.occurrences import Occurrences, occurrence_columns
 from delvec.engines.pyspark.dv_filter import DENSE_LIMIT, BitSets, is_live
 from delvec.engines.pyspark.dv_tasks import VectorSource, estimated_bytes, is_live_in_task
 from delvec.engines.pyspark.facts import FILE, SUBQUERY_LIMIT, Fact, attach
 from delvec.engines.pyspark.field_ids import named_as_in_files
 from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
+from delvec.engines.pyspark.repeated_rows import repeated
 from delvec.engines.row_ids import BASE_ROW_ID, per_file
 from delvec.protocol import partition_values
 from delvec.protocol.errors import UnsupportedTable
@@ -148,6 +150,8 @@ class ScanFrames:
         )
         frame = self._files(scan, schema, numbers, located=located)
         frame = self._facts(scan, frame, numbers, schema, deleted)
+        if occurrence_columns(scan):
+            frame = repeated(self._spark, frame, F.expr(Occurrences.key(FILE, ROW)), scan, numbers)
         return frame.select(*(_column(item.name) for item in schema.fields))
 
     def _files(
@@ -155,7 +159,7 @@ class ScanFrames:
     ) -> DataFrame:
         """Return the physical rows of the files: the data columns of ``schema``; if located, FILE and ROW."""
         self._check_session(scan)
-        partition = _partition_names(scan)
+        partition = _partition_names(scan) | occurrence_columns(scan)
         stored = StructType(tuple(item for item in schema.fields if item.name not in partition))
         parts = named_as_in_files(scan, stored)
         if len(parts) == 1:

@@ -6,6 +6,7 @@ from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
+from delvec.engines.occurrences import OccurrencesOfFile, occurrence_columns
 from delvec.engines.pyspark.task_side import FileSlice, TableRead
 from delvec.protocol.types import ArrayType, DataType, MapType, StructType
 from delvec.scan import Scan
@@ -83,8 +84,10 @@ def _groups(scan: Scan, size: int) -> Iterator[list[FileSlice]]:
 def _slices(scan: Scan, size: int) -> Iterator[tuple[FileSlice, int]]:
     names = ("path", "size", "partition_values", "deletion_vector", "deleted_rows")
     columns = (scan.files[name].to_pylist() for name in names)
-    for path, length, values, descriptor, deleted in zip(*columns, strict=True):
-        part = FileSlice(path, 0, None, dict(values or ()), descriptor, deleted)
+    repeats = bool(occurrence_columns(scan))
+    for place, (path, length, values, descriptor, deleted) in enumerate(zip(*columns, strict=True)):
+        occurrences = OccurrencesOfFile(scan.files, place) if repeats else None
+        part = FileSlice(path, 0, None, dict(values or ()), descriptor, deleted, occurrences)
         count = max(1, round(length / size))
         cuts = [length * i // count for i in range(count)]
         for start, end in zip(cuts, [*cuts[1:], None], strict=True):

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from delvec.engines.occurrences import OccurrencesOfFile
 from delvec.engines.pyspark.arrow_columns import position_of, to_table_type
 from delvec.engines.pyspark.data_file import DataFile, open_data_file
 from delvec.engines.pyspark.field_ids import named_as_in
@@ -38,6 +39,7 @@ class FileSlice:
         values: partition values, serialized, by physical name.
         descriptor: JSON of the deletion vector's, if there is one.
         deleted: the deletion vector itself, serialized, where the plan has it.
+        occurrences: how often each row is read, where that is not once.
     """
 
     path: str
@@ -46,6 +48,7 @@ class FileSlice:
     values: Mapping[str, str | None]
     descriptor: Mapping[str, Any] | None
     deleted: bytes | None
+    occurrences: OccurrencesOfFile | None = None
 
 
 @dataclass(frozen=True)
@@ -109,9 +112,11 @@ def _read_slice(read: TableRead, part: FileSlice, deleted: BitMap64 | None) -> I
             ):
                 rows = columns.convert(batch)
                 live = _live(gone, position, batch.num_rows, marked_only=read.marked_only)
-                position += batch.num_rows
                 if live is not None:
-                    rows = rows.filter(live)
+                    rows = rows.filter(pa.array(live))
+                if part.occurrences is not None and live is not None:
+                    rows = part.occurrences.repeated(rows, position + np.flatnonzero(live))
+                position += batch.num_rows
                 if rows.num_rows:
                     yield rows
 
@@ -145,7 +150,9 @@ class _Columns:
             for item in read.schema.fields
             if item.name in read.partition_columns
         }
-        stored = StructType(tuple(item for item in read.schema.fields if item.name not in partition))
+        told = part.occurrences.names() if part.occurrences is not None else ()
+        absent = {*partition, *told}
+        stored = StructType(tuple(item for item in read.schema.fields if item.name not in absent))
         if read.mapping == "id":
             stored = named_as_in(found, stored)
         places = {item.name: position_of(item, found.names, mapped=mapped) for item in stored.fields}
@@ -193,11 +200,13 @@ def _in_slice(group: pq.RowGroupMetaData, part: FileSlice) -> bool:
     return part.start <= middle and (part.end is None or middle < part.end)
 
 
-def _live(marked: npt.NDArray[np.uint64], first: int, count: int, *, marked_only: bool) -> pa.Array | None:
+def _live(
+    marked: npt.NDArray[np.uint64], first: int, count: int, *, marked_only: bool
+) -> npt.NDArray[np.bool_] | None:
     """Return which of the rows from ``first`` on are read, or None where all are."""
     start, end = np.searchsorted(marked, [first, first + count])
     if start == end and not marked_only:
         return None
     live = np.full(count, not marked_only, np.bool_)
     live[(marked[start:end] - np.uint64(first)).astype(np.int64)] = marked_only
-    return pa.array(live)
+    return live
