@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from tests.sql_statements import STATEMENTS
 
 import delvec
 from delvec.engines.pyspark import SparkEngine
@@ -110,6 +111,32 @@ def check_row_changes(spark, lake, location):
         table.merge([{"id": 1}, {"id": 1}], "target.id = source.id").when_matched_update({"n": 1}).execute()
 
 
+def statements(folder):
+    """``connection.sql``: what is done on other engines, too."""
+    spark = session(folder)
+    with delvec.connect(database_url=f"sqlite:///{folder}/delvec.db") as lake:
+        for number, each in enumerate(STATEMENTS):
+            place = folder / f"statements_{number}"
+            place.mkdir()
+            each(lake, spark, place)
+        check_own_rows(spark, lake, folder / "own")
+    spark.stop()
+
+
+def check_own_rows(spark, lake, location):
+    """Rows of a table replace the version that they are read from, and no other."""
+    table = lake.create_table(location, "id long", engine=spark)
+    table.append(spark.range(5))
+    rows = table.to_df().where("id > 1").join(spark.range(4), "id")
+    assert table.overwrite(rows)["numOutputRows"] == 2
+    table.append(spark.range(10, 11))
+    with pytest.raises(delvec.ConcurrentWrite, match="version 1"):
+        table.overwrite(rows)
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [2, 3, 10]
+
+
 if __name__ == "__main__":
-    {"commands": commands, "row changes": row_changes}[sys.argv[1]](Path(sys.argv[2]))
+    {"commands": commands, "row changes": row_changes, "statements": statements}[sys.argv[1]](
+        Path(sys.argv[2])
+    )
     print("all is well")  # noqa: T201 - the answer

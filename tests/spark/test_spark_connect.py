@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("what", ["commands", "row changes"])
+@pytest.mark.parametrize("what", ["commands", "row changes", "statements"])
 def test_with_spark_connect(spark, tmp_path, what):
     pytest.importorskip(
         "grpc", reason="Spark Connect's client is not installed: pip install 'pyspark[connect]'"
@@ -19,6 +19,7 @@ def test_with_spark_connect(spark, tmp_path, what):
     unwanted = ("SPARK_REMOTE", "DELVEC_URL", "DELVEC_TOKEN", "DELVEC_DATABASE_URL")
     environment = {key: value for key, value in os.environ.items() if key not in unwanted}
     environment["XDG_STATE_HOME"] = str(tmp_path / "state")
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
 
     done = subprocess.run(
         [sys.executable, str(script), what, str(tmp_path)],
