@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from tests.large import table as large_table
 
 from delvec.engines.pyspark import SparkEngine, vector_tasks
 
@@ -34,6 +35,23 @@ def test_a_large_delete_is_a_delete(budget, lake, spark, tmp_path):
     written = len(list(people_vectors(tmp_path))) - before
     assert written == 1 if budget else 1 < written <= 5  # by the service, or by tasks
     assert not people.check()["num-errors"]
+
+
+def test_none_of_many_rows_comes_to_the_driver(lake, spark, tmp_path, monkeypatch):
+    """The deletion vectors are a megabyte; what comes back of each file is where its vector is."""
+    monkeypatch.setattr(vector_tasks, "SENT_BYTES", 1 << 16)
+    kind, taken = type(spark.range(1)), []
+    collect = kind.toArrow
+    monkeypatch.setattr(kind, "toArrow", lambda frame: taken.append(collect(frame)) or taken[-1])
+    location = large_table.make(tmp_path / "people", files=20, rows=400_000)
+    table = lake.table(location, engine=SparkEngine(spark, max_rows_for_words=0))
+
+    done = table.delete("k = 3")
+
+    assert done["numDeletedRows"] == 20 * 400_000 - lake.table(location).count()
+    assert done["numDeletionVectorsAdded"] == 20
+    assert sum(file.stat().st_size for file in people_vectors(tmp_path)) > 900_000
+    assert 0 < sum(table.nbytes for table in taken) < 20 * 100
 
 
 def people_vectors(folder):
