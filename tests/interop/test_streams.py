@@ -285,3 +285,36 @@ def test_a_chain_of_streams_has_every_row_once(scene, agreed, tmp_path):
         assert rows == whole
     history = spark.sql(f"DESCRIBE HISTORY delta.`{second}`").collect()
     assert [row.operation for row in history] == ["STREAMING UPDATE", "STREAMING UPDATE", "CREATE TABLE"]
+
+
+def test_counts_that_are_replaced_with_each_batch(scene, agreed, tmp_path):
+    scene.create()
+    target = tmp_path / "counts"
+
+    def counted(frame):
+        return frame.groupBy("part").count()
+
+    for start in (100, 200):
+        hop(scene.spark, "delta", scene.location, target, tmp_path / "c", mode="complete", change=counted)
+        scene.append(start, start + 3)
+    hop(scene.spark, "delta", scene.location, target, tmp_path / "c", mode="complete", change=counted)
+    found = {row["part"]: row["count"] for row in agreed(target)}
+    rows = scene.spark.read.format("delta").load(str(scene.location)).groupBy("part").count().collect()
+    assert found == {row["part"]: row["count"] for row in rows}
+
+
+def test_delta_spark_and_delvec_write_streams_into_one_table(scene, agreed, tmp_path):
+    scene.create()
+    target = tmp_path / "both"
+
+    def by_delta_spark():
+        frame = scene.spark.readStream.format("delvec").load(str(scene.location))
+        writer = frame.writeStream.format("delta").trigger(availableNow=True)
+        return writer.option("checkpointLocation", str(tmp_path / "theirs")).start(str(target))
+
+    for start in (100, 200):
+        finish(by_delta_spark)
+        hop(scene.spark, "delvec", scene.location, target, tmp_path / "ours")
+        scene.append(start, start + 2)
+    ids = sorted(row["id"] for row in agreed(target))
+    assert ids == sorted([*range(20), 100, 101] * 2)
