@@ -43,6 +43,12 @@ def _spark(master):
     return SparkEngine(session)
 
 
+def _heap(session):
+    """Return the most bytes that the driver's Java has had in use, by its own count: its garbage is among them."""
+    pools = session._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
+    return sum(pool.getPeakUsage().getUsed() for pool in pools if pool.getType().name() == "HEAP")
+
+
 def _main(job):
     engine = None if job["engine"] == "duckdb" else _spark(job["engine"])
     with delvec.connect(job["url"]) as lake:
@@ -51,6 +57,8 @@ def _main(job):
         metrics = getattr(table, job["command"])(**job["arguments"])
         seconds = time.perf_counter() - begun
         answer = {"metrics": metrics, "version": metrics.version, "seconds": seconds, "memory": memory()}
+        if engine is not None:
+            answer["heap"] = _heap(engine.spark)
     sys.stdout.write(json.dumps(answer) + "\n")
 
 

@@ -75,4 +75,5 @@ def test_100_million_rows_of_1000_files(run, tmp_path, engine, rows, predicate, 
     assert abs(done["metrics"]["numDeletedRows"] / (1000 * rows * share / 16) - 1) < 0.01
     assert done["metrics"]["numDeletionVectorsAdded"] == 1000
     assert done["memory"] < _LIMIT
+    assert done.get("heap", 0) < _LIMIT
     assert done["service"] < _LIMIT
