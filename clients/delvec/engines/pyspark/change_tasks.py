@@ -117,8 +117,11 @@ def run(frame: DataFrame, task: ChangeTask, outcome: Outcome) -> None:
         ConstraintViolation: a new row does not satisfy the table's constraints.
         StorageError: storage did not answer.
     """
-    for answer in in_tasks(frame, partial(_run, task), _ANSWER).toArrow().to_pylist():
-        outcome.take(answer)
+    batches = in_tasks(frame, partial(_run, task), _ANSWER).toArrow().to_batches()[::-1]
+    while batches:
+        # One after the other, and none is kept: of a large change the bitmaps would be held three times.
+        for answer in batches.pop().to_pylist():
+            outcome.take(answer)
 
 
 def _run(task: ChangeTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
