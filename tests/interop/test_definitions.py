@@ -1,0 +1,87 @@
+"""Tables that Delvec creates with properties of every kind: what delta-spark would have made, and can read."""
+
+import json
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.jars]
+
+COLUMNS = "id BIGINT, `name` STRING, place STRUCT<city: STRING, zip: INT>"
+DEFINITIONS = {
+    "names": {"delta.columnMapping.mode": "name"},
+    "ids": {"delta.columnMapping.mode": "id"},
+    "names and a feed": {"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": "true"},
+    "row ids": {"delta.enableRowTracking": "true"},
+    "wider types": {"delta.enableTypeWidening": "true"},
+    "v2": {"delta.checkpointPolicy": "v2"},
+    "timestamps": {"delta.enableInCommitTimestamps": "true"},
+    "a feature": {"delta.feature.vacuumProtocolCheck": "supported"},
+}
+WITHOUT_TWIN = {
+    "delta.rowTracking.materializedRowIdColumnName",
+    "delta.rowTracking.materializedRowCommitVersionColumnName",
+}
+
+
+def protocol_and_metadata(folder, version=0):
+    lines = (folder / "_delta_log" / f"{version:020}.json").read_text().splitlines()
+    actions = {}
+    for line in lines:
+        actions.update(json.loads(line))
+    protocol = actions.get("protocol")
+    return protocol, actions["metaData"], actions
+
+
+def features(protocol):
+    return set(protocol.get("writerFeatures") or ()), set(protocol.get("readerFeatures") or ())
+
+
+@pytest.mark.parametrize("properties", DEFINITIONS.values(), ids=DEFINITIONS)
+def test_a_new_table_is_as_delta_spark_makes_it(lake, delta_spark, tmp_path, agreed_by_spark, properties):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    wanted = {"delta.enableDeletionVectors": "true", **properties}
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
+    delta_spark.sql(f"CREATE TABLE delta.`{theirs}` ({COLUMNS}) USING delta TBLPROPERTIES ({listed})")
+    table = lake.create_table(
+        ours, "id long, name string, place struct<city: string, zip: int>", properties=properties
+    )
+
+    (protocol, metadata, _), (expected, twin, _) = protocol_and_metadata(ours), protocol_and_metadata(theirs)
+
+    assert features(protocol) == features(expected)
+    assert (protocol["minReaderVersion"], protocol["minWriterVersion"]) == (
+        expected["minReaderVersion"],
+        expected["minWriterVersion"],
+    )
+    for name in WITHOUT_TWIN:
+        assert (name in metadata["configuration"]) == (name in twin["configuration"])
+    mine = {key: value for key, value in metadata["configuration"].items() if key not in WITHOUT_TWIN}
+    assert mine == {key: value for key, value in twin["configuration"].items() if key not in WITHOUT_TWIN}
+    table.append([{"id": n, "name": f"n{n}", "place": {"city": "Rome", "zip": n}} for n in range(5)])
+    table.delete("id = 1")
+    delta_spark.sql(
+        f"INSERT INTO delta.`{ours}` VALUES (9, 'theirs', named_struct('city', 'Oslo', 'zip', 1))"
+    )
+    delta_spark.sql(f"UPDATE delta.`{ours}` SET name = 'x' WHERE id = 2")
+    table.update({"name": "'y'"}, "id = 3")
+    rows = agreed_by_spark(ours)
+    assert [(row["id"], row["name"], row["place"]["zip"]) for row in rows] == [
+        (0, "n0", 0),
+        (2, "x", 2),
+        (3, "y", 3),
+        (4, "n4", 4),
+        (9, "theirs", 1),
+    ]
+
+
+@pytest.fixture
+def agreed_by_spark(lake, delta_spark):
+    """The rows of a table, on which delta-spark and Delvec agree."""
+
+    def rows(folder):
+        theirs = delta_spark.read.format("delta").load(str(folder)).toArrow().to_pylist()
+        ours = lake.table(folder).to_arrow().to_pylist()
+        assert sorted(theirs, key=repr) == sorted(ours, key=repr)
+        return sorted(ours, key=repr)
+
+    return rows
