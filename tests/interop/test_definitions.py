@@ -16,6 +16,7 @@ DEFINITIONS = {
     "v2": {"delta.checkpointPolicy": "v2"},
     "timestamps": {"delta.enableInCommitTimestamps": "true"},
     "a feature": {"delta.feature.vacuumProtocolCheck": "supported"},
+    "no vectors": {"delta.enableDeletionVectors": "false", "delta.columnMapping.mode": "name"},
 }
 WITHOUT_TWIN = {
     "delta.rowTracking.materializedRowIdColumnName",
@@ -85,3 +86,21 @@ def agreed_by_spark(lake, delta_spark):
         return sorted(ours, key=repr)
 
     return rows
+
+
+def test_constraints_and_clustering_of_a_new_table(lake, delta_spark, tmp_path):
+    folder = tmp_path / "t"
+    table = lake.create_table(
+        folder,
+        "id long, name string",
+        properties={"delta.constraints.positive": "id > 0", "delta.columnMapping.mode": "name"},
+        cluster_by=["name"],
+    )
+    table.append([{"id": 1, "name": "a"}])
+    with pytest.raises(Exception, match="positive"):
+        delta_spark.sql(f"INSERT INTO delta.`{folder}` VALUES (-1, 'b')")
+    detail = delta_spark.sql(f"DESCRIBE DETAIL delta.`{folder}`").first()
+    assert detail.clusteringColumns == ["name"]
+    delta_spark.sql(f"INSERT INTO delta.`{folder}` VALUES (2, 'b')")
+    delta_spark.sql(f"OPTIMIZE delta.`{folder}`")
+    assert table.count() == 2

@@ -1,0 +1,44 @@
+"""Names of Spark's catalog in a session with delta-spark: tables of Delta are found, wherever they lie, and others are told."""
+
+import pytest
+
+import delvec
+from delvec.spark import DeltaTable, use
+
+pytestmark = [pytest.mark.jars, pytest.mark.spark]
+
+
+def test_a_name_is_looked_up_in_the_catalog_first(lake, delta_spark, tmp_path):
+    use(lake)
+    try:
+        lake.create_table(tmp_path / "by path", "id long").append([{"id": 1}])
+        delta_spark.sql(f"CREATE TABLE external_one USING delta LOCATION '{tmp_path}/by path'")
+        delta_spark.sql("CREATE TABLE managed_one USING delta AS SELECT 2L AS id, 'x' AS Location")
+        delta_spark.sql("CREATE DATABASE IF NOT EXISTS others")
+        delta_spark.sql("CREATE TABLE others.managed_one USING delta AS SELECT 3L AS id")
+        delta_spark.sql(f"CREATE TABLE of_parquet USING parquet LOCATION '{tmp_path}/p' AS SELECT 4L AS id")
+        delta_spark.sql("CREATE VIEW view_of_one AS SELECT * FROM managed_one")
+        lake.create_table(tmp_path / "mine", "mine long", name="managed_one")
+
+        found = {
+            name: DeltaTable.forName(delta_spark, name).toDF().first()[0]
+            for name in (
+                "external_one",
+                "managed_one",
+                "others.managed_one",
+                "spark_catalog.default.managed_one",
+            )
+        }
+
+        assert list(found.values()) == [1, 2, 3, 2]
+        for name, what in (("of_parquet", "USING parquet"), ("view_of_one", "a view")):
+            with pytest.raises(delvec.NotADeltaTable, match=what):
+                DeltaTable.forName(delta_spark, name)
+        DeltaTable.forName(delta_spark, "external_one").delete("id = 1")
+        assert delta_spark.table("external_one").count() == 0
+    finally:
+        use(None)
+        delta_spark.sql("DROP DATABASE IF EXISTS others CASCADE")
+        for name in ("external_one", "managed_one", "of_parquet"):
+            delta_spark.sql(f"DROP TABLE IF EXISTS {name}")
+        delta_spark.sql("DROP VIEW IF EXISTS view_of_one")
