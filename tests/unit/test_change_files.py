@@ -39,7 +39,7 @@ def test_change_files_are_data_files_with_the_kind_of_change_in_a_folder_of_thei
         writer.write(rows(ids=[1, 2]))
         (file,) = writer.finish()
     assert file.path.startswith("_change_data/country=N%20Z/cdc-00003-")
-    assert file.path.endswith("-tx.c000.snappy.parquet")
+    assert file.path.endswith("-tx.c000.zstd.parquet")
     assert file.partition_values == {"country": "N Z"}
     stored = tmp_path / unquote(file.path)
     assert stored.stat().st_size == file.size

@@ -30,7 +30,7 @@ from delvec.protocol.types import (
 TRANSACTION = "0192f0c1-7d3a-7b5e-9c44-1f2e3d4c5b6a"
 LONG, INTEGER, STRING = PrimitiveType("long"), PrimitiveType("integer"), PrimitiveType("string")
 NAME = re.compile(
-    rf"part-00003-[0-9a-f]{{8}}-[0-9a-f]{{4}}-7[0-9a-f-]{{18,}}-{TRANSACTION}\.c\d{{3}}\.snappy\.parquet"
+    rf"part-00003-[0-9a-f]{{8}}-[0-9a-f]{{4}}-7[0-9a-f-]{{18,}}-{TRANSACTION}\.c\d{{3}}\.zstd\.parquet"
 )
 
 
@@ -69,6 +69,19 @@ def test_a_file_is_named_after_its_transaction_and_described_exactly(tmp_path):
         "tightBounds": True,
     }
     assert stored(tmp_path, add).to_pydict() == {"id": [3, 1, 2], "name": ["c", None, "a"]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "codec"),
+    [(None, "ZSTD"), ("snappy", "SNAPPY"), ("GZIP", "GZIP"), ("uncompressed", "UNCOMPRESSED"), ("rar", "ZSTD")],
+)
+def test_files_are_compressed_as_the_table_says(tmp_path, asked, codec):
+    properties = {"delta_parquet_compression_codec": asked} if asked else {}
+    where = target(tmp_path, StructField("id", LONG), **properties)
+    (add,) = write(pa.table({"id": [1, 2, 3]}), where)
+    column = pq.read_metadata(tmp_path / add.path).row_group(0).column(0)
+    assert column.compression == codec
+    assert stored(tmp_path, add)["id"].to_pylist() == [1, 2, 3]
 
 
 def test_without_rows_there_is_no_file(tmp_path):

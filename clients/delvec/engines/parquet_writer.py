@@ -45,6 +45,21 @@ _OPEN_FILES: Final = 128
 _QUEUED_ROW_GROUPS: Final = 2
 _CHUNKS: Final = 8
 """Batches of a row group above which copying them together costs less than encoding them one by one."""
+_CODECS: Final = {
+    "zstd": "zstd",
+    "snappy": "snappy",
+    "gzip": "gzip",
+    "brotli": "brotli",
+    "lz4": "lz4",
+    "lz4_raw": "lz4",
+    "none": "none",
+    "uncompressed": "none",
+}
+"""What ``delta.parquet.compression.codec`` may say, and what it is in Arrow."""
+_DEFAULT_CODEC: Final = "zstd"
+"""A quarter smaller than snappy, for a tenth more time; every reader of Delta knows it."""
+_ZSTD_LEVEL: Final = 1
+"""Higher ones take half as long again, for nothing: Parquet encodes first."""
 _SIZE: Final = re.compile(r"\s*(\d+)\s*([kmgt]?)b?\s*", re.IGNORECASE)
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
@@ -121,6 +136,8 @@ class DataFileWriter:
         self._prefix = prefix
         self._collects = statistics
         self._file_size = file_size or _file_size(target.configuration)
+        named = target.configuration.get("delta.parquet.compression.codec", "").strip().lower()
+        self._codec = _CODECS.get(named, _DEFAULT_CODEC)
         self._mapped = target.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
         self._arrow = physical_schema(target.schema, mapped=self._mapped)
         partitioned = {name.lower() for name in target.partition_columns}
@@ -308,7 +325,7 @@ class DataFileWriter:
     def _open_file(self, key: _Key) -> _OpenFile:
         name = (
             f"{self._prefix}-{self._task:05d}-{_uuid7()}-{self._target.transaction_id}"
-            f".c{len(self._paths):03d}.snappy.parquet"
+            f".c{len(self._paths):03d}.{self._codec}.parquet"
         )
         directory = partition_values.partition_path(dict(zip(self._partition_names, key, strict=True)))
         path = locations.log_path(self._folder + (f"{directory}/{name}" if directory else name))
@@ -318,7 +335,8 @@ class DataFileWriter:
         parquet = pq.ParquetWriter(
             sink,
             self._file_schema,
-            compression="snappy",
+            compression=self._codec,
+            compression_level=_ZSTD_LEVEL if self._codec == "zstd" else None,
             store_schema=False,
             store_decimal_as_integer=True,
         )
