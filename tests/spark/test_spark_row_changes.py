@@ -163,6 +163,28 @@ def test_merge_with_every_clause(engine, scan):
     assert done.matched == {"a.parquet": BitMap64([1, 2, 3])}
 
 
+def test_few_rows_of_several_tasks_share_a_file(engine, scan, spark):
+    changes = Changes(engine, scan, pa.table({"id": [1, 13, 100, 200]}))
+    changes.when("matched", "update", n="100").when("not-matched", "insert", id="s.id", n="0")
+    bytes_of_a_task = spark.conf.get("spark.sql.files.maxPartitionBytes")
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "1")
+    try:
+        done = changes.run("t.id = s.id", change_feed=True)
+    finally:
+        spark.conf.set("spark.sql.files.maxPartitionBytes", bytes_of_a_task)
+
+    assert (len(done.adds), len(done.change_files)) == (1, 1)
+    assert [row["id"] for row in written(done.adds, scan.location)] == [1, 100, 13, 200]
+
+
+def test_many_rows_are_written_where_they_are_made(engine, scan):
+    done = Changes(engine, scan).when("matched", "update", name="repeat(name, 1000000)").run()
+
+    rows = written(done.adds, scan.location)
+    assert sorted(row["id"] for row in rows) == [*range(1, 9), *range(10, 15)]
+    assert {len(row["name"]) for row in rows} == {1_000_000, 2_000_000}
+
+
 def test_a_merge_without_inserts_does_not_tell_what_matched(engine, scan):
     changes = Changes(engine, scan, [{"id": 1}, {"id": 77}]).when("matched", "update", name="'x'")
 

@@ -57,15 +57,19 @@ class ChangeFrames:
         change: the clauses.
         target: the table as it will be.
         scanned: the table's schema as it is.
+        sends_few: whether tasks may send few new rows here.
 
     Raises:
         UnsupportedWriterFeature: the table asks for what cannot be understood.
     """
 
-    def __init__(self, change: RowChange, target: WriteTarget, scanned: StructType) -> None:
+    def __init__(
+        self, change: RowChange, target: WriteTarget, scanned: StructType, *, sends_few: bool
+    ) -> None:
         self._change = change
         self._target = target
         self._scanned = scanned
+        self._sends_few = sends_few
         self._checks = RowChecks(target)
         self._fields = spark_schema(target.schema).fields
         self._types: dict[str, T.DataType] = {}
@@ -94,7 +98,7 @@ class ChangeFrames:
             found += [each for each in (clause.condition, *clause.values) if each is not None]
         texts = {_sql(each): each for each in found}
         try:
-            schema = both.select(*(F.expr(text).alias(f"e{i}") for i, text in enumerate(texts))).schema
+            schema = both.selectExpr(*(f"{text} AS e{i}" for i, text in enumerate(texts))).schema
         except AnalysisException as error:
             raise _culprit(both, texts, error) from error
         self._types = {text: field.dataType for text, field in zip(texts, schema.fields, strict=True)}
@@ -160,6 +164,8 @@ class ChangeFrames:
             change_feed=self._change.change_feed,
             matches=matches,
             is_dry=self._change.dry_run,
+            # Of identity columns, a task gives the numbers and tells with its files how far it got.
+            sends_few=self._sends_few and not target.identity,
         )
         return Pass(frame, task)
 
@@ -173,6 +179,11 @@ class ChangeFrames:
                 given = clause.values[position]
                 if given is not None:
                     by_text.setdefault(_sql(given), []).append(number)
+            if for_all and len(by_text) == 1:
+                ((text, numbers),) = by_text.items()
+                if len(numbers) == len(writing) and is_same(self._types[text], field.dataType):
+                    values.append(F.expr(f"{text} AS {_quoted(field.name)}"))
+                    continue
             result = None
             for text, numbers in by_text.items():
                 value, found = F.expr(text), self._types[text]

@@ -1,4 +1,4 @@
-"""What a task of an UPDATE or a MERGE does: writes new rows, and tells which old ones they take the place of.
+"""What a task of an UPDATE or a MERGE does: writes new rows, or sends them, and tells which old ones they replace.
 
 A task answers once, at its end. What an attempt that failed, or that another overtook, found and wrote is no part of
 any answer; its files carry the transaction's id in their names, and nothing refers to them.
@@ -6,7 +6,6 @@ any answer; its files carry the transaction's id in their names, and nothing ref
 
 import json
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -20,6 +19,7 @@ from delvec.engines.change_files import CHANGE_TYPE, ChangeFileWriter
 from delvec.engines.engine import WriteTarget
 from delvec.engines.parquet_writer import DataFileWriter
 from delvec.engines.pyspark.facts import FILE
+from delvec.engines.pyspark.few_rows import FewRows, batches_in, sendable_bytes
 from delvec.engines.pyspark.merge_source import SOURCE_ROW
 from delvec.engines.pyspark.row_expressions import BROKEN, TaskChecks
 from delvec.engines.pyspark.row_sets import RowSets
@@ -29,7 +29,7 @@ from delvec.protocol.constraints import Check
 from delvec.protocol.errors import DelvecError, StorageError, from_wire
 from delvec.protocol.wire import AddFile, ChangeFile
 
-__all__ = ["CLAUSE", "OLD", "ChangeTask", "Outcome", "run"]
+__all__ = ["CLAUSE", "OLD", "ChangeTask", "Outcome", "run", "write_few"]
 
 CLAUSE: Final = "__delvec_clause"
 """Column with the number of the clause that a row falls under."""
@@ -45,6 +45,8 @@ _UPDATE, _DELETE, _INSERT = _CODES.values()
 
 _Codes = npt.NDArray[np.int8]
 _Answer = tuple[str, int, int, bytes]
+_NewRows = FewRows[DataFileWriter]
+_Changes = FewRows[ChangeFileWriter]
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class ChangeTask:
         change_feed: whether change files are written.
         matches: whether rows that match are told, those of the source too.
         is_dry: whether nothing is written.
+        sends_few: whether few new rows are sent, and not written.
     """
 
     target: WriteTarget
@@ -68,6 +71,7 @@ class ChangeTask:
     change_feed: bool
     matches: bool
     is_dry: bool
+    sends_few: bool
 
 
 @dataclass
@@ -75,6 +79,8 @@ class Outcome:
     """What the tasks of all passes did.
 
     Attributes:
+        few: new rows that tasks sent.
+        few_changes: likewise, of the change feed.
         changed: rows that were updated or deleted, by file number.
         matched: rows of the table that match, by file number.
         sources: numbers of the source's rows that match, under 0.
@@ -83,6 +89,8 @@ class Outcome:
 
     adds: list[AddFile] = field(default_factory=list)
     change_files: list[ChangeFile] = field(default_factory=list)
+    few: list[bytes] = field(default_factory=list)
+    few_changes: list[bytes] = field(default_factory=list)
     changed: RowSets = field(default_factory=RowSets)
     matched: RowSets = field(default_factory=RowSets)
     sources: RowSets = field(default_factory=RowSets)
@@ -102,6 +110,10 @@ class Outcome:
                 self.adds.append(AddFile.model_validate_json(payload))
             case "change":
                 self.change_files.append(ChangeFile.model_validate_json(payload))
+            case "few":
+                self.few.append(payload)
+            case "few-changes":
+                self.few_changes.append(payload)
             case "changed" | "matched" | "sources":
                 sets: RowSets = getattr(self, kind)
                 sets.merge(answer["number"], payload, answer["pairs"])
@@ -122,6 +134,31 @@ def run(frame: DataFrame, task: ChangeTask, outcome: Outcome) -> None:
         # One after the other, and none is kept: of a large change the bitmaps would be held three times.
         for answer in batches.pop().to_pylist():
             outcome.take(answer)
+
+
+def write_few(target: WriteTarget, outcome: Outcome) -> None:
+    """Write the rows that tasks sent, and add their files to the outcome.
+
+    Args:
+        target: the table.
+        outcome: of all passes.
+
+    Raises:
+        SchemaMismatch: a value does not fit the table.
+        StorageError: storage did not answer.
+    """
+    if outcome.few:
+        with DataFileWriter(target) as writer:
+            for sent in outcome.few:
+                for batch in batches_in(sent):
+                    writer.write(batch)
+            outcome.adds += writer.finish()
+    if outcome.few_changes:
+        with ChangeFileWriter(target) as feed:
+            for sent in outcome.few_changes:
+                for batch in batches_in(sent):
+                    feed.write(batch)
+            outcome.change_files += feed.finish()
 
 
 def _run(task: ChangeTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -161,28 +198,30 @@ class _Work:
     def done(self, batches: Iterator[pa.RecordBatch], number: int) -> list[_Answer]:
         """Do the task's work, and return what the driver has to know."""
         task = self._task
+        limit = sendable_bytes(number) if task.sends_few else 0
         try:
             with (
-                DataFileWriter(task.target, task=number) as writer,
-                ChangeFileWriter(task.target, task=number) if self._feeds else nullcontext() as feed,
+                FewRows(limit, lambda: DataFileWriter(task.target, task=number)) as writer,
+                FewRows(limit, lambda: ChangeFileWriter(task.target, task=number)) as feed,
             ):
                 for batch in batches:
                     if batch.num_rows:
                         self._take(batch, writer, feed)
-                changes = feed.finish() if feed else []
-                adds = writer.finish()
+                changes, few_changes = feed.finish()
+                adds, few = writer.finish()
         except OSError as error:
             raise StorageError(
                 f"Cannot write the files of a task to {task.target.location}: {error}; try again, or check storage."
             ) from error
         answers: list[_Answer] = [("add", 0, 0, _json(add)) for add in adds]
         answers += [("change", 0, 0, _json(change)) for change in changes]
+        answers += [(kind, 0, 0, sent) for kind, sent in (("few", few), ("few-changes", few_changes)) if sent]
         for kind in ("changed", "matched", "sources"):
             sets: RowSets = getattr(self, f"_{kind}")
             answers += [(kind, file, pairs, rows) for file, rows, pairs in sets.serialized()]
         return answers + [(action, self._rows[code], 0, b"") for action, code in _CODES.items()]
 
-    def _take(self, batch: pa.RecordBatch, writer: DataFileWriter, feed: ChangeFileWriter | None) -> None:
+    def _take(self, batch: pa.RecordBatch, writer: _NewRows, feed: _Changes) -> None:
         codes = self._codes[_numbers(batch, CLAUSE, -1)]
         files, rows = _numbers(batch, FILE, 0), _numbers(batch, ROW, 0)
         for code in self._rows:
@@ -196,14 +235,17 @@ class _Work:
             self._sources.add(np.zeros(int(pairs.sum()), np.int64), numbers[pairs])
         new = (codes == _UPDATE) | (codes == _INSERT)
         if new.any():
-            fresh = writer.numbered(self._new_rows(_filtered(batch, new)))
+            fresh = self._new_rows(_filtered(batch, new))
+            if self._task.target.identity:
+                # Numbers are a writer's to give.
+                fresh = writer.opened().numbered(fresh)
             if not self._task.is_dry:
                 writer.write(fresh)
-            if feed is not None:
+            if self._feeds:
                 kinds = codes[new]
                 _tell(feed, fresh, kinds == _UPDATE, "update_postimage")
                 _tell(feed, fresh, kinds == _INSERT, "insert")
-        if feed is not None and old.any():
+        if self._feeds and old.any():
             before = self._old_rows(_filtered(batch, old))
             kinds = codes[old]
             _tell(feed, before, kinds == _UPDATE, "update_preimage")
@@ -233,7 +275,7 @@ def _filtered(batch: pa.RecordBatch, mask: npt.NDArray[np.bool_]) -> pa.RecordBa
     return batch if mask.all() else batch.filter(pa.array(mask))
 
 
-def _tell(feed: ChangeFileWriter, rows: pa.RecordBatch, mask: npt.NDArray[np.bool_], kind: str) -> None:
+def _tell(feed: _Changes, rows: pa.RecordBatch, mask: npt.NDArray[np.bool_], kind: str) -> None:
     if mask.any():
         told = _filtered(rows, mask)
         feed.write(told.append_column(CHANGE_TYPE, pa.array([kind] * told.num_rows, pa.string())))

@@ -6,6 +6,7 @@ over the source alone, inserts the others.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,12 +18,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from delvec.engines.engine import WriteTarget
 from delvec.engines.pyspark import failures
 from delvec.engines.pyspark.change_frames import ChangeFrames, Numbered, sql_column
-from delvec.engines.pyspark.change_tasks import Outcome, run
+from delvec.engines.pyspark.change_tasks import Outcome, run, write_few
 from delvec.engines.pyspark.facts import FILE
 from delvec.engines.pyspark.manifest import file_numbers
 from delvec.engines.pyspark.merge_source import SOURCE_ROW, PinnedSource
 from delvec.engines.pyspark.row_filter import opaque
 from delvec.engines.pyspark.scan import ROW, ScanFrames, spark_schema
+from delvec.engines.pyspark.worker_process import forget_archives
 from delvec.engines.row_changes import SOURCE, TARGET, ChangedRows, RowChange
 from delvec.protocol.deletion_vector import deserialize_bitmap, serialize_bitmap
 from delvec.protocol.errors import MultipleMatches
@@ -44,20 +46,29 @@ class RowChanger:
         scan: the files whose rows may be touched.
         change: the clauses.
         target: the table as it will be.
+        sends_few: whether tasks may send few new rows here, to be written together.
 
     Raises:
         UnsupportedWriterFeature: the table asks for what Spark cannot evaluate.
     """
 
     def __init__(
-        self, spark: SparkSession, frames: ScanFrames, scan: Scan, change: RowChange, target: WriteTarget
+        self,
+        spark: SparkSession,
+        frames: ScanFrames,
+        scan: Scan,
+        change: RowChange,
+        target: WriteTarget,
+        *,
+        sends_few: bool,
     ) -> None:
         self._spark = spark
         self._frames = frames
         self._scan = scan
         self._change = change
         self._numbers = file_numbers(len(scan))
-        self._passes = ChangeFrames(change, target, scan.schema)
+        self._target = target
+        self._passes = ChangeFrames(change, target, scan.schema, sends_few=sends_few)
         self._outcome = Outcome()
         numbered: Sequence[Numbered] = list(enumerate(change.clauses))
         self._inserts = [each for each in numbered if each[1].match == "not-matched"]
@@ -67,12 +78,14 @@ class RowChanger:
     def run(self) -> ChangedRows:
         """Do it; see :meth:`delvec.engines.engine.Engine.change_rows`."""
         with failures.of_change(self._scan):
-            if self._change.source is None:
+            source = None if self._change.source is None else self._change.source.data.pinned
+            if source is None:
                 self._update()
-                return self._changed(0)
-            source = self._change.source.data.pinned
-            self._merge(source)
-            return self._changed(source.rows)
+            else:
+                self._merge(source)
+            changed = self._changed(0 if source is None else source.rows)
+            write_few(replace(self._target, identity=()), self._outcome)
+            return replace(changed, adds=self._outcome.adds, change_files=self._outcome.change_files)
 
     def _update(self) -> None:
         if len(self._scan):
@@ -123,14 +136,12 @@ class RowChanger:
         conditions = [each.condition for each in self._change.clauses] + [self._change.on]
         read = {name for each in conditions if each for name in each.columns.get(TARGET, ())}
         # Of floats, what the files say about their bounds is not what Spark's comparisons go by.
-        named = [
-            opaque(column, item.type).alias(item.name)
-            if item.name in read and has_float(item.type)
-            else column
+        floats = {
+            item.name: opaque(F.col("`" + item.name.replace("`", "``") + "`"), item.type)
             for item in schema.fields
-            for column in [F.col("`" + item.name.replace("`", "``") + "`")]
-        ]
-        return located.select(*named, FILE, ROW).alias(TARGET)
+            if item.name in read and has_float(item.type)
+        }
+        return (located.withColumns(floats) if floats else located).alias(TARGET)
 
     def _run(self, made: Any) -> None:
         run(made.frame, made.task, self._outcome)
@@ -191,6 +202,7 @@ def _absent(sent: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     """Runs on executors."""
     import pandas as pd
 
+    forget_archives()
     members: npt.NDArray[np.uint64] = np.frombuffer(deserialize_bitmap(sent).to_array(), np.uint64)
     for batch in batches:
         numbers = batch.to_numpy().astype(np.uint64)

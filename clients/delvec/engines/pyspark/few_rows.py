@@ -1,0 +1,103 @@
+"""Rows of a task that are few enough to be sent to the driver, which makes one file of all that it is sent.
+
+A change that touches a few rows in each of many tasks would otherwise leave a tiny file for each task.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
+
+import pyarrow as pa
+
+__all__ = ["FewRows", "batches_in", "sendable_bytes"]
+
+_MOST_OF_A_TASK: Final = 8 << 20
+_MOST_TOGETHER: Final = 24 << 20
+
+
+
+class _Writer(Protocol):
+    """A writer of files of one kind."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def write(self, batch: pa.RecordBatch) -> None: ...
+
+    def finish(self) -> list[Any]: ...
+
+
+_Kind = TypeVar("_Kind", bound=_Writer)
+
+
+def sendable_bytes(task: int) -> int:
+    """Return how many bytes of rows a task may send.
+
+    No task knows how many there are. What all of them send together grows with the logarithm of their number: 24 MiB
+    of three tasks, 180 MiB of a thousand.
+    """
+    return min(_MOST_OF_A_TASK, _MOST_TOGETHER // (1 + task))
+
+
+class FewRows(Generic[_Kind]):
+    """Takes rows as a writer does, and makes files of them only when they are too many; a context manager.
+
+    Args:
+        limit: bytes up to which rows are held.
+        open_writer: makes the writer of files.
+    """
+
+    def __init__(self, limit: int, open_writer: Callable[[], _Kind]) -> None:
+        self._limit = limit
+        self._open_writer = open_writer
+        self._writer: _Kind | None = None
+        self._held: list[pa.RecordBatch] = []
+        self._size = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take rows; the writer's errors."""
+        self._size += batch.nbytes
+        if self._writer is None and self._size <= self._limit:
+            self._held.append(batch)
+        else:
+            self.opened().write(batch)
+
+    def opened(self) -> _Kind:
+        """Return the writer, which rows go to from now on."""
+        if self._writer is None:
+            self._writer = self._stack.enter_context(self._open_writer())
+            for held in self._held:
+                self._writer.write(held)
+            self._held = []
+        return self._writer
+
+    def finish(self) -> tuple[list[Any], bytes]:
+        """Complete the files; return their actions, or the rows as a stream of Arrow's, empty where there are none."""
+        if self._writer is not None:
+            return self._writer.finish(), b""
+        if not self._held:
+            return [], b""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._held[0].schema) as stream:
+            for batch in self._held:
+                stream.write_batch(batch)
+        return [], sink.getvalue().to_pybytes()
+
+
+def batches_in(sent: bytes) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that a task sent."""
+    with pa.ipc.open_stream(pa.py_buffer(sent)) as stream:
+        yield from stream
