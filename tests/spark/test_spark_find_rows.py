@@ -1,4 +1,4 @@
-"""Which rows Spark finds for a predicate, and that both folds give the same."""
+"""Which rows Spark finds for a predicate, and that all folds give the same."""
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +15,12 @@ from delvec.protocol.errors import InvalidPredicate
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(params=["words", "executors"])
+FOLDS = {"driver": {}, "words": {"max_rows_as_they_are": 0}, "executors": {"max_rows_for_words": 0}}
+
+
+@pytest.fixture(params=FOLDS)
 def engine(request, spark):
-    return SparkEngine(spark, **({} if request.param == "words" else {"max_rows_for_words": 0}))
+    return SparkEngine(spark, **FOLDS[request.param])
 
 
 def test_rows_by_file(engine, numbers_scan, where):

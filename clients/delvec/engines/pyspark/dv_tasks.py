@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
 from delvec.engines.pyspark.dv_filter import DENSE_LIMIT
 from delvec.engines.pyspark.facts import UNKNOWN_FILE
+from delvec.engines.pyspark.worker_process import forget_archives
 from delvec.protocol.deletion_vector import Descriptor, deserialize_bitmap, serialize_bitmap
 from delvec.protocol.errors import DelvecError
 from delvec.scan import Scan
@@ -127,6 +128,7 @@ def _live(source: VectorSource, batches: Iterator[tuple[Any, Any]]) -> Iterator[
     """Runs on executors. Rows come file by file, so the last file's rows are all that is kept."""
     import pandas as pd
 
+    forget_archives()
     current, deleted = None, np.empty(0, np.uint64)
     for files, rows in batches:
         numbers, indexes = files.to_numpy(), rows.to_numpy().astype(np.uint64)

@@ -17,7 +17,9 @@ from delvec.engines.parquet_writer import write_data_files
 from delvec.engines.pyspark import failures
 from delvec.engines.pyspark.copy_rows import copy_rows
 from delvec.engines.pyspark.find_rows import (
+    MAX_ROWS_AS_THEY_ARE,
     MAX_ROWS_FOR_WORDS,
+    fold_on_driver,
     fold_on_executors,
     fold_to_words,
     physical_rows,
@@ -53,6 +55,7 @@ class SparkEngine:
         spark: the session. Its settings stay as they are.
         manifests_in_table: put lists of files under the table, in ``_delvec/scans``, and not into a temporary
             directory; always so with Spark Connect, whose driver does not see this machine.
+        max_rows_as_they_are: see :data:`~delvec.engines.pyspark.find_rows.MAX_ROWS_AS_THEY_ARE`.
         max_rows_for_words: see :data:`~delvec.engines.pyspark.find_rows.MAX_ROWS_FOR_WORDS`.
         broadcast_limit: bytes of deleted rows, as bit sets, that are sent to all tasks; beyond it each task fetches
             the deletion vectors of its own files, for which executors need the ``delvec`` package. By default
@@ -64,11 +67,13 @@ class SparkEngine:
         spark: SparkSession,
         *,
         manifests_in_table: bool = False,
+        max_rows_as_they_are: int = MAX_ROWS_AS_THEY_ARE,
         max_rows_for_words: int = MAX_ROWS_FOR_WORDS,
         broadcast_limit: int | None = None,
     ) -> None:
         self.spark = spark
         self._is_remote = type(spark).__module__.startswith("pyspark.sql.connect.")
+        self._max_rows_as_they_are = max_rows_as_they_are
         self._max_rows_for_words = max_rows_for_words
         self._frames = ScanFrames(
             spark,
@@ -127,13 +132,19 @@ class SparkEngine:
         self, scan: Scan, predicate: Predicate, places: VectorPlaces | None, *, only_live: bool
     ) -> Mapping[str, BitMap64]:
         numbers = file_numbers(len(scan))
-        is_large = physical_rows(scan) > self._max_rows_for_words
+        physical = physical_rows(scan)
+        is_large = physical > self._max_rows_for_words
         with self._reading(scan, predicate):
             rows = self._frames.located(scan, sorted(predicate.columns), numbers, only_live=only_live)
             matches = self._filter(rows, predicate, scan.schema)
             if is_large and places is not None:
                 return find_into_vectors(matches, scan, numbers, places)
-            found = fold_on_executors(matches) if is_large else fold_to_words(matches)
+            if is_large:
+                found = fold_on_executors(matches)
+            elif physical > self._max_rows_as_they_are:
+                found = fold_to_words(matches)
+            else:
+                found = fold_on_driver(matches)
         paths = dict(zip(numbers, scan.files["path"].to_pylist(), strict=True))
         if found.keys() - paths.keys():
             raise failures.unknown_file(scan)
@@ -150,7 +161,9 @@ class SparkEngine:
 
     def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows:
         """Update, delete and insert rows; see :meth:`delvec.engines.engine.Engine.change_rows`."""
-        return RowChanger(self.spark, self._frames, scan, change, target).run()
+        # With Spark Connect this machine may not reach the table.
+        sends_few = not self._is_remote
+        return RowChanger(self.spark, self._frames, scan, change, target, sends_few=sends_few).run()
 
     def copy_rows(self, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget) -> Sequence[AddFile]:
         """Write the live rows of the scan's files again, without those in ``gone``.

@@ -1,6 +1,7 @@
 """Which rows of which files satisfy a predicate, found where the files are read.
 
-Spark folds 64 neighbouring rows into one word: rows are grouped by file and word with a bitwise OR. That stays in
+Of a scan that is small enough, rows come as they are: one stage, nothing is moved between executors. Otherwise Spark
+folds 64 neighbouring rows into one word: rows are grouped by file and word with a bitwise OR. That stays in
 generated code, needs no Python on the executors, and brings back at most 24 bytes for 64 rows. Of a scan so large
 that this may still be too much for the driver, each task makes Roaring bitmaps instead, which are as small as the
 deletion vectors that they become, but cost a Python worker and some more time per row. Where even these would be too
@@ -23,9 +24,21 @@ from delvec.engines.pyspark.dv_filter import bitmap_from_words
 from delvec.engines.pyspark.facts import FILE
 from delvec.engines.pyspark.row_sets import RowSets
 from delvec.engines.pyspark.scan import ROW
+from delvec.engines.pyspark.worker_process import forget_archives
 from delvec.scan import Scan
 
-__all__ = ["MAX_ROWS_FOR_WORDS", "fold_on_executors", "fold_to_words", "folded", "physical_rows"]
+__all__ = [
+    "MAX_ROWS_AS_THEY_ARE",
+    "MAX_ROWS_FOR_WORDS",
+    "fold_on_driver",
+    "fold_on_executors",
+    "fold_to_words",
+    "folded",
+    "physical_rows",
+]
+
+MAX_ROWS_AS_THEY_ARE: Final = 1 << 24
+"""Physical rows up to which the driver takes rows as they are: at most 200 MB, and only if every row matches."""
 
 MAX_ROWS_FOR_WORDS: Final = 1 << 28
 """Physical rows up to which the driver takes words: at most 100 MB, and only if every row matches."""
@@ -39,8 +52,16 @@ def physical_rows(scan: Scan) -> int:
     return int(pc.sum(pc.coalesce(scan.files["num_records"], guess)).as_py() or 0)
 
 
-def fold_to_words(matches: DataFrame) -> dict[int, BitMap64]:
+def fold_on_driver(matches: DataFrame) -> dict[int, BitMap64]:
     """Return the rows by file number, of a DataFrame with the columns FILE and ROW."""
+    found = RowSets()
+    for batch in matches.select(FILE, ROW).toArrow().to_batches():
+        found.add(batch.column(0).to_numpy(), batch.column(1).to_numpy())
+    return found.found
+
+
+def fold_to_words(matches: DataFrame) -> dict[int, BitMap64]:
+    """Return the same as :func:`fold_on_driver`, after a shuffle of far less."""
     row = F.col(ROW)
     bit = F.call_function("shiftleft", F.lit(1).cast("long"), row.bitwiseAND(63).cast("int"))
     words = (
@@ -76,6 +97,7 @@ def folded(matches: DataFrame) -> DataFrame:
 
 def _fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs on executors: one bitmap per file of the task's rows."""
+    forget_archives()
     found = RowSets()
     for batch in batches:
         found.add(batch.column(0).to_numpy(), batch.column(1).to_numpy())

@@ -120,7 +120,7 @@ class ScanFrames:
         if len(having):
             branches.append(self._branch(having, schema, _Deleted(deleted, strict=strict)))
         frame = branches[0] if len(branches) == 1 else branches[0].union(branches[1])
-        return frame.select(*(_column(item.name) for item in schema.fields))
+        return frame.select(*(_quoted(item.name) for item in schema.fields))
 
     def located(
         self,
@@ -139,7 +139,7 @@ class ScanFrames:
             only_live: leave out rows that are deleted, before any filter on the frame sees them.
         """
         schema = scan.schema.select(columns)
-        deleted = _Deleted(None, strict=True) if only_live else None
+        deleted = _Deleted(None, strict=True) if only_live and scan.has_deletion_vectors else None
         return self._facts(scan, self._files(scan, schema, numbers), numbers, schema, deleted)
 
     def _branch(self, scan: Scan, schema: StructType, deleted: "_Deleted | None") -> DataFrame:
@@ -152,7 +152,7 @@ class ScanFrames:
         frame = self._facts(scan, frame, numbers, schema, deleted)
         if occurrence_columns(scan):
             frame = repeated(self._spark, frame, F.expr(Occurrences.key(FILE, ROW)), scan, numbers)
-        return frame.select(*(_column(item.name) for item in schema.fields))
+        return frame.select(*(_quoted(item.name) for item in schema.fields))
 
     def _files(
         self, scan: Scan, schema: StructType, numbers: list[int], *, located: bool = True
@@ -195,7 +195,7 @@ class ScanFrames:
             .option("ignoreCorruptFiles", "false")
             .parquet(self._manifests.write(scan, numbers))
         )
-        columns = [_as_logical(item, mode) for item in stored]
+        columns: list[Column | str] = [_as_logical(item, mode) for item in stored]
         if located:
             # By way of the method, because a table may have a column called _metadata.
             metadata = frame.metadataColumn("_metadata")
@@ -250,7 +250,7 @@ class ScanFrames:
             item.name: _with_fact(item, fact)
             for item, fact in zip(tracked, found[len(partition) :], strict=False)
         }
-        return frame.select(*(ids.get(name, _column(name)) for name in present), *named)
+        return frame.select(*(ids.get(name, _quoted(name)) for name in present), *named)
 
     def _bit_sets(self, scan: Scan, deleted: "_Deleted") -> BitSets | None:
         """Return what the driver sends to tasks, or None where that would be too large."""
@@ -306,7 +306,11 @@ def _partition_texts(scan: Scan, item: StructField) -> pa.StringArray:
 
 
 def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(_quoted(name))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 # --- schemas ------------------------------------------------------------------------------------------------
@@ -378,11 +382,12 @@ def _mapped_type(kind: DataType, field: Any) -> Any:
     return "integer" if kind == _VOID else kind.to_json()
 
 
-def _as_logical(item: StructField, mode: str) -> Column:
+def _as_logical(item: StructField, mode: str) -> Column | str:
     """Return the stored column under its name; nested names change by a cast, which goes by position."""
     if item.type == _VOID:
         return F.lit(None).alias(item.name)
-    column = _column(item.name if mode == "none" else item.physical_name)
+    stored = item.name if mode == "none" else item.physical_name
     if _physical(item, mode)["type"] != _logical(item)["type"]:
-        column = column.cast(_spark_type(item.type))
-    return column.alias(item.name)
+        return _column(stored).cast(_spark_type(item.type)).alias(item.name)
+    # As text where that will do: each step of a Column is several calls of the JVM.
+    return _quoted(stored) if stored == item.name else _column(stored).alias(item.name)

@@ -22,6 +22,7 @@ from delvec.engines.pyspark.dv_tasks import VectorSource
 from delvec.engines.pyspark.facts import FILE
 from delvec.engines.pyspark.find_rows import folded, physical_rows
 from delvec.engines.pyspark.row_sets import RowSets
+from delvec.engines.pyspark.worker_process import forget_archives
 from delvec.found_rows import FoundRows
 from delvec.protocol.deletion_vector import deserialize_bitmap, encode, serialize_bitmap
 from delvec.protocol.errors import DelvecError, from_wire
@@ -117,6 +118,7 @@ def _gather(work: _Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
     """Runs on executors."""
     from pyspark import TaskContext
 
+    forget_archives()
     context = TaskContext.get()
     try:
         yield _sent(_gathered(work, batches, context.partitionId() if context else 0))

@@ -17,6 +17,7 @@ from delvec.engines.conform import conform_batch
 from delvec.engines.engine import WriteTarget
 from delvec.engines.parquet_writer import write_data_files
 from delvec.engines.pyspark.row_expressions import TaskChecks
+from delvec.engines.pyspark.worker_process import forget_archives
 from delvec.protocol.errors import DelvecError, InvalidSchema, SchemaMismatch, StorageError, from_wire
 from delvec.protocol.types import schema_from
 from delvec.protocol.wire import AddFile
@@ -85,6 +86,7 @@ def _named(
     function: _OverBatches, names: list[str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Runs on executors."""
+    forget_archives()
     return function(batch.rename_columns(names) for batch in batches)
 
 
