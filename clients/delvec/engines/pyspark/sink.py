@@ -23,6 +23,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from delvec.connection import connect
 from delvec.engines.pyspark.begun_write import BegunWrite
 from delvec.engines.pyspark.sink_options import WriteRequest
+from delvec.engines.pyspark.worker_process import forget_archives
 from delvec.protocol.errors import DelvecError, from_wire
 from delvec.protocol.types import schema_from
 from delvec.protocol.wire import AddFile
@@ -45,6 +46,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
             StorageError: where that is right, because it may pass: Spark runs the task again, elsewhere perhaps.
         """
         context = TaskContext.get()
+        forget_archives()
         try:
             adds = begun.write(batches, context.partitionId() if context else 0)
         except DelvecError as error:

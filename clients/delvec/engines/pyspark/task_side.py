@@ -18,6 +18,7 @@ from delvec.engines.occurrences import OccurrencesOfFile
 from delvec.engines.pyspark.arrow_columns import position_of, to_table_type
 from delvec.engines.pyspark.data_file import DataFile, open_data_file
 from delvec.engines.pyspark.field_ids import named_as_in
+from delvec.engines.pyspark.worker_process import forget_archives
 from delvec.protocol import partition_values
 from delvec.protocol.deletion_vector import Descriptor, deserialize_bitmap
 from delvec.protocol.types import StructField, StructType
@@ -81,6 +82,7 @@ def read_slices(read: TableRead, slices: Sequence[FileSlice]) -> Iterator[pa.Rec
         CorruptTable: or a subclass: a data file or a deletion vector is damaged or missing.
         StorageError: storage did not answer.
     """
+    forget_archives()
     deleted = _deleted(read, slices)
     for each in slices:
         yield from _read_slice(read, each, deleted.get(each.path))
