@@ -58,10 +58,14 @@ def test_too_many_rows_go_to_a_file_in_their_order():
 
 def test_a_writer_that_was_opened_learns_of_an_error():
     writer = _Writer()
-    with pytest.raises(ValueError, match="broken"), FewRows(0, lambda: writer) as few:
-        few.write(_batch(1))
-        raise ValueError("broken")
 
+    def fail():
+        with FewRows(0, lambda: writer) as few:
+            few.write(_batch(1))
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        fail()
     assert writer.ended is ValueError
 
 

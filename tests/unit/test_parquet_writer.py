@@ -73,7 +73,13 @@ def test_a_file_is_named_after_its_transaction_and_described_exactly(tmp_path):
 
 @pytest.mark.parametrize(
     ("asked", "codec"),
-    [(None, "ZSTD"), ("snappy", "SNAPPY"), ("GZIP", "GZIP"), ("uncompressed", "UNCOMPRESSED"), ("rar", "ZSTD")],
+    [
+        (None, "ZSTD"),
+        ("snappy", "SNAPPY"),
+        ("GZIP", "GZIP"),
+        ("uncompressed", "UNCOMPRESSED"),
+        ("rar", "ZSTD"),
+    ],
 )
 def test_files_are_compressed_as_the_table_says(tmp_path, asked, codec):
     properties = {"delta_parquet_compression_codec": asked} if asked else {}

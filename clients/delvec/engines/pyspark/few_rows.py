@@ -16,7 +16,6 @@ _MOST_OF_A_TASK: Final = 8 << 20
 _MOST_TOGETHER: Final = 24 << 20
 
 
-
 class _Writer(Protocol):
     """A writer of files of one kind."""
 
