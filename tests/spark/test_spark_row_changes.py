@@ -167,7 +167,7 @@ def test_few_rows_of_several_tasks_share_a_file(engine, scan, spark):
     changes = Changes(engine, scan, pa.table({"id": [1, 13, 100, 200]}))
     changes.when("matched", "update", n="100").when("not-matched", "insert", id="s.id", n="0")
     bytes_of_a_task = spark.conf.get("spark.sql.files.maxPartitionBytes")
-    spark.conf.set("spark.sql.files.maxPartitionBytes", "1")
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "4m")
     try:
         done = changes.run("t.id = s.id", change_feed=True)
     finally:
