@@ -461,7 +461,8 @@ def test_merge_is_what_its_clauses_say(engine, make, monkeypatch, shape, seed):
 def test_merge_with_clauses_of_one_kind(engine, make, actions):
     table = make()
     before = table.to_arrow().to_pylist()
-    statement = Statement(engine, table, pa.table({"id": [1, 4, 4, 100, None]}))
+    keys = [1, 4, 4, 100, None] if actions == "insert" else [1, 4, 100, None]
+    statement = Statement(engine, table, pa.table({"id": keys}))
     values = {"id": "s.id", "name": "'new'", "size": "0", "part": "NULL", "price": "NULL"}
     if actions == "insert":
         changed = statement.run(statement.clause("not-matched", "insert", None, values), on="t.id = s.id")
@@ -506,9 +507,11 @@ def test_several_source_rows_for_one_row(engine, make, monkeypatch, batch, copie
         statement.run(update, on="t.id = s.id")
     assert found.value.details["keys"]["id"] in {"4", "5"}
     assert files_in(table) == before
-    # A condition may leave one; so may rows that match but stay.
-    once = statement.clause("matched", "update", "t.id < 5 AND s.flag", {"name": "'x'"})
-    assert statement.run(once, on="t.id = s.id").rows_updated == 2
+    # A condition of a clause does not leave one, but the condition that joins may.
+    once = statement.clause("matched", "update", "s.flag", {"name": "'x'"})
+    with pytest.raises(MultipleMatches):
+        statement.run(once, on="t.id = s.id")
+    assert statement.run(once, on="t.id = s.id AND t.id < 5 AND s.flag").rows_updated == 2
     with pytest.raises(MultipleMatches):
         statement.run(statement.clause("matched", "delete", "t.id > 4"), on="t.id = s.id")
     # What is only deleted may match any number of times, and is told of once.

@@ -124,10 +124,13 @@ def test_several_source_rows_for_one_row(make):
         table.merge(twice, "target.id = source.id").when_matched_update_all().execute()
     with pytest.raises(delvec.MultipleMatches):
         table.merge(twice, "target.id = source.id").when_matched_delete("target.n = 1").execute()
+    # Also where only one of them would change the row, or only other rows would change.
+    with pytest.raises(delvec.MultipleMatches):
+        table.merge(twice, "target.id = source.id").when_matched_update_all("source.name = 'b'").execute()
+    with pytest.raises(delvec.MultipleMatches):
+        table.merge(twice, "target.id = source.id").when_not_matched_by_source_delete().execute()
     assert table.version() == before
-    # Nothing is ambiguous where only one of them changes the row, or all that can become of it is to go.
-    table.merge(twice, "target.id = source.id").when_matched_update_all("source.name = 'b'").execute()
-    assert content(table) == [(1, "b", 101), (2, "t2", 2)]
+    # Nothing is ambiguous where all that can become of the row is to go.
     done = table.merge(twice, "target.id = source.id").when_matched_delete().execute()
     assert (done["numTargetRowsDeleted"], content(table)) == (1, [(2, "t2", 2)])
     # Both are new.

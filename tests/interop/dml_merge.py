@@ -7,10 +7,7 @@ from tests.interop.dml_operators import Expression
 from tests.interop.dml_table import Effect, RefusedError, Rows, evaluated, quoted, set_of
 from tests.interop.dml_values import starred
 
-__all__ = ["DELTA_SPARK", "Clause", "Merge"]
-
-DELTA_SPARK = "delta-spark"
-"""The writer that refuses a MERGE as soon as several rows of the source match one, whatever the clauses say of them."""
+__all__ = ["Clause", "Merge"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ class Merge:
             ]
             is_matched.update(numbers)
             if len(numbers) > 1 and not self._may_match_twice:
-                effect.refused_by.add(DELTA_SPARK)
+                raise RefusedError(f"several rows of the source match {row}")
             clause, given = self._clause(row, numbers)
             if clause is None:
                 effect.rows.append(row)
@@ -109,10 +106,7 @@ class Merge:
             (self._first("matched", t=row, s=self.source.rows[number]), self.source.rows[number])
             for number in numbers
         ]
-        found = [each for each in found if each[0] is not None]
-        if len(found) > 1 and not self._only_deletes:
-            raise RefusedError(f"several rows of the source match {row}")
-        return found[0] if found else (None, None)
+        return next((each for each in found if each[0] is not None), (None, None))
 
     def _first(self, match, **rows):
         chosen = None

@@ -198,14 +198,12 @@ class Effect:
         table: what the table is then.
         changes: (kind of change, row) each.
         counts: rows that were updated, deleted and inserted.
-        refused_by: names of writers that do not do it, though others do.
     """
 
     rows: list
     table: Table
     changes: list = field(default_factory=list)
     counts: Counter = field(default_factory=Counter)
-    refused_by: set = field(default_factory=set)
 
     def tell(self, kind, row):
         self.changes.append((kind, row))

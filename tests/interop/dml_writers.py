@@ -2,7 +2,6 @@
 
 import pyarrow as pa
 from tests.interop.dml_creation import arrow_schema
-from tests.interop.dml_merge import DELTA_SPARK
 from tests.interop.dml_statements import Delete, DeleteKeys, Insert, Overwrite, Update
 from tests.interop.dml_table import quoted
 
@@ -98,7 +97,7 @@ class Delvec:
 class DeltaSpark:
     """delta-spark, by SQL and DataFrames."""
 
-    name = DELTA_SPARK
+    name = "delta-spark"
 
     def __init__(self, spark):
         from pyspark.errors import PySparkException

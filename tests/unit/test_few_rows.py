@@ -34,16 +34,18 @@ def test_few_rows_are_sent_and_no_file_is_opened():
     with FewRows(100, lambda: writer) as few:
         few.write(_batch(1, 2))
         few.write(_batch(3))
+        few.write(_batch(4).rename_columns(["y"]))
         files, sent = few.finish()
 
     assert files == []
-    assert [value for batch in batches_in(sent) for value in batch.column(0).to_pylist()] == [1, 2, 3]
+    batches = [batch for rows in sent for batch in batches_in(rows)]
+    assert [batch.to_pydict() for batch in batches] == [{"x": [1, 2]}, {"x": [3]}, {"y": [4]}]
     assert (writer.rows, writer.ended) == ([], None)
 
 
 def test_no_rows_are_nothing_to_send():
     with FewRows(100, _Writer) as few:
-        assert few.finish() == ([], b"")
+        assert few.finish() == ([], [])
 
 
 def test_too_many_rows_go_to_a_file_in_their_order():
@@ -51,7 +53,7 @@ def test_too_many_rows_go_to_a_file_in_their_order():
     with FewRows(20, lambda: writer) as few:
         for value in range(5):
             few.write(_batch(value))
-        assert few.finish() == (["a file"], b"")
+        assert few.finish() == (["a file"], [])
 
     assert writer.rows == [0, 1, 2, 3, 4]
 

@@ -83,6 +83,23 @@ class RowChange:
         matched = [clause for clause in self.clauses if clause.match == "matched"]
         return len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
 
+    @property
+    def refuses_several(self) -> bool:
+        """Whether several source rows for one row are an error, whatever the conditions of clauses say, as in delta-spark."""
+        touches = any(clause.match != "not-matched" for clause in self.clauses)
+        return self.on is not None and touches and not self.may_match_twice
+
+    @property
+    def inserts(self) -> bool:
+        """Whether it must be known which source rows match."""
+        return any(clause.match == "not-matched" for clause in self.clauses)
+
+    @property
+    def marks(self) -> bool:
+        """Whether rows that match must be known even where no clause applies to them."""
+        for_all = any(clause.match == "matched" and clause.condition is None for clause in self.clauses)
+        return self.inserts or (self.refuses_several and not for_all)
+
 
 @dataclass(frozen=True)
 class ChangedRows:

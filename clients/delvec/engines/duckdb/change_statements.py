@@ -61,7 +61,7 @@ class ChangeStatements:
     Attributes:
         question: everything that is evaluated over the table's rows.
         is_joined: whether rows of the table are needed at all, and not only those of the source.
-        marks: whether it must be known which source rows match.
+        marks: whether all rows that match are given.
 
     Raises:
         InvalidPredicate: an expression that DuckDB does not evaluate as Spark does; names it.
@@ -85,7 +85,7 @@ class ChangeStatements:
         rules = [self._rule(number, clause) for number, clause in enumerate(change.clauses)]
         self._rules = [rule for rule in rules if rule.clause.match != "not-matched"]
         self._inserts = [rule for rule in rules if rule.clause.match == "not-matched"]
-        self.marks = bool(self._inserts)
+        self.marks = change.marks
         read = [each for each in self._expressions() if each is not None]
         computed = [each for each in read if not _is_plain(each)]
         self.question = Question(

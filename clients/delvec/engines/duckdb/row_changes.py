@@ -120,14 +120,14 @@ class _Run:
                     self.scan, self.statements.columns, filtered=self.statements.filtered, positions=True
                 ):
                     self._read(part, found, rows, strictly=strictly)
-            if self.statements.marks:
+            if self.change.inserts:
                 self._insert(found, rows)
             adds, change_files = rows.finish()
         return ChangedRows(
             row_deletes=_optimized(found.changed),
             adds=adds,
             change_files=change_files,
-            matched=_optimized(found.matched),
+            matched=_optimized(found.matched) if self.change.inserts else {},
             rows_updated=self._count(found, "update"),
             rows_deleted=self._count(found, "delete"),
             rows_inserted=self._count(found, "insert"),
@@ -162,21 +162,30 @@ class _Run:
             check_positions(self.scan, part, hashes, files, names)
             clauses = batch[CLAUSE].to_numpy()
             if self.statements.marks:
-                self._mark(batch, paths, files, indexes, found)
+                self._mark(part, batch, files, indexes, found)
             touched = np.flatnonzero(clauses >= 0)
             touched = self._note(part, paths, files, indexes, touched, found)
             if len(touched):
                 self._write(batch, clauses, touched, found, rows)
 
     def _mark(
-        self, batch: pa.RecordBatch, paths: list[str], files: np.ndarray, indexes: np.ndarray, found: _Found
+        self,
+        part: ScanSource,
+        batch: pa.RecordBatch,
+        files: np.ndarray,
+        indexes: np.ndarray,
+        found: _Found,
     ) -> None:
+        paths = part.files["path"]
         numbers = batch[SOURCE_ROW]
         places = np.flatnonzero(numbers.is_valid().to_numpy(zero_copy_only=False))
         found.is_matched[numbers.drop_null().to_numpy()] = True
         for file, inside in _by_file(files, places):
-            bitmap = found.matched.setdefault(paths[file], BitMap64())
-            bitmap |= _bitmap(indexes[inside])
+            path, rows = paths[file].as_py(), indexes[inside]
+            bitmap, fresh = found.matched.setdefault(path, BitMap64()), _bitmap(rows)
+            if self.change.refuses_several and (len(fresh) < len(rows) or bitmap.intersect(fresh)):
+                raise self._multiple(part, file, path, _first_again(rows, bitmap & fresh))
+            bitmap |= fresh
 
     def _note(
         self,
@@ -194,14 +203,11 @@ class _Run:
             bitmap = found.changed.setdefault(paths[file], BitMap64())
             fresh = _bitmap(rows)
             if len(fresh) < len(rows) or bitmap.intersect(fresh):
+                if not self.change.may_match_twice:
+                    raise self._multiple(part, file, paths[file], _first_again(rows, bitmap & fresh))
                 _, first = np.unique(rows, return_index=True)
                 first.sort()
                 again = np.isin(rows, _numbers(bitmap & fresh))
-                if not self.change.may_match_twice:
-                    once = np.zeros(len(rows), np.bool_)
-                    once[first] = True
-                    row = int(rows[np.flatnonzero(again | ~once)[0]])
-                    raise self._multiple(part, file, paths[file], row)
                 kept.append(inside[first[~again[first]]])
             else:
                 kept.append(inside)
@@ -294,6 +300,14 @@ def _by_file(files: np.ndarray, places: np.ndarray) -> list[tuple[int, np.ndarra
     chosen, places = chosen[order], places[order]
     starts = np.flatnonzero(np.diff(chosen, prepend=-1))
     return list(zip(chosen[starts].tolist(), np.split(places, starts[1:]), strict=True))
+
+
+def _first_again(rows: np.ndarray, known: BitMap64) -> int:
+    """Return the first of ``rows`` that is known, or that was among them before."""
+    again = np.isin(rows, _numbers(known))
+    _, first = np.unique(rows, return_index=True)
+    again[np.setdiff1d(np.arange(len(rows)), first)] = True
+    return int(rows[np.flatnonzero(again)[0]])
 
 
 def _bitmap(rows: np.ndarray) -> BitMap64:

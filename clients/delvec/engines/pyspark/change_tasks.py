@@ -215,7 +215,8 @@ class _Work:
             ) from error
         answers: list[_Answer] = [("add", 0, 0, _json(add)) for add in adds]
         answers += [("change", 0, 0, _json(change)) for change in changes]
-        answers += [(kind, 0, 0, sent) for kind, sent in (("few", few), ("few-changes", few_changes)) if sent]
+        answers += [("few", 0, 0, rows) for rows in few]
+        answers += [("few-changes", 0, 0, rows) for rows in few_changes]
         for kind in ("changed", "matched", "sources"):
             sets: RowSets = getattr(self, f"_{kind}")
             answers += [(kind, file, pairs, rows) for file, rows, pairs in sets.serialized()]

@@ -5,6 +5,7 @@ A change that touches a few rows in each of many tasks would otherwise leave a t
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import groupby
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
@@ -77,23 +78,32 @@ class FewRows(Generic[_Kind]):
     def opened(self) -> _Kind:
         """Return the writer, which rows go to from now on."""
         if self._writer is None:
-            self._writer = self._stack.enter_context(self._open_writer())
+            opened = self._open_writer()
+            self._stack.enter_context(opened)
             for held in self._held:
-                self._writer.write(held)
-            self._held = []
+                opened.write(held)
+            self._writer, self._held = opened, []
         return self._writer
 
-    def finish(self) -> tuple[list[Any], bytes]:
-        """Complete the files; return their actions, or the rows as a stream of Arrow's, empty where there are none."""
+    def finish(self) -> tuple[list[Any], list[bytes]]:
+        """Complete the files; return their actions, or the rows as streams of Arrow's."""
         if self._writer is not None:
-            return self._writer.finish(), b""
-        if not self._held:
-            return [], b""
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, self._held[0].schema) as stream:
-            for batch in self._held:
-                stream.write_batch(batch)
-        return [], sink.getvalue().to_pybytes()
+            return self._writer.finish(), []
+        # Rows as they were may have NULLs where new ones cannot, which is another schema.
+        return [], [_stream(schema, list(batches)) for schema, batches in groupby(self._held, _schema)]
+
+
+def _schema(batch: pa.RecordBatch) -> pa.Schema:
+    return batch.schema
+
+
+def _stream(schema: pa.Schema, batches: list[pa.RecordBatch]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    sent: bytes = sink.getvalue().to_pybytes()
+    return sent
 
 
 def batches_in(sent: bytes) -> Iterator[pa.RecordBatch]:

@@ -110,7 +110,7 @@ class RowChanger:
     def _match(self, table: DataFrame, source: PinnedSource) -> None:
         frame = source.frame
         clauses = [*self._matched, *self._unmatched]
-        keep = bool(self._inserts)
+        keep = self._change.marks
         if source.nbytes <= _BROADCAST_BYTES:
             frame = F.broadcast(frame)
         how = "left" if self._unmatched else "inner"
@@ -159,7 +159,9 @@ class RowChanger:
             row_deletes=row_deletes,
             adds=outcome.adds,
             change_files=outcome.change_files,
-            matched={paths[number]: rows for number, rows in outcome.matched.found.items()},
+            matched={paths[number]: rows for number, rows in outcome.matched.found.items()}
+            if self._inserts
+            else {},
             rows_updated=updated,
             # Of a row that several rows of the source delete, each is told.
             rows_deleted=sum(len(rows) for rows in row_deletes.values()) - updated,
@@ -168,13 +170,14 @@ class RowChanger:
         )
 
     def _check_unambiguous(self, paths: dict[int, str]) -> None:
-        changed = self._outcome.changed
-        for number, rows in changed.found.items():
-            if changed.pairs[number] > len(rows):
+        outcome, refuses = self._outcome, self._change.refuses_several
+        told = outcome.matched if refuses and self._change.marks else outcome.changed
+        for number, rows in told.found.items():
+            if told.pairs[number] > len(rows):
                 scan = self._scan
                 raise MultipleMatches(
                     f"Several rows of the source would change one row of table '{scan.name}' (version "
-                    f"{scan.version}), and which of them should is not told: {changed.pairs[number]} match "
+                    f"{scan.version}), and which of them should is not told: {told.pairs[number]} match "
                     f"{len(rows)} rows of file '{paths[number]}'. Nothing was committed; keep one row of the source "
                     "for each key, or add a condition that tells them apart.",
                     table=scan.name,
