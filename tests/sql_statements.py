@@ -166,6 +166,14 @@ def numbers_of_other_types(lake, engine, folder):
     assert table.version() == 1
 
 
+def nothing_of_any_type(lake, engine, folder):
+    kinds = "id long, at timestamp_ntz, seen timestamp, name string, day date, parts array<timestamp_ntz>"
+    lake.create_table(folder / "moments", kinds, engine="duckdb")
+    moments = f"delta.`{folder}/moments`"
+    lake.sql(f"INSERT INTO {moments} VALUES (1, NULL, NULL, NULL, NULL, NULL)", engine=engine)
+    assert _rows(lake, engine, f"SELECT * FROM {moments}") == [(1, *[None] * 5)]
+
+
 def queries(lake, engine, folder):
     table, sales = _sales(lake, folder)
     table.delete("id = 6")
@@ -270,6 +278,7 @@ STATEMENTS = (
     insert,
     insert_in_place_of_others,
     numbers_of_other_types,
+    nothing_of_any_type,
     queries,
     time_travel,
     descriptions,

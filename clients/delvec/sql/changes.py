@@ -275,7 +275,7 @@ def _assigned_frame(frame: Any, targets: dict[str, pa.DataType]) -> Any:
         column = F.col("`" + field.name.replace("`", "``") + "`")
         kind = targets.get(field.name.lower())
         if kind is not None and isinstance(field.dataType, T.NullType):
-            column = column.cast(from_arrow_type(kind)).alias(field.name)
+            column = column.cast(from_arrow_type(kind, prefer_timestamp_ntz=True)).alias(field.name)
         elif kind is not None and isinstance(field.dataType, T.NumericType) and _is_number(kind):
             wanted = from_arrow_type(kind)
             column = exactly_assigned(column, field.dataType, wanted, field.name).alias(field.name)
