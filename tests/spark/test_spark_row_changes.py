@@ -200,9 +200,15 @@ def test_rows_that_several_source_rows_would_change(engine, scan, spark):
     with pytest.raises(MultipleMatches, match=r"a\.parquet"):
         changes.run("t.id = s.id")
 
-    # Only one of them does something.
-    told = Changes(engine, scan, twice).when("matched", "update", "s.v = 2", n="s.v").run("t.id = s.id")
+    # Also where only one of them does something, or only other rows change; not where only one of them is joined.
+    some = Changes(engine, scan, twice).when("matched", "update", "s.v = 2", n="s.v")
+    others = Changes(engine, scan, twice).when("not-matched-by-source", "delete")
+    for each in (some, others):
+        with pytest.raises(MultipleMatches, match=r"a\.parquet"):
+            each.run("t.id = s.id")
+    told = some.run("t.id = s.id AND s.v = 2")
     assert written(told.adds, scan.location) == [{"id": 3, "n": 2, "name": "a3"}]
+    assert told.matched == {}
 
     gone = Changes(engine, scan, twice).when("matched", "delete")
     gone.when("not-matched", "insert", id="s.id")

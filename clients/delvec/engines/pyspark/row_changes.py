@@ -151,8 +151,7 @@ class RowChanger:
         paths = dict(zip(self._numbers, self._scan.files["path"].to_pylist(), strict=True))
         if (outcome.changed.found.keys() | outcome.matched.found.keys()) - paths.keys():
             raise failures.unknown_file(self._scan)
-        if not self._change.may_match_twice:
-            self._check_unambiguous(paths)
+        self._check_unambiguous(paths)
         row_deletes = {paths[number]: rows for number, rows in outcome.changed.found.items()}
         updated = outcome.rows["update"]
         return ChangedRows(
@@ -170,8 +169,10 @@ class RowChanger:
         )
 
     def _check_unambiguous(self, paths: dict[int, str]) -> None:
-        outcome, refuses = self._outcome, self._change.refuses_several
-        told = outcome.matched if refuses and self._change.marks else outcome.changed
+        if self._change.may_match_twice:
+            return
+        are_marked = self._change.refuses_several and self._change.marks
+        told = self._outcome.matched if are_marked else self._outcome.changed
         for number, rows in told.found.items():
             if told.pairs[number] > len(rows):
                 scan = self._scan
