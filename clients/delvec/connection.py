@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -150,19 +151,41 @@ class Connection:
         body = definition.creation(location, name if location else os.fspath(name_or_location))
         try:
             resource = answer(TableResource, self._service.post("/v1/tables", body))
-        except TableAlreadyExists:
-            there = self._there(name_or_location, chosen) if replace else None
+        except TableAlreadyExists as error:
+            there = self._there(name_or_location, name, error, chosen) if replace else None
             if there is None:
                 raise
             there.replace_with(definition)
             return there
         return DeltaTable(self._service, resource, chosen, self._retries)
 
-    def _there(self, name_or_location: str | os.PathLike[str], engine: Engine) -> DeltaTable | None:
-        try:
-            return self.table(name_or_location, engine)
-        except NotFound:
-            return None  # the name belongs to another one
+    def _there(
+        self,
+        name_or_location: str | os.PathLike[str],
+        name: str | None,
+        error: TableAlreadyExists,
+        engine: Engine,
+    ) -> DeltaTable | None:
+        """Return the table that is in the way, under the name that it is to have; None where that is another's."""
+        location = _location(name_or_location)
+        if location is None:
+            name = os.fspath(name_or_location)
+            with suppress(NotFound):
+                return self.table(name, engine)
+            # A log that is there, and that the service has forgotten.
+            location = error.details.get("location")
+        if location is None:
+            return None
+        resource = self._resolve(location)
+        if resource is not None and name is not None and resource.name != name:
+            return None
+        if resource is None:
+            body = request(TableRequest, location=location, name=name)
+            try:
+                resource = answer(TableResource, self._service.post("/v1/tables", body))
+            except (NotFound, TableAlreadyExists):
+                return None
+        return DeltaTable(self._service, resource, engine, self._retries)
 
     def table(self, name_or_location: str | os.PathLike[str], engine: Any = None) -> DeltaTable:
         """Return an existing table. The table at a location is made known to the service where it is not yet.

@@ -132,6 +132,39 @@ def test_row_tracking_goes_on_counting(lake, engine, tmp_path):
     assert not turned_on.check()["num-errors"]
 
 
+def test_an_equal_definition_does_not_pass_an_append(lake, engine, tmp_path, monkeypatch):
+    weak = {"delta.isolationLevel": "WriteSerializable"}
+    table = lake.create_table(tmp_path / "t", "id long", properties=weak, engine=engine)
+    table.append([{"id": 1}])
+    from delvec import transaction
+
+    real = transaction.Transaction.commit
+
+    def commit(self, **options):
+        monkeypatch.setattr(transaction.Transaction, "commit", real)
+        table.append([{"id": 2}])
+        return real(self, **options)
+
+    monkeypatch.setattr(transaction.Transaction, "commit", commit)
+    new = lake.create_table(tmp_path / "t", "id long", properties=weak, engine=engine, replace=True)
+    assert (new.version(), new.to_arrow().num_rows) == (3, 0)
+
+
+@pytest.mark.parametrize("has_location", [False, True])
+def test_a_table_that_the_service_has_forgotten_is_replaced(engine, tmp_path, monkeypatch, has_location):
+    monkeypatch.setenv("DELVEC_WAREHOUSE", str(tmp_path / "house"))
+    with delvec.connect(database_url=f"sqlite:///{tmp_path}/own.db") as lake:
+        where, called = (tmp_path / "t", "forgotten") if has_location else ("forgotten", None)
+        lake.create_table(where, "id long", name=called, engine=engine).append([{"id": 1}])
+        lake.drop_table(where)
+        new = lake.create_table(where, "day date", name=called, engine=engine, replace=True)
+        assert (new.version(), new.to_arrow().schema.names) == (2, ["day"])
+        assert lake.table("forgotten").id == new.id
+        # A name that is another table's is not taken from it, and nothing is replaced.
+        with pytest.raises(delvec.TableAlreadyExists):
+            lake.create_table(tmp_path / "else", "id long", name="forgotten", engine=engine, replace=True)
+
+
 @pytest.mark.parametrize("change", ["rows", "columns"])
 def test_what_others_commit_is_replaced_knowingly(lake, engine, tmp_path, monkeypatch, change):
     """The replacement loses against a commit that it did not see, and is made again on top of it."""
@@ -181,8 +214,8 @@ def test_what_cannot_be_replaced(lake, engine, tmp_path):
     table.append([{"id": 1}])
     with pytest.raises(AppendOnlyTable):
         lake.create_table(tmp_path / "t", "name string", engine=engine, replace=True)
-    with pytest.raises(InvalidTableChange):
-        lake.create_table(
-            tmp_path / "t", "id long", properties={"delta.nope": 1}, engine=engine, replace=True
-        )
+    constraints = {"delta.constraints.A": "id > 0", "delta.constraints.a": "id > 1"}
+    for properties in ({"delta.nope": 1}, constraints):
+        with pytest.raises(InvalidTableChange):
+            lake.create_table(tmp_path / "t", "id long", properties=properties, engine=engine, replace=True)
     assert (table.version(), table.count()) == (1, 1)

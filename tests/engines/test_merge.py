@@ -138,6 +138,18 @@ def test_several_source_rows_for_one_row(make):
     assert content(table) == [(1, "a", 101), (1, "b", 101), (2, "t2", 2)]
 
 
+def test_values_of_rows_that_no_clause_is_about_need_not_fit(make):
+    table = make(rows(1, 2))
+    numbers = pa.table({"id": [1, 2], "n": [7, 2**40], "op": ["u", "x"]})
+    merge = table.merge(numbers, "target.id = source.id").when_matched_update(
+        {"n": "source.n"}, "source.op = 'u'"
+    )
+    assert merge.execute()["numTargetRowsUpdated"] == 1
+    assert [row[0] for row in content(table)] == [1, 2]
+    with pytest.raises(delvec.SchemaMismatch):
+        table.merge(numbers, "target.id = source.id").when_matched_update({"n": "source.n"}).execute()
+
+
 def test_nothing_to_do_commits_nothing(make):
     table = make(rows(1, 2))
     before = table.version()

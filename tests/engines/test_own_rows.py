@@ -60,6 +60,18 @@ def test_rows_of_an_older_version_do_not_undo_what_came_after(table, lazily):
     assert (ids(table), table.version()) == ([1, 3, 9], 4)
 
 
+def test_no_rows_are_of_a_version_too(lake, engine, tmp_path):
+    empty = lake.create_table(tmp_path / "t", "id long", engine=engine, name=f"empty_{tmp_path.name}")
+    rows = [empty.to_duckdb().filter("id > 0")]
+    if engine != "duckdb":
+        rows.append(empty.to_df().where("id > 0").union(empty.to_df()))
+    empty.append([{"id": 9}])
+    for each in rows:
+        with pytest.raises(ConcurrentWrite):
+            empty.overwrite(each)
+    assert ids(empty) == [9]
+
+
 @pytest.mark.parametrize("change", ["append", "delete"])
 def test_what_others_commit_meanwhile_is_not_lost(table, lazily, monkeypatch, change):
     rows = lazily(table)

@@ -7,6 +7,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+import delvec
+
 UTC = dt.UTC
 NAN = float("nan")
 INNER = pa.struct([("x", pa.int64()), ("t", pa.string())])
@@ -257,3 +259,15 @@ def test_ilike_compares_small_letters_as_java_makes_them(lake, engine, tmp_path,
     table = lake.create_table(tmp_path / "letters", "id long, name string", engine=engine)
     table.append([{"id": number, "name": name} for number, name in enumerate(LETTERS)])
     assert sorted(table.to_arrow(columns=["id"], predicate=text)["id"].to_pylist()) == wanted
+
+
+def test_negative_numbers_of_many_digits_are_exact(lake, engine, tmp_path):
+    table = lake.create_table(tmp_path / "t", "d decimal(38,4)", engine=engine)
+    text = "-12345678901234567890123456789.1234"
+    table.append([{"d": Decimal(text)}])
+    assert table.to_arrow(predicate=f"d = {text}").num_rows == 1
+    with pytest.raises(delvec.ConstraintViolation):
+        table.alter.add_constraint("other", f"d <> {text}")
+    table.alter.add_constraint("bound", f"d <= {text}")
+    table.append([{"d": Decimal(text)}])
+    assert table.delete(f"d = {text}")["numDeletedRows"] == 2

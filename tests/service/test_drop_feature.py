@@ -53,14 +53,17 @@ def vectors_removed(table, version):
     return [action["remove"] for action in table.actions(version) if "remove" in action]
 
 
-@pytest.mark.parametrize("checkpointed", [False, True])
-def test_files_of_deletion_vectors_that_older_versions_need_get_tombstones(filled, checkpointed):
+@pytest.mark.parametrize("checkpoint", ["none", "sound", "damaged"])
+def test_files_of_deletion_vectors_that_older_versions_need_get_tombstones(filled, checkpoint):
     """Whoever does not know deletion vectors keeps what the log removed a short time ago, and nothing else unnamed."""
     for row in (1, 2):
         filled.delete({"a.parquet": [row]})
     filled.delete({}, removes=["a.parquet"])
-    if checkpointed:
+    if checkpoint != "none":
         assert filled.client.post(f"{filled.url}/checkpoint").status_code == 200
+    if checkpoint == "damaged":
+        for path in filled.log.glob("*.checkpoint.parquet"):
+            path.write_bytes(b"no Parquet")
     before = filled.version()
     first = {path.name for path in filled.folder.glob("deletion_vector_*.bin")}
 

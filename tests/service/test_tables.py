@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import deltalake
@@ -368,6 +369,11 @@ def test_a_log_that_leads_elsewhere_is_not_followed(rooted, tmp_path, foreign):
 def test_a_table_that_is_moved_out_by_a_link_is_closed(rooted, tmp_path, foreign):
     folder = tmp_path / "one" / "people"
     register(rooted, folder, schema=SCHEMA)
+    # What the service writes in the background comes first: it would make the folder anew.
+    deadline = time.monotonic() + 60
+    while not (folder / "_delta_log" / f"{0:020}.crc").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     folder.rename(tmp_path / "one" / "old")
     folder.symlink_to(foreign)
 

@@ -95,6 +95,26 @@ def test_what_is_lost_is_passed_where_the_stream_says_so(lake, folder, job, feed
     assert query.ids() == [50, 51]
 
 
+@pytest.mark.parametrize("feed", [False, True], ids=["rows", "changes"])
+@pytest.mark.parametrize("lost", [2, 3, 4])
+def test_a_batch_that_was_planned_and_is_lost_is_passed(lake, folder, job, feed, lost):
+    properties = {"delta.enableChangeDataFeed": "true"}
+    table = lake.create_table(folder, SCHEMA, properties=properties, engine="duckdb")
+    table.append(people(0, 10))
+    query = job(**({"readChangeFeed": "true"} if feed else {}), failOnDataLoss="false")
+    query.run()
+    table.append(people(10, 2))
+    query.start()
+    assert query.plan()
+    for number in range(2, 5):
+        table.append(people(number * 10, 2))
+    forget(table, folder, before=lost + 1)
+
+    assert query.ids() == [
+        place for number in range(4 if feed else lost, 5) for place in (number * 10, number * 10 + 1)
+    ]
+
+
 def test_what_a_checkpoint_was_made_with_is_not_changed(lake, folder, job):
     """Rows that were added, and what versions changed, are two streams: neither goes on where the other was."""
     properties = {"delta.enableChangeDataFeed": "true"}

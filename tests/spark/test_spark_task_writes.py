@@ -139,6 +139,17 @@ def test_kept_rows_are_given_again_and_read_once():
     assert kept_rows.KeptRows([batch(*range(10))], limit=8).is_whole  # nothing went by yet
 
 
+def test_rows_that_broke_off_are_not_all_there_were():
+    def coming():
+        yield batch(1)
+        raise OSError("the stream ended in the middle of a batch")
+
+    rows = KeptRows(coming())
+    with pytest.raises(OSError, match="in the middle"):
+        list(rows)
+    assert not rows.is_whole
+
+
 def test_errors_of_rows_are_not_tried_again(lake, tmp_path):
     place = tmp_path / "people"
     table = lake.create_table(place, "id long")

@@ -16,7 +16,7 @@ from delvec._transport import ServiceClient, request, table_path
 from delvec.commands.changes import plan_changes
 from delvec.commands.stream_options import StreamOptions
 from delvec.protocol.change_feed import feed_columns, feed_schema, feed_values
-from delvec.protocol.errors import BadRequest, SourceRowsChanged
+from delvec.protocol.errors import BadRequest, SourceRowsChanged, VersionNotFound
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import (
     AdditionsRequest,
@@ -124,12 +124,20 @@ class TableStream:
         if not self._options.fail_on_data_loss and first.version < last.version:
             first = self._ask(first, end=last, list_files=False)[0].start
         if first.version < last.version:
-            path = self._pinned.table_id
-            feed = plan_changes(
-                self._service, path, start_version=first.version, end_version=last.version - 1
-            )
-            found += [replace(scan, schema=self.schema) for scan in feed.scans if len(scan)]
+            found += self._changes(first.version, last.version - 1)
         return found
+
+    def _changes(self, first: int, last: int) -> list[Scan]:
+        path = self._pinned.table_id
+        try:
+            feed = plan_changes(self._service, path, start_version=first, end_version=last)
+        except VersionNotFound as error:
+            # What changed is known of fewer versions than what was added: the version before has to be read, too.
+            earliest = error.details.get("earliest")
+            if self._options.fail_on_data_loss or earliest is None or earliest <= first:
+                raise
+            return [] if earliest > last else self._changes(earliest, last)
+        return [replace(scan, schema=self.schema) for scan in feed.scans if len(scan)]
 
     # --- positions ------------------------------------------------------------------------------------------
 

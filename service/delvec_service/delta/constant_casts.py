@@ -54,6 +54,9 @@ _LONGEST: Final = 400
 _NUMBERS: Final = Context(prec=2 * _LONGEST)
 
 
+_SPECIAL = ("epoch", "now", "today", "tomorrow", "yesterday")
+
+
 def is_impossible(node: exp.Expr, kind: DataType) -> bool:
     """Whether an expression that reads no column is known to have no value of a type.
 
@@ -78,7 +81,9 @@ def is_impossible(node: exp.Expr, kind: DataType) -> bool:
 def _is_good(value: Any, kind: DataType) -> bool:
     """Whether a literal's value has one of a type; True for what is no literal."""
     if isinstance(value, Moment):
-        return _is_moment(value[1].strip(_BLANK), alone=value[0] == "date")
+        text = value[1].strip(_BLANK)
+        # Words that only typed literals know, and not casts of texts.
+        return text.lower().startswith(_SPECIAL) or _is_moment(text, alone=value[0] == "date")
     if isinstance(value, str):
         return len(value) > _LONGEST or _reads_as(value.strip(_BLANK), kind)
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)

@@ -103,7 +103,10 @@ def plan_additions(loader: SnapshotLoader, table: OpenTable, asked: AdditionsReq
             raise
         if not asked.pass_lost_versions:
             raise _lost(table.name, start.version, earliest) from error
-        start = Position(earliest) if end is None or end.version > earliest else end
+        if end is not None and (end.version, end.index) <= (earliest, 0):
+            # Nothing is left of a batch that was planned before.
+            return PlannedAdditions(last, end, end, None, PLAN_SCHEMA.empty_table(), 0)
+        start = Position(earliest)
         step = _Step(loader, table, asked, latest, last, end)
         at = step.begin(start)
     files = pa.concat_tables(step.tables) if step.tables else PLAN_SCHEMA.empty_table()

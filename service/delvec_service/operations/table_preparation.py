@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.protocol.errors import InvalidTableChange
+from delvec.protocol.errors import CorruptTable, InvalidTableChange
 from delvec.protocol.table_properties import is_true
 from delvec.protocol.wire import AddFeature, DropFeature, SetProperties, TableChange, UnsetProperties
 from delvec_service.delta.changes import Changes
@@ -133,17 +133,7 @@ class TablePreparation:
         A VACUUM by who does not know deletion vectors takes them for files of nobody.
         """
         snapshot = self._newest()
-        reader = LogReader(self._table.objects, self._table.name)
-        checkpoints = reader.list_recent().checkpoints
-        base = max((version for version in checkpoints if version <= snapshot.version), default=None)
-        retention = LogPolicy.of(snapshot.configuration, snapshot.protocol).deleted_file_retention
-        tombstones = read_tombstones(
-            reader,
-            snapshot.version,
-            None if base is None else checkpoints[base],
-            time.time_ns() // 1_000_000 - int(retention.total_seconds() * 1000),
-        )
-        paths = vectors_without_own(tombstones, self._table.location)
+        paths = self._vectors_without_own(snapshot)
         for start in range(0, len(paths), _FILES_AT_ONCE):
             result = self._send(
                 "Deletion Vector Tombstones",
@@ -153,6 +143,25 @@ class TablePreparation:
             )
             if isinstance(result, Conflict):
                 raise result.error(self._table.name)
+
+    def _vectors_without_own(self, snapshot: Snapshot) -> list[str]:
+        """Return the paths of deletion vectors that only tombstones name."""
+        reader = LogReader(self._table.objects, self._table.name)
+        retention = LogPolicy.of(snapshot.configuration, snapshot.protocol).deleted_file_retention
+        since = time.time_ns() // 1_000_000 - int(retention.total_seconds() * 1000)
+        checkpoints, end = reader.list_recent().checkpoints, snapshot.version + 1
+        while True:
+            base = max((version for version in checkpoints if version < end), default=None)
+            try:
+                tombstones = read_tombstones(
+                    reader, snapshot.version, None if base is None else checkpoints[base], since
+                )
+                return vectors_without_own(tombstones, self._table.location)
+            except CorruptTable:
+                if base is None:
+                    raise
+                # The snapshot was read past a damaged checkpoint, so this can be, too.
+                checkpoints, end = reader.list_all().checkpoints, base
 
     def _bar(self) -> None:
         for _ in range(_BARRIERS):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from delvec.engines.duckdb.assignment import assigned
+from delvec.engines.duckdb.assignment import FAILED, assigned
 from delvec.engines.duckdb.merge_source import SOURCE_ROW, SOURCE_TABLE
 from delvec.engines.duckdb.row_expressions import refuse_inexact
 from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, LIVE, ROW_INDEX, ScanSource, quoted, sql_type
@@ -197,7 +197,8 @@ class ChangeStatements:
         for number in range(len(self._target.schema.fields)):
             values = [rule.values[number] for rule in updates]
             plain = all(_is_plain(rule.clause.values[number]) for rule in updates)
-            if is_only or (plain and len(set(values)) == 1):
+            # What may fail is evaluated for the rows of its clause alone.
+            if is_only or (plain and len(set(values)) == 1 and FAILED not in values[0]):
                 value = values[0]
             else:
                 cases = (f"WHEN {rule.number} THEN {rule.values[number]}" for rule in updates)

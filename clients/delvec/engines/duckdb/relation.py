@@ -77,10 +77,11 @@ def _relation(scan: Scan, columns: Sequence[str] | None, connection: Any) -> Any
             connection.register(own, source.lookup)
             statement = f"WITH {LOOKUP} AS (FROM {own}) {statement}"
         parts.append(f"({statement})")
-    if not parts:
-        return connection.from_arrow(scan.schema.select(names).to_arrow().empty_table())
-    statement = " UNION ALL ".join(parts)
     own = mark(scan)
+    if not parts:
+        empty = connection.from_arrow(scan.schema.select(names).to_arrow().empty_table())
+        return empty.set_alias(own) if own else empty
+    statement = " UNION ALL ".join(parts)
     return connection.sql(f'SELECT * FROM ({statement}) AS "{own}"' if own else statement)  # noqa: S608
 
 

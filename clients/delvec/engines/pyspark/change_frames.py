@@ -164,8 +164,9 @@ class ChangeFrames:
             change_feed=self._change.change_feed,
             matches=matches,
             is_dry=self._change.dry_run,
-            # Of identity columns, a task gives the numbers and tells with its files how far it got.
-            sends_few=self._sends_few and not target.identity,
+            # Of identity columns, a task gives the numbers and tells with its files how far it got. Files of many
+            # partitions are better written by many tasks.
+            sends_few=self._sends_few and not target.identity and not target.partition_columns,
         )
         return Pass(frame, task)
 

@@ -198,7 +198,8 @@ class _Work:
     def done(self, batches: Iterator[pa.RecordBatch], number: int) -> list[_Answer]:
         """Do the task's work, and return what the driver has to know."""
         task = self._task
-        limit = sendable_bytes(number) if task.sends_few else 0
+        # Of what tasks send, the feed has its share.
+        limit = sendable_bytes(number) // (3 if self._feeds else 1) if task.sends_few else 0
         try:
             with (
                 FewRows(limit, lambda: DataFileWriter(task.target, task=number)) as writer,

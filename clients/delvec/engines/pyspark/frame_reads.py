@@ -18,7 +18,9 @@ def versions_read(frame: DataFrame) -> frozenset[tuple[str, int]]:
     if type(frame).__module__.startswith("pyspark.sql.connect."):
         plan = frame._plan.to_proto(frame._session.client)  # noqa: SLF001 - there is nothing public
         return marked(plan.SerializeToString().decode("latin-1"))
-    return marked(" ".join(_file_lists(frame)))
+    # Of a read without files there is but the name of its rows.
+    plan = frame._jdf.queryExecution().analyzed().toString()  # noqa: SLF001 - there is nothing public
+    return marked(" ".join(_file_lists(frame))) | marked(plan)
 
 
 def paths_by_format(frame: DataFrame) -> list[str]:

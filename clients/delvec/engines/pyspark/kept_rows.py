@@ -23,17 +23,26 @@ class KeptRows:
         self._limit = limit
         self._kept: list[pa.RecordBatch] = []
         self._nbytes = 0
+        self._is_broken = False
 
     @property
     def is_whole(self) -> bool:
         """Whether all rows that went by are here."""
-        return self._nbytes <= self._limit
+        return self._nbytes <= self._limit and not self._is_broken
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         yield from list(self._kept)
-        for batch in self._coming:
+        while (batch := self._next()) is not None:
             self._keep(batch)
             yield batch
+
+    def _next(self) -> pa.RecordBatch | None:
+        try:
+            return next(self._coming, None)
+        except BaseException:
+            # Asked again, what has failed would say that it has no more.
+            self._is_broken = True
+            raise
 
     def _keep(self, batch: pa.RecordBatch) -> None:
         self._nbytes += batch.nbytes

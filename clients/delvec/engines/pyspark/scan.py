@@ -23,6 +23,7 @@ from delvec.engines.pyspark.facts import FILE, SUBQUERY_LIMIT, Fact, attach
 from delvec.engines.pyspark.field_ids import named_as_in_files
 from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
 from delvec.engines.pyspark.repeated_rows import repeated
+from delvec.engines.read_marks import mark
 from delvec.engines.row_ids import BASE_ROW_ID, per_file
 from delvec.protocol import partition_values
 from delvec.protocol.errors import UnsupportedTable
@@ -107,7 +108,8 @@ class ScanFrames:
         """
         schema = scan.schema.select(columns)
         if not len(scan):
-            return self._spark.createDataFrame([], spark_schema(schema))
+            nothing = self._spark.createDataFrame([], spark_schema(schema))
+            return nothing.alias(mark(scan)) if mark(scan) else nothing
         if deleted is None:
             with_dv = pc.is_valid(scan.files["deletion_vector"])
         else:

@@ -88,7 +88,8 @@ def _slices(scan: Scan, size: int) -> Iterator[tuple[FileSlice, int]]:
     for place, (path, length, values, descriptor, deleted) in enumerate(zip(*columns, strict=True)):
         occurrences = OccurrencesOfFile(scan.files, place) if repeats else None
         part = FileSlice(path, 0, None, dict(values or ()), descriptor, deleted, occurrences)
-        count = max(1, round(length / size))
+        # Each slice of a file would carry the occurrences of all its rows.
+        count = 1 if repeats else max(1, round(length / size))
         cuts = [length * i // count for i in range(count)]
         for start, end in zip(cuts, [*cuts[1:], None], strict=True):
             yield replace(part, start=start, end=end), (length if end is None else end) - start

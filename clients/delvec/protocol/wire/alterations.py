@@ -252,7 +252,7 @@ class ReplaceTable(Envelope):
     change: Literal["replace-table"]
     table_schema: dict[str, Any] = Field(alias="schema", description="Delta's schema JSON.")
     partition_columns: list[str] = Field(default_factory=list)
-    properties: dict[str, str] = Field(default_factory=dict)
+    properties: dict[str, str] = Field(default_factory=dict, max_length=1000)
     description: str | None = None
     cluster_by: list[_Column] = Field(default_factory=list, max_length=1000)
 

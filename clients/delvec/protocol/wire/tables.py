@@ -32,7 +32,7 @@ class TableRequest(Envelope):
     )
     partition_columns: list[str] = Field(default_factory=list)
     properties: dict[str, str] = Field(
-        default_factory=dict, description="Table properties, delta.* among them."
+        default_factory=dict, max_length=1000, description="Table properties, delta.* among them."
     )
     description: str | None = None
     cluster_by: list[str] = Field(

@@ -143,7 +143,8 @@ class AddedRows:
         if not (files or rebase.resurfaced) or not winner.changes_data:
             return None
         blind = winner.is_blind_append and not winner.removes
-        if blind and ours.isolation == "WriteSerializable" and ours.changes.metadata is None:
+        keeps = ours.changes.metadata is None and not ours.changes.replaces_schema
+        if blind and ours.isolation == "WriteSerializable" and keeps:
             return None
         added = [*files.values(), *rebase.resurfaced]
         if ours.rests_on_added == "matching":

@@ -111,8 +111,7 @@ def literal_value(node: exp.Expr) -> Any:
     if isinstance(node, exp.Paren):
         return literal_value(node.this)
     if isinstance(node, exp.Neg):
-        inner = literal_value(node.this)
-        return -inner if isinstance(inner, int | float | Decimal) and not isinstance(inner, bool) else None
+        return _negated(literal_value(node.this))
     if isinstance(node, exp.Boolean):
         return bool(node.this)
     if isinstance(node, exp.Literal):
@@ -120,6 +119,12 @@ def literal_value(node: exp.Expr) -> Any:
     if type(node) is exp.Cast:
         return _converted(literal_value(node.this), node.to)
     return None
+
+
+def _negated(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return value.copy_negate()  # a minus would round to the digits that Python keeps otherwise
+    return -value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _converted(value: Any, to: exp.DataType) -> Any:

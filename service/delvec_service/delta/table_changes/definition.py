@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from delvec.protocol.errors import InvalidTableChange
 from delvec.protocol.table_properties import is_true
 from delvec.protocol.types import (
     FIELD_ID,
@@ -172,7 +173,12 @@ def _sorted(
         if not lower.startswith("delta."):
             own[name] = value
         elif lower.startswith(CONSTRAINT_PREFIX):
-            constraints[name[len(CONSTRAINT_PREFIX) :]] = value
+            constraint = name[len(CONSTRAINT_PREFIX) :]
+            if constraint.lower() in (each.lower() for each in constraints):
+                raise InvalidTableChange(
+                    f"There are two constraints named '{constraint}'; give one another name"
+                )
+            constraints[constraint] = value
         elif lower == MODE.lower():
             mode = parsed_value(MODE, value)
         else:
