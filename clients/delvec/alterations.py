@@ -9,6 +9,7 @@ from delvec._transport import ServiceClient, answer, request, table_path
 from delvec.commands.identity_reach import reached
 from delvec.ddl import parse_ddl
 from delvec.protocol.errors import ConcurrentModification, ConstraintViolation
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.types import StructField, schema_from
 from delvec.protocol.wire import (
     AddColumns,
@@ -308,7 +309,7 @@ def _required(change: TableChange) -> str | None:
 
 
 def _new_column(field: StructField, into: str | None, place: Mapping[str, Any]) -> NewColumn:
-    name = "`" + field.name.replace("`", "``") + "`"
+    name = backticked(field.name)
     comment = field.metadata.get("comment")
     return request(
         NewColumn,

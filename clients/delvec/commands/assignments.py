@@ -11,6 +11,7 @@ from delvec.protocol.constraints import GENERATION
 from delvec.protocol.errors import BadRequest, DelvecError, InvalidPredicate, SchemaMismatch, UnknownColumn
 from delvec.protocol.expression import Expression, parse_expression
 from delvec.protocol.expression_kinds import NUMERIC_KINDS, column_path, kind_of_type
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.literals import literal
 from delvec.protocol.types import DataType, PrimitiveType, StructField, StructType
 
@@ -242,7 +243,7 @@ def _taken_text(
         kept: the type of that; None where it is not there.
         wanted: the type that it has to get.
     """
-    text = ".".join(_quoted(each) for each in source)
+    text = ".".join(backticked(each) for each in source)
     if kind == PrimitiveType("void"):
         return text
     if not isinstance(kind, StructType) or not isinstance(wanted, StructType):
@@ -255,7 +256,7 @@ def _taken_text(
     for each in wanted.fields:
         old = kept.field(each.name).type if isinstance(kept, StructType) and each.name in kept else None
         path = (*target, each.name)
-        value: str | None = "NULL" if old is None else ".".join(_quoted(part) for part in path)
+        value: str | None = "NULL" if old is None else ".".join(backticked(part) for part in path)
         if each.name in kind:
             inner = kind.field(each.name)
             value = _taken_text((*source, inner.name), inner.type, path, old, each.type)
@@ -265,7 +266,7 @@ def _taken_text(
     given = f"{text} IS NOT NULL"
     if isinstance(kept, StructType) and _has_more_fields(wanted, kind):
         # What only the table has stays, also where the source has no struct.
-        given += f" OR {'.'.join(_quoted(each) for each in target)} IS NOT NULL"
+        given += f" OR {'.'.join(backticked(each) for each in target)} IS NOT NULL"
     return f"CASE WHEN {given} THEN named_struct({', '.join(parts)}) END"
 
 
@@ -373,7 +374,7 @@ def _struct_text(path: tuple[str, ...], item: StructField, tree: _Tree, *, prese
     if path in tree.values:
         return f"({tree.values[path].sql('spark')}\n)"
     if not tree.below(path) or not isinstance(item.type, StructType):
-        return ".".join(_quoted(each) for each in ("t", *path)) if present else "NULL"
+        return ".".join(backticked(each) for each in ("t", *path)) if present else "NULL"
     fields = ", ".join(
         f"{literal(each.name)}, {_struct_text((*path, each.name), each, tree, present=present)}"
         for each in item.type.fields
@@ -382,12 +383,8 @@ def _struct_text(path: tuple[str, ...], item: StructField, tree: _Tree, *, prese
 
 
 def _column(relation: str, path: Sequence[str], tables: Relations) -> Expression:
-    text = ".".join(_quoted(each) for each in (relation, *path))
+    text = ".".join(backticked(each) for each in (relation, *path))
     return parse_expression(text, tables.of(relation))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _dotted(path: Sequence[StructField]) -> str:

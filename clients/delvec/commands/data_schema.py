@@ -8,6 +8,7 @@ from typing import Any, Final
 from delvec._transport import request
 from delvec.engines.tabular import to_reader
 from delvec.protocol.errors import InvalidSchema, SchemaMismatch
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.types import (
     ArrayType,
     DataType,
@@ -190,4 +191,4 @@ def _without_comments(kind: DataType) -> DataType:
 
 
 def _quoted(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+    return name if _PLAIN.fullmatch(name) else backticked(name)

@@ -16,6 +16,7 @@ from delvec.engines.engine import WriteTarget
 from delvec.engines.row_changes import SOURCE, TARGET, Clause, MergeSource, RowChange
 from delvec.protocol.errors import BadRequest, UnknownColumn
 from delvec.protocol.expression import parse_expression
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.join_condition import conjuncts, join_keys, key_ranges, target_terms
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
@@ -246,5 +247,5 @@ def _join(target: StructType, source: StructType, on: str | Sequence[str] | None
                     column=name,
                     suggestions=[],
                 )
-    quoted = ["`" + name.replace("`", "``") + "`" for name in names]
+    quoted = [backticked(name) for name in names]
     return " AND ".join(f"{TARGET}.{each} = {SOURCE}.{each}" for each in quoted)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.compute as pc
 
 from delvec.engines.identity import START, STEP, high_water_mark
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.types import StructField
 from delvec.scan import Scan
 
@@ -46,7 +47,7 @@ def reached(table: "ReadableTable", column: str, version: int) -> int | None:
     mark = high_water_mark(field)
     told = [*_told(scan, field, rises=rises), *([] if mark is None or (mark - start) * step < 0 else [mark])]
     known = furthest(told, default=None)
-    quoted = "`" + field.name.replace("`", "``") + "`"
+    quoted = backticked(field.name)
     beyond = f"{quoted} IS NOT NULL" if known is None else f"{quoted} {'>' if rises else '<'} {known}"
     for batch in table.scan([field.name], beyond, version).to_batches():
         found = pc.min_max(batch.column(0))["max" if rises else "min"].as_py()

@@ -13,6 +13,7 @@ from delvec.commands import row_command, touched_files
 from delvec.commands.new_rows import REPLACED, NewRows, WriteOptions
 from delvec.protocol import partition_values
 from delvec.protocol.errors import BadRequest, ConstraintViolation, UnsupportedWriterFeature
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.predicate import Predicate
 from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction
@@ -202,7 +203,7 @@ def _replace_partitions(rows: NewRows, transaction: Transaction) -> str | None:
 
 
 def _equals(name: str, kind: Any, value: str | None) -> str:
-    column = "`" + name.replace("`", "``") + "`"
+    column = backticked(name)
     if value is None:
         return f"{column} IS NULL"
     text = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from delvec.commands.merge_builder import MergeStatement
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.types import StructField, StructType
 from delvec.protocol.wire import AddColumns, NewColumn
 
@@ -31,7 +32,7 @@ def new_columns(statement: MergeStatement, target: StructType, source: StructTyp
             if isinstance(name, str)
         }
     columns = [
-        NewColumn(column=".".join(_quoted(name) for name in path), type=field.type.to_json())
+        NewColumn(column=".".join(backticked(name) for name in path), type=field.type.to_json())
         for path, field in _absent(source.fields, target, (), chosen)
     ]
     return [AddColumns(change="add-columns", columns=columns)] if columns else []
@@ -98,10 +99,6 @@ def _with(target: StructType, path: Sequence[str], new: StructField) -> StructTy
         else:
             fields.append(field)
     return StructType(tuple(fields))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _parts(text: str) -> list[str]:

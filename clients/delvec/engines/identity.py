@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec.protocol.errors import ConstraintViolation
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.types import PrimitiveType, StructField, StructType
 from delvec.protocol.wire import AddFile, AdvanceIdentity
 
@@ -140,7 +141,7 @@ def advances(columns: Iterable[IdentityColumn], adds: Iterable[AddFile]) -> list
         marks = [int(text) for each in tags if (text := each.get(f"{_TAG}{column.name}")) is not None]
         if marks:
             mark = max(marks) if column.step > 0 else min(marks)
-            name = "`" + column.name.replace("`", "``") + "`"
+            name = backticked(column.name)
             changes.append(AdvanceIdentity(change="advance-identity", column=name, high_water_mark=mark))
     return changes
 

@@ -14,6 +14,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
 from delvec.protocol.errors import ConstraintViolation, UnsupportedWriterFeature
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.spark_dialect import SPARK
 from delvec.protocol.table_properties import is_true
 from delvec.protocol.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
@@ -85,7 +86,7 @@ class Generated:
     @property
     def check(self) -> Check:
         """What values that are given must satisfy."""
-        name = "`" + self.column.replace("`", "``") + "`"
+        name = backticked(self.column)
         columns = tuple(dict.fromkeys((self.column, *self.columns)))
         # A comment at the end must not hide the bracket.
         end = "\n" if "--" in self.expression else ""

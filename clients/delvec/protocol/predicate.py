@@ -16,6 +16,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from delvec.protocol.duckdb_sql import to_duckdb
 from delvec.protocol.errors import InvalidPredicate, UnknownColumn
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.predicate_checks import (
     MAX_DEPTH,
     MAX_LENGTH,
@@ -211,7 +212,7 @@ def _resolve(root: exp.Expr, resolve: Resolve, positions: dict[int, tuple[int, s
         found.add(path[0])
         start, end = parts[0].meta.get("start"), parts[-1].meta.get("end")
         if start is not None and end is not None:
-            fields = "".join("." + _backticked(each) for each in path[1:])
+            fields = "".join("." + backticked(each) for each in path[1:])
             positions[start] = (end, path[0], fields)
         column: exp.Expr = exp.Column(this=exp.to_identifier(path[0], quoted=True))
         for each in path[1:]:
@@ -259,11 +260,7 @@ def _unknown(
 
 
 def _renamed(name: str, fields: str) -> str:
-    return _backticked(name) + fields if name else fields.removeprefix(".")
-
-
-def _backticked(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return backticked(name) + fields if name else fields.removeprefix(".")
 
 
 def _pieces(

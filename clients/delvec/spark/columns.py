@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 from pyspark.sql import Column
 
 from delvec.protocol.errors import BadRequest, InvalidPredicate
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.literals import literal
 
 __all__ = ["to_sql", "without_alias"]
@@ -195,7 +196,7 @@ def _parts(identifier: str, given: Any) -> list[str]:
 
 
 def _name(parts: Sequence[str]) -> str:
-    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+    return ".".join(backticked(part) for part in parts)
 
 
 def _call(name: str, arguments: Sequence[str], given: Any) -> str:

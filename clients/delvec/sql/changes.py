@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 
 from delvec.protocol.errors import SchemaMismatch
+from delvec.protocol.identifiers import backticked
 from delvec.sql.queries import Query, parse_query
 from delvec.sql.tokens import Cursor, TableName, invalid
 from delvec.transaction import Metrics
@@ -195,7 +196,7 @@ def _insertion(cursor: Cursor, condition: str | None) -> Callable[[Any], Any]:
     values = cursor.expressions()
     if len(columns) != len(values):
         raise invalid(cursor.text, at, f"{len(values)} values for {len(columns)} columns.")
-    quoted = ["`" + column.replace("`", "``") + "`" for column in columns]
+    quoted = [backticked(column) for column in columns]
     return lambda builder: builder.when_not_matched_insert(dict(zip(quoted, values, strict=True)), condition)
 
 
@@ -272,7 +273,7 @@ def _assigned_frame(frame: Any, targets: dict[str, pa.DataType]) -> Any:
 
     columns = []
     for field in frame.schema.fields:
-        column = F.col("`" + field.name.replace("`", "``") + "`")
+        column = F.col(backticked(field.name))
         kind = targets.get(field.name.lower())
         if kind is not None and isinstance(field.dataType, T.NullType):
             column = column.cast(from_arrow_type(kind, prefer_timestamp_ntz=True)).alias(field.name)

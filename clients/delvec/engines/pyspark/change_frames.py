@@ -27,6 +27,7 @@ from delvec.engines.row_checks import RowChecks
 from delvec.protocol.constraints import Check
 from delvec.protocol.errors import InvalidPredicate
 from delvec.protocol.expression import Expression
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.types import StructType
 
 __all__ = ["ChangeFrames", "Numbered", "Pass", "sql_column"]
@@ -183,7 +184,7 @@ class ChangeFrames:
             if for_all and len(by_text) == 1:
                 ((text, numbers),) = by_text.items()
                 if len(numbers) == len(writing) and is_same(self._types[text], field.dataType):
-                    values.append(F.expr(f"{text} AS {_quoted(field.name)}"))
+                    values.append(F.expr(f"{text} AS {backticked(field.name)}"))
                     continue
             result = None
             for text, numbers in by_text.items():
@@ -213,7 +214,7 @@ class ChangeFrames:
             if was is None:
                 column = F.lit(None).cast(field.dataType)
             else:
-                column = F.col(f"{TARGET}.{_quoted(was.name)}")
+                column = F.col(f"{TARGET}.{backticked(was.name)}")
                 column = assigned(column, was.dataType, field.dataType, field.name)
             columns.append(column.alias(f"{OLD}{position}"))
         return columns
@@ -231,10 +232,10 @@ class ChangeFrames:
                 tests.append(rule.check)
             if absent:
                 value = generated_value(frame, rule, self._checks).cast(kinds[rule.column])
-                given = F.col(_quoted(rule.column))
+                given = F.col(backticked(rule.column))
                 computed[rule.column] = F.when(_under(absent), value).otherwise(given).alias(rule.column)
         if computed:
-            frame = frame.select(*(computed.get(name, F.col(_quoted(name))) for name in frame.columns))
+            frame = frame.select(*(computed.get(name, F.col(backticked(name))) for name in frame.columns))
         if tests:
             broken = F.when(
                 _under([number for number, _ in writing]), first_broken(frame, tests, self._checks)
@@ -289,7 +290,3 @@ def _culprit(frame: DataFrame, texts: Mapping[str, Expression], error: AnalysisE
                 predicate=expression.text,
             )
     return InvalidPredicate(f"Spark does not accept the expressions: {failures.refusal(error)}", predicate="")
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -36,6 +36,7 @@ from delvec.engines.pyspark.write import check_schema, is_spark_frame, write_fra
 from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec.engines.row_checks import RowChecks
 from delvec.protocol.errors import BadRequest, InvalidPredicate
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import AddFile
@@ -106,7 +107,7 @@ class SparkEngine:
         frame = self._frames.live(scan, needed)
         if predicate is not None:
             frame = self._filter(frame, predicate, scan.schema)
-        return frame if needed == names else frame.select(*(_quoted(name) for name in names))
+        return frame if needed == names else frame.select(*(backticked(name) for name in names))
 
     def find_rows(
         self, scan: Scan, predicate: Predicate, places: VectorPlaces | None = None
@@ -246,7 +247,3 @@ def _broadcast_limit(given: int | None, *, is_remote: bool) -> int:
         return int(text)
     # Connect sends it from this process through one request.
     return min(BROADCAST_LIMIT, _REMOTE_BROADCAST_LIMIT) if is_remote else BROADCAST_LIMIT
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -23,6 +23,7 @@ from delvec.engines.pyspark.scan import spark_schema
 from delvec.engines.pyspark.write import is_spark_frame
 from delvec.engines.row_changes import MergeSource
 from delvec.protocol.errors import InvalidSchema
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.types import (
     ArrayType,
     DataType,
@@ -111,7 +112,7 @@ class SourceRows:
             ends = [(each["min"], each["max"]) for each in found]
         else:
             frame = self.pinned.frame
-            both = [end(_quoted(name)) for name in names for end in (F.min, F.max)]
+            both = [end(backticked(name)) for name in names for end in (F.min, F.max)]
             row = frame.agg(*(each.alias(f"b{i}") for i, each in enumerate(both))).toArrow().to_pylist()[0]
             ends = [(row[f"b{2 * i}"], row[f"b{2 * i + 1}"]) for i in range(len(names))]
         return {name: each for name, each in zip(names, ends, strict=True) if each[0] is not None}
@@ -185,7 +186,3 @@ def _row_bytes(kind: DataType) -> int:
     if isinstance(kind, MapType):
         return _ELEMENTS * (_row_bytes(kind.key) + _row_bytes(kind.value))
     return _TEXT_BYTES if kind in (PrimitiveType("string"), PrimitiveType("binary")) else 8
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -28,6 +28,7 @@ from delvec.engines.pyspark.worker_process import forget_archives
 from delvec.engines.row_changes import SOURCE, TARGET, ChangedRows, RowChange
 from delvec.protocol.deletion_vector import deserialize_bitmap, serialize_bitmap
 from delvec.protocol.errors import MultipleMatches
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.types import has_float
 from delvec.scan import Scan
 
@@ -137,7 +138,7 @@ class RowChanger:
         read = {name for each in conditions if each for name in each.columns.get(TARGET, ())}
         # Of floats, what the files say about their bounds is not what Spark's comparisons go by.
         floats = {
-            item.name: opaque(F.col("`" + item.name.replace("`", "``") + "`"), item.type)
+            item.name: opaque(F.col(backticked(item.name)), item.type)
             for item in schema.fields
             if item.name in read and has_float(item.type)
         }

@@ -18,6 +18,7 @@ from delvec.engines.engine import WriteTarget
 from delvec.engines.pyspark.scan import spark_schema
 from delvec.engines.row_checks import RowChecks
 from delvec.protocol.constraints import Check, Generated
+from delvec.protocol.identifiers import backticked
 
 __all__ = [
     "BROKEN",
@@ -133,7 +134,7 @@ def _typed(frame: DataFrame, target: WriteTarget) -> tuple[DataFrame, tuple[tupl
     columns, given = [], []
     for number, field in enumerate(frame.schema.fields):
         to = wanted[field.name.lower()]
-        column = F.col(_quoted(field.name))
+        column = F.col(backticked(field.name))
         if not _is_cast(field.dataType, to.dataType):
             columns.append(column.alias(to.name))
             continue
@@ -151,7 +152,7 @@ def _is_cast(found: T.DataType, wanted: T.DataType) -> bool:
 
 
 def _cast(field: T.StructField, wanted: T.DataType) -> Any:
-    value = _quoted(field.name)
+    value = backticked(field.name)
     if isinstance(field.dataType, T.TimestampNTZType) and isinstance(wanted, T.TimestampType):
         # What has no zone is written as UTC, whatever the session's zone is.
         value = f"concat(CAST({value} AS STRING), 'Z')"
@@ -195,7 +196,3 @@ def generated_value(frame: DataFrame, rule: Generated, checks: RowChecks) -> Any
 
 def _reason(error: AnalysisException) -> str:
     return str(error).partition("\n")[0].partition(" SQLSTATE:")[0]
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -3,6 +3,7 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import DataType, StructType, has_float
 
@@ -22,9 +23,7 @@ def filter_rows(frame: DataFrame, predicate: Predicate, schema: StructType) -> D
         if has_float(schema.field(name).type)
     }
     for name, alias in hidden.items():
-        frame = frame.withColumn(
-            alias, opaque(F.col("`" + name.replace("`", "``") + "`"), schema.field(name).type)
-        )
+        frame = frame.withColumn(alias, opaque(F.col(backticked(name)), schema.field(name).type))
     return frame.filter(predicate.sql("spark", hidden)).drop(*hidden.values())
 
 

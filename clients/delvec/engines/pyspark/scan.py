@@ -27,6 +27,7 @@ from delvec.engines.read_marks import mark
 from delvec.engines.row_ids import BASE_ROW_ID, per_file
 from delvec.protocol import partition_values
 from delvec.protocol.errors import UnsupportedTable
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.types import (
     ArrayType,
     DataType,
@@ -122,7 +123,7 @@ class ScanFrames:
         if len(having):
             branches.append(self._branch(having, schema, _Deleted(deleted, strict=strict)))
         frame = branches[0] if len(branches) == 1 else branches[0].union(branches[1])
-        return frame.select(*(_quoted(item.name) for item in schema.fields))
+        return frame.select(*(backticked(item.name) for item in schema.fields))
 
     def located(
         self,
@@ -154,7 +155,7 @@ class ScanFrames:
         frame = self._facts(scan, frame, numbers, schema, deleted)
         if occurrence_columns(scan):
             frame = repeated(self._spark, frame, F.expr(Occurrences.key(FILE, ROW)), scan, numbers)
-        return frame.select(*(_quoted(item.name) for item in schema.fields))
+        return frame.select(*(backticked(item.name) for item in schema.fields))
 
     def _files(
         self, scan: Scan, schema: StructType, numbers: list[int], *, located: bool = True
@@ -252,7 +253,7 @@ class ScanFrames:
             item.name: _with_fact(item, fact)
             for item, fact in zip(tracked, found[len(partition) :], strict=False)
         }
-        return frame.select(*(ids.get(name, _quoted(name)) for name in present), *named)
+        return frame.select(*(ids.get(name, backticked(name)) for name in present), *named)
 
     def _bit_sets(self, scan: Scan, deleted: "_Deleted") -> BitSets | None:
         """Return what the driver sends to tasks, or None where that would be too large."""
@@ -308,11 +309,7 @@ def _partition_texts(scan: Scan, item: StructField) -> pa.StringArray:
 
 
 def _column(name: str) -> Column:
-    return F.col(_quoted(name))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return F.col(backticked(name))
 
 
 # --- schemas ------------------------------------------------------------------------------------------------
@@ -392,4 +389,4 @@ def _as_logical(item: StructField, mode: str) -> Column | str:
     if _physical(item, mode)["type"] != _logical(item)["type"]:
         return _column(stored).cast(_spark_type(item.type)).alias(item.name)
     # As text where that will do: each step of a Column is several calls of the JVM.
-    return _quoted(stored) if stored == item.name else _column(stored).alias(item.name)
+    return backticked(stored) if stored == item.name else _column(stored).alias(item.name)

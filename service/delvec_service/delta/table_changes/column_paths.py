@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from delvec.protocol.errors import InvalidTableChange, UnknownColumn
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.types import ArrayType, DataType, MapType, StructField, StructType
 
 __all__ = [
@@ -59,7 +60,7 @@ def path_text(path: Sequence[str]) -> str:
 
 def quoted(path: Sequence[str]) -> str:
     """Return a path as SQL takes it: every name in backticks."""
-    return ".".join("`" + part.replace("`", "``") + "`" for part in path)
+    return ".".join(backticked(part) for part in path)
 
 
 def spelled(path: Sequence[str]) -> str:
