@@ -5,6 +5,7 @@ another by their place, as far as they are few enough to be looked up: see :mod:
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -91,17 +92,28 @@ def _scan(
     is_change_file: bool,
     marked_only: bool = False,
 ) -> Scan:
-    by_file = feed_columns(is_change_file=is_change_file)
+    scan = _read_as(
+        plan, schema, _planned(files, _with_feed(files), _vectors(files)), marked_only=marked_only
+    )
+    return replace(
+        scan,
+        partition_columns=[*plan.partition_columns, *feed_columns(is_change_file=is_change_file)],
+        configuration=_by_name(plan.configuration) if is_change_file else plan.configuration,
+    )
+
+
+def _read_as(plan: ChangesResponse, schema: StructType, planned: pa.Table, *, marked_only: bool) -> Scan:
+    """Return the scan of files as a plan of the table itself has them."""
     return Scan(
         table_id=plan.table_id,
         name=plan.name,
         location=plan.location,
         version=plan.version,
         schema=schema,
-        partition_columns=[*plan.partition_columns, *by_file],
-        configuration=_by_name(plan.configuration) if is_change_file else plan.configuration,
-        files=_planned(files, _with_feed(files), _vectors(files)),
-        num_files_total=files.num_rows,
+        partition_columns=plan.partition_columns,
+        configuration=plan.configuration,
+        files=planned,
+        num_files_total=planned.num_rows,
         marked_only=marked_only,
     )
 
@@ -204,18 +216,8 @@ def _repeated(plan: ChangesResponse, schema: StructType, files: pa.Table) -> Sca
     }
     indexes = [np.frombuffer(each.to_array(), np.uint64) for each in sets]
     planned = _planned(once, once["partition_values"], _vectors(once))
-    return Scan(
-        table_id=plan.table_id,
-        name=plan.name,
-        location=plan.location,
-        version=plan.version,
-        schema=schema,
-        partition_columns=plan.partition_columns,
-        configuration=plan.configuration,
-        files=planned.append_column(OCCURRENCES, listed(indexes, columns, counts)),
-        num_files_total=once.num_rows,
-        marked_only=True,
-    )
+    planned = planned.append_column(OCCURRENCES, listed(indexes, columns, counts))
+    return _read_as(plan, schema, planned, marked_only=True)
 
 
 def _row_sets(plan: ChangesResponse, files: pa.Table) -> list[BitMap64]:

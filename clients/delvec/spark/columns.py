@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 from pyspark.sql import Column
 
+from delvec.engines.pyspark.remote import is_remote
 from delvec.protocol.errors import BadRequest, InvalidPredicate
 from delvec.protocol.identifiers import backticked
 from delvec.protocol.literals import literal
@@ -47,7 +48,7 @@ def to_sql(given: str | Column) -> str:
     if isinstance(given, str):
         return given
     expression = getattr(given, "_expr", None)
-    if expression is not None and type(given).__module__.startswith("pyspark.sql.connect."):
+    if expression is not None and is_remote(given):
         return _of_connect(expression, given)
     column = getattr(given, "_jc", None)
     if not isinstance(given, Column) or column is None:

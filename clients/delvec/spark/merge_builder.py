@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
+from delvec.engines.pyspark.remote import is_remote
 from delvec.protocol.errors import BadRequest
 from delvec.spark.columns import to_sql, without_alias
 from delvec.table import DeltaTable as Table
@@ -138,7 +139,7 @@ def assignments(given: Mapping[str, str | Column] | None, alias: str | None, nam
 
 def alias_of(frame: DataFrame) -> str | None:
     """Return the alias of a DataFrame, or the name of the table or view that it is; None where it has none."""
-    if type(frame).__module__.startswith("pyspark.sql.connect."):
+    if is_remote(frame):
         plan = frame._plan  # noqa: SLF001 - there is nothing public
         return str(plan._alias) if type(plan).__name__ == "SubqueryAlias" else None  # noqa: SLF001
     plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001

@@ -3,6 +3,7 @@
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from delvec.engines.pyspark.remote import is_remote
 from delvec.protocol.errors import InvalidStatement
 from delvec.sql.queries import Query
 from delvec.sql.tokens import TableName
@@ -37,7 +38,7 @@ def query_spark(lake: "Connection", query: Query, spark: Any) -> Any:
     except (AnalysisException, ParseException) as error:
         reason = str(error).partition("\n")[0]
         raise InvalidStatement(f"Spark cannot run the query: {reason}", line=1, column=1) from error
-    if not type(spark).__module__.startswith("pyspark.sql.connect."):
+    if not is_remote(spark):
         # A DataFrame of classic Spark is analysed; Connect looks its views up again with every action.
         for name in views:
             spark.catalog.dropTempView(name)

@@ -61,7 +61,6 @@ class ChangeStatements:
     Attributes:
         question: everything that is evaluated over the table's rows.
         is_joined: whether rows of the table are needed at all, and not only those of the source.
-        marks: whether all rows that match are given.
 
     Raises:
         InvalidPredicate: an expression that DuckDB does not evaluate as Spark does; names it.
@@ -85,7 +84,6 @@ class ChangeStatements:
         rules = [self._rule(number, clause) for number, clause in enumerate(change.clauses)]
         self._rules = [rule for rule in rules if rule.clause.match != "not-matched"]
         self._inserts = [rule for rule in rules if rule.clause.match == "not-matched"]
-        self.marks = change.marks
         read = [each for each in self._expressions() if each is not None]
         computed = [each for each in read if not _is_plain(each)]
         self.question = Question(
@@ -117,7 +115,7 @@ class ChangeStatements:
     def changes(self, source: ScanSource, *, strictly: bool) -> str:
         """Return the statement that gives the rows of a part of the scan to which a clause applies.
 
-        Its columns: where the row is (see ``scan.sources``); ``CLAUSE``; ``SOURCE_ROW`` if :attr:`marks`, and then all
+        Its columns: where the row is (see ``scan.sources``); ``CLAUSE``; ``SOURCE_ROW`` if the change marks, and then all
         rows that match are given; new values if there is an update; old values for the change data feed.
 
         Args:
@@ -127,7 +125,7 @@ class ChangeStatements:
         clause, joined = self._clause(), self._join()
         listed = [f"{TARGET}.{FILE_INDEX}", f"{TARGET}.{FILE_HASH}", f"{TARGET}.{ROW_INDEX}"]
         listed.append(f"CAST({clause} AS SMALLINT) AS {CLAUSE}")
-        if self.marks:
+        if self._change.marks:
             listed.append(f"{SOURCE}.{SOURCE_ROW}")
         if self.updates:
             listed += self._new_values(clause)
@@ -163,7 +161,7 @@ class ChangeStatements:
         if self._on is None:
             return ""
         matches = {rule.clause.match for rule in self._rules}
-        if self.marks or matches == {"matched", "not-matched-by-source"}:
+        if self._change.marks or matches == {"matched", "not-matched-by-source"}:
             kind = "LEFT" if "not-matched-by-source" in matches else "INNER"
         elif matches == {"not-matched-by-source"}:
             kind = "ANTI"
@@ -183,7 +181,7 @@ class ChangeStatements:
         return f"CASE WHEN {SOURCE}.{SOURCE_ROW} IS NOT NULL THEN {matched} ELSE {missing} END"
 
     def _where(self, clause: str) -> str | None:
-        if self.marks:
+        if self._change.marks:
             found = f"{SOURCE}.{SOURCE_ROW} IS NOT NULL OR ({clause}) >= 0"
             return found if " LEFT JOIN " in self._join() else None
         if len(self._rules) == 1:
@@ -192,7 +190,7 @@ class ChangeStatements:
 
     def _new_values(self, clause: str) -> list[str]:
         updates = [rule for rule in self._rules if rule.clause.action == "update"]
-        is_only = len(self._rules) == 1 and not self.marks
+        is_only = len(self._rules) == 1 and not self._change.marks
         listed = []
         for number in range(len(self._target.schema.fields)):
             values = [rule.values[number] for rule in updates]

@@ -161,7 +161,7 @@ class _Run:
             files, names, indexes = (batch.column(place).to_numpy() for place in range(3))
             check_positions(self.scan, part, hashes, files, names)
             clauses = batch[CLAUSE].to_numpy()
-            if self.statements.marks:
+            if self.change.marks:
                 self._mark(part, batch, files, indexes, found)
             touched = np.flatnonzero(clauses >= 0)
             touched = self._note(part, paths, files, indexes, touched, found)

@@ -26,6 +26,7 @@ from delvec.engines.pyspark.find_rows import (
 )
 from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
 from delvec.engines.pyspark.merge_source import merge_source
+from delvec.engines.pyspark.remote import is_remote
 from delvec.engines.pyspark.row_changes import RowChanger
 from delvec.engines.pyspark.row_expressions import absent_columns, examined
 from delvec.engines.pyspark.row_filter import filter_rows
@@ -73,7 +74,7 @@ class SparkEngine:
         broadcast_limit: int | None = None,
     ) -> None:
         self.spark = spark
-        self._is_remote = type(spark).__module__.startswith("pyspark.sql.connect.")
+        self._is_remote = is_remote(spark)
         self._max_rows_as_they_are = max_rows_as_they_are
         self._max_rows_for_words = max_rows_for_words
         self._frames = ScanFrames(

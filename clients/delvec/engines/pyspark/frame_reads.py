@@ -5,6 +5,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from delvec.engines.pyspark.remote import is_remote
 from delvec.engines.read_marks import marked
 
 __all__ = ["paths_by_format", "versions_read"]
@@ -15,7 +16,7 @@ def versions_read(frame: DataFrame) -> frozenset[tuple[str, int]]:
 
     With Spark Connect views of the session are names in the plan, and what they read is not seen.
     """
-    if type(frame).__module__.startswith("pyspark.sql.connect."):
+    if is_remote(frame):
         plan = frame._plan.to_proto(frame._session.client)  # noqa: SLF001 - there is nothing public
         return marked(plan.SerializeToString().decode("latin-1"))
     # Of a read without files there is but the name of its rows.
@@ -25,7 +26,7 @@ def versions_read(frame: DataFrame) -> frozenset[tuple[str, int]]:
 
 def paths_by_format(frame: DataFrame) -> list[str]:
     """Return the paths, or names, of tables that a frame of classic Spark reads by ``format("delvec")``, newest version."""
-    if type(frame).__module__.startswith("pyspark.sql.connect."):
+    if is_remote(frame):
         return []
     found = []
     for leaf in _leaves(frame):

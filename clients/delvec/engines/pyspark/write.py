@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from delvec.engines.conform import conform_batch
 from delvec.engines.engine import WriteTarget
 from delvec.engines.parquet_writer import write_data_files
+from delvec.engines.pyspark.remote import is_remote
 from delvec.engines.pyspark.row_expressions import TaskChecks
 from delvec.engines.pyspark.worker_process import forget_archives
 from delvec.protocol.errors import DelvecError, InvalidSchema, SchemaMismatch, StorageError, from_wire
@@ -31,7 +32,7 @@ _RESULT_SCHEMA: Final = pa.schema([("add", pa.string()), ("error", pa.string())]
 
 def is_spark_frame(data: Any) -> bool:
     """Whether ``data`` is a Spark DataFrame, classic or Connect; told without importing either."""
-    return isinstance(data, DataFrame) or type(data).__module__.startswith("pyspark.sql.connect.")
+    return isinstance(data, DataFrame) or is_remote(data)
 
 
 def check_schema(frame: DataFrame, target: WriteTarget, computed: Sequence[str] = ()) -> None:
