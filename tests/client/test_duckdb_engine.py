@@ -285,6 +285,70 @@ def test_columns_added_later_are_null_and_narrow_ones_are_widened(engine, local)
     assert engine.count(table.scan(), table.where("late IS NULL AND s.late IS NULL")) == 1
 
 
+@pytest.mark.parametrize("deleted", [None, range(0, 3000, 7)])
+def test_conditions_that_duckdb_takes_into_the_reader_mean_the_same_rows(engine, local, monkeypatch, deleted):
+    kinds = [
+        ("id", pa.int64()),
+        ("v", pa.float64()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("late", pa.string()),
+    ]
+    table = Table(local, pa.schema(kinds))
+    numbers = range(3000)
+    moments = [dt.datetime(2020, 1, 1, tzinfo=dt.UTC) + dt.timedelta(hours=number) for number in numbers]
+    old = {"id": pa.array(numbers, pa.int32()), "v": pa.array([each / 2 for each in numbers], pa.float32())}
+    table.add("old.parquet", pa.table({**old, "at": pa.array(moments, pa.timestamp("us"))}), deleted)
+    values = [float("nan") if each % 5 == 0 else None if each % 3 == 0 else each / 2 for each in numbers]
+    new = {
+        "late": [None if each % 4 == 0 else str(each) for each in numbers],
+        "at": moments,
+        "v": values,
+        "id": numbers,
+    }
+    table.add(
+        "new.parquet", pa.table(new, pa.schema(dict(kinds)).empty_table().select(list(new)).schema), deleted
+    )
+    found = {}
+    texts = [
+        "id % 100 = 42",
+        "coalesce(late, '7') LIKE '%7'",
+        "late IS NULL AND id % 2 = 1",
+        "v * 2 > 2900",
+        "v > 1400 OR id % 1000 = 1",
+        "v / 2 IS NULL",
+        "hour(at) = 5",
+        "CASE WHEN id > 5 THEN id % 7 ELSE 0 END = 3",
+        "id + 1 IN (4, 8, 3000)",
+    ]
+    for way in ("inside", "outside"):
+        if way == "outside":
+            monkeypatch.setattr(scan_module, "_nameable", lambda *_: frozenset())
+        for text in texts:
+            where = table.where(text)
+            rows = engine.find_rows(table.scan(), where)
+            found.setdefault(text, []).append((str(engine.read(table.scan(), None, where).to_pylist()), rows))
+    for text, (inside, outside) in found.items():
+        assert inside == outside, text
+        assert inside[1], text
+
+
+@pytest.mark.parametrize("deleted", [None, [1]])
+def test_a_condition_is_evaluated_before_other_columns_are_converted(engine, local, monkeypatch, deleted):
+    table = Table(local, PEOPLE)
+    table.add("a.parquet", people(0, 3000), deleted)
+    where = table.where("id % 100 = 42")
+    plans = []
+    run = engine._session.table
+
+    def explained(scan, source, sql, *rest):
+        plans.append(run(scan, source, f"EXPLAIN {sql}", *rest)["explain_value"][0].as_py())
+        return run(scan, source, sql, *rest)
+
+    monkeypatch.setattr(engine._session, "table", explained)
+    assert engine.read(table.scan(), None, where).num_rows == 30
+    assert "Filters: (c0 % 100) = 42" in plans[0]
+
+
 @pytest.mark.parametrize("mode", ["none", "name"])
 def test_predicates_on_struct_fields_when_files_have_other_fields_or_another_order(engine, local, mode):
     long = PrimitiveType("long")
@@ -464,6 +528,8 @@ def test_column_names_that_duckdb_uses_itself(engine, local):
     assert engine.find_rows(table.scan(), table.where('file_row_number = 1 AND `a"b` = 9 AND l = 4')) == {
         path: BitMap64([0])
     }
+    for number, name in enumerate(names):
+        assert engine.count(table.scan(), table.where(f"`{name}` * 2 = {number} * 2")) == 1, name
 
 
 def test_no_files_and_no_columns(engine, local):

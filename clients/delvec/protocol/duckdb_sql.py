@@ -52,7 +52,7 @@ def to_duckdb(
     Args:
         root: a resolved expression.
         schema: what it was resolved against.
-        rename: other names for top-level columns.
+        rename: other names for top-level columns; the empty text for a relation whose columns stand alone.
         text: as it was given, for errors.
         relations: top-level columns that are none, but relations whose columns are the fields.
 
@@ -155,7 +155,8 @@ class _Writer(Operands):
         if not isinstance(name, exp.Identifier):
             self.refuse(node)
         if isinstance(node.this, exp.Column) and node.this.name in self._relations:
-            return f"{self.write(node.this)}.{_identifier(name.name)}"
+            column = _identifier(name.name)
+            return column if self._rename.get(node.this.name) == "" else f"{self.write(node.this)}.{column}"
         return f"struct_extract({self.write(node.this)}, {_quoted(name.name)})"
 
     def _is(self, node: exp.Expr) -> str:

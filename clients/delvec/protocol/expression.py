@@ -44,14 +44,7 @@ class Expression:
         Raises:
             InvalidPredicate: DuckDB has no equivalent that is known to give Spark's answer.
         """
-        if dialect == "spark":
-            return self._predicate.sql("spark")
-        try:
-            return predicates.with_room(
-                lambda: to_duckdb(self.root, self._relations, {}, self.text, self._relations.names)
-            )
-        except InvalidPredicate as error:
-            raise _reworded(error) from error
+        return self._sql(dialect, {})
 
     @property
     def kind(self) -> str | None:
@@ -62,9 +55,19 @@ class Expression:
         """Whether no other relation is read; true for a constant."""
         return all(name == relation for name in self.columns)
 
-    def over(self, relation: str) -> str:
-        """Return Spark's text with that relation's columns as those of a table of their own."""
-        return self._predicate.sql("spark", {relation: ""})
+    def over(self, relation: str, dialect: Literal["spark", "duckdb"] = "spark") -> str:
+        """Return the same with that relation's columns as those of a table of their own."""
+        return self._sql(dialect, {relation: ""})
+
+    def _sql(self, dialect: Literal["spark", "duckdb"], rename: Mapping[str, str]) -> str:
+        if dialect == "spark":
+            return self._predicate.sql("spark", rename)
+        try:
+            return predicates.with_room(
+                lambda: to_duckdb(self.root, self._relations, rename, self.text, self._relations.names)
+            )
+        except InvalidPredicate as error:
+            raise _reworded(error) from error
 
     def __str__(self) -> str:
         return self.text

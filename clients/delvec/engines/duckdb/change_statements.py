@@ -135,13 +135,23 @@ class ChangeStatements:
                 for number, name in enumerate(self._scan.schema.names)
             ]
         where = self._where(clause)
-        if strictly and self._on is None and source.live is not None and where is not None:
+        scanned = None if strictly else self._filtered_scan(source)
+        if scanned is not None:
+            where = None
+        elif strictly and self._on is None and source.live is not None and where is not None:
             where = f"CASE WHEN {TARGET}.{LIVE} THEN ({where}) END"
-        rows = self._rows(source, strictly=strictly)
+        rows = self._rows(source, scanned or source.sql, strictly=strictly)
         condition = "" if where is None else f" WHERE {where}"
         return f"SELECT {', '.join(listed)} FROM ({rows}) AS {TARGET}{joined}{condition}"  # noqa: S608 - of quoted parts
 
-    def _rows(self, source: ScanSource, *, strictly: bool) -> str:
+    def _filtered_scan(self, source: ScanSource) -> str | None:
+        """Return the scan with the condition of the only clause in it, if it is one on the table's rows that can be there."""
+        conditions = [rule.clause.condition for rule in self._rules]
+        if self._on is not None or len(conditions) != 1 or conditions[0] is None:
+            return None
+        return source.filtered(conditions[0].over(TARGET, "duckdb"), self._target_columns(conditions[0]))
+
+    def _rows(self, source: ScanSource, scanned: str, *, strictly: bool) -> str:
         hides = strictly and source.live is not None and self._on is not None
         listed = []
         for name in self.columns:
@@ -155,7 +165,7 @@ class ChangeStatements:
         listed += [FILE_INDEX, FILE_HASH, ROW_INDEX]
         listed += [] if source.live is None else [LIVE]
         where = "" if source.live is None else f" WHERE {source.live}"
-        return f"SELECT {', '.join(listed)} FROM ({source.sql}) AS __delvec_scan{where}"  # noqa: S608
+        return f"SELECT {', '.join(listed)} FROM ({scanned}) AS __delvec_scan{where}"  # noqa: S608
 
     def _join(self) -> str:
         if self._on is None:

@@ -189,4 +189,5 @@ def _statements(
         if strictly and condition is not None:
             yield source, source.select_strictly(listed, condition)
         else:
-            yield source, source.select(listed, condition)
+            reads = frozenset() if predicate is None else predicate.columns
+            yield source, source.select(listed, condition, reads)

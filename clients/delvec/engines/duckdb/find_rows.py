@@ -55,8 +55,11 @@ def _find_rows(
     for source in sources(scan, (), predicate, deletion_vectors=strictly, positions=True):
         paths = source.files["path"].to_pylist()
         hashes = session.hashes(source.names).to_numpy()
-        select = source.select_strictly if strictly else source.select
-        for batch in session.batches(scan, source, select(_POSITION, condition), predicate):
+        if strictly:
+            sql = source.select_strictly(_POSITION, condition)
+        else:
+            sql = source.select(_POSITION, condition, predicate.columns)
+        for batch in session.batches(scan, source, sql, predicate):
             files, names, rows = (column.to_numpy() for column in batch.columns)
             check_positions(scan, source, hashes, files, names)
             for file, part in _by_file(files, rows):

@@ -5,7 +5,7 @@ Nothing is held but the source, which DuckDB moves to disk if it must, and bitma
 Measured on one file of 10 M rows and 7 columns, CPU time of both cores (s), reading and writing::
 
     UPDATE of 1 row                                  0.06
-    UPDATE of 1 %, in one place / everywhere         0.26 / 2.2
+    UPDATE of 1 %, in one place / everywhere         0.26 / 0.65
     MERGE of 2 %, all columns from the source        1.4
     MERGE of 2 %, other columns stay                 2.7
     UPDATE of all rows                               17.6

@@ -113,6 +113,7 @@ class ScanSource:
         lookup: the table to register as ``LOOKUP``, or None where nothing differs by file.
         sql: a SELECT without WHERE: the columns asked for, under their own names.
         live: the condition that a row is not deleted, or None where none is.
+        nameable: columns by which a WHERE at the end of ``sql`` may filter.
     """
 
     files: pa.Table
@@ -120,12 +121,22 @@ class ScanSource:
     lookup: pa.Table | None
     sql: str
     live: str | None
+    nameable: frozenset[str] = frozenset()
 
-    def select(self, columns: str, predicate: str | None) -> str:
-        """Return a SELECT of ``columns`` of the rows that are live and satisfy ``predicate``."""
-        conditions = [condition for condition in (self.live, predicate) if condition]
+    def select(self, columns: str, predicate: str | None, reads: Collection[str] = ()) -> str:
+        """Return a SELECT of ``columns`` of the rows that are live and satisfy ``predicate``, which reads ``reads``."""
+        filtered = None if predicate is None else self.filtered(predicate, reads)
+        conditions = [each for each in (self.live, predicate if filtered is None else None) if each]
         where = " WHERE " + " AND ".join(f"({each})" for each in conditions) if conditions else ""
-        return f"SELECT {columns} FROM ({self.sql}) AS __delvec_scan{where}"  # noqa: S608 - made of quoted parts
+        return f"SELECT {columns} FROM ({filtered or self.sql}) AS __delvec_scan{where}"  # noqa: S608 - made of quoted parts
+
+    def filtered(self, condition: str, reads: Collection[str]) -> str | None:
+        """Return ``sql`` with a condition on columns without a relation's name, or None where it has to stand outside.
+
+        DuckDB evaluates it while it reads a file, and converts the other columns of rows that satisfy it alone. A
+        condition outside comes after that, unless it only compares a column with a constant.
+        """
+        return f"{self.sql} WHERE {condition}" if reads and self.nameable.issuperset(reads) else None
 
     def select_strictly(self, columns: str, predicate: str) -> str:
         """Return the same, with ``predicate`` evaluated for live rows only, at the price of its pushdown."""
@@ -206,13 +217,6 @@ def _check_types(scan: Scan, fields: Sequence[StructField]) -> None:
             )
 
 
-def _within(bitmap: BitMap64, count: int | None) -> BitMap64:
-    """Return the deleted rows among the first ``count``: bits for rows that no file has would only take memory."""
-    if count is None or not bitmap or bitmap.max() < count:
-        return bitmap
-    return bitmap & BitMap64(range(count))
-
-
 def _groups(bits: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Cut a list of files into (start, count), so that their bits fit into memory."""
     start = total = 0
@@ -239,6 +243,7 @@ def _source(
     names = file_names(scan.location, files)
     selected: list[str] = []
     read: list[str] = []
+    plain: list[StructField] = []
     lookup: dict[str, pa.Array] = {}
     for number, item in enumerate(item for item in fields if item.name not in by_occurrence):
         if item.type == PrimitiveType("void"):
@@ -256,6 +261,8 @@ def _source(
                 lookup[f"p{number}"] = files[stands_for].combine_chunks()
                 place = " + f.file_row_number" if stands_for == BASE_ROW_ID else ""
                 value = f"coalesce({value}, {looked_up(f'p{number}')}{place})"
+            else:
+                plain.append(item)
         selected.append(f"{value} AS {quoted(item.name)}")
     selected += _POSITIONS if positions else ()
     selected += [add_occurrences(files, lookup)] if by_occurrence else ()
@@ -279,13 +286,26 @@ def _source(
     )
     live = None if bitmaps is None else LIVE
     if not lookup:
-        return ScanSource(files, names, None, sql, live)
+        return ScanSource(files, names, None, sql, live, _nameable(plain, lookup, len(fields)))
     lookup["names"] = pa.array(names, pa.string())
     bits = "* EXCLUDE (deleted), deleted::BIT[] AS deleted" if bitmaps is not None else "*"
     sql = f"{sql} CROSS JOIN (SELECT {bits} FROM {LOOKUP}) AS l"  # noqa: S608
     # First what is live: a join would carry the files' bits along with each row.
     sql = joined(f"SELECT * FROM ({sql}) WHERE {LIVE}", by_occurrence) if by_occurrence else sql  # noqa: S608
-    return ScanSource(files, names, as_row(lookup), sql, live)
+    nameable = frozenset[str]() if by_occurrence else _nameable(plain, lookup, len(fields))
+    return ScanSource(files, names, as_row(lookup), sql, live, nameable)
+
+
+def _nameable(plain: Sequence[StructField], lookup: Collection[str], columns: int) -> frozenset[str]:
+    """Return which columns, read as files have them, a WHERE beside the scan's own SELECT finds by their names.
+
+    A name means a column of what is read before it means one that is selected. Nested columns stay outside: of those
+    DuckDB pushes more than conditions, see :func:`_whole`.
+    """
+    taken = {"f", "l", FILENAME, "file_row_number", "file_index", *lookup}
+    taken |= {f"c{number}" for number in range(columns)}
+    flat = (item for item in plain if isinstance(item.type, (PrimitiveType, DecimalType)))
+    return frozenset(item.name for item in flat if item.name.lower() not in taken)
 
 
 _NO_ID: Final = {"delta.columnMapping.id": -1}
