@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from delvec.spark import DeltaTable, use
+
 pytestmark = [pytest.mark.spark, pytest.mark.jars]
 
 COLUMNS = "id BIGINT, `name` STRING, place STRUCT<city: STRING, zip: INT>"
@@ -104,3 +106,75 @@ def test_constraints_and_clustering_of_a_new_table(lake, delta_spark, tmp_path):
     delta_spark.sql(f"INSERT INTO delta.`{folder}` VALUES (2, 'b')")
     delta_spark.sql(f"OPTIMIZE delta.`{folder}`")
     assert table.count() == 2
+
+
+REPLACEMENTS = {
+    "columns": (
+        lambda builder: builder.addColumn("name", "string", comment="who").addColumn("id", "int", nullable=False),
+        "(name STRING COMMENT 'who', id INT NOT NULL) USING delta",
+    ),
+    "partitions": (
+        lambda builder: builder.addColumn("id", "long").addColumn("day", "date").partitionedBy("day"),
+        "(id BIGINT, day DATE) USING delta PARTITIONED BY (day)",
+    ),
+    "clusters": (
+        lambda builder: builder.addColumn("id", "long").addColumn("k", "int").clusterBy("k"),
+        "(id BIGINT, k INT) USING delta CLUSTER BY (k)",
+    ),
+    "a mapping": (
+        lambda builder: builder.addColumn("id", "long").property("delta.columnMapping.mode", "name"),
+        "(id BIGINT) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+    ),
+    "a feed": (
+        lambda builder: builder.addColumn("id", "long")
+        .property("delta.enableChangeDataFeed", "true")
+        .property("team", "red")
+        .comment("new"),
+        "(id BIGINT) USING delta COMMENT 'new' TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', 'team' = 'red')",
+    ),
+    "a computed column": (
+        lambda builder: builder.addColumn("id", "long").addColumn("twice", "long", generatedAlwaysAs="id * 2"),
+        "(id BIGINT, twice BIGINT GENERATED ALWAYS AS (id * 2)) USING delta",
+    ),
+}
+
+
+@pytest.mark.parametrize("begin", ["replace", "createOrReplace"])
+@pytest.mark.parametrize(("define", "statement"), REPLACEMENTS.values(), ids=REPLACEMENTS)
+def test_a_replaced_table_is_as_delta_spark_replaces_it(
+    lake, delta_spark, tmp_path, agreed_by_spark, define, statement, begin
+):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder in (ours, theirs):
+        delta_spark.sql(
+            f"CREATE TABLE delta.`{folder}` (id BIGINT, country STRING) USING delta PARTITIONED BY (country) "
+            "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', 'delta.columnMapping.mode' = 'name', 'mine' = 'x')"
+        )
+        delta_spark.sql(f"INSERT INTO delta.`{folder}` VALUES (1, 'NZ'), (2, 'NZ'), (3, NULL)")
+        delta_spark.sql(f"DELETE FROM delta.`{folder}` WHERE id = 2")
+    use(lake)
+    define(getattr(DeltaTable, begin)(delta_spark).location(str(ours))).execute()
+    verb = "REPLACE TABLE" if begin == "replace" else "CREATE OR REPLACE TABLE"
+    delta_spark.sql(f"{verb} delta.`{theirs}` {statement}")
+
+    found, expected = (protocol_and_metadata(folder, 3) for folder in (ours, theirs))
+    newest = [delta_spark.sql(f"DESCRIBE DETAIL delta.`{folder}`").first() for folder in (ours, theirs)]
+    for fact in ("description", "partitionColumns", "clusteringColumns", "minReaderVersion", "minWriterVersion"):
+        assert newest[0][fact] == newest[1][fact], fact
+    assert set(newest[0].tableFeatures) == set(newest[1].tableFeatures)
+    assert _plain(newest[0].properties) == _plain(newest[1].properties)
+    schemas = [delta_spark.read.format("delta").load(str(folder)).schema for folder in (ours, theirs)]
+    assert schemas[0].simpleString() == schemas[1].simpleString()
+    assert [field.nullable for field in schemas[0]] == [field.nullable for field in schemas[1]]
+    assert found[2]["commitInfo"]["operation"] == expected[2]["commitInfo"]["operation"]
+    assert found[1]["id"] == protocol_and_metadata(ours, 0)[1]["id"]
+    assert agreed_by_spark(ours) == []
+    if schemas[0].names[0] == "id":
+        for folder in (ours, theirs):
+            delta_spark.sql(f"INSERT INTO delta.`{folder}` (id) VALUES (7)")
+    assert agreed_by_spark(ours) == agreed_by_spark(theirs)
+
+
+def _plain(properties):
+    """Properties without the numbers that differ from table to table."""
+    return {name: value for name, value in properties.items() if "maxColumnId" not in name}

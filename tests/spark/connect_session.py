@@ -4,7 +4,9 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyspark.sql.datasource
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from tests.sql_statements import STATEMENTS
@@ -13,6 +15,7 @@ import delvec
 from delvec.engines.pyspark import SparkEngine
 from delvec.spark import DeltaTable, use
 
+HAS_SINK = hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter")
 
 def session(folder):
     spark = (
@@ -135,8 +138,61 @@ def check_own_rows(spark, lake, location):
     assert sorted(table.to_arrow()["id"].to_pylist()) == [2, 3, 10]
 
 
+def streams(folder):
+    """A stream from one table into another, and one whose batches are merged: both go on where they were."""
+    spark = session(folder)
+    # The service that Spark's own processes run, too.
+    with delvec.connect() as lake:
+        source, copy, merged = (
+            lake.create_table(folder / name, "id long, name string", engine=spark)
+            for name in ("source", "copy", "merged")
+        )
+        for name in ("first", "second"):
+            source.append(spark.range(10).selectExpr("id", f"'{name}' name"))
+            if HAS_SINK:
+                _stream(spark, source, folder / "copies", lambda writer: writer.format("delvec"), copy.location)
+                assert copy.count() == source.count()
+            _merge_stream(spark, source, merged, folder / "merges")
+            rows = merged.to_arrow().sort_by("id").to_pylist()
+            assert rows == [{"id": number, "name": name} for number in range(10)], rows
+        source.delete("id < 5")
+        with pytest.raises(StreamingQueryException, match="SourceRowsChanged"):
+            _merge_stream(spark, source, merged, folder / "merges")
+        _check_feed(spark, source, folder / "changes")
+    spark.stop()
+
+
+def _stream(spark, source, checkpoint, into, *where):
+    """Run what there is to do."""
+    frame = spark.readStream.format("delvec").load(source.location)
+    writer = into(frame.writeStream.option("checkpointLocation", str(checkpoint)))
+    writer.trigger(availableNow=True).start(*where).awaitTermination()
+
+
+def _merge_stream(spark, source, target, checkpoint):
+    location = target.location
+
+    # Connect sends it to another process, which has nothing of this one.
+    def merge(batch, number):
+        into = DeltaTable.forPath(batch.sparkSession, location).alias("t")
+        merging = into.merge(batch.alias("s"), "t.id = s.id")
+        merging.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+    _stream(spark, source, checkpoint, lambda writer: writer.foreachBatch(merge))
+
+
+def _check_feed(spark, source, checkpoint):
+    """The changes of a table as a stream, from its start."""
+    frame = spark.readStream.format("delvec").option("readChangeFeed", "true").load(source.location)
+    counts = frame.groupBy("_change_type").count().writeStream.outputMode("complete").format("memory")
+    query = counts.option("checkpointLocation", str(checkpoint)).queryName("changes").start()
+    query.processAllAvailable()
+    query.stop()
+    assert spark.table("changes").collect() == [("insert", 15)]
+
+
 if __name__ == "__main__":
-    {"commands": commands, "row changes": row_changes, "statements": statements}[sys.argv[1]](
-        Path(sys.argv[2])
-    )
+    {"commands": commands, "row changes": row_changes, "statements": statements, "streams": streams}[
+        sys.argv[1]
+    ](Path(sys.argv[2]))
     print("all is well")  # noqa: T201 - the answer

@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("what", ["commands", "row changes", "statements"])
+@pytest.mark.parametrize("what", ["commands", "row changes", "statements", "streams"])
 def test_with_spark_connect(spark, tmp_path, what):
     pytest.importorskip(
         "grpc", reason="Spark Connect's client is not installed: pip install 'pyspark[connect]'"
