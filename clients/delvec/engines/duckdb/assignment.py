@@ -5,7 +5,8 @@ DuckDB's own casts round where Spark truncates and read more texts as numbers, s
 
 from typing import Any, Final
 
-from delvec.engines.duckdb.scan import TYPES, quoted, sql_type, string_literal
+from delvec.engines.duckdb.file_columns import TYPES, sql_type
+from delvec.engines.duckdb.scan import quoted, string_literal
 from delvec.protocol.duckdb_operands import to_real
 from delvec.protocol.errors import InvalidPredicate
 from delvec.protocol.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from delvec.engines.duckdb.assignment import FAILED, assigned
+from delvec.engines.duckdb.file_columns import sql_type
 from delvec.engines.duckdb.merge_source import SOURCE_ROW, SOURCE_TABLE
 from delvec.engines.duckdb.row_expressions import refuse_inexact
-from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, LIVE, ROW_INDEX, ScanSource, quoted, sql_type
+from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, LIVE, ROW_INDEX, ScanSource, quoted
 from delvec.engines.duckdb.statements import Question, errors
 from delvec.engines.engine import WriteTarget
 from delvec.engines.row_changes import SOURCE, TARGET, Clause, RowChange

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 
-import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from delvec import storage
+from delvec.engines.duckdb.footers import rows_in
 from delvec.engines.duckdb.scan import left_out, quoted, sources
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.engine import WriteTarget
@@ -40,7 +39,7 @@ def copy_rows(
 def _check_all_read(scan: Scan, gone: Mapping[str, BitMap64], rows: int) -> None:
     """Refuse to replace files of which not every row was either read or meant to go."""
     counts = [
-        _rows_in(scan, path) if count is None else count
+        rows_in(scan, path) if count is None else count
         for path, count in zip(
             *(scan.files[name].to_pylist() for name in ("path", "num_records")), strict=True
         )
@@ -53,9 +52,3 @@ def _check_all_read(scan: Scan, gone: Mapping[str, BitMap64], rows: int) -> None
             table=scan.name,
             version=scan.version,
         )
-
-
-def _rows_in(scan: Scan, path: str) -> int:
-    """Return the rows of a file without statistics, as it says itself."""
-    with storage.open_input(scan.location, path, allowed=bool) as source:
-        return int(pq.read_metadata(source).num_rows)

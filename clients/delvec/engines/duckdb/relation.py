@@ -5,16 +5,19 @@ so that one connection can hold any number of them.
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from delvec.engines.duckdb.calendar import holds_times
+from delvec.engines.duckdb.file_columns import holds_timestamps
 from delvec.engines.duckdb.file_names import file_names, is_remote
-from delvec.engines.duckdb.scan import LOOKUP, quoted, sources
+from delvec.engines.duckdb.scan import LOOKUP, ScanSource, quoted, sources
 from delvec.engines.duckdb.statements import Session, damage
 from delvec.engines.read_marks import mark, marked
 from delvec.scan import Scan
@@ -66,8 +69,13 @@ def _relation(scan: Scan, columns: Sequence[str] | None, connection: Any) -> Any
     session = Session(connection)
     has_times = any(holds_times(scan.schema.field(name).type) for name in names)
     parts: list[str] = []
+    int96 = (
+        session.int96_files(scan)
+        if any(holds_timestamps(scan.schema.field(name).type) for name in names)
+        else []
+    )
     # Filters come later, so that none may be pushed where DuckDB answers them wrongly.
-    for source in sources(scan, names, filtered=names):
+    for source in _sources(scan, names, int96):
         session.mount(source)
         if has_times:
             session.check_calendar(scan, source)
@@ -83,6 +91,14 @@ def _relation(scan: Scan, columns: Sequence[str] | None, connection: Any) -> Any
         return empty.set_alias(own) if own else empty
     statement = " UNION ALL ".join(parts)
     return connection.sql(f'SELECT * FROM ({statement}) AS "{own}"' if own else statement)  # noqa: S608
+
+
+def _sources(scan: Scan, names: Sequence[str], int96: Collection[str]) -> Iterator[ScanSource]:
+    """Split a scan into statements that mean the same in every time zone, which is the connection's, and may change."""
+    is_int96 = pc.is_in(scan.files["path"], value_set=pa.array(int96, pa.string()))
+    for flag, files in ((False, scan.files.filter(pc.invert(is_int96))), (True, scan.files.filter(is_int96))):
+        if files.num_rows:
+            yield from sources(replace(scan, files=files), names, filtered=names, int96=flag)
 
 
 def versions_read(data: Any) -> frozenset[tuple[str, int]]:

@@ -32,11 +32,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from delvec import storage
+from delvec.engines.duckdb.file_columns import all_int96, mapping, stored, whole
 from delvec.engines.duckdb.file_names import as_pattern, file_names
+from delvec.engines.duckdb.footers import rows_in
 from delvec.engines.duckdb.lookup import (
     FILENAME,
     LOOKUP,
@@ -53,10 +53,8 @@ from delvec.protocol import partition_values
 from delvec.protocol.errors import UnsupportedReaderFeature, UnsupportedTable
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import (
-    ArrayType,
     DataType,
     DecimalType,
-    MapType,
     PrimitiveType,
     StructField,
     StructType,
@@ -65,7 +63,7 @@ from delvec.protocol.types import (
 )
 from delvec.scan import Scan
 
-__all__ = ["LOOKUP", "TYPES", "ScanSource", "left_out", "quoted", "sources", "sql_type", "string_literal"]
+__all__ = ["LOOKUP", "ScanSource", "left_out", "quoted", "sources", "string_literal"]
 
 FILE_HASH: Final = "__delvec_file_hash"
 FILE_INDEX: Final = "__delvec_file_index"
@@ -84,23 +82,6 @@ _MANY_ROWS: Final = 1 << 26
 """From so many rows on a file itself is asked how many it has."""
 _MAX_FILES: Final = 256
 """Files of one statement where something differs by file."""
-
-TYPES: Final = {
-    "string": "VARCHAR",
-    "binary": "BLOB",
-    "byte": "TINYINT",
-    "short": "SMALLINT",
-    "integer": "INTEGER",
-    "long": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "boolean": "BOOLEAN",
-    "date": "DATE",
-    "timestamp": "TIMESTAMP WITH TIME ZONE",
-    "timestamp_ntz": "TIMESTAMP",
-    # Only inside other types; DuckDB has no column of nothing.
-    "void": "INTEGER",
-}
 
 
 @dataclass(frozen=True)
@@ -153,6 +134,7 @@ def sources(
     deletion_vectors: bool = True,
     gone: Mapping[str, BitMap64] | None = None,
     positions: bool = False,
+    int96: bool | None = None,
 ) -> Iterator[ScanSource]:
     """Split a scan into what one statement each can read.
 
@@ -164,6 +146,7 @@ def sources(
         deletion_vectors: leave deleted rows out; otherwise every physical row is read.
         gone: more rows to leave out, by path.
         positions: also give ``FILE_INDEX``, ``FILE_HASH`` and ``ROW_INDEX``.
+        int96: whether all files have timestamps as INT96; None where the statement is run in UTC.
 
     Raises:
         CorruptDeletionVector: or a subclass, naming the table, the version and the file.
@@ -184,14 +167,14 @@ def sources(
         plain, with_vector = scan.files.filter(pc.invert(has_vector)), scan.files.filter(has_vector)
     for start in range(0, plain.num_rows, size or 1):
         files = plain.slice(start, size)
-        yield _source(scan, files, fields, filtered, None, positions=positions)
+        yield _source(scan, files, fields, filtered, None, positions=positions, int96=int96)
     if with_vector.num_rows:
         with_vector, found = _plausible(scan, with_vector, left_out(scan, with_vector, gone))
         ends = [bitmap.max() + 1 if bitmap else 0 for bitmap in found]
         counts = with_vector["num_records"].to_pylist()
         for start, count in _groups([max(end, rows or 0) for end, rows in zip(ends, counts, strict=True)]):
             files, bitmaps = with_vector.slice(start, count), found[start : start + count]
-            yield _source(scan, files, fields, filtered, bitmaps, positions=positions)
+            yield _source(scan, files, fields, filtered, bitmaps, positions=positions, int96=int96)
 
 
 def left_out(scan: Scan, files: pa.Table, gone: Mapping[str, BitMap64] | None = None) -> list[BitMap64]:
@@ -236,6 +219,7 @@ def _source(
     bitmaps: Sequence[BitMap64] | None,
     *,
     positions: bool,
+    int96: bool | None,
 ) -> ScanSource:
     mode = scan.configuration.get("delta.columnMapping.mode", "none").lower()
     partitioned = {name.lower() for name in scan.partition_columns}
@@ -245,6 +229,7 @@ def _source(
     read: list[str] = []
     plain: list[StructField] = []
     lookup: dict[str, pa.Array] = {}
+    int96 = all_int96(scan, files, fields) if int96 is None else int96
     for number, item in enumerate(item for item in fields if item.name not in by_occurrence):
         if item.type == PrimitiveType("void"):
             value = "NULL"
@@ -253,10 +238,10 @@ def _source(
             lookup[f"p{number}"] = _partition_column(files, key, item.type)
             value = looked_up(f"p{number}")
         else:
-            read.append(_mapping(item, f"c{number}", mode))
-            value = _logical(item.type, f"f.c{number}", mapped=mode != "none")
+            found, value = stored(item, f"c{number}", mode, int96=int96)
+            read.append(found)
             if item.name in filtered and (isinstance(item.type, StructType) or has_float(item.type)):
-                value = _whole(value)
+                value = whole(value)
             if (stands_for := per_file(item)) is not None:
                 lookup[f"p{number}"] = files[stands_for].combine_chunks()
                 place = " + f.file_row_number" if stands_for == BASE_ROW_ID else ""
@@ -278,7 +263,7 @@ def _source(
     paths = ", ".join(string_literal(as_pattern(name)) for name in names)
     # DuckDB needs at least one column to look for; this one is found nowhere.
     nothing = StructField("__delvec_none", PrimitiveType("boolean"), metadata=_NO_ID)
-    schema = ", ".join(read or [_mapping(nothing, "c", mode)])
+    schema = ", ".join(read or [mapping(nothing, "c", mode)])
     sql = (
         f"SELECT {', '.join(selected) or 'NULL AS __delvec_none'} "  # noqa: S608
         f"FROM read_parquet([{paths}], schema=MAP {{{schema}}}, filename='{FILENAME}', "
@@ -300,7 +285,7 @@ def _nameable(plain: Sequence[StructField], lookup: Collection[str], columns: in
     """Return which columns, read as files have them, a WHERE beside the scan's own SELECT finds by their names.
 
     A name means a column of what is read before it means one that is selected. Nested columns stay outside: of those
-    DuckDB pushes more than conditions, see :func:`_whole`.
+    DuckDB pushes more than conditions, see :func:`~delvec.engines.duckdb.file_columns.whole`.
     """
     taken = {"f", "l", FILENAME, "file_row_number", "file_index", *lookup}
     taken |= {f"c{number}" for number in range(columns)}
@@ -309,16 +294,6 @@ def _nameable(plain: Sequence[StructField], lookup: Collection[str], columns: in
 
 
 _NO_ID: Final = {"delta.columnMapping.id": -1}
-
-
-def _whole(value: str) -> str:
-    """Return a column in a form through which DuckDB pushes nothing into the reader of the file.
-
-    DuckDB 2.0 pushes the extraction of a struct's field by its position in the schema asked for, and then reads
-    another field where a file has fewer fields or another order, or fails. And it skips row groups by the bounds of
-    floating-point columns, in which NaN is not, though NaN is above everything.
-    """
-    return f"CASE WHEN {value} IS NULL THEN NULL ELSE {value} END"
 
 
 def _partition_column(files: pa.Table, key: str, kind: DataType) -> pa.Array:
@@ -355,19 +330,15 @@ def _plausible(scan: Scan, files: pa.Table, bitmaps: Sequence[BitMap64]) -> tupl
     for number, path in enumerate(files["path"].to_pylist()):
         bitmap = found[number]
         if max(counts[number] or 0, bitmap.max() + 1 if bitmap else 0) > _MANY_ROWS:
-            counts[number] = rows = _rows_in(scan, path)
+            try:
+                rows = rows_in(scan, path)
+            except (OSError, pa.ArrowException):
+                # DuckDB says better what is wrong with it.
+                rows = 0
+            counts[number] = rows
             found[number] = bitmap & BitMap64(range(rows))
     position = files.schema.get_field_index("num_records")
     return files.set_column(position, "num_records", pa.array(counts, pa.int64())), found
-
-
-def _rows_in(scan: Scan, path: str) -> int:
-    """Return the rows of a file; 0 if it cannot be read, which DuckDB then says better."""
-    try:
-        with storage.open_input(scan.location, path, allowed=bool) as source:
-            return int(pq.read_metadata(source).num_rows)
-    except (OSError, pa.ArrowException):
-        return 0
 
 
 def _check_rows(scan: Scan, files: pa.Table, bitmaps: Sequence[BitMap64]) -> None:
@@ -381,67 +352,3 @@ def _check_rows(scan: Scan, files: pa.Table, bitmaps: Sequence[BitMap64]) -> Non
                 version=scan.version,
                 file=path,
             )
-
-
-# --- columns ------------------------------------------------------------------------------------------------
-
-
-def _mapping(item: StructField, inner: str, mode: str) -> str:
-    """Return an entry of read_parquet's ``schema``: where a column is in a file, and what it is."""
-    key = (
-        str(item.field_id)
-        if mode == "id"
-        else string_literal(item.physical_name if mode != "none" else item.name)
-    )
-    kind = string_literal(sql_type(item.type, mapped=mode != "none"))
-    return f"{key}: {{name: '{inner}', type: {kind}, default_value: NULL}}"
-
-
-def sql_type(kind: DataType, *, mapped: bool) -> str:
-    """Return DuckDB's type, struct fields under their physical names."""
-    if isinstance(kind, PrimitiveType):
-        return TYPES[kind.name]
-    if isinstance(kind, DecimalType):
-        return f"DECIMAL({kind.precision}, {kind.scale})"
-    if isinstance(kind, ArrayType):
-        return f"{sql_type(kind.element, mapped=mapped)}[]"
-    if isinstance(kind, MapType):
-        return f"MAP({sql_type(kind.key, mapped=mapped)}, {sql_type(kind.value, mapped=mapped)})"
-    fields = (
-        f"{quoted(item.physical_name if mapped else item.name)} {sql_type(item.type, mapped=mapped)}"
-        for item in kind.fields
-    )
-    return f"STRUCT({', '.join(fields)})"
-
-
-def _logical(kind: DataType, value: str, *, mapped: bool, depth: int = 0) -> str:
-    """Return ``value`` with nested fields under their logical names, so that a predicate finds them."""
-    if not (mapped and _renames(kind)):
-        return value
-    element = f"e{depth}"
-    if isinstance(kind, StructType):
-        fields = ", ".join(
-            f"{quoted(item.name)} := "
-            + _logical(item.type, f"{value}.{quoted(item.physical_name)}", mapped=True, depth=depth)
-            for item in kind.fields
-        )
-        return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({fields}) END"
-    if isinstance(kind, ArrayType):
-        inner = _logical(kind.element, element, mapped=True, depth=depth + 1)
-        return f"list_transform({value}, lambda {element}: {inner})"
-    if isinstance(kind, MapType):
-        keys = _logical(kind.key, f"{element}.key", mapped=True, depth=depth + 1)
-        values = _logical(kind.value, f"{element}.value", mapped=True, depth=depth + 1)
-        pairs = f"list_transform(map_entries({value}), lambda {element}: struct_pack(key := {keys}, value := {values}))"
-        return f"CASE WHEN {value} IS NULL THEN NULL ELSE map_from_entries({pairs}) END"
-    return value
-
-
-def _renames(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return any(item.physical_name != item.name or _renames(item.type) for item in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _renames(kind.element)
-    if isinstance(kind, MapType):
-        return _renames(kind.key) or _renames(kind.value)
-    return False

@@ -193,6 +193,23 @@ class Session:
         with closing(self._cursor()) as cursor, errors(scan, source, None):
             _check_calendar(cursor, scan, source)
 
+    def int96_files(self, scan: Scan) -> list[str]:
+        """Return the paths of the files that have timestamps as INT96, as Spark writes them.
+
+        Raises:
+            CorruptTable: or a subclass: a file cannot be read.
+        """
+        if not len(scan):
+            return []
+        source = _everything(scan)
+        self.mount(source)
+        paths = ", ".join(string_literal(as_pattern(name)) for name in source.names)
+        sql = f"SELECT DISTINCT file_name FROM parquet_schema([{paths}]) WHERE type = 'INT96'"  # noqa: S608 - quoted
+        with closing(self._cursor()) as cursor, errors(scan, source, None):
+            found = {name for (name,) in cursor.sql(sql).fetchall()}
+        paths_by_name = zip(source.names, scan.files["path"].to_pylist(), strict=True)
+        return [path for name, path in paths_by_name if name in found]
+
     def mount(self, source: ScanSource) -> None:
         """Let DuckDB read object stores, where files of ``source`` are in one."""
         if not any(is_remote(name) for name in source.names):
@@ -258,10 +275,15 @@ def errors(scan: Scan, source: ScanSource | None, predicate: Asked | None) -> It
 def damage(error: Exception, scan: Scan) -> DelvecError | None:
     """Return the error about a file of a scan that is missing, or that DuckDB's error is about; None if it is of others."""
     text = str(error)
-    source = ScanSource(scan.files, file_names(scan.location, scan.files), None, "", None)
+    source = _everything(scan)
     if not isinstance(error, OSError | duckdb.IOException) and not any(name in text for name in source.names):
         return None
     return _damaged_file(text, scan, source, f"table '{scan.name}' (version {scan.version})")
+
+
+def _everything(scan: Scan) -> ScanSource:
+    """Return all files of a scan, to ask about the files themselves."""
+    return ScanSource(scan.files, file_names(scan.location, scan.files), None, "", None)
 
 
 def _translated(

@@ -1,0 +1,163 @@
+"""A table's columns as files have them: what DuckDB is asked to read, and the value that this is in the table.
+
+Columns are found by physical name, or by field id, and get neutral names inside.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec.engines.duckdb.footers import int96_columns
+from delvec.engines.duckdb.lookup import quoted, string_literal
+from delvec.protocol.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+from delvec.scan import Scan
+
+__all__ = ["TYPES", "all_int96", "holds_timestamps", "mapping", "sql_type", "stored", "whole"]
+
+_WORTH_A_FOOTER: Final = 1 << 18
+"""Rows from which on a look at a file's footer costs little beside them."""
+_TIMESTAMP: Final = PrimitiveType("timestamp")
+
+TYPES: Final = {
+    "string": "VARCHAR",
+    "binary": "BLOB",
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "integer": "INTEGER",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "timestamp_ntz": "TIMESTAMP",
+    # Only inside other types; DuckDB has no column of nothing.
+    "void": "INTEGER",
+}
+
+
+def stored(item: StructField, inner: str, mode: str, *, int96: bool) -> tuple[str, str]:
+    """Return what to read of a file for a column, and its value from that.
+
+    Args:
+        item: the column.
+        inner: what the statement calls it.
+        mode: of column mapping.
+        int96: whether timestamps, nested ones too, are read without their zone, as DuckDB has INT96. To cast it, DuckDB
+            looks into the calendar of the session's zone: 70 ns for each, and another moment where that is not UTC.
+    """
+    value = _logical(item.type, f"f.{inner}", _Form(mapped=mode != "none", int96=int96))
+    return mapping(item, inner, mode, int96=int96), value
+
+
+def all_int96(scan: Scan, files: pa.Table, fields: Sequence[StructField]) -> bool:
+    """Whether the first file, if rows are many, has all of these columns that are timestamps as INT96.
+
+    It stands for all: in UTC other files give the same, at the price that this saves.
+    """
+    moments = {item.physical_name.lower() for item in fields if item.type == _TIMESTAMP}
+    if not moments or (pc.sum(files["num_records"]).as_py() or 0) < _WORTH_A_FOOTER:
+        return False
+    return moments <= int96_columns(scan, files["path"][0].as_py())
+
+
+def holds_timestamps(kind: DataType) -> bool:
+    """Whether values of this type are, or hold, moments in UTC."""
+    return _differs(kind, _Form(mapped=False, int96=True))
+
+
+def whole(value: str) -> str:
+    """Return a column in a form through which DuckDB pushes nothing into the reader of the file.
+
+    DuckDB 2.0 pushes the extraction of a struct's field by its position in the schema asked for, and then reads
+    another field where a file has fewer fields or another order, or fails. And it skips row groups by the bounds of
+    floating-point columns, in which NaN is not, though NaN is above everything.
+    """
+    return f"CASE WHEN {value} IS NULL THEN NULL ELSE {value} END"
+
+
+def mapping(item: StructField, inner: str, mode: str, *, int96: bool = False) -> str:
+    """Return an entry of read_parquet's ``schema``: where a column is in a file, and what it is."""
+    key = (
+        str(item.field_id)
+        if mode == "id"
+        else string_literal(item.physical_name if mode != "none" else item.name)
+    )
+    kind = string_literal(sql_type(item.type, mapped=mode != "none", int96=int96))
+    return f"{key}: {{name: '{inner}', type: {kind}, default_value: NULL}}"
+
+
+def sql_type(kind: DataType, *, mapped: bool, int96: bool = False) -> str:
+    """Return DuckDB's type, struct fields under their physical names if ``mapped``."""
+    if isinstance(kind, PrimitiveType):
+        return TYPES["timestamp_ntz" if int96 and kind == _TIMESTAMP else kind.name]
+    if isinstance(kind, DecimalType):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    if isinstance(kind, ArrayType):
+        return f"{sql_type(kind.element, mapped=mapped, int96=int96)}[]"
+    if isinstance(kind, MapType):
+        inner = (sql_type(each, mapped=mapped, int96=int96) for each in (kind.key, kind.value))
+        return f"MAP({', '.join(inner)})"
+    fields = (
+        f"{quoted(item.physical_name if mapped else item.name)} {sql_type(item.type, mapped=mapped, int96=int96)}"
+        for item in kind.fields
+    )
+    return f"STRUCT({', '.join(fields)})"
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How what is read differs from the table: physical names in structs, timestamps without a zone."""
+
+    mapped: bool
+    int96: bool
+
+
+def _logical(kind: DataType, value: str, form: _Form, depth: int = 0) -> str:
+    """Return ``value`` as the table has it: a predicate finds nested fields by their names, and timestamps are moments."""
+    if not _differs(kind, form):
+        return value
+    element = f"e{depth}"
+    if isinstance(kind, StructType):
+        fields = ", ".join(
+            f"{quoted(item.name)} := "
+            + _logical(
+                item.type, f"{value}.{quoted(item.physical_name if form.mapped else item.name)}", form, depth
+            )
+            for item in kind.fields
+        )
+        return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({fields}) END"
+    if isinstance(kind, ArrayType):
+        inner = _logical(kind.element, element, form, depth + 1)
+        return f"list_transform({value}, lambda {element}: {inner})"
+    if isinstance(kind, MapType):
+        keys = _logical(kind.key, f"{element}.key", form, depth + 1)
+        values = _logical(kind.value, f"{element}.value", form, depth + 1)
+        pairs = f"list_transform(map_entries({value}), lambda {element}: struct_pack(key := {keys}, value := {values}))"
+        return f"CASE WHEN {value} IS NULL THEN NULL ELSE map_from_entries({pairs}) END"
+    # Infinity is no number of microseconds.
+    return f"coalesce(make_timestamptz(epoch_us({value})), CAST({value} AS TIMESTAMP WITH TIME ZONE))"
+
+
+def _differs(kind: DataType, form: _Form) -> bool:
+    if isinstance(kind, StructType):
+        return any(
+            (form.mapped and item.physical_name != item.name) or _differs(item.type, form)
+            for item in kind.fields
+        )
+    if isinstance(kind, ArrayType):
+        return _differs(kind.element, form)
+    if isinstance(kind, MapType):
+        return _differs(kind.key, form) or _differs(kind.value, form)
+    return form.int96 and kind == _TIMESTAMP
