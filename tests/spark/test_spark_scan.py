@@ -174,7 +174,9 @@ def test_predicate_on_a_partition_column(each_way, make_scan, where):
 
 def test_a_row_of_an_unknown_file_fails_the_query(each_way, make_scan, where, monkeypatch):
     rows = pa.table({"x": [1, 2]})
-    files = [{"name": f"{i}.parquet", "rows": rows, "values": {"p": "a"}, "deleted": [0]} for i in range(3)]
+    files = [
+        {"name": f"{i}.parquet", "rows": rows, "values": {"p": "ab"[i % 2]}, "deleted": [0]} for i in range(3)
+    ]
     scan = make_scan(files, pa.schema([("x", pa.int64()), ("p", pa.string())]), partition_by=["p"])
     genuine = manifest._lines
     monkeypatch.setattr(manifest, "_lines", lambda scan, numbers: genuine(scan, [n + 7 for n in numbers]))
@@ -184,6 +186,40 @@ def test_a_row_of_an_unknown_file_fails_the_query(each_way, make_scan, where, mo
             each_way.read(scan, columns, predicate and where(scan, predicate))
     with pytest.raises(InternalError):
         each_way.count(scan, where(scan, "p = 'a'"))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("é %,'\"\\", pa.string(), "é %,'\"\\"),
+        (None, pa.string(), None),
+        ("-9223372036854775808", pa.int64(), -(2**63)),
+        ("1.10", pa.decimal128(18, 2), decimal.Decimal("1.10")),
+        ("2024-02-29", pa.date32(), dt.date(2024, 2, 29)),
+        ("true", pa.bool_(), True),
+        (
+            "2024-03-10 02:30:00.5",
+            pa.timestamp("us", "UTC"),
+            dt.datetime(2024, 3, 10, 2, 30, 0, 500_000, tzinfo=dt.UTC),
+        ),
+        (None, pa.float64(), None),
+        ("NaN", pa.float64(), "nan"),
+    ],
+)
+def test_one_value_for_all_files_needs_no_look_at_the_file(
+    engine, make_scan, where, capsys, text, kind, value
+):
+    files = [{"name": f"{i}.parquet", "rows": pa.table({"x": [i]}), "values": {"p": text}} for i in range(3)]
+    scan = make_scan(files, pa.schema([("x", pa.int64()), ("p", kind)]), partition_by=["p"])
+
+    found = engine.read(scan, None, None)
+
+    assert sorted(found["x"].to_pylist()) == [0, 1, 2]
+    assert {str(each) for each in found["p"].to_pylist()} == {str(value)}
+    assert engine.count(scan, where(scan, "p is null")) == (3 if text is None else 0)
+    engine.to_df(scan).explain()
+    # Of doubles the text is not exact.
+    assert ("__delvec_file" in capsys.readouterr().out) == (text == "NaN")
 
 
 def test_pruning_and_pushdown_reach_the_parquet_scan(spark, each_way, numbers_scan, where, capsys):

@@ -22,7 +22,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from delvec.engines.pyspark.manifest import UNUSED_MULTIPLE
 
-__all__ = ["FILE", "SUBQUERY_LIMIT", "UNKNOWN_FILE", "Fact", "attach"]
+__all__ = ["FILE", "SUBQUERY_LIMIT", "UNKNOWN_FILE", "Fact", "attach", "constant"]
 
 FILE: Final = "__delvec_file"
 """Column with the number of a row's file."""
@@ -106,16 +106,33 @@ def _from_subquery(spark: SparkSession, fact: Fact, spread: pa.Array) -> Column:
     return F.get(spark.createDataFrame(table, schema).scalar(), F.col(FILE))
 
 
+def constant(fact: Fact) -> Column | None:
+    """Return a fact that is the same for all files, at least one, as a constant; None where it is not, or has no exact text."""
+    if fact.values.null_count == len(fact.values):
+        return F.lit(None).cast(fact.type)
+    text = _as_text(fact)
+    if text is None or len(fact.values.unique()) > 1:
+        return None
+    kind, values, convert = text
+    return convert(F.lit(values[0].cast(pa.string()).as_py()).cast(kind))
+
+
+def _as_text(fact: Fact) -> tuple[T.DataType, pa.Array, Callable[[Column], Column]] | None:
+    """Return a type whose values have an exact text, the values in it, and the way from it to the fact's own."""
+    kind, values = fact.type, fact.values
+    if isinstance(kind, T.DateType):
+        return T.IntegerType(), values.view(pa.int32()), F.date_from_unix_date
+    if isinstance(kind, T.TimestampType):
+        return T.LongType(), values.view(pa.int64()), F.timestamp_micros
+    return (kind, values, lambda value: value) if isinstance(kind, _EXACT_TEXT) else None
+
+
 def _literal(fact: Fact, spread: pa.Array) -> Column | None:
     """Return the fact as constants, or None where it is too long or its type has no exact text."""
-    kind, values = fact.type, fact.values
-    convert: Callable[[Column], Column] = lambda value: value  # noqa: E731 - one of three
-    if isinstance(kind, T.DateType):
-        kind, values, convert = T.IntegerType(), values.view(pa.int32()), F.date_from_unix_date
-    elif isinstance(kind, T.TimestampType):
-        kind, values, convert = T.LongType(), values.view(pa.int64()), F.timestamp_micros
-    elif not isinstance(kind, _EXACT_TEXT):
+    text = _as_text(fact)
+    if text is None:
         return None
+    kind, values, convert = text
     coded = values.dictionary_encode()
     codes = json.dumps(coded.indices.take(spread).to_pylist(), separators=(",", ":"))
     texts = json.dumps(coded.dictionary.cast(pa.string()).to_pylist(), separators=(",", ":"))

@@ -19,7 +19,7 @@ from pyspark.sql import types as T  # noqa: N812
 from delvec.engines.occurrences import Occurrences, occurrence_columns
 from delvec.engines.pyspark.dv_filter import DENSE_LIMIT, BitSets, is_live
 from delvec.engines.pyspark.dv_tasks import VectorSource, estimated_bytes, is_live_in_task
-from delvec.engines.pyspark.facts import FILE, SUBQUERY_LIMIT, Fact, attach
+from delvec.engines.pyspark.facts import FILE, SUBQUERY_LIMIT, Fact, attach, constant
 from delvec.engines.pyspark.field_ids import named_as_in_files
 from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
 from delvec.engines.pyspark.repeated_rows import repeated
@@ -147,12 +147,14 @@ class ScanFrames:
 
     def _branch(self, scan: Scan, schema: StructType, deleted: "_Deleted | None") -> DataFrame:
         numbers = file_numbers(len(scan))
+        fixed = _constants(scan, schema)
         # Spark generates row indexes even where a later step drops them.
         located = deleted is not None or any(
-            item.name in _partition_names(scan) or per_file(item) is not None for item in schema.fields
+            (item.name in _partition_names(scan) and item.name not in fixed) or per_file(item) is not None
+            for item in schema.fields
         )
-        frame = self._files(scan, schema, numbers, located=located)
-        frame = self._facts(scan, frame, numbers, schema, deleted)
+        frame = self._files(scan, schema, numbers, located=located or bool(occurrence_columns(scan)))
+        frame = self._facts(scan, frame, numbers, schema, deleted, fixed)
         if occurrence_columns(scan):
             frame = repeated(self._spark, frame, F.expr(Occurrences.key(FILE, ROW)), scan, numbers)
         return frame.select(*(backticked(item.name) for item in schema.fields))
@@ -213,20 +215,20 @@ class ScanFrames:
         numbers: list[int],
         schema: StructType,
         deleted: "_Deleted | None",
+        fixed: Mapping[str, Column] | None = None,
     ) -> DataFrame:
-        """Add partition columns, and leave out deleted rows."""
-        partition = [item for item in schema.fields if item.name in _partition_names(scan)]
+        """Add partition columns, and leave out deleted rows; ``fixed`` are those that are the same for all files."""
+        if fixed:
+            frame = frame.select("*", *(column.alias(name) for name, column in fixed.items()))
+        partition = [
+            item
+            for item in schema.fields
+            if item.name in _partition_names(scan) and item.name not in (fixed or ())
+        ]
         tracked = [item for item in schema.fields if per_file(item) is not None]
         if not partition and not tracked and deleted is None:
             return frame
-        facts = [
-            Fact(
-                partition_values.parse_column(_partition_texts(scan, item), item.type),
-                _spark_type(item.type),
-                nullable=True,
-            )
-            for item in partition
-        ]
+        facts = [_partition_fact(scan, item) for item in partition]
         facts += [
             Fact(scan.files[per_file(item)].combine_chunks(), T.LongType(), nullable=True) for item in tracked
         ]
@@ -301,6 +303,18 @@ def _mapping(scan: Scan) -> str:
 
 def _partition_names(scan: Scan) -> set[str]:
     return {scan.schema.field(name).name for name in scan.partition_columns}
+
+
+def _constants(scan: Scan, schema: StructType) -> dict[str, Column]:
+    """Return the partition columns that have one value in all files: nothing has to be looked up by a row's file."""
+    names = _partition_names(scan)
+    found = {item.name: constant(_partition_fact(scan, item)) for item in schema.fields if item.name in names}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _partition_fact(scan: Scan, item: StructField) -> Fact:
+    values = partition_values.parse_column(_partition_texts(scan, item), item.type)
+    return Fact(values, _spark_type(item.type), nullable=True)
 
 
 def _partition_texts(scan: Scan, item: StructField) -> pa.StringArray:
