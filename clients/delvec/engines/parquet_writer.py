@@ -1,8 +1,8 @@
 """Data files of a Delta table, written with Arrow straight to where the table is.
 
 Files appear under their final names: nothing refers to them before a commit does, so nothing is renamed or
-listed. Partition columns are not stored (PROTOCOL.md, "Data Files"). One background thread encodes, so that the
-caller computes the next rows meanwhile.
+listed. Partition columns are not stored (PROTOCOL.md, "Data Files"). One background thread encodes, and one
+collects the statistics of the same rows, so that the caller computes the next ones meanwhile.
 """
 
 import os
@@ -168,6 +168,7 @@ class DataFileWriter:
         self._paths: list[str] = []
         self._adds: list[AddFile] = []
         self._encoder = ThreadPoolExecutor(1, "delvec-parquet")
+        self._counter = ThreadPoolExecutor(1, "delvec-statistics")
         self._pending: deque[Future[None]] = deque()
         self._finished = False
         self.rows = 0
@@ -181,6 +182,7 @@ class DataFileWriter:
         if not self._finished:
             self._discard()
         self._encoder.shutdown()
+        self._counter.shutdown()
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows; they are in storage after :meth:`finish`.
@@ -314,11 +316,15 @@ class DataFileWriter:
             file = self._open_file(key)
             self._open[key] = file
         self._open.move_to_end(key)
-        with _disk_errors(file):
-            file.parquet.write_table(table)
+        counted = None
         if file.statistics is not None:
             # Nothing asks for bounds of row ids.
-            file.statistics.update(table if self._without_ids is None else table.select(self._without_ids))
+            rows = table if self._without_ids is None else table.select(self._without_ids)
+            counted = self._counter.submit(file.statistics.update, rows)
+        with _disk_errors(file):
+            file.parquet.write_table(table)
+        if counted is not None:
+            counted.result()
         if file.sink.tell() >= self._file_size:
             self._close(key)
 
