@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delvec.engines.duckdb import file_columns
+from delvec.engines.duckdb import file_columns, scan
 
 UTC = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
@@ -49,6 +49,22 @@ def as_spark(folder):
         assert pq.read_metadata(file).schema.column(1).physical_type == "INT96"
 
 
+_IN_UTC = bytes.fromhex("4c8c111c2c00000000")
+"""A column's logical type, Timestamp(isAdjustedToUTC=true, unit=MICROS), in the footer's Thrift."""
+
+
+def as_old_spark(folder):
+    """Take the logical types out of the footers: older writers had but TIMESTAMP_MICROS."""
+    for file in folder.glob("*.parquet"):
+        data = file.read_bytes()
+        start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+        footer = data[start:-8].replace(_IN_UTC, b"")
+        file.write_bytes(data[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+        column = pq.read_metadata(file).schema.column(1)
+        assert (column.physical_type, column.converted_type) == ("INT64", "TIMESTAMP_MICROS")
+        assert len(footer) < len(data[start:-8])
+
+
 @pytest.fixture(params=["none", "name"])
 def table(lake, tmp_path, request):
     """Two files with INT96 and two without, deleted rows in one of each."""
@@ -85,7 +101,7 @@ def test_a_relation_has_the_same_moments_in_every_zone(table, zone):
 @pytest.mark.parametrize("is_worth", [True, False])
 def test_large_files_are_read_without_a_look_at_the_calendar(table, monkeypatch, is_worth):
     if is_worth:
-        monkeypatch.setattr(file_columns, "_WORTH_A_FOOTER", 1)
+        monkeypatch.setattr(scan, "is_without_zone", lambda *_: True)
 
     assert table.to_arrow().sort_by("id").equals(EXPECTED)
     assert table.to_arrow(["id"], "hour(at) = 5 AND id % 2 = 0").sort_by("id")["id"].to_pylist() == [
@@ -100,15 +116,45 @@ def test_large_files_are_read_without_a_look_at_the_calendar(table, monkeypatch,
     assert by_id[22] == moment(22)
 
 
-def test_a_moment_that_duckdb_takes_for_infinity_stays(lake, tmp_path, monkeypatch):
-    """In a file of another kind than the first: INT96 has no such."""
+def test_timestamps_of_older_writers(lake, tmp_path):
+    table = lake.create_table(tmp_path / "t", SCHEMA, engine="duckdb")
+    table.append(rows(0, 20))
+    as_old_spark(tmp_path / "t")
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'America/New_York'")
+
+    assert table.to_arrow().sort_by("id").equals(rows(0, 20))
+    relation = table.to_duckdb(connection=connection)
+    assert relation.order("id").to_arrow_table().cast(SCHEMA).equals(rows(0, 20))
+
+
+def test_partitions_by_time_do_not_hide_what_files_have(lake, tmp_path, monkeypatch):
     monkeypatch.setattr(file_columns, "_WORTH_A_FOOTER", 1)
+    schema = pa.schema({"id": pa.int64(), "at": UTC, "hour": UTC})
+    table = lake.create_table(tmp_path / "t", schema, partition_by=["hour"], engine="duckdb")
+    table.append(pa.table({"id": [1], "at": [moment(1)], "hour": [moment(0)]}, schema))
+    (file,) = (tmp_path / "t").glob("*/*.parquet")
+    as_spark(file.parent)
+    asked = []
+    genuine = file_columns.int96_columns
+    monkeypatch.setattr(
+        file_columns, "int96_columns", lambda *given: asked.append(found := genuine(*given)) or found
+    )
+
+    assert table.to_arrow().to_pylist() == [{"id": 1, "at": moment(1), "hour": moment(0)}]
+    assert asked == [{"at"}]
+    assert table.to_arrow(["id", "hour"]).num_rows == 1
+    assert len(asked) == 1
+
+
+def test_a_moment_that_duckdb_takes_for_infinity_stays(lake, tmp_path, monkeypatch):
+    """In a file between others that are INT96, which has no such."""
     schema = pa.schema({"id": pa.int64(), "at": UTC})
     table = lake.create_table(tmp_path / "t", schema, engine="duckdb")
     table.append(pa.table({"id": [1], "at": [moment(1)]}, schema))
     as_spark(tmp_path / "t")
-    last = pa.array([2**63 - 1], UTC)
-    table.append(pa.table({"id": [2], "at": last}, schema))
+    table.append(pa.table({"id": [2], "at": pa.array([2**63 - 1], UTC)}, schema))
+    monkeypatch.setattr(scan, "is_without_zone", lambda *_: True)
 
     found = table.to_arrow().sort_by("id")
 

@@ -217,6 +217,7 @@ def test_one_value_for_all_files_needs_no_look_at_the_file(
     assert sorted(found["x"].to_pylist()) == [0, 1, 2]
     assert {str(each) for each in found["p"].to_pylist()} == {str(value)}
     assert engine.count(scan, where(scan, "p is null")) == (3 if text is None else 0)
+    assert engine.to_df(scan).schema["p"].nullable
     engine.to_df(scan).explain()
     # Of doubles the text is not exact.
     assert ("__delvec_file" in capsys.readouterr().out) == (text == "NaN")

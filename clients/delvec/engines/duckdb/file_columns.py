@@ -23,7 +23,7 @@ from delvec.protocol.types import (
 )
 from delvec.scan import Scan
 
-__all__ = ["TYPES", "all_int96", "holds_timestamps", "mapping", "sql_type", "stored", "whole"]
+__all__ = ["TYPES", "holds_timestamps", "is_without_zone", "mapping", "sql_type", "stored", "whole"]
 
 _WORTH_A_FOOTER: Final = 1 << 18
 """Rows from which on a look at a file's footer costs little beside them."""
@@ -47,34 +47,35 @@ TYPES: Final = {
 }
 
 
-def stored(item: StructField, inner: str, mode: str, *, int96: bool) -> tuple[str, str]:
+def stored(item: StructField, inner: str, mode: str, *, without_zone: bool) -> tuple[str, str]:
     """Return what to read of a file for a column, and its value from that.
 
     Args:
         item: the column.
         inner: what the statement calls it.
         mode: of column mapping.
-        int96: whether timestamps, nested ones too, are read without their zone, as DuckDB has INT96. To cast it, DuckDB
+        without_zone: whether timestamps, nested ones too, are read as local times, as DuckDB has INT96. To cast it, DuckDB
             looks into the calendar of the session's zone: 70 ns for each, and another moment where that is not UTC.
     """
-    value = _logical(item.type, f"f.{inner}", _Form(mapped=mode != "none", int96=int96))
-    return mapping(item, inner, mode, int96=int96), value
+    value = _logical(item.type, f"f.{inner}", _Form(mapped=mode != "none", without_zone=without_zone))
+    return mapping(item, inner, mode, without_zone=without_zone), value
 
 
-def all_int96(scan: Scan, files: pa.Table, fields: Sequence[StructField]) -> bool:
-    """Whether the first file, if rows are many, has all of these columns that are timestamps as INT96.
+def is_without_zone(scan: Scan, files: pa.Table, fields: Sequence[StructField]) -> bool:
+    """Whether the first and the last file, if rows are many, have all of these columns that are timestamps as INT96.
 
-    It stands for all: in UTC other files give the same, at the price that this saves.
+    They stand for all: in UTC other files give the same, but slower, and comparisons leave out none of their row groups.
     """
     moments = {item.physical_name.lower() for item in fields if item.type == _TIMESTAMP}
     if not moments or (pc.sum(files["num_records"]).as_py() or 0) < _WORTH_A_FOOTER:
         return False
-    return moments <= int96_columns(scan, files["path"][0].as_py())
+    paths = {files["path"][place].as_py() for place in (0, -1)}
+    return all(moments <= int96_columns(scan, path) for path in paths)
 
 
 def holds_timestamps(kind: DataType) -> bool:
     """Whether values of this type are, or hold, moments in UTC."""
-    return _differs(kind, _Form(mapped=False, int96=True))
+    return _differs(kind, _Form(mapped=False, without_zone=True))
 
 
 def whole(value: str) -> str:
@@ -87,30 +88,30 @@ def whole(value: str) -> str:
     return f"CASE WHEN {value} IS NULL THEN NULL ELSE {value} END"
 
 
-def mapping(item: StructField, inner: str, mode: str, *, int96: bool = False) -> str:
+def mapping(item: StructField, inner: str, mode: str, *, without_zone: bool = False) -> str:
     """Return an entry of read_parquet's ``schema``: where a column is in a file, and what it is."""
     key = (
         str(item.field_id)
         if mode == "id"
         else string_literal(item.physical_name if mode != "none" else item.name)
     )
-    kind = string_literal(sql_type(item.type, mapped=mode != "none", int96=int96))
+    kind = string_literal(sql_type(item.type, mapped=mode != "none", without_zone=without_zone))
     return f"{key}: {{name: '{inner}', type: {kind}, default_value: NULL}}"
 
 
-def sql_type(kind: DataType, *, mapped: bool, int96: bool = False) -> str:
+def sql_type(kind: DataType, *, mapped: bool, without_zone: bool = False) -> str:
     """Return DuckDB's type, struct fields under their physical names if ``mapped``."""
     if isinstance(kind, PrimitiveType):
-        return TYPES["timestamp_ntz" if int96 and kind == _TIMESTAMP else kind.name]
+        return TYPES["timestamp_ntz" if without_zone and kind == _TIMESTAMP else kind.name]
     if isinstance(kind, DecimalType):
         return f"DECIMAL({kind.precision}, {kind.scale})"
     if isinstance(kind, ArrayType):
-        return f"{sql_type(kind.element, mapped=mapped, int96=int96)}[]"
+        return f"{sql_type(kind.element, mapped=mapped, without_zone=without_zone)}[]"
     if isinstance(kind, MapType):
-        inner = (sql_type(each, mapped=mapped, int96=int96) for each in (kind.key, kind.value))
+        inner = (sql_type(each, mapped=mapped, without_zone=without_zone) for each in (kind.key, kind.value))
         return f"MAP({', '.join(inner)})"
     fields = (
-        f"{quoted(item.physical_name if mapped else item.name)} {sql_type(item.type, mapped=mapped, int96=int96)}"
+        f"{quoted(item.physical_name if mapped else item.name)} {sql_type(item.type, mapped=mapped, without_zone=without_zone)}"
         for item in kind.fields
     )
     return f"STRUCT({', '.join(fields)})"
@@ -121,7 +122,7 @@ class _Form:
     """How what is read differs from the table: physical names in structs, timestamps without a zone."""
 
     mapped: bool
-    int96: bool
+    without_zone: bool
 
 
 def _logical(kind: DataType, value: str, form: _Form, depth: int = 0) -> str:
@@ -160,4 +161,4 @@ def _differs(kind: DataType, form: _Form) -> bool:
         return _differs(kind.element, form)
     if isinstance(kind, MapType):
         return _differs(kind.key, form) or _differs(kind.value, form)
-    return form.int96 and kind == _TIMESTAMP
+    return form.without_zone and kind == _TIMESTAMP

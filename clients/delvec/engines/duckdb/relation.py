@@ -6,7 +6,6 @@ so that one connection can hold any number of them.
 
 import uuid
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +68,11 @@ def _relation(scan: Scan, columns: Sequence[str] | None, connection: Any) -> Any
     session = Session(connection)
     has_times = any(holds_times(scan.schema.field(name).type) for name in names)
     parts: list[str] = []
-    int96 = (
-        session.int96_files(scan)
-        if any(holds_timestamps(scan.schema.field(name).type) for name in names)
-        else []
-    )
+    partitioned = {name.lower() for name in scan.partition_columns}
+    stored = [scan.schema.field(name).type for name in names if name.lower() not in partitioned]
+    without_zone = session.files_without_zone(scan) if any(map(holds_timestamps, stored)) else []
     # Filters come later, so that none may be pushed where DuckDB answers them wrongly.
-    for source in _sources(scan, names, int96):
+    for source in _sources(scan, names, without_zone):
         session.mount(source)
         if has_times:
             session.check_calendar(scan, source)
@@ -93,12 +90,12 @@ def _relation(scan: Scan, columns: Sequence[str] | None, connection: Any) -> Any
     return connection.sql(f'SELECT * FROM ({statement}) AS "{own}"' if own else statement)  # noqa: S608
 
 
-def _sources(scan: Scan, names: Sequence[str], int96: Collection[str]) -> Iterator[ScanSource]:
+def _sources(scan: Scan, names: Sequence[str], without_zone: Collection[str]) -> Iterator[ScanSource]:
     """Split a scan into statements that mean the same in every time zone, which is the connection's, and may change."""
-    is_int96 = pc.is_in(scan.files["path"], value_set=pa.array(int96, pa.string()))
-    for flag, files in ((False, scan.files.filter(pc.invert(is_int96))), (True, scan.files.filter(is_int96))):
-        if files.num_rows:
-            yield from sources(replace(scan, files=files), names, filtered=names, int96=flag)
+    is_without = pc.is_in(scan.files["path"], value_set=pa.array(without_zone, pa.string()))
+    for flag, part in ((False, scan.filter(pc.invert(is_without))), (True, scan.filter(is_without))):
+        if len(part):
+            yield from sources(part, names, filtered=names, without_zone=flag)
 
 
 def versions_read(data: Any) -> frozenset[tuple[str, int]]:

@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from delvec.engines.duckdb.file_columns import all_int96, mapping, stored, whole
+from delvec.engines.duckdb.file_columns import is_without_zone, mapping, stored, whole
 from delvec.engines.duckdb.file_names import as_pattern, file_names
 from delvec.engines.duckdb.footers import rows_in
 from delvec.engines.duckdb.lookup import (
@@ -134,7 +134,7 @@ def sources(
     deletion_vectors: bool = True,
     gone: Mapping[str, BitMap64] | None = None,
     positions: bool = False,
-    int96: bool | None = None,
+    without_zone: bool | None = None,
 ) -> Iterator[ScanSource]:
     """Split a scan into what one statement each can read.
 
@@ -146,7 +146,8 @@ def sources(
         deletion_vectors: leave deleted rows out; otherwise every physical row is read.
         gone: more rows to leave out, by path.
         positions: also give ``FILE_INDEX``, ``FILE_HASH`` and ``ROW_INDEX``.
-        int96: whether all files have timestamps as INT96; None where the statement is run in UTC.
+        without_zone: whether all files have timestamps as INT96, or older kinds that DuckDB takes for local times. None: the
+            statement is run in UTC, where this is a matter of speed, and two files of many rows are asked.
 
     Raises:
         CorruptDeletionVector: or a subclass, naming the table, the version and the file.
@@ -167,14 +168,16 @@ def sources(
         plain, with_vector = scan.files.filter(pc.invert(has_vector)), scan.files.filter(has_vector)
     for start in range(0, plain.num_rows, size or 1):
         files = plain.slice(start, size)
-        yield _source(scan, files, fields, filtered, None, positions=positions, int96=int96)
+        yield _source(scan, files, fields, filtered, None, positions=positions, without_zone=without_zone)
     if with_vector.num_rows:
         with_vector, found = _plausible(scan, with_vector, left_out(scan, with_vector, gone))
         ends = [bitmap.max() + 1 if bitmap else 0 for bitmap in found]
         counts = with_vector["num_records"].to_pylist()
         for start, count in _groups([max(end, rows or 0) for end, rows in zip(ends, counts, strict=True)]):
             files, bitmaps = with_vector.slice(start, count), found[start : start + count]
-            yield _source(scan, files, fields, filtered, bitmaps, positions=positions, int96=int96)
+            yield _source(
+                scan, files, fields, filtered, bitmaps, positions=positions, without_zone=without_zone
+            )
 
 
 def left_out(scan: Scan, files: pa.Table, gone: Mapping[str, BitMap64] | None = None) -> list[BitMap64]:
@@ -219,7 +222,7 @@ def _source(
     bitmaps: Sequence[BitMap64] | None,
     *,
     positions: bool,
-    int96: bool | None,
+    without_zone: bool | None,
 ) -> ScanSource:
     mode = scan.configuration.get("delta.columnMapping.mode", "none").lower()
     partitioned = {name.lower() for name in scan.partition_columns}
@@ -229,7 +232,11 @@ def _source(
     read: list[str] = []
     plain: list[StructField] = []
     lookup: dict[str, pa.Array] = {}
-    int96 = all_int96(scan, files, fields) if int96 is None else int96
+    if without_zone is None:
+        in_files = [item for item in fields if item.name.lower() not in partitioned]
+        without_zone = is_without_zone(
+            scan, files, [item for item in in_files if item.name not in by_occurrence]
+        )
     for number, item in enumerate(item for item in fields if item.name not in by_occurrence):
         if item.type == PrimitiveType("void"):
             value = "NULL"
@@ -238,7 +245,7 @@ def _source(
             lookup[f"p{number}"] = _partition_column(files, key, item.type)
             value = looked_up(f"p{number}")
         else:
-            found, value = stored(item, f"c{number}", mode, int96=int96)
+            found, value = stored(item, f"c{number}", mode, without_zone=without_zone)
             read.append(found)
             if item.name in filtered and (isinstance(item.type, StructType) or has_float(item.type)):
                 value = whole(value)

@@ -193,8 +193,10 @@ class Session:
         with closing(self._cursor()) as cursor, errors(scan, source, None):
             _check_calendar(cursor, scan, source)
 
-    def int96_files(self, scan: Scan) -> list[str]:
-        """Return the paths of the files that have timestamps as INT96, as Spark writes them.
+    def files_without_zone(self, scan: Scan) -> list[str]:
+        """Return the paths of the files in which DuckDB takes moments for local times: a file has one kind of them.
+
+        Spark writes INT96, and did write INT64 without the type that says what it counts from.
 
         Raises:
             CorruptTable: or a subclass: a file cannot be read.
@@ -204,7 +206,10 @@ class Session:
         source = _everything(scan)
         self.mount(source)
         paths = ", ".join(string_literal(as_pattern(name)) for name in source.names)
-        sql = f"SELECT DISTINCT file_name FROM parquet_schema([{paths}]) WHERE type = 'INT96'"  # noqa: S608 - quoted
+        sql = (
+            f"SELECT DISTINCT file_name FROM parquet_schema([{paths}]) WHERE type = 'INT96' "  # noqa: S608 - quoted
+            "OR (converted_type IN ('TIMESTAMP_MICROS', 'TIMESTAMP_MILLIS') AND logical_type IS NULL)"
+        )
         with closing(self._cursor()) as cursor, errors(scan, source, None):
             found = {name for (name,) in cursor.sql(sql).fetchall()}
         paths_by_name = zip(source.names, scan.files["path"].to_pylist(), strict=True)

@@ -114,7 +114,9 @@ def constant(fact: Fact) -> Column | None:
     if text is None or len(fact.values.unique()) > 1:
         return None
     kind, values, convert = text
-    return convert(F.lit(values[0].cast(pa.string()).as_py()).cast(kind))
+    value = convert(F.lit(values[0].cast(pa.string()).as_py()).cast(kind))
+    # Whether a column may be NULL does not depend on the rows that it has; the optimizer takes this away again.
+    return F.nullif(value, F.lit(None).cast(fact.type)) if fact.nullable else value
 
 
 def _as_text(fact: Fact) -> tuple[T.DataType, pa.Array, Callable[[Column], Column]] | None:
