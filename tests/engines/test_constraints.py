@@ -69,6 +69,22 @@ def refused(table, rows, match):
     return caught.value
 
 
+def test_rows_in_memory_with_times_that_have_no_zone_are_checked(lake, engine, tmp_path):
+    table = lake.create_table(
+        tmp_path / "t",
+        "id long, n timestamp_ntz",
+        properties={"delta.constraints.positive": "id > 0"},
+        engine=engine,
+    )
+    noon = dt.datetime(2024, 3, 31, 12)  # noqa: DTZ001 - what is meant
+
+    table.append(pa.table({"id": [1], "n": pa.array([noon], pa.timestamp("us"))}))
+    table.append([{"id": 2, "n": noon}])
+
+    assert {row["n"] for row in table.to_arrow().to_pylist()} == {noon}
+    assert table.count() == 2
+
+
 def test_check_constraints(make, handed):
     table = make(field("id", "long"), field("name", "string"), positive="id > 0", named="Name <> 'x'")
 

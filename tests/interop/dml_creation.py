@@ -6,6 +6,7 @@ from tests.interop.dml_operators import Expression, Scope, read, remainder, stri
 from tests.interop.dml_table import Identity, Table
 from tests.interop.dml_values import ARROW, INTEGERS, NESTED, POOLS, Column, literal
 
+from delvec.engines.pyspark.scan import spark_schema
 from delvec.protocol.types import StructType
 
 __all__ = ["MODE", "TableMaker", "arrow_schema", "make", "random_kind"]
@@ -191,7 +192,7 @@ def _schema(table, names):
 
 def _made_by_delta_spark(lake, spark, table, location):
     # Delvec makes no tables whose columns are found by their ids.
-    empty = spark.createDataFrame(arrow_schema(table.columns).empty_table())
+    empty = spark.createDataFrame([], spark_schema(StructType.from_arrow(arrow_schema(table.columns))))
     known = {name: value for name, value in table.properties.items() if not name.startswith("delvec.")}
     empty.write.format("delta").options(**known).partitionBy(*table.partition_by).save(str(location))
     return lake.table(str(location), engine="duckdb")

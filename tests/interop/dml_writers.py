@@ -5,7 +5,9 @@ from tests.interop.dml_creation import arrow_schema
 from tests.interop.dml_statements import Delete, DeleteKeys, Insert, Overwrite, Update
 from tests.interop.dml_table import quoted
 
+from delvec.engines.pyspark.scan import spark_schema
 from delvec.protocol.errors import DelvecError
+from delvec.protocol.types import StructType
 
 __all__ = ["DeltaSpark", "Delvec", "arrow_table"]
 
@@ -119,7 +121,9 @@ class DeltaSpark:
         return {}
 
     def _frame(self, rows):
-        return self.spark.createDataFrame(arrow_table(rows))
+        table = arrow_table(rows)
+        # By itself Spark takes timestamps without a zone for moments.
+        return self.spark.createDataFrame(table, spark_schema(StructType.from_arrow(table.schema)))
 
     def _write(self, location, statement):
         writer = self._frame(statement.data).write.format("delta")
