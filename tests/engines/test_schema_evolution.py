@@ -169,3 +169,20 @@ def test_two_writers_that_add_a_column_at_once_both_get_in(people, lake):
         done = table.append(pa.table({"id": pa.array([6], pa.int32()), "age": [60]}), merge_schema=True)
     assert done.retries == 1
     assert [row["age"] for row in found(table)] == [None, None, 50, 60]
+
+
+def test_a_field_is_set_in_a_struct_that_gets_another(lake, engine, tmp_path):
+    """One clause takes whole rows, with a new field, and another sets a field that was there."""
+    table = lake.create_table(tmp_path / "t", "id long, s struct<x: int, y: string>", engine=engine)
+    table.append([{"id": number, "s": {"x": number, "y": "a"}} for number in (1, 2)])
+    source = pa.table({"id": [1, 2], "s": [{"x": 10, "y": "b", "z": 0.5}] * 2})
+
+    merge = table.merge(source, "target.id = source.id", merge_schema=True)
+    merge.when_matched_update(
+        {"s.x": "target.s.x + 100"}, "target.id = 1"
+    ).when_matched_update_all().execute()
+
+    assert sorted(table.to_arrow().to_pylist(), key=lambda row: row["id"]) == [
+        {"id": 1, "s": {"x": 101, "y": "a", "z": None}},
+        {"id": 2, "s": {"x": 10, "y": "b", "z": 0.5}},
+    ]

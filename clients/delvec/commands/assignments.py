@@ -346,7 +346,7 @@ def _updated(column: StructField, tree: _Tree, tables: Relations, where: str) ->
     if path in tree.values:
         return tree.values[path]
     if tree.below(path):
-        text = _struct_text(path, column, tree, present=column.name in tables.present)
+        text = _struct_text(path, column, tree, _kept(tables.present, column.name))
         return _parsed(text, Relations(tables.target, tables.present, tables.source), ("t", "s"), where)
     if GENERATION in column.metadata:
         return None
@@ -369,17 +369,22 @@ def _default(column: StructField) -> str:
     return str(column.metadata.get(DEFAULT) or "NULL")
 
 
-def _struct_text(path: tuple[str, ...], item: StructField, tree: _Tree, *, present: bool) -> str:
-    """Return Spark's text of a struct of which some fields are set and the others stay."""
+def _struct_text(path: tuple[str, ...], item: StructField, tree: _Tree, kept: DataType | None) -> str:
+    """Return Spark's text of a struct of which some fields are set and the others stay; ``kept`` is its present type."""
     if path in tree.values:
         return f"({tree.values[path].sql('spark')}\n)"
     if not tree.below(path) or not isinstance(item.type, StructType):
-        return ".".join(backticked(each) for each in ("t", *path)) if present else "NULL"
+        return ".".join(backticked(each) for each in ("t", *path)) if kept is not None else "NULL"
     fields = ", ".join(
-        f"{literal(each.name)}, {_struct_text((*path, each.name), each, tree, present=present)}"
+        f"{literal(each.name)}, {_struct_text((*path, each.name), each, tree, _kept(kept, each.name))}"
         for each in item.type.fields
     )
     return f"named_struct({fields})"
+
+
+def _kept(kind: DataType | None, name: str) -> DataType | None:
+    """Return the type of a field that rows have now; None where schema evolution adds it."""
+    return kind.field(name).type if isinstance(kind, StructType) and name in kind else None
 
 
 def _column(relation: str, path: Sequence[str], tables: Relations) -> Expression:
