@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import os
 import pickle
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -353,6 +354,31 @@ def test_versions_that_other_columns_partition_are_not_read_together(lake, tmp_p
             table.changes(start, end)
     read = [table.changes(1, 1, columns=WIDER.names), table.changes(3, columns=WIDER.names)]
     assert [each.to_pylist() for each in read] == [rows[0], rows[2]]
+
+
+def test_a_removed_file_may_leave_out_partition_values_that_are_null(lake, tmp_path):
+    """delta-spark does, also in a commit that sets metadata, as that of a table with an identity column."""
+    properties = {"delta.enableChangeDataFeed": "true"}
+    table = lake.create_table(tmp_path / "table", WIDER, partition_by=["place"], properties=properties)
+    rows = [{"id": number, "place": place, "extra": "e"} for number, place in enumerate((None, "a"))]
+    table.append(rows)
+    table.delete()
+    # The service has its own commits in mind, so that another table gets the other log.
+    shutil.copytree(tmp_path / "table", tmp_path / "copy")
+    log = tmp_path / "copy" / "_delta_log"
+    created, removed = (
+        [json.loads(line) for line in (log / f"{version:020}.json").read_text().splitlines()]
+        for version in (0, 2)
+    )
+    for action in removed:
+        if "remove" in action:
+            values = action["remove"]["partitionValues"]
+            action["remove"]["partitionValues"] = {name: value for name, value in values.items() if value}
+    assert {} in [action["remove"]["partitionValues"] for action in removed if "remove" in action]
+    actions = [*removed, *(action for action in created if "metaData" in action)]
+    (log / f"{2:020}.json").write_text("".join(json.dumps(action) + "\n" for action in actions))
+    read = lake.table(str(log.parent)).changes(2, columns=WIDER.names).to_pylist()
+    assert sorted(read, key=lambda row: row["id"]) == rows
 
 
 def test_a_schema_that_does_not_fit_is_refused(lake, tmp_path):

@@ -243,6 +243,53 @@ def test_expressions_see_the_values_that_the_table_will_hold(make, handed):
     assert table.to_arrow().to_pylist() == [{"price": Decimal("1.00"), "n": 7}]
 
 
+def test_an_empty_text_that_partitions_the_table_is_checked_as_the_null_it_becomes(make, handed):
+    """As delta-spark does: what nobody gave is not looked at when rows are added, but when they are changed."""
+    table = make(
+        field("id", "string"),
+        field("x", "long"),
+        generated("made", "string", "substring(id, 1, 2)"),
+        field("place", "string"),
+        partition_by=["made", "place"],
+        some="place IS NULL OR place <> 'x'",
+    )
+    given = {"id": ["", None], "x": [1, 2], "made": ["", None], "place": ["y", "y"]}
+    refused(table, handed(pa.table(given)), "Generated Column .*\n - made : null\n - id : ")
+
+    table.append(handed(pa.table({"id": ["", "abc"], "x": [3, 4], "place": ["", "y"]})))
+
+    with pytest.raises(delvec.ConstraintViolation, match="Generated Column"):
+        table.update({"id": "''"}, "x = 4")
+    merge = table.merge(pa.table({"x": [9]}), "t.x = s.x", source_alias="s", target_alias="t")
+    with pytest.raises(delvec.ConstraintViolation, match="Generated Column"):
+        merge.when_not_matched_insert({"id": "''", "x": "s.x"}).execute()
+    table.update({"id": "'def'"}, "x = 4")
+    assert sorted(table.to_arrow().to_pylist(), key=str) == [
+        {"id": "", "x": 3, "made": None, "place": None},
+        {"id": "def", "x": 4, "made": "de", "place": "y"},
+    ]
+
+
+def test_a_check_of_a_partition_refuses_an_empty_text_as_null(make, handed):
+    table = make(field("id", "long"), field("p", "string"), partition_by=["p"], some="p <> 'x'")
+    refused(table, handed(pa.table({"id": [1, 2], "p": ["a", ""]})), "some .*\n - p : null")
+    table.append(handed(pa.table({"id": [1], "p": ["a"]})))
+    with pytest.raises(delvec.ConstraintViolation, match="some"):
+        table.update({"p": "''"})
+    assert table.to_arrow()["p"].to_pylist() == ["a"]
+
+
+def test_a_write_without_rows(make):
+    """Of nested columns, too."""
+    kinds = ("long", {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True})
+    table = make(field("id", kinds[0]), field("m", kinds[1]), some="id > 0")
+    nothing = pa.table({"id": pa.array([], pa.int64()), "m": pa.array([], pa.map_(pa.string(), pa.int64()))})
+    for rows in (nothing, pa.Table.from_batches([], nothing.schema), []):
+        table.append(rows)
+        table.overwrite(rows, replace_where="id = 1")
+    assert table.count() == 0
+
+
 def test_every_row_is_looked_at(make, handed):
     table = make(field("id", "long"), below="id < 200000")
     table.append(handed(pa.table({"id": range(200_000)})))

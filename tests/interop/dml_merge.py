@@ -120,12 +120,13 @@ class Merge:
         return [clause for clause in self.clauses if clause.match == match]
 
     def _new_columns(self):
-        """Return the columns of the source that clauses set."""
+        """Return the columns of the source that clauses set, where they may take them from it."""
         if not self.evolves:
             return []
         if any(clause.is_star for clause in self.clauses):
             return self.source.columns
-        named = {path[0] for clause in self.clauses for path in clause.values or () if len(path) == 1}
+        clauses = (*self._of("matched"), *self._of("not-matched"))
+        named = {path[0] for clause in clauses for path in clause.values or () if len(path) == 1}
         return [column for column in self.source.columns if column.name in named]
 
     def _values(self, table, clause):

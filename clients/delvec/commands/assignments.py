@@ -254,7 +254,7 @@ def _taken_text(
         return text
     parts = []
     for each in wanted.fields:
-        old = kept.field(each.name).type if isinstance(kept, StructType) and each.name in kept else None
+        old = _kept(kept, each.name)
         path = (*target, each.name)
         value: str | None = "NULL" if old is None else ".".join(backticked(part) for part in path)
         if each.name in kind:

@@ -1,6 +1,6 @@
 """Rows compared with what their table asks of them as far as that needs no SQL: NOT NULL and lengths of texts."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ from delvec.engines.conform import conform_batch
 from delvec.engines.engine import WriteTarget
 from delvec.protocol.constraints import Check, Constraints
 from delvec.protocol.errors import ConstraintViolation, UnsupportedWriterFeature
-from delvec.protocol.types import StructType
+from delvec.protocol.types import PrimitiveType, StructType
 
 __all__ = ["RowChecks"]
 
@@ -21,6 +21,7 @@ class RowChecks:
     Attributes:
         where: the table, in words.
         moment: what the current timestamp is for all rows.
+        partition_texts: the columns in which an empty text is stored as NULL; constraints are about what is stored.
 
     Raises:
         UnsupportedWriterFeature: what the table asks cannot be understood.
@@ -32,6 +33,11 @@ class RowChecks:
         self.moment = target.moment
         self.constraints: Constraints = target.constraints
         self._inside_structs = [path for path in self.constraints.not_null if len(path) > 1]
+        self.partition_texts = tuple(
+            name
+            for name in target.partition_columns
+            if target.schema.field(name).type == PrimitiveType("string")
+        )
 
     @property
     def is_needed(self) -> bool:
@@ -88,6 +94,33 @@ class RowChecks:
             longest = pc.max(lengths).as_py()
             if longest is not None and longest > rule.limit:
                 raise rule.violated(values[pc.index(lengths, longest).as_py()].as_py(), self.where)
+
+    def tests(self, given: Collection[str], *, replaces: bool) -> list[Check]:
+        """Return what a row has to satisfy in SQL.
+
+        Args:
+            given: the columns whose values are not computed.
+            replaces: whether rows are those of an UPDATE or a MERGE, where computed values are looked at, too, as
+                delta-spark does: they may be others once they are stored.
+        """
+        names = {name.lower() for name in given}
+        texts = {name.lower() for name in self.partition_texts}
+        found = list(self.constraints.checks)
+        for rule in self.constraints.generated:
+            check = rule.check
+            may_differ = replaces and not texts.isdisjoint(name.lower() for name in check.columns)
+            if rule.column.lower() in names or may_differ:
+                found.append(check)
+        return found
+
+    def as_stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows as they come back: an empty text that partitions the table is NULL."""
+        for name in self.partition_texts:
+            place = batch.schema.get_field_index(name)
+            texts = batch.column(place)
+            values = pc.if_else(pc.equal(texts, ""), None, texts)
+            batch = batch.set_column(place, batch.schema.field(place).with_nullable(nullable=True), values)
+        return batch
 
     def error(self, check: Check, row: pa.RecordBatch) -> ConstraintViolation:
         """Return the error about the first row of ``row`` breaking a check; its columns are the table's."""

@@ -14,7 +14,7 @@ from delvec.protocol import partition_values
 from delvec.protocol.constraints import Check, Constraints, MaxLength, constraints_of, generates
 from delvec.protocol.errors import ConstraintViolation, DelvecError, InvalidPredicate, UnknownColumn
 from delvec.protocol.predicate import Predicate, parse
-from delvec.protocol.types import StructType
+from delvec.protocol.types import PrimitiveType, StructType
 from delvec_service.delta.actions import AddFile
 from delvec_service.delta.segments.files import table_from_adds
 from delvec_service.delta.skipping.truth import prune
@@ -148,9 +148,10 @@ def _null(add: AddFile, path: _Path, snapshot: Snapshot) -> ConstraintViolation:
 def _by_expressions(
     adds: Sequence[AddFile], snapshot: Snapshot, rules: Constraints
 ) -> ConstraintViolation | None:
-    checks = [*rules.checks, *(rule.check for rule in rules.generated)]
+    checks: list[tuple[Check, str | None]] = [(check, None) for check in rules.checks]
+    checks += [(rule.check, _partition_text(rule.column, snapshot)) for rule in rules.generated]
     files: pa.Table | None = None
-    for check in checks:
+    for check, partition_text in checks:
         predicate = _parsed(check.expression, snapshot.schema)
         if predicate is None:
             continue
@@ -158,9 +159,18 @@ def _by_expressions(
         pruned = prune(files, predicate, snapshot.schema, snapshot.partition_columns)
         for place, may_match in enumerate(pruned.may_match.to_pylist()):
             rows = files["num_records"][place].as_py()
-            if not may_match and rows:
+            # NULL may stand for the empty text that the expression gave, which delta-spark stores so, too.
+            is_null = partition_text is not None and adds[place].partition_values.get(partition_text) is None
+            if not may_match and rows and not is_null:
                 return _no_row(check, adds[place], rows, snapshot)
     return None
+
+
+def _partition_text(column: str, snapshot: Snapshot) -> str | None:
+    """Return the physical name of a column of texts that partitions the table, None of another one."""
+    field = snapshot.schema.field(column)
+    is_partition = column.lower() in {name.lower() for name in snapshot.partition_columns}
+    return field.physical_name if is_partition and field.type == PrimitiveType("string") else None
 
 
 @lru_cache(maxsize=256)

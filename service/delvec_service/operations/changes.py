@@ -83,8 +83,8 @@ def plan_changes(loader: SnapshotLoader, table: OpenTable, asked: ChangesRequest
         _check_metadata(table.name, actions, version, (start, end), shape)
         timestamp = _timestamp(actions, version, times)
         changed = list(changes_in(actions, table.location))
-        if version == start:
-            _check_partitions(table.name, shape, actions, changed, (start, end))
+        if version == start and _is_repartitioned(loader, table, shape, actions, changed, start):
+            raise _incompatible(table.name, shape, start, (start, end))
         entries += [ChangedRows(version, timestamp, file) for file in changed]
     _check_schema(table.name, shape, first.metadata, start, (start, end))
     found = [entry for group in _matching(entries, predicate, shape) for entry in group]
@@ -184,19 +184,29 @@ def _check_schema(
         raise _incompatible(table, shape, version, asked)
 
 
-def _check_partitions(
-    table: str,
+def _is_repartitioned(
+    loader: SnapshotLoader,
+    table: OpenTable,
     shape: Snapshot,
     actions: Sequence[Action],
     changed: Sequence[FileChanges],
-    asked: tuple[int, int],
-) -> None:
-    """Refuse a first version that repartitions the table: files that it removes lack other columns."""
+    version: int,
+) -> bool:
+    """Return whether files that a version removes are partitioned by other columns than it has."""
     if not any(isinstance(action, Metadata) for action in actions):
-        return
+        return False
     expected = {shape.schema.field(name).physical_name for name in shape.partition_columns}
-    if any(file.partition_values is not None and set(file.partition_values) != expected for file in changed):
-        raise _incompatible(table, shape, asked[0], asked)
+    given = [set(file.partition_values) for file in changed if file.partition_values is not None]
+    if all(names == expected for names in given):
+        return False
+    if not all(names <= expected for names in given):
+        return True
+    # A remove by delta-spark leaves out values that are NULL, so that only the version before tells.
+    try:
+        before = loader.load(table.objects, table.name, version=version - 1)
+    except VersionNotFound:
+        return True
+    return before.partition_columns != shape.partition_columns
 
 
 def _incompatible(

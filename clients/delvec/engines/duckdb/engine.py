@@ -183,11 +183,7 @@ def _exact(batch: pa.RecordBatch, schema: StructType, target: pa.Schema) -> pa.R
 def _statements(
     scan: Scan, schema: StructType, predicate: Predicate | None, *, strictly: bool
 ) -> Iterator[tuple[ScanSource, str]]:
-    condition = None if predicate is None else predicate.sql("duckdb")
+    condition, reads = (None, ()) if predicate is None else (predicate.sql("duckdb"), predicate.columns)
     listed = ", ".join(quoted(name) for name in schema.names) or "NULL AS nothing"
     for source in sources(scan, schema.names, predicate):
-        if strictly and condition is not None:
-            yield source, source.select_strictly(listed, condition)
-        else:
-            reads = frozenset() if predicate is None else predicate.columns
-            yield source, source.select(listed, condition, reads)
+        yield source, source.select(listed, condition, reads, strictly=strictly)

@@ -1,13 +1,15 @@
 """What DuckDB calls a table's files."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
 from delvec import storage
+from delvec.engines.duckdb.lookup import string_literal
 
-__all__ = ["PROTOCOL", "RemoteFile", "as_pattern", "file_names", "is_remote"]
+__all__ = ["PROTOCOL", "RemoteFile", "as_pattern", "file_list", "file_names", "is_remote"]
 
 PROTOCOL: Final = "delvec"
 _PREFIX: Final = f"{PROTOCOL}://"
@@ -59,3 +61,8 @@ def file_names(location: str, files: pa.Table) -> list[str]:
 def as_pattern(name: str) -> str:
     """Return a name as a glob pattern that only it matches: DuckDB takes every path for one."""
     return "".join(f"[{character}]" if character in "*?[" else character for character in name)
+
+
+def file_list(names: Iterable[str]) -> str:
+    """Return names as the list that DuckDB's table functions of Parquet take."""
+    return "[" + ", ".join(string_literal(as_pattern(name)) for name in names) + "]"

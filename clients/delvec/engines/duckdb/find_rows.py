@@ -55,10 +55,7 @@ def _find_rows(
     for source in sources(scan, (), predicate, deletion_vectors=strictly, positions=True):
         paths = source.files["path"].to_pylist()
         hashes = session.hashes(source.names).to_numpy()
-        if strictly:
-            sql = source.select_strictly(_POSITION, condition)
-        else:
-            sql = source.select(_POSITION, condition, predicate.columns)
+        sql = source.select(_POSITION, condition, predicate.columns, strictly=strictly)
         for batch in session.batches(scan, source, sql, predicate):
             files, names, rows = (column.to_numpy() for column in batch.columns)
             check_positions(scan, source, hashes, files, names)

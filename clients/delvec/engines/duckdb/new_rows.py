@@ -58,7 +58,7 @@ class NewRows:
                 ]
                 self._columns[number] = given
                 names = [target.schema.names[place] for place in given]
-                self._complete[number] = completion(session, names, target, checks)
+                self._complete[number] = completion(session, names, target, checks, replaces=True)
         self._writer = DataFileWriter(target)
         self._feed = ChangeFileWriter(target) if change_feed and not dry_run else None
         self._stack = ExitStack()

@@ -46,27 +46,32 @@ class RowExpressions:
         schema: the table's.
         checks: what else is known of the table.
         given: the columns of the data, lower-case; generated columns that are not among them are computed.
+        replaces: whether rows are those of an UPDATE or a MERGE.
 
     Raises:
         UnsupportedWriterFeature: an expression that is not known to give Spark's answer in DuckDB; names it.
     """
 
     def __init__(
-        self, session: Session, schema: StructType, checks: RowChecks, given: Collection[str]
+        self,
+        session: Session,
+        schema: StructType,
+        checks: RowChecks,
+        given: Collection[str],
+        *,
+        replaces: bool,
     ) -> None:
         self._session = session
         self._schema = schema
         self._checks = checks
         self._arrow = schema.to_arrow()
         self._computed: list[_Computed] = []
-        tests = list(checks.constraints.checks)
         for rule in checks.constraints.computed:
-            if rule.column.lower() in given:
-                tests += [rule.check] if rule in checks.constraints.generated else []
-            else:
+            if rule.column.lower() not in given:
                 place = schema.names.index(rule.column)
                 kind = schema.fields[place].type.to_json() if rule in checks.constraints.defaults else None
                 self._computed.append(_Computed(rule, place, self._value(rule, kind)))
+        tests = checks.tests(given, replaces=replaces)
         self._tests = [(test, self._condition(test)) for test in tests]
 
     @property
@@ -86,7 +91,7 @@ class RowExpressions:
         if self._computed:
             batch = self._with_computed(batch)
         if self._tests and batch.num_rows:
-            self._check(batch)
+            self._check(self._checks.as_stored(batch))
         return batch
 
     def _with_computed(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from delvec.engines.duckdb.file_columns import is_without_zone, mapping, stored, whole
-from delvec.engines.duckdb.file_names import as_pattern, file_names
+from delvec.engines.duckdb.file_names import file_list, file_names
 from delvec.engines.duckdb.footers import rows_in
 from delvec.engines.duckdb.lookup import (
     FILENAME,
@@ -104,8 +104,20 @@ class ScanSource:
     live: str | None
     nameable: frozenset[str] = frozenset()
 
-    def select(self, columns: str, predicate: str | None, reads: Collection[str] = ()) -> str:
-        """Return a SELECT of ``columns`` of the rows that are live and satisfy ``predicate``, which reads ``reads``."""
+    def select(
+        self, columns: str, predicate: str | None, reads: Collection[str] = (), *, strictly: bool = False
+    ) -> str:
+        """Return a SELECT of ``columns`` of the rows that are live and satisfy ``predicate``.
+
+        Args:
+            columns: what is selected, in SQL.
+            predicate: in SQL.
+            reads: the columns that it reads.
+            strictly: evaluate it for live rows only, at the price of its pushdown.
+        """
+        if strictly and predicate is not None:
+            condition = predicate if self.live is None else f"CASE WHEN {self.live} THEN ({predicate}) END"
+            return f"SELECT {columns} FROM ({self.sql}) AS __delvec_scan WHERE {condition}"  # noqa: S608
         filtered = None if predicate is None else self.filtered(predicate, reads)
         conditions = [each for each in (self.live, predicate if filtered is None else None) if each]
         where = " WHERE " + " AND ".join(f"({each})" for each in conditions) if conditions else ""
@@ -118,11 +130,6 @@ class ScanSource:
         condition outside comes after that, unless it only compares a column with a constant.
         """
         return f"{self.sql} WHERE {condition}" if reads and self.nameable.issuperset(reads) else None
-
-    def select_strictly(self, columns: str, predicate: str) -> str:
-        """Return the same, with ``predicate`` evaluated for live rows only, at the price of its pushdown."""
-        condition = predicate if self.live is None else f"CASE WHEN {self.live} THEN ({predicate}) END"
-        return f"SELECT {columns} FROM ({self.sql}) AS __delvec_scan WHERE {condition}"  # noqa: S608
 
 
 def sources(
@@ -232,12 +239,11 @@ def _source(
     read: list[str] = []
     plain: list[StructField] = []
     lookup: dict[str, pa.Array] = {}
+    fields = [item for item in fields if item.name not in by_occurrence]
     if without_zone is None:
         in_files = [item for item in fields if item.name.lower() not in partitioned]
-        without_zone = is_without_zone(
-            scan, files, [item for item in in_files if item.name not in by_occurrence]
-        )
-    for number, item in enumerate(item for item in fields if item.name not in by_occurrence):
+        without_zone = is_without_zone(scan, files, in_files)
+    for number, item in enumerate(fields):
         if item.type == PrimitiveType("void"):
             value = "NULL"
         elif item.name.lower() in partitioned:
@@ -267,13 +273,12 @@ def _source(
             # Costs half as much again, so only where statistics do not say how many bits a file needs.
             bit = f"CASE WHEN f.file_row_number < {looked_up('bits')} THEN {bit} ELSE {not scan.marked_only} END"
         selected.append(f"{bit} AS {LIVE}")
-    paths = ", ".join(string_literal(as_pattern(name)) for name in names)
     # DuckDB needs at least one column to look for; this one is found nowhere.
     nothing = StructField("__delvec_none", PrimitiveType("boolean"), metadata=_NO_ID)
     schema = ", ".join(read or [mapping(nothing, "c", mode)])
     sql = (
         f"SELECT {', '.join(selected) or 'NULL AS __delvec_none'} "  # noqa: S608
-        f"FROM read_parquet([{paths}], schema=MAP {{{schema}}}, filename='{FILENAME}', "
+        f"FROM read_parquet({file_list(names)}, schema=MAP {{{schema}}}, filename='{FILENAME}', "
         "file_row_number=true, hive_partitioning=false) AS f"
     )
     live = None if bitmaps is None else LIVE

@@ -13,8 +13,8 @@ import pyarrow as pa
 from delvec import storage
 from delvec.engines.duckdb.assignment import FAILED
 from delvec.engines.duckdb.calendar import holds_times, is_legacy, may_ask_for_early, shows_early
-from delvec.engines.duckdb.file_names import PROTOCOL, as_pattern, file_names, is_remote
-from delvec.engines.duckdb.scan import LOOKUP, ScanSource, string_literal
+from delvec.engines.duckdb.file_names import PROTOCOL, file_list, file_names, is_remote
+from delvec.engines.duckdb.scan import LOOKUP, ScanSource
 from delvec.protocol.errors import (
     CorruptTable,
     DelvecError,
@@ -205,9 +205,8 @@ class Session:
             return []
         source = _everything(scan)
         self.mount(source)
-        paths = ", ".join(string_literal(as_pattern(name)) for name in source.names)
         sql = (
-            f"SELECT DISTINCT file_name FROM parquet_schema([{paths}]) WHERE type = 'INT96' "  # noqa: S608 - quoted
+            f"SELECT DISTINCT file_name FROM parquet_schema({file_list(source.names)}) WHERE type = 'INT96' "  # noqa: S608 - quoted
             "OR (converted_type IN ('TIMESTAMP_MICROS', 'TIMESTAMP_MILLIS') AND logical_type IS NULL)"
         )
         with closing(self._cursor()) as cursor, errors(scan, source, None):
@@ -239,8 +238,7 @@ def _may_ask_for_early(asked: Asked, kinds: Sequence[DataType]) -> bool:
 
 def _check_calendar(cursor: Any, scan: Scan, source: ScanSource) -> None:
     """Refuse files whose early dates and timestamps DuckDB would read some days off."""
-    paths = ", ".join(string_literal(as_pattern(name)) for name in source.names)
-    sql = f"SELECT file_name, key, value FROM parquet_kv_metadata([{paths}])"  # noqa: S608 - quoted
+    sql = f"SELECT file_name, key, value FROM parquet_kv_metadata({file_list(source.names)})"  # noqa: S608 - quoted
     footers: dict[str, dict[str, str]] = {}
     for name, key, value in cursor.sql(sql).fetchall():
         footers.setdefault(name, {})[_text(key)] = _text(value)

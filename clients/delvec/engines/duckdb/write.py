@@ -39,12 +39,26 @@ def append(session: Session, data: Any, target: WriteTarget) -> list[AddFile]:
 
 
 def completion(
-    session: Session, names: Sequence[str], target: WriteTarget, checks: RowChecks
+    session: Session,
+    names: Sequence[str],
+    target: WriteTarget,
+    checks: RowChecks,
+    *,
+    replaces: bool = False,
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Return what checks new rows, which have these columns, and adds their generated columns."""
+    """Return what checks new rows, which have these columns, and adds their generated columns.
+
+    Args:
+        session: DuckDB.
+        names: of the columns.
+        target: the table.
+        checks: what it asks of rows.
+        replaces: whether rows are those of an UPDATE or a MERGE.
+    """
     if not checks.is_needed:
         return lambda batch: batch
-    expressions = RowExpressions(session, target.schema, checks, {name.lower() for name in names})
+    given_names = {name.lower() for name in names}
+    expressions = RowExpressions(session, target.schema, checks, given_names, replaces=replaces)
     given = target.schema.without(expressions.absent)
     arrow = given.to_arrow()
 

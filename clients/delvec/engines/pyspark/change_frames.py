@@ -20,7 +20,7 @@ from delvec.engines.pyspark.assignments import assigned, is_same
 from delvec.engines.pyspark.change_tasks import CLAUSE, OLD, ChangeTask
 from delvec.engines.pyspark.facts import FILE
 from delvec.engines.pyspark.merge_source import SOURCE_ROW
-from delvec.engines.pyspark.row_expressions import BROKEN, first_broken, generated_value
+from delvec.engines.pyspark.row_expressions import BROKEN, as_stored, first_broken, generated_value
 from delvec.engines.pyspark.scan import ROW, spark_schema
 from delvec.engines.row_changes import TARGET, Clause, RowChange
 from delvec.engines.row_checks import RowChecks
@@ -221,22 +221,23 @@ class ChangeFrames:
 
     def _examined(self, frame: DataFrame, writing: Sequence[Numbered]) -> tuple[DataFrame, tuple[Check, ...]]:
         """Compute generated columns that were not given, and which check a new row breaks."""
-        constraints = self._checks.constraints
-        tests = list(constraints.checks)
+        given: list[str] = []
         kinds = {field.name: field.dataType for field in self._fields}
         computed: dict[str, Column] = {}
-        for rule in constraints.generated:
+        for rule in self._checks.constraints.generated:
             position = self._target.schema.names.index(rule.column)
             absent = [number for number, clause in writing if clause.values[position] is None]
             if len(absent) < len(writing):
-                tests.append(rule.check)
+                given.append(rule.column)
             if absent:
                 value = generated_value(frame, rule, self._checks).cast(kinds[rule.column])
-                given = F.col(backticked(rule.column))
-                computed[rule.column] = F.when(_under(absent), value).otherwise(given).alias(rule.column)
+                column = F.col(backticked(rule.column))
+                computed[rule.column] = F.when(_under(absent), value).otherwise(column).alias(rule.column)
+        tests = self._checks.tests(given, replaces=True)
         if computed:
             frame = frame.select(*(computed.get(name, F.col(backticked(name))) for name in frame.columns))
         if tests:
+            frame = as_stored(frame, self._checks)
             broken = F.when(
                 _under([number for number, _ in writing]), first_broken(frame, tests, self._checks)
             )

@@ -24,13 +24,14 @@ from delvec.engines.pyspark.find_rows import (
     fold_to_words,
     physical_rows,
 )
+from delvec.engines.pyspark.from_arrow import frame_of
 from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
 from delvec.engines.pyspark.merge_source import merge_source
 from delvec.engines.pyspark.remote import is_remote
 from delvec.engines.pyspark.row_changes import RowChanger
 from delvec.engines.pyspark.row_expressions import absent_columns, examined
 from delvec.engines.pyspark.row_filter import filter_rows
-from delvec.engines.pyspark.scan import BROADCAST_LIMIT, ScanFrames, spark_schema
+from delvec.engines.pyspark.scan import BROADCAST_LIMIT, ScanFrames
 from delvec.engines.pyspark.to_arrow import to_arrow
 from delvec.engines.pyspark.vector_tasks import find_into_vectors
 from delvec.engines.pyspark.write import check_schema, is_spark_frame, write_frame
@@ -194,12 +195,8 @@ class SparkEngine:
             reader = tabular.to_reader(data)
             if not self._is_remote and not checks.constraints.has_expressions:
                 return write_data_files(checks.checked(reader) if checks.is_needed else reader, target)
-            if checks.constraints.has_expressions:
-                # Spark takes fewer types of Arrow's than a table does, and timestamps without a zone for moments.
-                rows = checks.conformed(reader).read_all()
-                data = self.spark.createDataFrame(rows, spark_schema(StructType.from_arrow(rows.schema)))
-            else:
-                data = self.spark.createDataFrame(reader.read_all())
+            rows = (checks.conformed(reader) if checks.constraints.has_expressions else reader).read_all()
+            data = frame_of(self.spark, rows, StructType.from_arrow(rows.schema))
         check_schema(data, target, absent_columns(data, checks))
         if target.identity:
             # A task can give numbers that no other gives only where all know how many they are.

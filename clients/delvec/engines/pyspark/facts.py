@@ -107,7 +107,7 @@ def _from_subquery(spark: SparkSession, fact: Fact, spread: pa.Array) -> Column:
 
 
 def constant(fact: Fact) -> Column | None:
-    """Return a fact that is the same for all files, at least one, as a constant; None where it is not, or has no exact text."""
+    """Return a nullable fact that is the same for all files, as a constant; None where it is not, or has no exact text."""
     if fact.values.null_count == len(fact.values):
         return F.lit(None).cast(fact.type)
     text = _as_text(fact)
@@ -116,7 +116,7 @@ def constant(fact: Fact) -> Column | None:
     kind, values, convert = text
     value = convert(F.lit(values[0].cast(pa.string()).as_py()).cast(kind))
     # Whether a column may be NULL does not depend on the rows that it has; the optimizer takes this away again.
-    return F.nullif(value, F.lit(None).cast(fact.type)) if fact.nullable else value
+    return F.nullif(value, F.lit(None).cast(fact.type))
 
 
 def _as_text(fact: Fact) -> tuple[T.DataType, pa.Array, Callable[[Column], Column]] | None:

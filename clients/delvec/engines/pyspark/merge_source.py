@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from delvec.engines import tabular
 from delvec.engines.conform import conform_batch
 from delvec.engines.pyspark import failures
-from delvec.engines.pyspark.scan import spark_schema
+from delvec.engines.pyspark.from_arrow import frame_of
 from delvec.engines.pyspark.write import is_spark_frame
 from delvec.engines.row_changes import MergeSource
 from delvec.protocol.errors import InvalidSchema
@@ -94,7 +94,7 @@ class SourceRows:
         if isinstance(self._data, pa.Table):
             schema = StructType((*self._schema.fields, StructField(SOURCE_ROW, PrimitiveType("long"))))
             table = self._data.append_column(SOURCE_ROW, pa.array(np.arange(self._data.num_rows)))
-            frame = self._spark.createDataFrame(table if table.num_rows else [], spark_schema(schema))
+            frame = frame_of(self._spark, table, schema)
             return PinnedSource(frame, table.num_rows, table.nbytes)
         numbered = self._data.select("*", F.monotonically_increasing_id().alias(SOURCE_ROW))
         with failures.of_source():

@@ -25,6 +25,7 @@ __all__ = [
     "ExaminedFrame",
     "TaskChecks",
     "absent_columns",
+    "as_stored",
     "examined",
     "first_broken",
     "generated_value",
@@ -96,8 +97,8 @@ def examined(frame: DataFrame, target: WriteTarget, checks: RowChecks) -> Examin
         UnsupportedWriterFeature: Spark does not accept an expression; names it.
     """
     frame, given = _typed(frame, target)
-    tests = list(checks.constraints.checks)
     names = set(frame.columns)
+    tests = checks.tests(names, replaces=False)
     kinds = {field.name: field.dataType for field in spark_schema(target.schema).fields}
     defaults = [rule for rule in checks.constraints.defaults if rule.column not in names]
     if defaults:
@@ -105,12 +106,11 @@ def examined(frame: DataFrame, target: WriteTarget, checks: RowChecks) -> Examin
         frame = frame.select(
             "*", *(value.alias(rule.column) for value, rule in zip(values, defaults, strict=True))
         )
-    computed = []
-    for rule in checks.constraints.generated:
-        if rule.column in names:
-            tests.append(rule.check)
-        else:
-            computed.append(generated_value(frame, rule, checks).cast(kinds[rule.column]).alias(rule.column))
+    computed = [
+        generated_value(frame, rule, checks).cast(kinds[rule.column]).alias(rule.column)
+        for rule in checks.constraints.generated
+        if rule.column not in names
+    ]
     if computed:
         frame = frame.select("*", *computed)
     # A column that is absent is NULL, for the expressions too.
@@ -118,6 +118,7 @@ def examined(frame: DataFrame, target: WriteTarget, checks: RowChecks) -> Examin
     if absent:
         frame = frame.select("*", *(F.lit(None).cast(kinds[name]).alias(name) for name in absent))
     if tests:
+        frame = as_stored(frame, checks)
         frame = frame.select("*", first_broken(frame, tests, checks).alias(BROKEN))
     return ExaminedFrame(frame, TaskChecks(target, tuple(tests), given))
 
@@ -158,6 +159,19 @@ def _cast(field: T.StructField, wanted: T.DataType) -> Any:
         value = f"concat(CAST({value} AS STRING), 'Z')"
     # A value that does not fit is for the task to refuse.
     return F.expr(f"try_cast({value} AS {wanted.simpleString()})")
+
+
+def as_stored(frame: DataFrame, checks: RowChecks) -> DataFrame:
+    """Return rows as they come back: an empty text that partitions the table is NULL."""
+    if not checks.partition_texts:
+        return frame
+    names = ((name, F.col(backticked(name))) for name in frame.columns)
+    return frame.select(
+        *(
+            F.nullif(column, F.lit("")).alias(name) if name in checks.partition_texts else column
+            for name, column in names
+        )
+    )
 
 
 def first_broken(frame: DataFrame, tests: Sequence[Check], checks: RowChecks) -> Any:

@@ -143,19 +143,21 @@ class ScanFrames:
         """
         schema = scan.schema.select(columns)
         deleted = _Deleted(None, strict=True) if only_live and scan.has_deletion_vectors else None
-        return self._facts(scan, self._files(scan, schema, numbers), numbers, schema, deleted)
+        return self._facts(scan, self._files(scan, schema, numbers), numbers, schema, deleted, {})
 
     def _branch(self, scan: Scan, schema: StructType, deleted: "_Deleted | None") -> DataFrame:
         numbers = file_numbers(len(scan))
-        fixed = _constants(scan, schema)
+        fixed, repeats = _constants(scan, schema), bool(occurrence_columns(scan))
+        varying = _partition_names(scan) - fixed.keys()
         # Spark generates row indexes even where a later step drops them.
-        located = deleted is not None or any(
-            (item.name in _partition_names(scan) and item.name not in fixed) or per_file(item) is not None
-            for item in schema.fields
+        located = (
+            repeats
+            or deleted is not None
+            or any(item.name in varying or per_file(item) is not None for item in schema.fields)
         )
-        frame = self._files(scan, schema, numbers, located=located or bool(occurrence_columns(scan)))
+        frame = self._files(scan, schema, numbers, located=located)
         frame = self._facts(scan, frame, numbers, schema, deleted, fixed)
-        if occurrence_columns(scan):
+        if repeats:
             frame = repeated(self._spark, frame, F.expr(Occurrences.key(FILE, ROW)), scan, numbers)
         return frame.select(*(backticked(item.name) for item in schema.fields))
 
@@ -215,16 +217,13 @@ class ScanFrames:
         numbers: list[int],
         schema: StructType,
         deleted: "_Deleted | None",
-        fixed: Mapping[str, Column] | None = None,
+        fixed: Mapping[str, Column],
     ) -> DataFrame:
         """Add partition columns, and leave out deleted rows; ``fixed`` are those that are the same for all files."""
         if fixed:
             frame = frame.select("*", *(column.alias(name) for name, column in fixed.items()))
-        partition = [
-            item
-            for item in schema.fields
-            if item.name in _partition_names(scan) and item.name not in (fixed or ())
-        ]
+        varying = _partition_names(scan) - fixed.keys()
+        partition = [item for item in schema.fields if item.name in varying]
         tracked = [item for item in schema.fields if per_file(item) is not None]
         if not partition and not tracked and deleted is None:
             return frame
@@ -308,7 +307,12 @@ def _partition_names(scan: Scan) -> set[str]:
 def _constants(scan: Scan, schema: StructType) -> dict[str, Column]:
     """Return the partition columns that have one value in all files: nothing has to be looked up by a row's file."""
     names = _partition_names(scan)
-    found = {item.name: constant(_partition_fact(scan, item)) for item in schema.fields if item.name in names}
+    found = {
+        item.name: constant(_partition_fact(scan, item))
+        for item in schema.fields
+        # The texts tell before the values are made of them.
+        if item.name in names and len(_partition_texts(scan, item).unique()) == 1
+    }
     return {name: value for name, value in found.items() if value is not None}
 
 
