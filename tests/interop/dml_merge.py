@@ -74,9 +74,11 @@ class Merge:
                 if evaluated(self.on_, t=row, s=source) is True
             ]
             is_matched.update(numbers)
-            if len(numbers) > 1 and not self._may_match_twice:
-                raise RefusedError(f"several rows of the source match {row}")
             clause, given = self._clause(row, numbers)
+            if len(numbers) > 1 and not self._may_match_twice:
+                # Where no clause takes any of them, it is refused unless the row's file is skipped, by its statistics.
+                why = f"several rows of the source match {row}"
+                raise RefusedError(why, everyone=clause is not None)
             if clause is None:
                 effect.rows.append(row)
             elif clause.action == "delete":

@@ -53,7 +53,8 @@ class Script:
         self.table = TableMaker(random, self.mapping).table()
         self.first = []
         for size in [random.randint(0, 14) for _ in range(random.randint(1, 3))]:
-            kept = [row for row in self._rows(size) if self._keeps(row)]
+            # What is generated is not given: -0.0 would be as good as 0.0.
+            kept = [row | self._computed(row) for row in self._rows(size) if self._keeps(row)]
             self.first.append(Rows(self.table.columns, tuple(kept)))
         self.rows = [self.table.stored(row) for part in self.first for row in part.rows]
         self._text = f"CREATE TABLE t {self.table}" + "".join(f"\n    APPEND {part}" for part in self.first)
@@ -117,9 +118,11 @@ class Script:
     def _thinned(self, data, *, more=True):
         """Return rows without some columns that the table can do without."""
         random = self._random
-        spare = {*self.table.generated, *self.table.defaults}
+        spare = {*self.table.defaults}
         if more and random.random() < 0.3:
             spare |= {*data.names[1:]}
+        # delta-spark wants all columns that partition the table but generated ones.
+        spare = (spare - {*self.table.partition_by}) | {*self.table.generated}
         return data.without({name for name in sorted(spare) if random.random() < 0.4})
 
     # --- statements -------------------------------------------------------------------------------------------
