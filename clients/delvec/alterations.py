@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from delvec._transport import ServiceClient, answer, request, table_path
 from delvec.commands.identity_reach import reached
 from delvec.ddl import parse_ddl
-from delvec.protocol.errors import ConcurrentModification, ConstraintViolation
+from delvec.protocol.characters import CHARACTERS
+from delvec.protocol.constraints import DEFAULT, GENERATION
+from delvec.protocol.errors import ConcurrentModification, ConstraintViolation, UnsupportedOperation
 from delvec.protocol.identifiers import backticked
 from delvec.protocol.types import StructField, schema_from
 from delvec.protocol.wire import (
@@ -120,6 +122,7 @@ class Alterations:
     def change_type(self, column: str, to: str) -> Altered | None:
         """Give a column a wider type, ``'bigint'``; the table needs ``delta.enableTypeWidening=true``."""
         (field,) = parse_ddl(f"x {to}").fields
+        _check_plain(field)
         return self._apply(
             request(ChangeColumn, change="change-column", column=column, type=field.type.to_json())
         )
@@ -308,7 +311,27 @@ def _required(change: TableChange) -> str | None:
     return None
 
 
+def _check_plain(field: StructField) -> None:
+    """Refuse what a column of a table that is there cannot become in one step, rather than to forget it."""
+    if CHARACTERS in field.metadata:
+        raise UnsupportedOperation(
+            f"Column '{field.name}' cannot get the type {field.metadata[CHARACTERS]} in a table that is there; give it the "
+            "type string, and add a constraint such as length(name) <= 10.",
+            operation=str(field.metadata[CHARACTERS]),
+        )
+    computed = next(
+        (key for key in field.metadata if key in (DEFAULT, GENERATION) or "identity" in key), None
+    )
+    if computed is not None:
+        raise UnsupportedOperation(
+            f"Column '{field.name}' cannot be added with {computed}: rows that are there would have no value. Add it without, "
+            "then set_default(), which is about new rows.",
+            operation=computed,
+        )
+
+
 def _new_column(field: StructField, into: str | None, place: Mapping[str, Any]) -> NewColumn:
+    _check_plain(field)
     name = backticked(field.name)
     comment = field.metadata.get("comment")
     return request(

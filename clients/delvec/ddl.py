@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any, NoReturn
 
+from delvec.protocol.characters import as_texts
 from delvec.protocol.errors import InvalidSchema
 from delvec.protocol.types import StructType
 
@@ -41,6 +42,7 @@ _PRIMITIVES = {
     "tinyint": "byte",
 }
 _CLAUSES = frozenset({"comment", "default", "generated", "not"})
+_CHARACTERS = {"char": "char", "character": "char", "varchar": "varchar"}
 _DECIMALS = frozenset({"decimal", "dec", "numeric"})
 
 
@@ -77,7 +79,7 @@ class _Parser:
         fields = self._fields(computed=True)
         if self._next < len(self._tokens):
             self._fail("a comma")
-        return {"type": "struct", "fields": fields}
+        return as_texts({"type": "struct", "fields": fields})
 
     def _fields(self, *, computed: bool = False) -> list[dict[str, Any]]:
         fields = [self._field(computed=computed)]
@@ -157,6 +159,16 @@ class _Parser:
             return _PRIMITIVES[name]
         if name in _DECIMALS:
             return self._decimal()
+        if name in _CHARACTERS:
+            return self._characters(_CHARACTERS[name])
+        if name in ("array", "map", "struct"):
+            return self._nested(name)
+        self._next = position
+        return self._fail(
+            "a type (string, long, integer, double, boolean, date, timestamp, decimal(p,s), ...)"
+        )
+
+    def _nested(self, name: str) -> dict[str, Any]:
         if name == "array":
             self._expect("<")
             element = self._type()
@@ -169,15 +181,16 @@ class _Parser:
             value = self._type()
             self._expect(">")
             return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
-        if name == "struct":
-            self._expect("<")
-            fields = self._fields()
-            self._expect(">")
-            return {"type": "struct", "fields": fields}
-        self._next = position
-        return self._fail(
-            "a type (string, long, integer, double, boolean, date, timestamp, decimal(p,s), ...)"
-        )
+        self._expect("<")
+        fields = self._fields()
+        self._expect(">")
+        return {"type": "struct", "fields": fields}
+
+    def _characters(self, name: str) -> str:
+        self._expect("(")
+        length = self._number()
+        self._expect(")")
+        return f"{name}({length})"
 
     def _decimal(self) -> str:
         if not self._take("sign", "("):

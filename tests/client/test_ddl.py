@@ -39,6 +39,25 @@ def test_nested_types_close_together():
     ]
 
 
+def test_lengths_of_texts_are_noted_as_spark_notes_them():
+    """What delta-spark 4 writes for the same columns."""
+    nested = "s struct<x: varchar(4) COMMENT 'i', y: int NOT NULL>, l array<varchar(2)>, m map<char(1), varchar(3)>"
+    found = parse_ddl(f"a varchar(5) COMMENT 'c', b CHARACTER(3), {nested}, d string").to_json()["fields"]
+    key = "__CHAR_VARCHAR_TYPE_STRING"
+    assert {item["name"]: item["metadata"] for item in found} == {
+        "a": {"comment": "c", key: "varchar(5)"},
+        "b": {key: "char(3)"},
+        "s": {key: "struct<x:varchar(4),y:int>"},
+        "l": {key: "array<varchar(2)>"},
+        "m": {key: "map<char(1),varchar(3)>"},
+        "d": {},
+    }
+    assert [item["type"] for item in found[:2]] == ["string", "string"]
+    assert found[2]["type"]["fields"][0] == {
+        "name": "x", "type": "string", "nullable": True, "metadata": {"comment": "i"},
+    }  # fmt: skip
+
+
 def test_comment_is_kept():
     (field,) = parse_ddl("id long COMMENT 'the patient''s id'").to_json()["fields"]
     assert field["metadata"] == {"comment": "the patient's id"}
@@ -86,7 +105,9 @@ def test_columns_that_are_computed(text, metadata):
         ("id", "its end where a type"),
         ("id long,", "its end where a column's name"),
         ("id foo", "'foo' where a type"),
-        ("id varchar(10)", "'varchar' where a type"),
+        ("id varchar", r"its end where '\('"),
+        ("id varchar(x)", "'\\)' where a number"),
+        ("id interval", "'interval' where a type"),
         ("id long name string", "'name' where a comma"),
         ("id long)", r"'\)' where a comma"),
         ("id array<int", "its end where '>'"),

@@ -174,6 +174,23 @@ def test_lengths_of_texts(make, handed):
     refused(table, rows(m=[("k", "vvv")]), r"'m\.value'")
 
 
+def test_a_table_is_made_with_lengths_of_texts(lake, engine, tmp_path):
+    table = lake.create_table(tmp_path / "t", "v varchar(3), s struct<x: char(2)>", engine=engine)
+    table.append([{"v": "abc", "s": {"x": "ab"}}, {"v": "ééé", "s": None}])
+    refused(table, [{"v": "abcd", "s": None}], "exceeds .* limitation of 3")
+    refused(table, [{"v": "a", "s": {"x": "abc"}}], "exceeds .* limitation of 2")
+    with pytest.raises(delvec.ConstraintViolation, match="limitation of 3"):
+        table.update({"v": "concat(v, v)"})
+    wrong = struct(field("v", "string", **characters("varchar(3)x")))
+    with pytest.raises(delvec.InvalidSchema, match="does not fit"):
+        lake.create_table(tmp_path / "c", wrong)
+    with pytest.raises(delvec.UnsupportedOperation, match="string"):
+        table.alter.add_columns("w varchar(3)")
+    with pytest.raises(delvec.UnsupportedOperation, match="set_default"):
+        table.alter.add_columns("w int DEFAULT 5")
+    assert table.version() == 1
+
+
 def test_generated_columns_are_computed_where_absent(make, handed):
     table = make(
         field("id", "long"),

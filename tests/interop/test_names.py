@@ -34,6 +34,16 @@ def test_a_name_is_looked_up_in_the_catalog_first(lake, delta_spark, tmp_path):
         for name, what in (("of_parquet", "USING parquet"), ("view_of_one", "a view")):
             with pytest.raises(delvec.NotADeltaTable, match=what):
                 DeltaTable.forName(delta_spark, name)
+        with pytest.raises(delvec.TableAlreadyExists):
+            DeltaTable.create(delta_spark).tableName("managed_one").addColumn("x", "int").execute()
+        there = (
+            DeltaTable.createIfNotExists(delta_spark).tableName("managed_one").addColumn("x", "int").execute()
+        )
+        assert there.toDF().first()[0] == 2
+        for mode, name in (("replace", "managed_one"), ("createOrReplace", "others.managed_one")):
+            getattr(DeltaTable, mode)(delta_spark).tableName(name).addColumn("x", "int").execute()
+            assert delta_spark.table(name).columns == ["x"]
+        assert lake.table("managed_one").schema().names == ["mine"]
         DeltaTable.forName(delta_spark, "external_one").delete("id = 1")
         assert delta_spark.table("external_one").count() == 0
     finally:

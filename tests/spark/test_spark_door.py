@@ -1,9 +1,11 @@
 """A program written for delta-spark changes one import: UPDATE, MERGE, builders, exceptions, and what is not there yet."""
 
 import inspect
+import shutil
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 
 import delvec
 from delvec.spark import DeltaMergeBuilder, DeltaTable, DeltaTableBuilder, IdentityGenerator, exceptions, use
@@ -50,10 +52,124 @@ def test_update_by_text_and_by_column(people):
     assert people.history(1).first().operation == "UPDATE"
 
 
+def test_arguments_of_the_wrong_kind_are_pythons_own_errors(people, spark, tmp_path):
+    """As delta-spark's are; programs catch them."""
+    source = spark.createDataFrame([(1, 2)], "id long, age int")
+    merge = people.merge(source, "id = 1")
+    new = DeltaTable.create(spark).location(str(tmp_path / "new"))
+    kinds = (
+        (people.delete, {"condition": 1}),
+        (people.update, {"set": 1}),
+        (people.update, {"condition": 1, "set": {}}),
+        (people.update, {"set": {"age": 1}}),
+        (people.update, {"set": {1: "age"}}),
+        (people.merge, {"source": 1, "condition": "id = 1"}),
+        (people.merge, {"source": source, "condition": 1}),
+        (merge.whenMatchedUpdate, {"condition": 1, "set": {"age": "1"}}),
+        (merge.whenMatchedUpdate, {"set": {"age": 1}}),
+        (merge.whenMatchedUpdateAll, {"condition": 1}),
+        (merge.whenMatchedDelete, {"condition": 1}),
+        (merge.whenNotMatchedInsert, {"values": {1: "age"}}),
+        (merge.whenNotMatchedBySourceUpdate, {"set": ["age"]}),
+        (merge.whenNotMatchedBySourceDelete, {"condition": {}}),
+        (new.tableName, {"identifier": 1}),
+        (new.location, {"location": 1}),
+        (new.comment, {"comment": 1}),
+        (new.addColumn, {"colName": 1, "dataType": "int"}),
+        (new.addColumn, {"colName": "a", "dataType": 1}),
+        (new.addColumn, {"colName": "a", "dataType": "int", "nullable": 1}),
+        (new.addColumn, {"colName": "a", "dataType": "int", "comment": 1}),
+        (new.addColumn, {"colName": "a", "dataType": "int", "generatedAlwaysAs": 1}),
+        (new.addColumn, {"colName": "a", "dataType": "long", "generatedByDefaultAs": "id + 1"}),
+        (new.addColumns, {"cols": 1}),
+        (new.addColumns, {"cols": ["a"]}),
+        (new.property, {"key": 1, "value": "1"}),
+        (new.property, {"key": "a", "value": 1}),
+    )
+    for method, given in kinds:
+        with pytest.raises(TypeError):
+            method(**given)
+    for names in ((1,), (1, "a"), ([1],)):
+        for method in (new.partitionedBy, new.clusterBy):
+            with pytest.raises(TypeError):
+                method(*names)
+    values = (
+        (people.update, {"condition": "id = 1"}),
+        (people.merge, {"source": None, "condition": "id = 1"}),
+        (people.merge, {"source": source, "condition": None}),
+        (merge.whenMatchedUpdate, {"condition": "id = 1"}),
+        (merge.whenNotMatchedInsert, {}),
+        (people.upgradeTableProtocol, {"readerVersion": "1", "writerVersion": 2}),
+        (people.upgradeTableProtocol, {"readerVersion": 1, "writerVersion": [2]}),
+        (people.addFeatureSupport, {"featureName": 1}),
+        (people.dropFeatureSupport, {"featureName": None}),
+        (new.addColumn, {"colName": "a", "dataType": "long", "generatedAlwaysAs": IdentityGenerator(step=0)}),
+        (
+            new.addColumn,
+            {
+                "colName": "a",
+                "dataType": "long",
+                "generatedAlwaysAs": "1",
+                "generatedByDefaultAs": IdentityGenerator(),
+            },
+        ),
+    )
+    for method, given in values:
+        with pytest.raises(ValueError, match=r"cannot be None|needs to be|step|give one"):
+            method(**given)
+    assert len(people.history().collect()) == people.history(1).first().version + 1
+
+
+def test_columns_are_told_with_their_comments_and_made_of_sparks_types(lake, spark, tmp_path):
+    made = (
+        DeltaTable.create(spark)
+        .location(str(tmp_path / "t"))
+        .addColumn("id", "int", comment="which")
+        .addColumn("v", "varchar(5)", comment="what")
+        .addColumn("w", T.VarcharType(3))
+        .addColumns(T.StructType().add("x", T.VarcharType(2)))
+        .execute()
+    )
+    for _ in range(2):
+        told = {field.name: (field.dataType.simpleString(), field.metadata) for field in made.toDF().schema}
+        assert told == {
+            "id": ("int", {"comment": "which"}),
+            "v": ("string", {"comment": "what"}),
+            "w": ("string", {}),
+            "x": ("string", {}),
+        }
+        lake.table(str(tmp_path / "t")).append([{"id": 1, "v": "12345", "w": "123", "x": "12"}])
+    for column, text in (("v", "123456"), ("w", "1234"), ("x", "123")):
+        with pytest.raises(delvec.ConstraintViolation, match="length"):
+            made.update(set={column: f"'{text}'"})
+    read = spark.read.format("delvec").load(str(tmp_path / "t"))
+    assert read.schema["id"].metadata == {"comment": "which"}
+
+
+def test_a_table_by_name_alone_goes_into_sparks_warehouse(lake, spark, tmp_path):
+    """Where the service has no place of its own, as with delta-spark."""
+    name = f"w_{tmp_path.name}"
+    warehouse = spark.conf.get("spark.sql.warehouse.dir").removeprefix("file:").rstrip("/")
+
+    def done(mode, called=name, column="x"):
+        return getattr(DeltaTable, mode)(spark).tableName(called).addColumn(column, "int").execute()
+
+    try:
+        made = [done("create"), done("createIfNotExists"), done("createOrReplace", column="y")]
+        places = {each.detail().first().location.removeprefix("file://") for each in made}
+        assert places == {f"{warehouse}/{name}"}
+        assert DeltaTable.forName(spark, name).history().count() == 2
+        with pytest.raises(delvec.TableAlreadyExists):
+            done("create")
+        assert done("create", f"some.{name}").detail().first().location.endswith(f"/some.db/{name}")
+    finally:
+        for folder in (name, "some.db"):
+            shutil.rmtree(f"{warehouse}/{folder}", ignore_errors=True)
+
+
 def test_update_says_what_is_wrong(people):
-    for wrong in (None, {}, {1: "age"}):
-        with pytest.raises(delvec.BadRequest, match="set must"):
-            people.update(set=wrong)
+    with pytest.raises(delvec.BadRequest, match="set must"):
+        people.update(set={})
     with pytest.raises(delvec.UnknownColumn, match="nope"):
         people.update(set={"nope": "1"})
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
+from delvec.protocol.characters import CHARACTER_TYPE, CHARACTERS
 from delvec.protocol.errors import ConstraintViolation, UnsupportedWriterFeature
 from delvec.protocol.identifiers import backticked
 from delvec.protocol.spark_dialect import SPARK
@@ -37,8 +38,6 @@ CHECK_PREFIX: Final = "delta.constraints."
 DEFAULT: Final = "CURRENT_DEFAULT"
 GENERATION: Final = "delta.generationExpression"
 _INVARIANTS: Final = "delta.invariants"
-_CHARACTERS: Final = "__CHAR_VARCHAR_TYPE_STRING"
-_CHARACTER_TYPE: Final = re.compile(r"\s*(?:var)?char\(\s*(\d{1,9})\s*\)", re.IGNORECASE)
 _OTHER_TYPE: Final = re.compile(r"[^<>(),]+(?:\([^()]*\))?(?:<[^<>]*>)?")
 _LEGACY: Final = range(4, 7)
 _FEATURES: Final = 7
@@ -172,7 +171,7 @@ def constraints_of(
             rule = _invariant(item, path)
             checks.append(Check(f"EXPRESSION({rule})", rule, mentioned(rule, schema)))
     for item in schema.fields:
-        if _CHARACTERS in item.metadata:
+        if CHARACTERS in item.metadata:
             lengths += _lengths(item)
     return Constraints(
         not_null=tuple(not_null),
@@ -260,7 +259,7 @@ def _invariant(item: StructField, path: tuple[str, ...]) -> str:
 
 
 def _lengths(item: StructField) -> list[MaxLength]:
-    text = str(item.metadata[_CHARACTERS])
+    text = str(item.metadata[CHARACTERS])
     found: list[MaxLength] = []
     try:
         end = _read_lengths(text, 0, item.type, (item.name,), found)
@@ -268,7 +267,7 @@ def _lengths(item: StructField) -> list[MaxLength]:
         end = -1
     if end != len(text):
         raise UnsupportedWriterFeature(
-            f"Column '{item.name}' has the type {text[:200]!r} in {_CHARACTERS}, which does not fit the schema; "
+            f"Column '{item.name}' has the type {text[:200]!r} in {CHARACTERS}, which does not fit the schema; "
             "nothing was written. Correct the column's metadata.",
             column=item.name,
         )
@@ -292,7 +291,7 @@ def _read_lengths(
         case MapType():
             inner, opening = [("key", kind.key), ("value", kind.value)], "map<"
         case _:
-            characters = _CHARACTER_TYPE.match(text, start)
+            characters = CHARACTER_TYPE.match(text, start)
             if characters and kind == PrimitiveType("string"):
                 found.append(MaxLength(path, int(characters[1])))
                 return characters.end()

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from delvec.protocol.characters import as_texts
 from delvec.protocol.errors import InvalidSchema, UnknownColumn
 
 __all__ = [
@@ -440,7 +441,7 @@ def schema_from(schema: Any) -> StructType:
     if isinstance(schema, pa.Schema):
         return StructType.from_arrow(schema)
     if hasattr(schema, "jsonValue"):
-        return StructType.from_json(schema.jsonValue())
+        return StructType.from_json(as_texts(schema.jsonValue()))
     if isinstance(schema, str | Mapping):
         return StructType.from_json(schema)
     if hasattr(schema, "__arrow_c_schema__"):

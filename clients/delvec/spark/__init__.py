@@ -6,6 +6,14 @@ The names and arguments are those of ``delta.tables``; no JAR and no Spark confi
 from delvec.spark.connections import use
 from delvec.spark.delta_table import DeltaTable
 from delvec.spark.merge_builder import DeltaMergeBuilder
+from delvec.spark.not_yet import DeltaOptimizeBuilder
 from delvec.spark.table_builder import DeltaTableBuilder, IdentityGenerator
 
-__all__ = ["DeltaMergeBuilder", "DeltaTable", "DeltaTableBuilder", "IdentityGenerator", "use"]
+__all__ = [
+    "DeltaMergeBuilder",
+    "DeltaOptimizeBuilder",
+    "DeltaTable",
+    "DeltaTableBuilder",
+    "IdentityGenerator",
+    "use",
+]

@@ -13,6 +13,7 @@ from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 from delvec.engines.pyspark.manifest import hadoop_path
 from delvec.protocol import locations
 from delvec.protocol.errors import BadRequest, NotADeltaTable, TableNotFound
+from delvec.spark.arguments import check_condition, check_integer, check_text, check_values
 from delvec.spark.catalog import catalog_entry
 from delvec.spark.columns import to_sql, without_alias
 from delvec.spark.connections import current
@@ -168,6 +169,7 @@ class DeltaTable(NotYet):
         """Delete the rows that satisfy ``condition``, or all rows.
 
         Raises:
+            TypeError: the condition is neither.
             InvalidPredicate: the condition is not a Boolean expression over the table's columns.
             ConcurrentModification: or a subclass: another writer won.
         """
@@ -183,13 +185,17 @@ class DeltaTable(NotYet):
             set: by column, SQL text or a Column for its new value.
 
         Raises:
+            ValueError: there is no ``set``.
+            TypeError: the condition or a value is neither text nor Column, or ``set`` is no dict.
             BadRequest: or a subclass: ``set`` is empty, or names columns that the table does not have.
             InvalidPredicate: the condition or a value is not SQL over the table's columns.
             ConcurrentModification: or a subclass: another writer won.
         """
+        check_values(set, "set")
+        where = self._text(condition)
         values = assignments(set, self._alias, "set")
         texts = {column: without_alias(text, self._alias) for column, text in values.items()}
-        self._table.update(texts, self._text(condition))
+        self._table.update(texts, where)
 
     def merge(self, source: DataFrame, condition: str | Column) -> DeltaMergeBuilder:
         """Begin a MERGE of ``source`` into the table; the builder takes clauses, and executes them.
@@ -197,6 +203,10 @@ class DeltaTable(NotYet):
         Args:
             source: a DataFrame; its alias, and that of the table, tell their columns apart.
             condition: which rows belong together, as SQL text or a Column.
+
+        Raises:
+            ValueError: one of them is None.
+            TypeError: the source has no rows, or the condition is neither text nor Column.
         """
         return DeltaMergeBuilder(self._spark, self._table, self._alias, source, condition)
 
@@ -210,26 +220,37 @@ class DeltaTable(NotYet):
         return self._spark.createDataFrame([_row(self._table.detail(), _DETAIL)], _DETAIL)
 
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
-        """Add to the protocol what two versions stand for; lower ones than the table has mean nothing."""
+        """Add to the protocol what two versions stand for; lower ones than the table has mean nothing.
+
+        Raises:
+            ValueError: one of them is no whole number.
+        """
+        check_integer(readerVersion, "readerVersion")
+        check_integer(writerVersion, "writerVersion")
         self._table.alter.upgrade_protocol(readerVersion, writerVersion)
 
     def addFeatureSupport(self, featureName: str) -> None:
         """Add a table feature to the protocol, and those that it needs.
 
         Raises:
+            ValueError: it is no text.
             InvalidTableChange: Delvec could not write the table any more.
         """
+        check_text(featureName, "featureName")
         self._table.alter.add_feature(featureName)
 
     def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
         """Take a table feature out of the protocol that nothing of the table needs any more.
 
         Raises:
+            ValueError: it is no text.
             InvalidTableChange: the table needs it, or it cannot be dropped; the message says what to do.
         """
+        check_text(featureName, "featureName")
         self._table.alter.drop_feature(featureName, truncate_history=bool(truncateHistory))
 
     def _text(self, condition: str | Column | None) -> str | None:
+        check_condition(condition)
         return None if condition is None else without_alias(to_sql(condition), self._alias)
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
 from delvec.engines.pyspark.remote import is_remote
 from delvec.protocol.errors import BadRequest
+from delvec.spark.arguments import check_condition, check_source, check_values
 from delvec.spark.columns import to_sql, without_alias
 from delvec.table import DeltaTable as Table
 
@@ -34,8 +35,10 @@ class DeltaMergeBuilder:
     def __init__(
         self, spark: SparkSession, table: Table, alias: str | None, source: DataFrame, condition: str | Column
     ) -> None:
-        if not isinstance(condition, str | Column) and not hasattr(condition, "_expr"):
-            raise BadRequest(f"condition must be SQL text or a Column, not {type(condition).__name__}")
+        check_source(source)
+        if condition is None:
+            raise ValueError("condition cannot be None")
+        check_condition(condition)
         self._spark = spark
         self._table = table
         self._alias = alias
@@ -48,7 +51,7 @@ class DeltaMergeBuilder:
         self, condition: str | Column | None = None, set: Mapping[str, str | Column] | None = None
     ) -> Self:
         """Update rows that the source matches, by columns and their new values."""
-        text, values = self._condition_of(condition), assignments(set, self._alias, "set")
+        values, text = assignments(set, self._alias, "set"), self._condition_of(condition)
         return self._add(lambda merge: merge.when_matched_update(values, text))
 
     def whenMatchedUpdateAll(self, condition: str | Column | None = None) -> Self:
@@ -65,7 +68,7 @@ class DeltaMergeBuilder:
         self, condition: str | Column | None = None, values: Mapping[str, str | Column] | None = None
     ) -> Self:
         """Insert rows of the source that match nothing, by columns and their values."""
-        text, new = self._condition_of(condition), assignments(values, self._alias, "values")
+        new, text = assignments(values, self._alias, "values"), self._condition_of(condition)
         return self._add(lambda merge: merge.when_not_matched_insert(new, text))
 
     def whenNotMatchedInsertAll(self, condition: str | Column | None = None) -> Self:
@@ -77,7 +80,7 @@ class DeltaMergeBuilder:
         self, condition: str | Column | None = None, set: Mapping[str, str | Column] | None = None
     ) -> Self:
         """Update rows that no row of the source matches."""
-        text, values = self._condition_of(condition), assignments(set, self._alias, "set")
+        values, text = assignments(set, self._alias, "set"), self._condition_of(condition)
         return self._add(lambda merge: merge.when_not_matched_by_source_update(values, text))
 
     def whenNotMatchedBySourceDelete(self, condition: str | Column | None = None) -> Self:
@@ -117,6 +120,7 @@ class DeltaMergeBuilder:
 
     @staticmethod
     def _condition_of(condition: str | Column | None) -> str | None:
+        check_condition(condition)
         return None if condition is None else to_sql(condition)
 
 
@@ -124,16 +128,16 @@ def assignments(given: Mapping[str, str | Column] | None, alias: str | None, nam
     """Return columns and their values as text, without the table's alias before the columns.
 
     Raises:
-        BadRequest: there are none, or a key is not a column's name.
+        ValueError: there is no dict.
+        TypeError: it is no dict from names to texts and Columns.
+        BadRequest: it is empty.
         InvalidPredicate: a value cannot be turned into text.
     """
-    if not isinstance(given, Mapping) or not given:
+    check_values(given, name)
+    if not given:
         raise BadRequest(
             f"{name} must be a dict of at least one column and its value, such as {{'age': 'age + 1'}}"
         )
-    for column in given:
-        if not isinstance(column, str):
-            raise BadRequest(f"{name} must have columns' names as keys, not {type(column).__name__}")
     return {without_alias(column, alias): to_sql(value) for column, value in given.items()}
 
 

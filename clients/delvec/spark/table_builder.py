@@ -2,9 +2,10 @@
 
 # ruff: noqa: N802, N803 - delta-spark's spelling is the point
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from types import NoneType
+from typing import Any, Final, Literal, Self
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
@@ -14,6 +15,8 @@ from delvec.ddl import parse_ddl
 from delvec.protocol.constraints import GENERATION
 from delvec.protocol.errors import BadRequest, NotFound, TableAlreadyExists, TableNotFound
 from delvec.protocol.types import StructField, StructType, schema_from
+from delvec.spark.arguments import check_kind
+from delvec.spark.catalog import catalog_entry
 from delvec.spark.connections import current
 from delvec.table import DeltaTable as Table
 
@@ -26,6 +29,9 @@ class IdentityGenerator:
 
     start: int = 1
     step: int = 1
+
+
+_TEXT: Final = "a string"
 
 
 class DeltaTableBuilder:
@@ -54,18 +60,24 @@ class DeltaTableBuilder:
 
     def tableName(self, identifier: str) -> Self:
         """Call the table so; ``delta.`/path` `` is a location."""
+        check_kind(identifier, str, "The name of a table", _TEXT)
         if identifier.lower().startswith("delta.`") and identifier.endswith("`"):
             return self.location(identifier[len("delta.`") : -1])
         self._name = identifier.replace("`", "")
         return self
 
     def location(self, location: str) -> Self:
-        """Put the table there; without it the service chooses the place."""
+        """Put the table there; without it the service chooses the place.
+
+        A service in this process that has none puts it into Spark's warehouse, as delta-spark does.
+        """
+        check_kind(location, str, "The location", _TEXT)
         self._location = location
         return self
 
     def comment(self, comment: str) -> Self:
         """Say what the table is."""
+        check_kind(comment, str, "The comment", _TEXT)
         self._comment = comment
         return self
 
@@ -89,23 +101,24 @@ class DeltaTableBuilder:
             comment: what it is.
 
         Raises:
+            TypeError: an argument is of another kind.
+            ValueError: it is generated always and by default, or numbers do not move.
             InvalidSchema: the type is not one.
         """
+        check_kind(colName, str, "The name of a column", _TEXT)
+        check_kind(dataType, (str, T.DataType), f"The type of column '{colName}'", "a string or a DataType")
+        check_kind(nullable, bool, f"nullable of column '{colName}'", "a bool")
+        check_kind(comment, (str, NoneType), f"The comment of column '{colName}'", _TEXT)
+        identity = _identity(colName, generatedAlwaysAs, generatedByDefaultAs)
         if isinstance(dataType, str):
             (field,) = parse_ddl(f"x {dataType}").fields
         else:
             # Its text would say nothing of comments, and of what may be NULL, inside of it.
             (field,) = schema_from(T.StructType([T.StructField("x", dataType)])).fields
-        metadata: dict[str, Any] = {} if comment is None else {"comment": comment}
-        if generatedAlwaysAs is not None and generatedByDefaultAs is not None:
-            raise BadRequest(
-                f"Column '{colName}' is generated always or by default; give one of the two arguments"
-            )
+        metadata = dict(field.metadata) | ({} if comment is None else {"comment": comment})
         if isinstance(generatedAlwaysAs, str):
             metadata[GENERATION] = generatedAlwaysAs
-        identity = generatedByDefaultAs if generatedByDefaultAs is not None else generatedAlwaysAs
-        if identity is not None and not isinstance(identity, str):
-            # Told by its fields: delta-spark's own IdentityGenerator will do, too.
+        if identity is not None:
             metadata["delta.identity.start"] = int(identity.start)
             metadata["delta.identity.step"] = int(identity.step)
             metadata["delta.identity.allowExplicitInsert"] = generatedByDefaultAs is not None
@@ -113,8 +126,16 @@ class DeltaTableBuilder:
         return self
 
     def addColumns(self, cols: T.StructType | Iterable[T.StructField]) -> Self:
-        """Add columns of a Spark schema."""
-        self._fields += schema_from(T.StructType(list(cols))).fields
+        """Add columns of a Spark schema.
+
+        Raises:
+            TypeError: they are none.
+        """
+        check_kind(cols, Iterable, "The columns", "a StructType or a list of StructFields")
+        cols = list(cols)
+        for each in cols:
+            check_kind(each, T.StructField, "A column", "a StructField")
+        self._fields += schema_from(T.StructType(cols)).fields
         return self
 
     def partitionedBy(self, *cols: str | Iterable[str]) -> Self:
@@ -129,7 +150,9 @@ class DeltaTableBuilder:
 
     def property(self, key: str, value: str) -> Self:
         """Set a table property."""
-        self._properties[key] = str(value)
+        check_kind(key, str, "The name of a property", _TEXT)
+        check_kind(value, str, f"The value of property '{key}'", _TEXT)
+        self._properties[key] = value
         return self
 
     def execute(self) -> Any:
@@ -144,6 +167,11 @@ class DeltaTableBuilder:
         """
         if self._name is None and self._location is None:
             raise BadRequest("a new table needs .tableName(...) or .location(...)")
+        if self._location is None:
+            # As forName does: what Spark's catalog knows by the name is the table.
+            entry = catalog_entry(self._spark, str(self._name))
+            if entry is not None and entry.location is not None:
+                self._location, self._name = entry.location, None
         there = self._existing() if self._mode in ("createIfNotExists", "replace") else None
         if self._mode == "createIfNotExists" and there is not None:
             return self._wrap(self._spark, there)
@@ -154,17 +182,7 @@ class DeltaTableBuilder:
             return self._wrap(self._spark, there)
         wanted = self._definition()
         try:
-            made = current().create_table(
-                self._location or str(self._name),
-                wanted.schema,
-                partition_by=wanted.partition_by,
-                properties=wanted.properties,
-                description=wanted.description,
-                engine=self._spark,
-                name=self._name if self._location else None,
-                cluster_by=wanted.cluster_by,
-                replace=self._mode == "createOrReplace",
-            )
+            made = self._made(wanted)
         except TableAlreadyExists:
             # Somebody else may have made it just now.
             there = self._existing() if self._mode == "createIfNotExists" else None
@@ -172,6 +190,35 @@ class DeltaTableBuilder:
                 raise
             return self._wrap(self._spark, there)
         return self._wrap(self._spark, made)
+
+    def _made(self, wanted: TableDefinition) -> Table:
+        try:
+            return self._made_at(self._location, wanted)
+        except BadRequest as error:
+            if error.details.get("setting") != "DELVEC_WAREHOUSE" or current().url is not None:
+                raise
+        there = self._existing()
+        return self._made_at(self._in_warehouse() if there is None else there.location, wanted)
+
+    def _made_at(self, location: str | None, wanted: TableDefinition) -> Table:
+        return current().create_table(
+            location or str(self._name),
+            wanted.schema,
+            partition_by=wanted.partition_by,
+            properties=wanted.properties,
+            description=wanted.description,
+            engine=self._spark,
+            name=self._name if location else None,
+            cluster_by=wanted.cluster_by,
+            replace=self._mode == "createOrReplace",
+        )
+
+    def _in_warehouse(self) -> str:
+        """Return where Spark's own catalog would put a table of this name."""
+        *above, name = str(self._name).lower().split(".")
+        database = above[-1] if above else "default"
+        folder = name if database == "default" else f"{database}.db/{name}"
+        return f"{str(self._spark.conf.get('spark.sql.warehouse.dir')).rstrip('/')}/{folder}"
 
     def _definition(self) -> TableDefinition:
         return TableDefinition(
@@ -189,6 +236,37 @@ class DeltaTableBuilder:
             return None
 
 
-def _names(given: Iterable[str | Iterable[str]]) -> list[str]:
+def _names(given: Sequence[str | Iterable[str]]) -> list[str]:
     """Return columns that came one by one, or as one list."""
-    return [name for each in given for name in ([each] if isinstance(each, str) else each)]
+    is_list = len(given) == 1 and isinstance(given[0], list | tuple)
+    names: list[Any] = list(given[0] if is_list else given)
+    for each in names:
+        check_kind(each, str, "The name of a column", _TEXT)
+    return names
+
+
+def _identity(name: str, always: Any, by_default: Any) -> Any:
+    """Return what numbers a column, None where nothing does.
+
+    Raises:
+        TypeError: it is generated by what is neither SQL nor an IdentityGenerator.
+        ValueError: both are given, or the numbers do not move.
+    """
+    if always is not None and by_default is not None:
+        raise ValueError(f"Column '{name}' is generated always or by default; give one of the two arguments")
+    given = always if by_default is None else by_default
+    if given is None or (isinstance(given, str) and by_default is None):
+        return None
+    # Told by its fields: delta-spark's own IdentityGenerator will do, too.
+    if not (hasattr(given, "start") and hasattr(given, "step")):
+        check_kind(
+            given,
+            IdentityGenerator,
+            f"What generates column '{name}'",
+            "an IdentityGenerator, or SQL if always",
+        )
+    if given.step == 0:
+        raise ValueError(
+            f"The step of identity column '{name}' must not be 0: rows would get the same number"
+        )
+    return given

@@ -4,7 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from delvec.protocol.errors import InvalidSchema
+from delvec.protocol.characters import CHARACTERS
+from delvec.protocol.constraints import DEFAULT, constraints_of
+from delvec.protocol.errors import InvalidSchema, UnsupportedWriterFeature
 from delvec.protocol.types import (
     ArrayType,
     DataType,
@@ -39,7 +41,10 @@ def check_columns(schema: StructType, *, mapped: bool = False, computed: bool = 
         for key in field.metadata:
             if (field.name, key) in known:
                 continue
-            if key.startswith("delta.") or key in ("CURRENT_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING"):
+            if key == CHARACTERS and field in schema.fields:
+                _check_lengths(field)
+                continue
+            if key.startswith("delta.") or key in (DEFAULT, CHARACTERS):
                 raise InvalidSchema(
                     f"The column '{field.name}' has '{key}', which Delvec does not enforce yet; leave it out.",
                     column=field.name,
@@ -72,6 +77,14 @@ def checked_partition_columns(schema: StructType, wanted: Sequence[str]) -> list
     if len(found) == len(schema.fields):
         raise InvalidSchema("At least one column must not be a partition column.")
     return found
+
+
+def _check_lengths(field: StructField) -> None:
+    """Refuse lengths of texts that nobody would keep."""
+    try:
+        constraints_of(StructType((field,)), {})
+    except UnsupportedWriterFeature as error:
+        raise InvalidSchema(error.message, column=field.name) from error
 
 
 def _fields(kind: DataType) -> list[StructField]:

@@ -221,7 +221,9 @@ class Tables:
         if self._warehouse is None:
             raise BadRequest(
                 f"There is no place for tables that are created by name alone: give '{name}' a location, "
-                "or set DELVEC_WAREHOUSE."
+                "or set DELVEC_WAREHOUSE.",
+                name=name,
+                setting="DELVEC_WAREHOUSE",
             )
         return f"{self._warehouse}/{name}"
 

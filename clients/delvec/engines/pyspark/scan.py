@@ -52,8 +52,11 @@ _IGNORE_METADATA: Final = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
 
 
 def spark_schema(schema: StructType) -> T.StructType:
-    """Return Delta's schema as Spark's, without the metadata of column mapping."""
-    fields = [_logical(item) | ({"type": "void"} if item.type == _VOID else {}) for item in schema.fields]
+    """Return Delta's schema as Spark's, with comments, and without what is for those who write the table."""
+    fields = [
+        _logical(item) | {"metadata": _metadata(item)} | ({"type": "void"} if item.type == _VOID else {})
+        for item in schema.fields
+    ]
     return T.StructType.fromJson({"type": "struct", "fields": fields})
 
 
@@ -123,7 +126,7 @@ class ScanFrames:
         if len(having):
             branches.append(self._branch(having, schema, _Deleted(deleted, strict=strict)))
         frame = branches[0] if len(branches) == 1 else branches[0].union(branches[1])
-        return frame.select(*(backticked(item.name) for item in schema.fields))
+        return frame.select(*map(_told, schema.fields))
 
     def located(
         self,
@@ -326,6 +329,12 @@ def _partition_texts(scan: Scan, item: StructField) -> pa.StringArray:
     return pc.map_lookup(scan.files["partition_values"].combine_chunks(), pa.scalar(name), "first")
 
 
+def _told(item: StructField) -> Column | str:
+    """Return a column with what its readers are told of it."""
+    metadata = _metadata(item)
+    return _column(item.name).alias(item.name, metadata=metadata) if metadata else backticked(item.name)
+
+
 def _column(name: str) -> Column:
     return F.col(backticked(name))
 
@@ -340,6 +349,10 @@ def _spark_type(kind: DataType) -> T.DataType:
 
 def _spark_number(lists: pa.Array) -> T.DataType:
     return T.IntegerType() if lists.type.value_type == pa.int32() else T.LongType()
+
+
+def _metadata(item: StructField) -> dict[str, Any]:
+    return {"comment": item.metadata["comment"]} if "comment" in item.metadata else {}
 
 
 def _logical(item: StructField) -> dict[str, Any]:

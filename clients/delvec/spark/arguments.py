@@ -1,0 +1,81 @@
+"""Arguments of the wrong kind are ``TypeError`` and ``ValueError``, as delta-spark's Python has it.
+
+What is wrong in the meaning of an argument is one of Delvec's own errors.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import Column
+
+__all__ = ["check_condition", "check_integer", "check_kind", "check_source", "check_text", "check_values"]
+
+
+def check_kind(given: Any, kind: type | tuple[type, ...], what: str, wanted: str) -> None:
+    """Raise TypeError where an argument is not of a kind; ``wanted`` says which, in words."""
+    if not isinstance(given, kind):
+        raise TypeError(f"{what} must be {wanted}, not {_shown(given)}")
+
+
+def check_condition(given: Any, name: str = "condition") -> None:
+    """Raise TypeError where a condition is neither text nor a Column; None is none."""
+    if given is not None and not _is_expression(given):
+        raise TypeError(f"{name} must be a Spark SQL Column or a string, not {_shown(given)}")
+
+
+def check_values(given: Any, name: str) -> None:
+    """Look at columns with their new values.
+
+    Raises:
+        ValueError: they are not given.
+        TypeError: it is no dict from names to texts and Columns.
+    """
+    if given is None:
+        raise ValueError(f"{name} cannot be None: give a dict such as {{'age': 'age + 1'}}")
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{name} must be a dict, such as {{'age': 'age + 1'}}, not {_shown(given)}")
+    for column, value in given.items():
+        if not isinstance(column, str):
+            raise TypeError(
+                f"Keys of dict in {name} must contain only names of columns, not {_shown(column)}"
+            )
+        if not _is_expression(value):
+            raise TypeError(
+                f"Values of dict in {name} must contain only Spark SQL Columns and strings, not {_shown(value)} for "
+                f"{column}; a number is given as text, too"
+            )
+
+
+def check_source(given: Any) -> None:
+    """Look at what is merged: a DataFrame, or what Delvec takes beyond it.
+
+    Raises:
+        ValueError: there is none.
+        TypeError: it has no rows.
+    """
+    if given is None:
+        raise ValueError("source cannot be None")
+    has_rows = any(hasattr(given, name) for name in ("schema", "columns", "__arrow_c_stream__", "to_arrow"))
+    if not has_rows and not isinstance(given, list):
+        raise TypeError(f"source must be DataFrame, or another table of rows, not {_shown(given)}")
+
+
+def check_text(given: Any, name: str) -> None:
+    """Raise ValueError where an argument is not text."""
+    if not isinstance(given, str):
+        raise ValueError(f"{name} needs to be a string, not {_shown(given)}")  # noqa: TRY004 - delta-spark's kind
+
+
+def check_integer(given: Any, name: str) -> None:
+    """Raise ValueError where an argument is not a whole number."""
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise ValueError(f"{name} needs to be an integer, not {_shown(given)}")  # noqa: TRY004 - delta-spark's kind
+
+
+def _is_expression(given: Any) -> bool:
+    # A Column of Connect is another class than one of classic Spark.
+    return isinstance(given, str | Column) or hasattr(given, "_expr")
+
+
+def _shown(given: Any) -> str:
+    return f"{repr(given)[:80]} ({type(given).__name__})"
