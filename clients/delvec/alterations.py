@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from delvec._transport import ServiceClient, answer, request, table_path
 from delvec.commands.identity_reach import reached
-from delvec.ddl import parse_ddl
+from delvec.ddl import parse_ddl, parse_type
 from delvec.protocol.characters import CHARACTERS
 from delvec.protocol.constraints import DEFAULT, GENERATION
 from delvec.protocol.errors import ConcurrentModification, ConstraintViolation, UnsupportedOperation
@@ -121,7 +121,7 @@ class Alterations:
 
     def change_type(self, column: str, to: str) -> Altered | None:
         """Give a column a wider type, ``'bigint'``; the table needs ``delta.enableTypeWidening=true``."""
-        (field,) = parse_ddl(f"x {to}").fields
+        field = parse_type(to, column)
         _check_plain(field)
         return self._apply(
             request(ChangeColumn, change="change-column", column=column, type=field.type.to_json())
@@ -324,8 +324,12 @@ def _check_plain(field: StructField) -> None:
     )
     if computed is not None:
         raise UnsupportedOperation(
-            f"Column '{field.name}' cannot be added with {computed}: rows that are there would have no value. Add it without, "
-            "then set_default(), which is about new rows.",
+            f"Column '{field.name}' cannot be added with {computed}: rows that are there would have no value. "
+            + (
+                "Add it without, then set_default(), which is about new rows."
+                if computed == DEFAULT
+                else "Add it without."
+            ),
             operation=computed,
         )
 

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 from delvec.protocol.characters import as_texts
 from delvec.protocol.errors import InvalidSchema
-from delvec.protocol.types import StructType
+from delvec.protocol.types import StructField, StructType
 
-__all__ = ["parse_ddl"]
+__all__ = ["parse_ddl", "parse_type"]
 
 _TOKEN = re.compile(
     r"""\s*(?: (?P<word>\w+) | `(?P<quoted>(?:[^`]|``)+)` | '(?P<text>(?:[^']|'')*)' | (?P<sign>[<>(),:])
@@ -43,6 +43,7 @@ _PRIMITIVES = {
 }
 _CLAUSES = frozenset({"comment", "default", "generated", "not"})
 _CHARACTERS = {"char": "char", "character": "char", "varchar": "varchar"}
+_LONGEST = (1 << 31) - 1
 _DECIMALS = frozenset({"decimal", "dec", "numeric"})
 
 
@@ -53,6 +54,17 @@ def parse_ddl(text: str) -> StructType:
         InvalidSchema: naming the place and what was expected there.
     """
     return StructType.from_json(_Parser(text).schema())
+
+
+def parse_type(text: str, name: str) -> StructField:
+    """Return a column called ``name`` of the type that a text in Spark's DDL describes.
+
+    Raises:
+        InvalidSchema: it is not one type alone.
+    """
+    parser = _Parser(text)
+    schema = as_texts({"type": "struct", "fields": [parser.column(name)]})
+    return StructType.from_json(schema).fields[0]
 
 
 class _Parser:
@@ -80,6 +92,13 @@ class _Parser:
         if self._next < len(self._tokens):
             self._fail("a comma")
         return as_texts({"type": "struct", "fields": fields})
+
+    def column(self, name: str) -> dict[str, Any]:
+        """Return a column of the type that the text is."""
+        kind = self._type()
+        if self._next < len(self._tokens):
+            self._fail("the end of the type")
+        return {"name": name, "type": kind, "nullable": True, "metadata": {}}
 
     def _fields(self, *, computed: bool = False) -> list[dict[str, Any]]:
         fields = [self._field(computed=computed)]
@@ -190,6 +209,8 @@ class _Parser:
         self._expect("(")
         length = self._number()
         self._expect(")")
+        if not 0 < length <= _LONGEST:
+            raise InvalidSchema(f"{name}({length}) needs a length from 1 to {_LONGEST}")
         return f"{name}({length})"
 
     def _decimal(self) -> str:

@@ -1,7 +1,8 @@
 import pytest
 
-from delvec.ddl import parse_ddl
+from delvec.ddl import parse_ddl, parse_type
 from delvec.protocol.errors import InvalidSchema
+from delvec.protocol.types import schema_from
 
 
 def columns(text):
@@ -106,6 +107,8 @@ def test_columns_that_are_computed(text, metadata):
         ("id long,", "its end where a column's name"),
         ("id foo", "'foo' where a type"),
         ("id varchar", r"its end where '\('"),
+        ("id varchar(0)", "length from 1"),
+        ("id varchar(10000000000)", "length from 1"),
         ("id varchar(x)", "'\\)' where a number"),
         ("id interval", "'interval' where a type"),
         ("id long name string", "'name' where a comma"),
@@ -128,3 +131,21 @@ def test_columns_that_are_computed(text, metadata):
 def test_what_is_wrong_is_said_with_its_place(text, message):
     with pytest.raises(InvalidSchema, match=message):
         parse_ddl(text)
+
+
+def test_a_type_alone_is_no_list_of_columns():
+    assert parse_type("array<varchar(3)>", "a").to_json()["metadata"] == {
+        "__CHAR_VARCHAR_TYPE_STRING": "array<varchar(3)>"
+    }
+    for text in ("int NOT NULL", "int, y int", "int DEFAULT 5", "int COMMENT 'c'", ""):
+        with pytest.raises(InvalidSchema, match="where"):
+            parse_type(text, "a")
+
+
+def test_lengths_are_kept_of_schemas_as_json():
+    field = {"name": "v", "type": "varchar(3)", "nullable": True, "metadata": {}}
+    (found,) = schema_from({"type": "struct", "fields": [field]}).to_json()["fields"]
+    assert found == field | {"type": "string", "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}}
+    for wrong in ({"type": "struct"}, {"type": "struct", "fields": [{"name": "a"}]}, {"fields": ["a"]}):
+        with pytest.raises(InvalidSchema):
+            schema_from(wrong)

@@ -381,6 +381,16 @@ def test_a_removed_file_may_leave_out_partition_values_that_are_null(lake, tmp_p
     assert sorted(read, key=lambda row: row["id"]) == rows
 
 
+def test_a_first_version_may_leave_out_partition_values_that_are_null(lake, tmp_path):
+    log = Log(tmp_path / "table")
+    entry = log.file("a.parquet", [1])
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}
+    file = add(entry | {"partitionValues": {}})
+    log.commit({"protocol": protocol | {"writerFeatures": FEATURES}}, metadata(), file)
+    read = lake.table(str(log.folder)).changes(0)
+    assert (read["id"].to_pylist(), read["place"].to_pylist()) == ([1], [None])
+
+
 def test_a_schema_that_does_not_fit_is_refused(lake, tmp_path):
     log = created(tmp_path / "table")
     log.commit(add(log.file("a.parquet", [1])))

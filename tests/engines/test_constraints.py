@@ -287,6 +287,15 @@ def test_an_empty_text_that_partitions_the_table_is_checked_as_the_null_it_becom
     ]
 
 
+def test_what_is_generated_of_an_empty_partition_is_appended(make, handed):
+    table = make(field("p", "string"), generated("g", "string", "p"), field("x", "long"), partition_by=["p"])
+    table.append(handed(pa.table({"p": ["", "a"], "x": [1, 2]})))
+    assert sorted(table.to_arrow().to_pylist(), key=str) == [
+        {"p": "a", "g": "a", "x": 2},
+        {"p": None, "g": "", "x": 1},
+    ]
+
+
 def test_a_check_of_a_partition_refuses_an_empty_text_as_null(make, handed):
     table = make(field("id", "long"), field("p", "string"), partition_by=["p"], some="p <> 'x'")
     refused(table, handed(pa.table({"id": [1, 2], "p": ["a", ""]})), "some .*\n - p : null")

@@ -4,7 +4,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.interop.dml_values import INTEGERS, compare, literal, whole
+from tests.interop.dml_values import (
+    INTEGERS,
+    FailedValueError,
+    UncertainValueError,
+    compare,
+    literal,
+    whole,
+)
 
 __all__ = [
     "TESTS",
@@ -115,9 +122,21 @@ def tested(left, operator, right):
     return Expression(f"({left.sql} {operator} {right.sql})", "boolean", of)
 
 
+def _looked_at(condition, rows):
+    """Return a condition that may not have to be evaluated.
+
+    Raises:
+        UncertainValueError: it fails.
+    """
+    try:
+        return condition.of(rows)
+    except FailedValueError as error:
+        raise UncertainValueError(*error.args) from error
+
+
 def both(left, right):
     def of(rows):
-        found = left.of(rows), right.of(rows)
+        found = _looked_at(left, rows), _looked_at(right, rows)
         return False if False in found else None if None in found else True
 
     return Expression(f"({left.sql} AND {right.sql})", "boolean", of)
@@ -125,7 +144,7 @@ def both(left, right):
 
 def either(left, right):
     def of(rows):
-        found = left.of(rows), right.of(rows)
+        found = _looked_at(left, rows), _looked_at(right, rows)
         return True if True in found else None if None in found else False
 
     return Expression(f"({left.sql} OR {right.sql})", "boolean", of)
@@ -139,7 +158,7 @@ def chosen(condition, yes, no):
     return Expression(
         f"CASE WHEN {condition.sql} THEN {yes.sql} ELSE {no.sql} END",
         yes.kind,
-        lambda rows: (yes if condition.of(rows) is True else no).of(rows),
+        lambda rows: (yes if _looked_at(condition, rows) is True else no).of(rows),
     )
 
 

@@ -8,6 +8,7 @@ from tests.interop.dml_values import (
     WIDER,
     Column,
     FailedValueError,
+    UncertainValueError,
     assign,
     assign_at,
     compare,
@@ -149,7 +150,8 @@ class Table:
                 kind = self.kind(column)
                 after[column] = assign_at(after[column], inside, value.of(given), value.kind, kind)
             except FailedValueError as error:
-                raise RefusedError(f"column {column} cannot get its value for {given}") from error
+                why = f"column {column} cannot get its value for {given}"
+                raise RefusedError(why, everyone=not isinstance(error, UncertainValueError)) from error
         return self._consistent(self._generated(after, named), None)
 
     def computed(self, row):

@@ -19,6 +19,7 @@ __all__ = [
     "Column",
     "FailedValueError",
     "Field",
+    "UncertainValueError",
     "assign",
     "assign_at",
     "compare",
@@ -177,6 +178,10 @@ class Field:
 
 class FailedValueError(Exception):
     """Spark's ANSI mode makes an error of it."""
+
+
+class UncertainValueError(FailedValueError):
+    """A part of a condition fails, which decides nothing: engines may look at it or not."""
 
 
 def literal(value, kind):  # noqa: PLR0911 - one answer per kind

@@ -54,6 +54,7 @@ def test_update_by_text_and_by_column(people):
 
 def test_arguments_of_the_wrong_kind_are_pythons_own_errors(people, spark, tmp_path):
     """As delta-spark's are; programs catch them."""
+    before = people.history(1).first().version
     source = spark.createDataFrame([(1, 2)], "id long, age int")
     merge = people.merge(source, "id = 1")
     new = DeltaTable.create(spark).location(str(tmp_path / "new"))
@@ -117,7 +118,9 @@ def test_arguments_of_the_wrong_kind_are_pythons_own_errors(people, spark, tmp_p
     for method, given in values:
         with pytest.raises(ValueError, match=r"cannot be None|needs to be|step|give one"):
             method(**given)
-    assert len(people.history().collect()) == people.history(1).first().version + 1
+    with pytest.raises(ValueError, match="boolean"):
+        people.dropFeatureSupport("deletionVectors", "false")
+    assert people.history(1).first().version == before
 
 
 def test_columns_are_told_with_their_comments_and_made_of_sparks_types(lake, spark, tmp_path):
@@ -161,10 +164,22 @@ def test_a_table_by_name_alone_goes_into_sparks_warehouse(lake, spark, tmp_path)
         assert DeltaTable.forName(spark, name).history().count() == 2
         with pytest.raises(delvec.TableAlreadyExists):
             done("create")
-        assert done("create", f"some.{name}").detail().first().location.endswith(f"/some.db/{name}")
+        for other in (f"default.{name}", f"`spark_catalog`.`default`.`{name}`"):
+            assert done("createIfNotExists", other).toDF().columns == ["y"]
+            assert DeltaTable.forName(spark, other).toDF().columns == ["y"]
+        with pytest.raises(delvec.BadRequest, match="no database 'nowhere'"):
+            done("create", f"nowhere.{name}")
+        spark.sql(f"CREATE DATABASE db_{name}")
+        spark.sql(f"CREATE TABLE db_{name}.other USING parquet AS SELECT 1 AS id")
+        assert done("create", f"db_{name}.t").detail().first().location.endswith(f"/db_{name}.db/t")
+        with pytest.raises(delvec.TableAlreadyExists, match="USING parquet"):
+            done("create", f"db_{name}.other")
+        lake.create_table(tmp_path / "elsewhere", "id long", name=f"e_{name}")
+        with pytest.raises(delvec.TableAlreadyExists, match="elsewhere"):
+            done("createOrReplace", f"e_{name}")
     finally:
-        for folder in (name, "some.db"):
-            shutil.rmtree(f"{warehouse}/{folder}", ignore_errors=True)
+        spark.sql(f"DROP DATABASE IF EXISTS db_{name} CASCADE")
+        shutil.rmtree(f"{warehouse}/{name}", ignore_errors=True)
 
 
 def test_update_says_what_is_wrong(people):

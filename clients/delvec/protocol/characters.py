@@ -8,44 +8,57 @@ __all__ = ["CHARACTERS", "CHARACTER_TYPE", "as_texts"]
 
 CHARACTERS: Final = "__CHAR_VARCHAR_TYPE_STRING"
 """The key; its value is the type of the whole column as Spark writes it."""
-CHARACTER_TYPE: Final = re.compile(r"\s*(?:var)?char\(\s*(\d{1,9})\s*\)", re.IGNORECASE)
+CHARACTER_TYPE: Final = re.compile(r"\s*(?:var)?char\(\s*(\d{1,10})\s*\)", re.IGNORECASE)
 _SPARKS: Final = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
 
 
 def as_texts(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON of a struct with ``string`` in place of such types, and with what they were in its metadata."""
-    return {**schema, "fields": [_noted(item) for item in schema["fields"]]}
+    """Return the JSON of a struct with ``string`` in place of such types, and with what they were in its metadata.
+
+    What is no schema stays as it is.
+    """
+    fields = schema.get("fields")
+    return (
+        {**schema, "fields": [_noted(item) for item in fields]} if isinstance(fields, list) else dict(schema)
+    )
 
 
-def _noted(item: Mapping[str, Any]) -> dict[str, Any]:
-    kind = _text(item["type"])
-    if kind == item["type"]:
-        return dict(item)
-    return {
-        **item,
-        "type": kind,
-        "metadata": {**(item.get("metadata") or {}), CHARACTERS: _name(item["type"])},
-    }
+def _noted(item: Any) -> Any:
+    match item:
+        case {"type": kind} if (text := _text(kind)) != kind:
+            return {
+                **item,
+                "type": text,
+                "metadata": {**(item.get("metadata") or {}), CHARACTERS: _name(kind)},
+            }
+    return item
 
 
 def _text(kind: Any) -> Any:
     """Return a type without lengths."""
     match kind:
-        case {"type": "struct"}:
-            return {**kind, "fields": [{**item, "type": _text(item["type"])} for item in kind["fields"]]}
-        case {"type": "array"}:
-            return {**kind, "elementType": _text(kind["elementType"])}
-        case {"type": "map"}:
-            return {**kind, "keyType": _text(kind["keyType"]), "valueType": _text(kind["valueType"])}
+        case {"type": "struct", "fields": list(fields)}:
+            return {**kind, "fields": [_inside(item) for item in fields]}
+        case {"type": "array", "elementType": element}:
+            return {**kind, "elementType": _text(element)}
+        case {"type": "map", "keyType": key, "valueType": value}:
+            return {**kind, "keyType": _text(key), "valueType": _text(value)}
         case str() if CHARACTER_TYPE.fullmatch(kind):
             return "string"
     return kind
 
 
+def _inside(item: Any) -> Any:
+    match item:
+        case {"type": kind}:
+            return {**item, "type": _text(kind)}
+    return item
+
+
 def _name(kind: Any) -> str:
     match kind:
         case {"type": "struct"}:
-            fields = (f"{item['name']}:{_name(item['type'])}" for item in kind["fields"])
+            fields = (f"{item.get('name')}:{_name(item.get('type'))}" for item in kind["fields"])
             return f"struct<{','.join(fields)}>"
         case {"type": "array"}:
             return f"array<{_name(kind['elementType'])}>"

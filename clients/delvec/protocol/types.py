@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from delvec.protocol.characters import as_texts
+from delvec.protocol.characters import CHARACTER_TYPE, as_texts
 from delvec.protocol.errors import InvalidSchema, UnknownColumn
 
 __all__ = [
@@ -51,7 +51,6 @@ _PRIMITIVES: dict[str, pa.DataType] = {
 }
 _ALIASES = {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte", "null": "void"}
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(-?\d{1,2})\s*\)")
-_CHARACTERS = re.compile(r"(?:var)?char\(\s*\d+\s*\)")
 _MAX_PRECISION = 38
 
 
@@ -321,7 +320,7 @@ def _primitive(text: str) -> DataType:
         return PrimitiveType(name)
     if name == "decimal":
         return DecimalType(10, 0)
-    if _CHARACTERS.fullmatch(name):
+    if CHARACTER_TYPE.fullmatch(name):
         return PrimitiveType("string")
     found = _DECIMAL.fullmatch(name)
     if found:
@@ -441,7 +440,9 @@ def schema_from(schema: Any) -> StructType:
     if isinstance(schema, pa.Schema):
         return StructType.from_arrow(schema)
     if hasattr(schema, "jsonValue"):
-        return StructType.from_json(as_texts(schema.jsonValue()))
+        schema = schema.jsonValue()
+    if isinstance(schema, Mapping):
+        schema = as_texts(schema)
     if isinstance(schema, str | Mapping):
         return StructType.from_json(schema)
     if hasattr(schema, "__arrow_c_schema__"):

@@ -8,7 +8,15 @@ from typing import Any
 
 from pyspark.sql import Column
 
-__all__ = ["check_condition", "check_integer", "check_kind", "check_source", "check_text", "check_values"]
+__all__ = [
+    "check_bool",
+    "check_condition",
+    "check_integer",
+    "check_kind",
+    "check_source",
+    "check_text",
+    "check_values",
+]
 
 
 def check_kind(given: Any, kind: type | tuple[type, ...], what: str, wanted: str) -> None:
@@ -55,7 +63,9 @@ def check_source(given: Any) -> None:
     """
     if given is None:
         raise ValueError("source cannot be None")
-    has_rows = any(hasattr(given, name) for name in ("schema", "columns", "__arrow_c_stream__", "to_arrow"))
+    has_rows = any(
+        hasattr(given, name) for name in ("schema", "columns", "__arrow_c_stream__", "__arrow_c_array__")
+    )
     if not has_rows and not isinstance(given, list):
         raise TypeError(f"source must be DataFrame, or another table of rows, not {_shown(given)}")
 
@@ -64,6 +74,12 @@ def check_text(given: Any, name: str) -> None:
     """Raise ValueError where an argument is not text."""
     if not isinstance(given, str):
         raise ValueError(f"{name} needs to be a string, not {_shown(given)}")  # noqa: TRY004 - delta-spark's kind
+
+
+def check_bool(given: Any, name: str) -> None:
+    """Raise ValueError where an argument is not a bool."""
+    if not isinstance(given, bool):
+        raise ValueError(f"{name} needs to be a boolean, not {_shown(given)}")  # noqa: TRY004 - delta-spark's kind
 
 
 def check_integer(given: Any, name: str) -> None:

@@ -7,10 +7,14 @@ from typing import Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-__all__ = ["CatalogEntry", "catalog_entry"]
+from delvec.protocol.errors import BadRequest
+
+__all__ = ["CatalogEntry", "catalog_entry", "place_of", "short_name"]
 
 _FORMATS: Final = frozenset({"delta", "delvec"})
 _VIEW: Final = "VIEW"
+_A_VIEW: Final = "a view"
+_DEFAULTS: Final = ("spark_catalog.", "default.")
 _FACT: Final = re.compile(r"^(Provider|Location|Type): (.*)$", re.MULTILINE)
 
 
@@ -25,6 +29,11 @@ class CatalogEntry:
 
     what: str
     location: str | None
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it holds no rows of its own."""
+        return self.what == _A_VIEW
 
 
 def catalog_entry(spark: SparkSession, name: str) -> CatalogEntry | None:
@@ -42,8 +51,33 @@ def catalog_entry(spark: SparkSession, name: str) -> CatalogEntry | None:
     if provider in _FORMATS and facts.get("Type") != _VIEW:
         return CatalogEntry("a Delta table", facts.get("Location"))
     if facts.get("Type") == _VIEW or not provider:
-        return CatalogEntry("a view", None)
+        return CatalogEntry(_A_VIEW, None)
     return CatalogEntry(f"a table USING {provider}", None)
+
+
+def short_name(name: str) -> str:
+    """Return a name without backticks, and without what Spark takes for granted before it."""
+    short = name.replace("`", "")
+    for prefix in _DEFAULTS:
+        short = short[len(prefix) :] if short.lower().startswith(prefix) else short
+    return short
+
+
+def place_of(spark: SparkSession, name: str) -> str:
+    """Return where Spark's catalog would put a table of this name.
+
+    Raises:
+        BadRequest: there is no such database.
+    """
+    *above, table = name.split(".")
+    database = above[-1] if above else spark.catalog.currentDatabase()
+    try:
+        folder = spark.catalog.getDatabase(database).locationUri
+    except AnalysisException as error:
+        raise BadRequest(
+            f"Spark has no database '{database}' for the table '{name}': create it, or give the table a location."
+        ) from error
+    return f"{folder.rstrip('/')}/{table.lower()}"
 
 
 def _listed(spark: SparkSession, quoted: list[str]) -> dict[str, str]:

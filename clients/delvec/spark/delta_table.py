@@ -13,8 +13,8 @@ from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 from delvec.engines.pyspark.manifest import hadoop_path
 from delvec.protocol import locations
 from delvec.protocol.errors import BadRequest, NotADeltaTable, TableNotFound
-from delvec.spark.arguments import check_condition, check_integer, check_text, check_values
-from delvec.spark.catalog import catalog_entry
+from delvec.spark.arguments import check_bool, check_condition, check_integer, check_text, check_values
+from delvec.spark.catalog import catalog_entry, short_name
 from delvec.spark.columns import to_sql, without_alias
 from delvec.spark.connections import current
 from delvec.spark.merge_builder import DeltaMergeBuilder, assignments
@@ -113,7 +113,7 @@ class DeltaTable(NotYet):
         if entry is not None and entry.location is not None:
             return cls.forPath(sparkSession, entry.location)
         try:
-            return cls(sparkSession, current().table(tableOrViewName, engine=sparkSession))
+            return cls(sparkSession, current().table(short_name(tableOrViewName), engine=sparkSession))
         except TableNotFound as error:
             if entry is None:
                 raise
@@ -243,10 +243,12 @@ class DeltaTable(NotYet):
         """Take a table feature out of the protocol that nothing of the table needs any more.
 
         Raises:
-            ValueError: it is no text.
+            ValueError: it is no text, or ``truncateHistory`` no bool.
             InvalidTableChange: the table needs it, or it cannot be dropped; the message says what to do.
         """
         check_text(featureName, "featureName")
+        if truncateHistory is not None:
+            check_bool(truncateHistory, "truncateHistory")
         self._table.alter.drop_feature(featureName, truncate_history=bool(truncateHistory))
 
     def _text(self, condition: str | Column | None) -> str | None:

@@ -11,12 +11,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
 from delvec.commands.table_definition import TableDefinition
-from delvec.ddl import parse_ddl
+from delvec.ddl import parse_type
+from delvec.protocol import locations
 from delvec.protocol.constraints import GENERATION
 from delvec.protocol.errors import BadRequest, NotFound, TableAlreadyExists, TableNotFound
 from delvec.protocol.types import StructField, StructType, schema_from
 from delvec.spark.arguments import check_kind
-from delvec.spark.catalog import catalog_entry
+from delvec.spark.catalog import catalog_entry, place_of, short_name
 from delvec.spark.connections import current
 from delvec.table import DeltaTable as Table
 
@@ -63,7 +64,7 @@ class DeltaTableBuilder:
         check_kind(identifier, str, "The name of a table", _TEXT)
         if identifier.lower().startswith("delta.`") and identifier.endswith("`"):
             return self.location(identifier[len("delta.`") : -1])
-        self._name = identifier.replace("`", "")
+        self._name = short_name(identifier)
         return self
 
     def location(self, location: str) -> Self:
@@ -111,7 +112,7 @@ class DeltaTableBuilder:
         check_kind(comment, (str, NoneType), f"The comment of column '{colName}'", _TEXT)
         identity = _identity(colName, generatedAlwaysAs, generatedByDefaultAs)
         if isinstance(dataType, str):
-            (field,) = parse_ddl(f"x {dataType}").fields
+            field = parse_type(dataType, colName)
         else:
             # Its text would say nothing of comments, and of what may be NULL, inside of it.
             (field,) = schema_from(T.StructType([T.StructField("x", dataType)])).fields
@@ -168,10 +169,7 @@ class DeltaTableBuilder:
         if self._name is None and self._location is None:
             raise BadRequest("a new table needs .tableName(...) or .location(...)")
         if self._location is None:
-            # As forName does: what Spark's catalog knows by the name is the table.
-            entry = catalog_entry(self._spark, str(self._name))
-            if entry is not None and entry.location is not None:
-                self._location, self._name = entry.location, None
+            self._look_up(str(self._name))
         there = self._existing() if self._mode in ("createIfNotExists", "replace") else None
         if self._mode == "createIfNotExists" and there is not None:
             return self._wrap(self._spark, there)
@@ -198,7 +196,14 @@ class DeltaTableBuilder:
             if error.details.get("setting") != "DELVEC_WAREHOUSE" or current().url is not None:
                 raise
         there = self._existing()
-        return self._made_at(self._in_warehouse() if there is None else there.location, wanted)
+        self._location = place_of(self._spark, str(self._name))
+        if there is not None and there.location != locations.canonical(locations.absolute(self._location)):
+            raise TableAlreadyExists(
+                f"The name '{self._name}' is that of the table at {there.location}, and not of one in Spark's warehouse; give "
+                "that location, or another name.",
+                location=there.location,
+            )
+        return self._made_at(self._location, wanted)
 
     def _made_at(self, location: str | None, wanted: TableDefinition) -> Table:
         return current().create_table(
@@ -213,12 +218,17 @@ class DeltaTableBuilder:
             replace=self._mode == "createOrReplace",
         )
 
-    def _in_warehouse(self) -> str:
-        """Return where Spark's own catalog would put a table of this name."""
-        *above, name = str(self._name).lower().split(".")
-        database = above[-1] if above else "default"
-        folder = name if database == "default" else f"{database}.db/{name}"
-        return f"{str(self._spark.conf.get('spark.sql.warehouse.dir')).rstrip('/')}/{folder}"
+    def _look_up(self, name: str) -> None:
+        """Take the table of Spark's catalog that has the name for the one that is meant, as forName does."""
+        entry = catalog_entry(self._spark, name)
+        if entry is None:
+            return
+        if entry.location is not None:
+            self._location, self._name = entry.location, None
+        elif not entry.is_view:
+            raise TableAlreadyExists(
+                f"'{name}' is {entry.what} of Spark's catalog; give the new table another name, or a location."
+            )
 
     def _definition(self) -> TableDefinition:
         return TableDefinition(

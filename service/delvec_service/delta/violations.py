@@ -148,10 +148,10 @@ def _null(add: AddFile, path: _Path, snapshot: Snapshot) -> ConstraintViolation:
 def _by_expressions(
     adds: Sequence[AddFile], snapshot: Snapshot, rules: Constraints
 ) -> ConstraintViolation | None:
-    checks: list[tuple[Check, str | None]] = [(check, None) for check in rules.checks]
-    checks += [(rule.check, _partition_text(rule.column, snapshot)) for rule in rules.generated]
+    checks: list[tuple[Check, list[str]]] = [(check, []) for check in rules.checks]
+    checks += [(rule.check, _partition_texts(rule.check.columns, snapshot)) for rule in rules.generated]
     files: pa.Table | None = None
-    for check, partition_text in checks:
+    for check, texts in checks:
         predicate = _parsed(check.expression, snapshot.schema)
         if predicate is None:
             continue
@@ -159,18 +159,18 @@ def _by_expressions(
         pruned = prune(files, predicate, snapshot.schema, snapshot.partition_columns)
         for place, may_match in enumerate(pruned.may_match.to_pylist()):
             rows = files["num_records"][place].as_py()
-            # NULL may stand for the empty text that the expression gave, which delta-spark stores so, too.
-            is_null = partition_text is not None and adds[place].partition_values.get(partition_text) is None
-            if not may_match and rows and not is_null:
+            # NULL may stand for the empty text that the expression saw or gave, which delta-spark stores so, too.
+            has_null = any(adds[place].partition_values.get(name) is None for name in texts)
+            if not may_match and rows and not has_null:
                 return _no_row(check, adds[place], rows, snapshot)
     return None
 
 
-def _partition_text(column: str, snapshot: Snapshot) -> str | None:
-    """Return the physical name of a column of texts that partitions the table, None of another one."""
-    field = snapshot.schema.field(column)
-    is_partition = column.lower() in {name.lower() for name in snapshot.partition_columns}
-    return field.physical_name if is_partition and field.type == PrimitiveType("string") else None
+def _partition_texts(columns: Sequence[str], snapshot: Snapshot) -> list[str]:
+    """Return the physical names of those of some columns that hold texts and partition the table."""
+    partitions = {name.lower() for name in snapshot.partition_columns}
+    fields = (snapshot.schema.field(name) for name in columns if name.lower() in partitions)
+    return [field.physical_name for field in fields if field.type == PrimitiveType("string")]
 
 
 @lru_cache(maxsize=256)

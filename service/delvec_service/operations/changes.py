@@ -193,7 +193,7 @@ def _is_repartitioned(
     version: int,
 ) -> bool:
     """Return whether files that a version removes are partitioned by other columns than it has."""
-    if not any(isinstance(action, Metadata) for action in actions):
+    if version == 0 or not any(isinstance(action, Metadata) for action in actions):
         return False
     expected = {shape.schema.field(name).physical_name for name in shape.partition_columns}
     given = [set(file.partition_values) for file in changed if file.partition_values is not None]

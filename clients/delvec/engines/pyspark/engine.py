@@ -195,7 +195,7 @@ class SparkEngine:
             reader = tabular.to_reader(data)
             if not self._is_remote and not checks.constraints.has_expressions:
                 return write_data_files(checks.checked(reader) if checks.is_needed else reader, target)
-            rows = (checks.conformed(reader) if checks.constraints.has_expressions else reader).read_all()
+            rows = checks.conformed(reader).read_all()
             data = frame_of(self.spark, rows, StructType.from_arrow(rows.schema))
         check_schema(data, target, absent_columns(data, checks))
         if target.identity:
