@@ -75,8 +75,8 @@ class Campaign:
         for writer in self.writers:
             counts = (self.counts[what, writer.name] for what in ("statements", "feeds", "refusals"))
             lines.append("".join(f"{count:12,}" for count in counts) + f"  {writer.name}")
-        refused = {what: count for what, count in self.counts.items() if what[0] == "not by"}
-        lines += [f"{count:8,}  not by {why}" for (_, why), count in sorted(refused.items())]
+        refused = {what: count for what, count in self.counts.items() if what[0] == dml_run.NOT_BY}
+        lines += [f"{count:8,}  {dml_run.NOT_BY} {why}" for (_, why), count in sorted(refused.items())]
         return "\n".join(lines) + "\n"
 
 

@@ -20,7 +20,7 @@ __all__ = ["Run", "WrongError"]
 
 MAPPINGS = ("none", "none", "none", "name", "id")
 TOGETHER = "all in turn"
-_NOT_BY = "not by"
+NOT_BY = "not by"
 
 
 class WrongError(AssertionError):
@@ -136,7 +136,7 @@ class Run:
                 return None
             if not _is_known_limit(writer, error):
                 raise self._wrong(name, writer, "raised", repr(error)) from error
-            self.campaign.counts[_NOT_BY, _reason(writer, error)] += 1
+            self.campaign.counts[NOT_BY, _reason(writer, error)] += 1
             if self.campaign.spark is None:
                 raise _SkippedError from error
             return self.campaign.writers[1].run(location, statement)

@@ -8,15 +8,7 @@ from typing import Any
 
 from pyspark.sql import Column
 
-__all__ = [
-    "check_bool",
-    "check_condition",
-    "check_integer",
-    "check_kind",
-    "check_source",
-    "check_text",
-    "check_values",
-]
+__all__ = ["check_condition", "check_kind", "check_source", "check_value", "check_values"]
 
 
 def check_kind(given: Any, kind: type | tuple[type, ...], what: str, wanted: str) -> None:
@@ -70,22 +62,11 @@ def check_source(given: Any) -> None:
         raise TypeError(f"source must be DataFrame, or another table of rows, not {_shown(given)}")
 
 
-def check_text(given: Any, name: str) -> None:
-    """Raise ValueError where an argument is not text."""
-    if not isinstance(given, str):
-        raise ValueError(f"{name} needs to be a string, not {_shown(given)}")  # noqa: TRY004 - delta-spark's kind
-
-
-def check_bool(given: Any, name: str) -> None:
-    """Raise ValueError where an argument is not a bool."""
-    if not isinstance(given, bool):
-        raise ValueError(f"{name} needs to be a boolean, not {_shown(given)}")  # noqa: TRY004 - delta-spark's kind
-
-
-def check_integer(given: Any, name: str) -> None:
-    """Raise ValueError where an argument is not a whole number."""
-    if not isinstance(given, int) or isinstance(given, bool):
-        raise ValueError(f"{name} needs to be an integer, not {_shown(given)}")  # noqa: TRY004 - delta-spark's kind
+def check_value(given: Any, kind: type, name: str, wanted: str) -> None:
+    """Raise ValueError, as delta-spark does for some, where an argument is not of a kind; ``wanted`` says which, in words."""
+    # To Python a bool is a whole number.
+    if not isinstance(given, kind) or (kind is int and isinstance(given, bool)):
+        raise ValueError(f"{name} needs to be {wanted}, not {_shown(given)}")
 
 
 def _is_expression(given: Any) -> bool:

@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 from delvec.engines.pyspark.manifest import hadoop_path
 from delvec.protocol import locations
 from delvec.protocol.errors import BadRequest, NotADeltaTable, TableNotFound
-from delvec.spark.arguments import check_bool, check_condition, check_integer, check_text, check_values
+from delvec.spark.arguments import check_condition, check_value, check_values
 from delvec.spark.catalog import catalog_entry, short_name
 from delvec.spark.columns import to_sql, without_alias
 from delvec.spark.connections import current
@@ -225,8 +225,8 @@ class DeltaTable(NotYet):
         Raises:
             ValueError: one of them is no whole number.
         """
-        check_integer(readerVersion, "readerVersion")
-        check_integer(writerVersion, "writerVersion")
+        check_value(readerVersion, int, "readerVersion", "an integer")
+        check_value(writerVersion, int, "writerVersion", "an integer")
         self._table.alter.upgrade_protocol(readerVersion, writerVersion)
 
     def addFeatureSupport(self, featureName: str) -> None:
@@ -236,7 +236,7 @@ class DeltaTable(NotYet):
             ValueError: it is no text.
             InvalidTableChange: Delvec could not write the table any more.
         """
-        check_text(featureName, "featureName")
+        check_value(featureName, str, "featureName", "a string")
         self._table.alter.add_feature(featureName)
 
     def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
@@ -246,9 +246,9 @@ class DeltaTable(NotYet):
             ValueError: it is no text, or ``truncateHistory`` no bool.
             InvalidTableChange: the table needs it, or it cannot be dropped; the message says what to do.
         """
-        check_text(featureName, "featureName")
+        check_value(featureName, str, "featureName", "a string")
         if truncateHistory is not None:
-            check_bool(truncateHistory, "truncateHistory")
+            check_value(truncateHistory, bool, "truncateHistory", "a boolean")
         self._table.alter.drop_feature(featureName, truncate_history=bool(truncateHistory))
 
     def _text(self, condition: str | Column | None) -> str | None:
