@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import re
 import shutil
 import sys
 
@@ -45,6 +46,36 @@ def pytest_collection_modifyitems(items):
         if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             item.add_marker(leak)
+
+
+REQUIRED = [name for name in os.environ.get("DELVEC_REQUIRE", "").split(",") if name]
+"""What this machine is promised to have, of java, jars, postgresql and corpus: a test skipped for want of it fails."""
+
+_CRASHED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    # The reason begins with what is missing: "no Java: ...", "no corpus at ...".
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if any(re.match(rf"no {re.escape(name)}\b", reason, re.IGNORECASE) for name in REQUIRED):
+            report.outcome = "failed"
+            report.longrepr = f"{reason} (DELVEC_REQUIRE={','.join(REQUIRED)})"
+    return report
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem, report, sched):
+    sched.config.stash[_CRASHED] = True
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    # A crash is not one more failed test: dev/tests.py would try that once more, and forgive it.
+    if session.config.stash.get(_CRASHED, False):
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 
 def pytest_runtest_teardown(item, nextitem):

@@ -65,6 +65,7 @@ def test_every_setting_is_on_the_page_of_the_service_and_no_page_names_another()
         "DELVEC_SPARK_BROADCAST_BYTES",
         "DELVEC_DEBUG",
         "DELVEC_CORPUS",
+        "DELVEC_REQUIRE",
     }  # of clients, tests
     named = {page.name: set(re.findall(r"`(DELVEC_[A-Z_]+)", page.read_text())) for page in PAGES}
 

@@ -10,7 +10,7 @@ from tests.interop.delta_session import delta_session
 def delta_spark(tmp_path_factory):
     session = delta_session(tmp_path_factory.mktemp("warehouse"))
     if session is None:
-        pytest.skip("delta-spark's JARs are not here: `make test` fetches them where Maven is installed")
+        pytest.skip("no JARs of delta-spark: `make test` fetches them where Maven is installed")
     yield session
     session.stop()
 

@@ -1,0 +1,175 @@
+"""What makes a run of the tests fail: everything but success, and in CI what needed a second try or could not run."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STARVED = "tests/service/test_commit.py::test_a_delete"
+CHANCE = (
+    "tests/service/test_races.py::test_keys_that_differ_are_refused",
+    "tests/state_machine/test_threads.py::test_some",
+    "tests/unit/test_vector_cache.py::test_threads_do_not_disturb_each_other",
+    "tests/contract/test_object_store.py::test_a_crash_leaves_no_entry_or_a_whole_one_and_the_version_can_be_written",
+    "tests/contract/test_commit_storage.py::test_appends_at_once_all_succeed",
+    "tests/interop/test_concurrent_deltalake.py::test_their_append_passes_ours",
+    "tests/service/test_alter.py::test_changes_at_the_same_time_are_all_made_once",
+    "tests/spark/test_spark_stream_source.py::test_a_query_that_is_killed_goes_on_where_it_was",
+    "tests/fuzz/test_fuzz.py::test_some",
+    "tests/unit/test_conflict_histories.py::test_some",
+)
+
+
+@pytest.fixture
+def tests(monkeypatch, tmp_path):
+    monkeypatch.delenv("CI", raising=False)
+    # By its path: these tests are a package of the same name.
+    spec = importlib.util.spec_from_file_location("dev_tests", ROOT / "dev" / "tests.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "_LAST_FAILED", tmp_path / "lastfailed")
+    return module
+
+
+@pytest.fixture
+def outcomes(tests, monkeypatch):
+    """``outcomes((code, names), ...)``: what pytest answers, and which tests it says have failed, run by run."""
+    runs = []
+
+    def pytest_(*options):
+        code, names = runs.pop(0)
+        if names:
+            tests._LAST_FAILED.write_text(json.dumps(dict.fromkeys(names, True)))
+        return code
+
+    monkeypatch.setattr(tests, "pytest", pytest_)
+
+    def run(*expected):
+        runs.extend(expected)
+        code = tests.main()
+        assert not runs
+        return code
+
+    return run
+
+
+@pytest.mark.parametrize("code", [-11, -9, 1, 2, 3, 4, 5, 137])
+@pytest.mark.parametrize("phase", [0, 1])
+def test_every_code_but_zero_fails(outcomes, code, phase):
+    assert outcomes(*[(code if phase == each else 0, []) for each in (0, 1)]) == 1
+
+
+def test_two_good_phases_are_a_success(outcomes):
+    assert outcomes((0, []), (0, [])) == 0
+
+
+def test_a_test_that_was_starved_is_tried_once_more(outcomes):
+    assert outcomes((1, [STARVED]), (0, []), (0, [])) == 0
+
+
+@pytest.mark.parametrize("code", [1, -11])
+def test_what_fails_again_fails(outcomes, code):
+    assert outcomes((1, [STARVED]), (code, [STARVED]), (0, [])) == 1
+
+
+def test_in_ci_a_second_try_is_a_failure(outcomes, monkeypatch):
+    monkeypatch.setenv("CI", "true")
+    assert outcomes((1, [STARVED]), (0, []), (0, [])) == 1
+    assert outcomes((0, []), (0, [])) == 0
+
+
+@pytest.mark.parametrize("name", CHANCE)
+def test_chance_has_no_second_try(outcomes, name):
+    assert outcomes((1, [name]), (0, [])) == 1
+
+
+def pytest_in(folder, test, *options, **variables):
+    """Run a test in the text ``test`` with the hooks of all tests; return the exit code and the output."""
+    (folder / "test_it.py").write_text(test)
+    left = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "DELVEC"))}
+    command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", folder]
+    done = subprocess.run(
+        [*command, "-p", "tests.conftest", "-p", "no:cacheprovider", folder / "test_it.py", *options],
+        env=left | {"PYTHONPATH": str(ROOT)} | variables,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_worker_that_dies_is_no_failed_test_to_be_tried_again(tmp_path, tests):
+    code, output = pytest_in(tmp_path, "import os\ndef test_it():\n    os.kill(os.getpid(), 11)\n", "-n", "1")
+
+    assert code not in (0, tests._FAILED), output
+    assert "crashed" in output
+
+
+SKIPS = {
+    "java": "import pytest\ndef test_it(spark):\n    pass\n",
+    "jars": "from tests.interop.conftest import delta_spark\ndef test_it(delta_spark):\n    pass\n",
+    "postgresql": "from tests import postgres_server\n"
+    "from tests.chaos.conftest import postgres\n"
+    "postgres_server.programs = list\n"
+    "def test_it(postgres):\n    pass\n",
+    "corpus": "from tests.corpus.conftest import pytest_generate_tests, location\n"
+    "def test_it(corpus_table, location):\n    pass\n",
+}
+
+
+@pytest.mark.parametrize("name", SKIPS)
+def test_what_is_promised_is_not_skipped(tmp_path, name):
+    lacking = {"PATH": str(tmp_path), "JAVA_HOME": "", "DELVEC_CORPUS": str(tmp_path)}
+
+    code, output = pytest_in(tmp_path, SKIPS[name], **lacking)
+    assert code == 0, output
+    assert "1 skipped" in output
+
+    others = ",".join(SKIPS.keys() - {name})
+    code, output = pytest_in(tmp_path, SKIPS[name], **lacking, DELVEC_REQUIRE=others)
+    assert code == 0, output
+
+    code, output = pytest_in(tmp_path, SKIPS[name], **lacking, DELVEC_REQUIRE=f"{others},{name}")
+    assert code == 1, output
+    assert "DELVEC_REQUIRE" in output
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["corpus/test_change_feed.py", "service/test_corpus_replay.py", "unit/test_deletion_vector_codec.py"],
+)
+def test_tests_of_the_corpus_fail_where_it_is_promised(tmp_path, path):
+    left = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            ROOT / "tests" / path,
+            "-k",
+            "published or feed or corpus",
+        ],
+        env=left | {"DELVEC_CORPUS": str(tmp_path), "DELVEC_REQUIRE": "corpus"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1, done.stdout
+    assert "skipped" not in done.stdout.splitlines()[-1]
+
+
+def test_ci_asks_for_everything():
+    script = (ROOT / ".ci" / "run").read_text()
+
+    assert "CI=true" in script
+    assert all(name in script for name in ("java", "jars", "postgresql", "corpus"))
