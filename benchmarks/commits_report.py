@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from benchmarks.commits import CLIENTS, DELVEC, PEER, TABLES, TURNS
 from benchmarks.measure import Figure
+from benchmarks.provenance import measured_in
 
 __all__ = ["commits"]
 
@@ -58,6 +59,7 @@ def commits(figures: Sequence[Figure]) -> list[str]:
     if not by:
         return []
     lines = ["", "## Commits", "", " ".join(_HOW.split("\n")), ""]
+    lines += [measured_in(figure.run for figure in figures), ""]
     lines += [f"{CLIENTS} writers delete {TURNS} rows each of one file, every row another one:", ""]
     lines += ["| contender | succeeded | of tries | seconds | slowest delete |", "|---|---:|---:|---:|---:|"]
     for job, contender in (

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import delvec
-from benchmarks.contenders import read_all, spark_session
+from benchmarks.contenders import CODEC, read_all, read_all_of, spark_session
 
 __all__ = ["CLASSES", "NAMES", "PEER", "Contender", "make"]
 
@@ -153,8 +154,7 @@ class DelvecOnDuckDB(DelvecOnSpark):
         self._table(table).changes(version)
 
     def scan(self, table: Path) -> None:
-        for _ in self._table(table).to_batches():
-            pass
+        read_all_of(self._table(table).to_duckdb())
 
 
 class DeltaSpark(_OnSpark):
@@ -208,6 +208,7 @@ class DeltaLake(Contender):
         import deltalake
 
         self._deltalake = deltalake
+        self._writing = deltalake.WriterProperties(compression=CODEC.upper())
 
     def _table(self, table: Path) -> Any:
         return self._deltalake.DeltaTable(str(table))
@@ -216,27 +217,34 @@ class DeltaLake(Contender):
         self._table(table).version()
 
     def delete(self, table: Path, predicate: str) -> None:
-        self._table(table).delete(predicate)
+        self._table(table).delete(predicate, writer_properties=self._writing)
 
     def update(self, table: Path, predicate: str) -> None:
-        self._table(table).update({"salary": "salary + 1"}, predicate=predicate)
+        self._table(table).update(
+            {"salary": "salary + 1"}, predicate=predicate, writer_properties=self._writing
+        )
 
     def merge(self, table: Path, source: Path) -> None:
         merge = self._table(table).merge(
-            pq.read_table(source), "t.id = s.id", source_alias="s", target_alias="t"
+            pq.read_table(source),
+            "t.id = s.id",
+            source_alias="s",
+            target_alias="t",
+            writer_properties=self._writing,
         )
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def append(self, table: Path, source: Path) -> None:
-        self._deltalake.write_deltalake(str(table), pq.read_table(source), mode="append")
+        self._deltalake.write_deltalake(
+            str(table), pq.read_table(source), mode="append", writer_properties=self._writing
+        )
 
     def changes(self, table: Path, version: int) -> None:
         for _ in self._table(table).load_cdf(starting_version=version):
             pass
 
     def scan(self, table: Path) -> None:
-        for _ in self._table(table).to_pyarrow_dataset().to_batches():
-            pass
+        read_all_of(duckdb.from_arrow(self._table(table).to_pyarrow_dataset()))
 
 
 CLASSES = {

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from benchmarks.dml_worker import Runs
+from benchmarks.provenance import this_run
 
 __all__ = ["DmlFigure", "Figures"]
 
@@ -25,6 +26,7 @@ class DmlFigure:
         peak: bytes of memory.
         batches: of a stream that was read.
         failure: why there is no figure.
+        run: in which the figure was measured; see ``provenance.this_run``.
     """
 
     job: str
@@ -36,6 +38,7 @@ class DmlFigure:
     peak: int = 0
     batches: int | None = None
     failure: str | None = None
+    run: str = ""
 
     @classmethod
     def of(cls, job: str, layout: str, contender: str, runs: Runs) -> "DmlFigure":
@@ -80,7 +83,8 @@ class Figures:
         self._by = {_key(each): each for each in (DmlFigure(**entry) for entry in found)}
 
     def put(self, figure: DmlFigure) -> None:
-        """Keep a figure, in the place of an earlier one of the same."""
+        """Keep a figure of this run in place of an earlier one of the same job, table and contender."""
+        figure.run = this_run()
         self._by.pop(_key(figure), None)
         self._by[_key(figure)] = figure
         self._path.parent.mkdir(parents=True, exist_ok=True)

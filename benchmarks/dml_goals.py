@@ -117,9 +117,8 @@ def _faster(
     found = {}
     for job, layout in pairs:
         ours = figures.get(job, layout, name)
-        theirs = [
-            each.median for each in (figures.get(job, layout, peer) for peer in peers) if each and each.median
-        ]
+        beside = [figures.get(job, layout, peer) for peer in peers]
+        theirs = [each.median for each in beside if each and each.median and ours and each.run == ours.run]
         if ours and ours.median and theirs:
             found[f"{job} ({layout})"] = min(theirs) / ours.median
     if not found:
@@ -141,7 +140,7 @@ def _at_most(
     misses, seen = [], 0
     for job, layout in pairs:
         ours, theirs = figures.get(job, layout, name), figures.get(job, layout, peer)
-        if not ours or not theirs:
+        if not ours or not theirs or ours.run != theirs.run:
             continue
         mine, limit = of(ours), of(theirs)
         if mine is None or limit is None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.contenders import CODEC
 from benchmarks.dml_contenders import NAMES, PEER
 from benchmarks.dml_figures import DmlFigure, Figures
 from benchmarks.dml_goals import FRESH, SCANS, WORN, goals
@@ -21,7 +22,8 @@ the next. The table is people10m-like: {rows:,} rows, 8 columns, ids in order, i
 are spread over the whole table, but for the single one. Each run is on a copy at a path of its own, which was looked at before. Commands that change one row
 have {warm} untimed runs first, merges one, the others {untimed}; then come up to {runs} measured ones, as many as begin within {limit:.0f} seconds, and at
 least one. The median is given, then the fastest and the slowest run and their number. Contenders that rewrite files had their untimed runs on a table of {small:,} rows. After each job the tables of all
-contenders had the same rows. `x` is how many times faster than delta-spark with DVs. "Objects" are what a run put into the table's storage, found by
+contenders held the same rows: equal counts, and equal sums of a hash over all columns of each row. `x` is how many times faster than delta-spark with DVs in the same run; it is left out where the two were measured in different runs. All
+contenders write Parquet with {codec}. "Objects" are what a run put into the table's storage, found by
 listing it before and after: on an object store each is a PUT or more. Memory is the most that the processes of a contender had together during a job, sampled ten times
 a second: for Spark the JVM, Python and its workers (heap limit 6 GiB, collected before each job). MERGE updates all columns, or inserts. A stream is a Spark query with `availableNow` that takes one Parquet file of {batch:,} rows
 for each batch; in one process it is a loop of appends with `txn`. Streaming out of a table takes one file for each batch. delta-spark ran with `snapshotPartitions` and
@@ -67,12 +69,15 @@ def _section(figures: Figures, cells: Sequence[Cell], effort: DmlEffort) -> list
         limit=effort.limit,
         small=effort.small,
         batch=effort.batch,
+        codec=CODEC,
     )
     lines = [TITLE, "", " ".join(how.split("\n")), "", "| goal | | found |", "|---|---|---|"]
     lines += [f"| {goal.text} | {goal.verdict} | {goal.found} |" for goal in goals(figures, cells)]
     lines += ["", f"![Seconds by job]({JOBS_PLOT})", ""]
-    lines += ["| job | table | contender | seconds | runs | x | bytes written | objects | peak memory |"]
-    lines += ["|---|---|---|---:|---:|---:|---:|---:|---:|"]
+    lines += [
+        "| job | table | contender | seconds | runs | x | bytes written | objects | peak memory | measured |"
+    ]
+    lines += ["|---|---|---|---:|---:|---:|---:|---:|---:|---|"]
     lines += _rows(figures)
     worn = [f"{name}: {_ratio(figures, name):.2f}" for name in NAMES if _ratio(figures, name) is not None]
     if worn:
@@ -103,14 +108,15 @@ def _rows(figures: Figures) -> Iterator[str]:
 
 def _cells(figure: DmlFigure, peer: DmlFigure | None) -> str:
     if figure.median is None:
-        return f"failed: {(figure.failure or '').splitlines()[0][:120].replace('|', '/')} | | | | |"
+        return f"failed: {(figure.failure or '').splitlines()[0][:120].replace('|', '/')} | | | | | | {figure.run}"
     runs = f"{min(figure.seconds):.2f}-{max(figure.seconds):.2f} ({len(figure.seconds)})"
     if figure.batches is not None:
         runs += f", {figure.batches} batches"
-    ratio = f"{peer.median / figure.median:.2f}" if peer and peer.median else ""
+    same_run = peer is not None and peer.run == figure.run
+    ratio = f"{peer.median / figure.median:.2f}" if same_run and peer and peer.median else ""
     written = "" if figure.bytes is None else f"{figure.bytes:,}"
     puts = "" if figure.puts is None else f"{figure.puts:,}"
-    return f"{figure.median:.2f} | {runs} | {ratio} | {written} | {puts} | {figure.peak / _MIB:,.0f} MiB"
+    return f"{figure.median:.2f} | {runs} | {ratio} | {written} | {puts} | {figure.peak / _MIB:,.0f} MiB | {figure.run}"
 
 
 def _swept(cells: Sequence[Cell]) -> str:

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
+from benchmarks.provenance import this_run
+
 __all__ = ["Figure", "load", "memory", "repeated", "save", "timed"]
 
 _FEWEST_RUNS = 3
@@ -26,6 +28,7 @@ class Figure:
         elapsed: seconds from the first request to the last answer, where several clients ask at once.
         tried: requests that were made then; ``seconds`` has those that succeeded.
         samples: memory from time to time, in bytes.
+        run: in which the figure was measured; see ``provenance.this_run``.
     """
 
     job: str
@@ -38,6 +41,7 @@ class Figure:
     elapsed: float | None = None
     tried: int | None = None
     samples: list[int] = field(default_factory=list)
+    run: str = ""
 
     @property
     def rate(self) -> float | None:
@@ -106,7 +110,9 @@ def memory(process: int) -> tuple[int, int]:
 
 
 def save(path: Path, figures: Sequence[Figure]) -> None:
-    """Keep figures, so that a part can be measured again without the rest."""
+    """Keep figures of this run, so that a part can be measured again without the rest."""
+    for figure in figures:
+        figure.run = this_run()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from benchmarks.large import CLIENTS, DELVEC
 from benchmarks.measure import Figure
+from benchmarks.provenance import measured_in
 
 __all__ = ["PLOT", "reading"]
 
@@ -98,6 +99,7 @@ def reading(figures: Sequence[Figure]) -> list[str]:
     contenders = list(dict.fromkeys(figure.contender for figure in figures))
     by = {(figure.files, figure.contender, figure.job): figure for figure in figures}
     lines = ["", "## Planning on large tables", "", " ".join(_HOW.split("\n")), ""]
+    lines += [measured_in(figure.run for figure in figures), ""]
     lines += [f"A table of {sizes[-1]:,} files:", ""]
     lines += ["| | goal | " + " | ".join(contenders) + " |", "|---|---:|" + "---:|" * len(contenders)]
     for goal in _GOALS:

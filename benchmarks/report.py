@@ -1,32 +1,18 @@
 """docs/benchmarks.md: every figure beside its peer, with the machine stated."""
 
-import os
-import platform
-import subprocess
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from benchmarks.commits_report import commits
+from benchmarks.contenders import CODEC
 from benchmarks.deletes import REWRITES
 from benchmarks.measure import Figure
+from benchmarks.provenance import machine
 from benchmarks.reading_report import reading
 
 __all__ = ["markdown"]
 
 PEER = "delta-spark with DVs"
-_TABLE = "| job | contender | seconds | runs | x | bytes written |"
-
-
-def _machine() -> str:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    java = subprocess.run(["java", "-version"], check=False, capture_output=True, text=True).stderr.split(
-        "\n"
-    )[0]
-    return (
-        f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}, local disk; "
-        f"Python {platform.python_version()}, PySpark {version('pyspark')}, delta-spark 4.4.0, "
-        f"DuckDB {version('duckdb')}, deltalake {version('deltalake')}; {java}"
-    )
+_TABLE = "| job | contender | seconds | runs | x | bytes written | measured |"
 
 
 def _of_vectors(figures: Sequence[Figure]) -> str:
@@ -68,11 +54,11 @@ def markdown(
         warm: untimed runs.
         runs: measured runs.
     """
-    peers = {figure.job: figure.median for figure in figures if figure.contender == PEER}
+    peers = {(figure.job, figure.run): figure.median for figure in figures if figure.contender == PEER}
     lines = [
         "# Benchmarks",
         "",
-        f"Machine: {_machine()}.",
+        f"Machine: {machine()}.",
         *reading(large),
         *commits(committed),
         "",
@@ -82,23 +68,24 @@ def markdown(
             f"The table is people10m-like: {rows:,} rows in one file, 8 columns. All contenders ran in one process and "
             f"one Spark session, in turn. Each job had {warm} untimed runs first (a fifth of that where delta-spark "
             f"rewrites files, a third for scans), then {runs} measured ones ({REWRITES} of rewriting) on fresh copies; the median is given, then the fastest and "
-            "the slowest run. `x` is how many times faster than delta-spark with DVs. delta-spark ran with "
+            "the slowest run. `x` is how many times faster than delta-spark with DVs in the same run. Before scans, all contenders counted the same number of rows; each scan decodes all columns and folds them into one hash. All write Parquet with "
+            f"{CODEC}. delta-spark ran with "
             f"`snapshotPartitions` and shuffle partitions at the number of cores. {_of_vectors(figures)}"
             "Parts of the page can be measured apart, but a job always with all its contenders. "
             "`make bench` writes this page."
         ),
         "",
         _TABLE,
-        "|---|---|---:|---:|---:|---:|",
+        "|---|---|---:|---:|---:|---:|---|",
     ]
     measured = {figure.job for figure in figures}
     before = [line for line in earlier.partition(_TABLE)[2].splitlines() if line.startswith("| ")]
     lines += [line for line in before if line[2:].partition(" |")[0] not in measured]
     for figure in figures:
-        peer = peers.get(figure.job)
+        peer = peers.get((figure.job, figure.run))
         ratio = f"{peer / figure.median:.2f}" if peer else ""
         lines.append(
             f"| {figure.job} | {figure.contender} | {figure.median:.2f} | {figure.spread} | {ratio} "
-            f"| {_size(figure.bytes)} |"
+            f"| {_size(figure.bytes)} | {figure.run} |"
         )
     return "\n".join(lines) + "\n"

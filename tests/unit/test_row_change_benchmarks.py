@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from benchmarks.dml_figures import DmlFigure, Figures
 from benchmarks.dml_goals import FRESH, SCANS, WORN, goals
-from benchmarks.dml_report import TITLE, replaced, with_section_of
+from benchmarks.dml_jobs import EFFORT
+from benchmarks.dml_report import TITLE, replaced, with_section_of, write_page
 from benchmarks.dml_tables import listing, put_since
 from benchmarks.process_tree import ProcessTree
 from benchmarks.sweep import OPERATIONS, SHARES, Cell, cells
@@ -45,6 +46,21 @@ def test_figures_are_kept_and_replaced(tmp_path: Path) -> None:
     assert figure.median == 4.0
     assert again.get("DELETE 1 row", "1 file", PEER) is None
     assert len(again.all()) == 2
+
+
+def test_contenders_of_different_runs_are_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = Figures(tmp_path / "dml.json")
+    figures.put(DmlFigure("DELETE 1 row", "1 file", PEER, [2.0], [3], [10]))
+    monkeypatch.setattr("benchmarks.dml_figures.this_run", lambda: "2026-01-02 03:04 at 0123abcde")
+    figures.put(DmlFigure("DELETE 1 row", "1 file", SPARK, [0.5], [2], [10]))
+    page = tmp_path / "page.md"
+    write_page(page, figures, [], EFFORT)
+    rows = [line.split(" | ") for line in page.read_text().splitlines() if line.startswith("| DELETE 1 row")]
+    assert {row[2]: row[5] for row in rows} == {SPARK: "", PEER: "1.00"}
+    assert rows[0][-1] == "2026-01-02 03:04 at 0123abcde |"
+    assert _verdicts(figures)[f"Spark, 1 row: 3 times faster than {PEER}"][0] == "not measured"
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(0.5, "met"), (0.9, "**not met**")])

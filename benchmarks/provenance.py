@@ -1,0 +1,56 @@
+"""What a figure belongs to: the machine, the versions that ran, the commit that was measured, and the run."""
+
+import functools
+import os
+import platform
+import re
+import subprocess
+import time
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+
+__all__ = ["machine", "measured_in", "this_run"]
+
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+@functools.cache
+def this_run() -> str:
+    """Return what names this process' run on the page: when it began, and the commit that it measures.
+
+    Figures with the same text were measured in one run. Uncommitted changes show as ``+``.
+    """
+    commit = _git("rev-parse", "--short=9", "HEAD") or "no commit"
+    changed = "+" if _git("status", "--porcelain", "--untracked-files=no") else ""
+    return f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime())} at {commit}{changed}"
+
+
+def measured_in(runs: Iterable[str]) -> str:
+    """Return the sentence that says when and at which commit a section was measured, or nothing."""
+    found = sorted({run for run in runs if run})
+    return f"Measured {'; '.join(found)}." if found else ""
+
+
+def machine() -> str:
+    """Return the machine and every version that the figures depend on, each as its owner reports it."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    java = subprocess.run(["java", "-version"], check=False, capture_output=True, text=True).stderr
+    return (
+        f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}, local disk; "
+        f"Python {platform.python_version()}, PySpark {version('pyspark')}, delta-spark {_delta_spark()}, "
+        f"DuckDB {version('duckdb')}, deltalake {version('deltalake')}; {java.partition(chr(10))[0]}"
+    )
+
+
+def _delta_spark() -> str:
+    jars = Path(os.environ.get("DELVEC_TEST_JARS", ""))
+    found = [
+        re.fullmatch(r"delta-spark_.+-(\d[^-]*)\.jar", jar.name) for jar in jars.glob("delta-spark_*.jar")
+    ]
+    return ", ".join(sorted(match[1] for match in found if match)) or "not found"
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(_ROOT), *arguments], check=False, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""
