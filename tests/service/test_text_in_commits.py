@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 HALF = "<half>"
+ESCAPED_HALF = r'{"numRecords":1,"minValues":{"name":"\ud800"}}'
 
 
 def send(client, url, body):
@@ -49,7 +50,12 @@ def test_half_a_character_in_a_commit_is_refused(filled, what):
 
 @pytest.mark.parametrize(
     "what",
-    [{"path": HALF}, {"stats": f'{{"numRecords":1,"minValues":{{"name":"{HALF}"}}}}'}, {"tags": {"x": HALF}}],
+    [
+        {"path": HALF},
+        {"stats": f'{{"numRecords":1,"minValues":{{"name":"{HALF}"}}}}'},
+        {"stats": ESCAPED_HALF},
+        {"tags": {"x": HALF}},
+    ],
     ids=str,
 )
 def test_half_a_character_in_a_new_file_is_refused(filled, what):

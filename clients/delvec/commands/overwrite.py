@@ -88,7 +88,9 @@ def replace_rows(rows: NewRows, replacement: Replacement) -> Metrics:
         return Metrics(_METRICS, None, already_applied=True)
     parameters = {
         "mode": "Overwrite",
-        "partitionBy": json.dumps(list(rows.target.partition_columns), separators=(",", ":")),
+        "partitionBy": json.dumps(
+            list(rows.target.partition_columns), separators=(",", ":"), ensure_ascii=False
+        ),
     }
     metrics: dict[str, int] = {}
     predicate: str | None = None

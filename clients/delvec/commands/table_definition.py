@@ -67,9 +67,9 @@ class TableDefinition:
         """Return what the table's history says, under Delta's names."""
         found = {
             "isManaged": "false",
-            "partitionBy": json.dumps(list(self.partition_by), separators=(",", ":")),
-            "clusterBy": json.dumps(list(self.cluster_by), separators=(",", ":")),
-            "properties": json.dumps(dict(self.properties), separators=(",", ":")),
+            "partitionBy": json.dumps(list(self.partition_by), separators=(",", ":"), ensure_ascii=False),
+            "clusterBy": json.dumps(list(self.cluster_by), separators=(",", ":"), ensure_ascii=False),
+            "properties": json.dumps(dict(self.properties), separators=(",", ":"), ensure_ascii=False),
         }
         return found if self.description is None else {**found, "description": self.description}
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from delvec.protocol.errors import CorruptLog
 from delvec.protocol.types import DataType, PrimitiveType
 
-__all__ = ["MAX_STRING", "Number", "bound", "dump", "load"]
+__all__ = ["MAX_STRING", "Number", "bound", "dump", "load", "with_plain_text"]
 
 MAX_STRING: Final = 32
 """Code points of a string bound; a longer maximum has one more, greater than what was cut off."""
@@ -44,14 +44,29 @@ def load(stats: str) -> dict[str, Any]:
 
 
 def dump(value: Any) -> str:
-    """Return the JSON of what :func:`load` gives."""
+    """Return the JSON of what :func:`load` gives; characters stand as themselves."""
     if isinstance(value, Number):
         return str(value)
     if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(key)}:{dump(item)}" for key, item in value.items()) + "}"
+        return "{" + ",".join(f"{dump(key)}:{dump(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(dump, value)) + "]"
-    return json.dumps(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def with_plain_text(stats: str | None) -> str | None:
+    """Return statistics with characters in place of their escapes, which readers built on arrow-rs decode wrongly.
+
+    What is no statistics, or escapes half of a surrogate pair, stays as it is.
+    """
+    if stats is None or "\\u" not in stats:
+        return stats
+    try:
+        plain = dump(load(stats))
+        plain.encode()
+    except (CorruptLog, UnicodeEncodeError):
+        return stats
+    return plain
 
 
 def bound(value: Any, kind: DataType, *, upper: bool) -> str | Number | None:

@@ -63,7 +63,7 @@ def _rows(entries: list[dict[str, Any]]) -> pa.Table:
 
 
 def _flat(value: Any) -> Any:
-    return json.dumps(value) if isinstance(value, dict | list) else value
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
 
 
 def _type_text(kind: Any) -> str:

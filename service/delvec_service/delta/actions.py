@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeAlias
 
 from delvec.protocol.deletion_vector import Descriptor
+from delvec.protocol.statistics_json import with_plain_text
 from delvec_service.delta.commit_info import CommitInfo
 from delvec_service.delta.log.log_json import (
     present,
@@ -179,7 +180,7 @@ class AddFile:
             size=self.size,
             modificationTime=self.modification_time,
             dataChange=self.data_change,
-            stats=self.stats,
+            stats=with_plain_text(self.stats),
             tags=None if self.tags is None else dict(self.tags),
             deletionVector=None if self.deletion_vector is None else self.deletion_vector.to_json(),
             baseRowId=self.base_row_id,
@@ -253,7 +254,7 @@ class RemoveFile:
             extendedFileMetadata=self.extended_file_metadata,
             partitionValues=None if self.partition_values is None else dict(self.partition_values),
             size=self.size,
-            stats=self.stats,
+            stats=with_plain_text(self.stats),
             tags=None if self.tags is None else dict(self.tags),
             deletionVector=None if self.deletion_vector is None else self.deletion_vector.to_json(),
             baseRowId=self.base_row_id,

@@ -6,7 +6,6 @@ becomes of each file, :func:`build` writes it down as actions (PROTOCOL.md, "Add
 removes, adds, change files.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -22,6 +21,7 @@ from delvec_service.delta.changes import Changes
 from delvec_service.delta.concurrency import row_runs
 from delvec_service.delta.concurrency.ours import isolation_level
 from delvec_service.delta.group import REQUEST_HASH_TAG, MemberInfo, members_tag
+from delvec_service.delta.log.log_json import json_text
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.delta.table_changes import drop_feature, in_commit_timestamps
 
@@ -281,10 +281,10 @@ def _parameters(changes: Changes, partition_columns: Sequence[str]) -> dict[str,
     parameters: dict[str, Any] = dict(changes.parameters)
     if changes.operation in ("DELETE", "UPDATE"):
         predicate = [] if changes.predicate is None else [f"({changes.predicate})"]
-        parameters.setdefault("predicate", json.dumps(predicate, ensure_ascii=False))
+        parameters.setdefault("predicate", json_text(predicate))
     elif changes.operation == "WRITE":
         parameters.setdefault("mode", "Append")
-        parameters.setdefault("partitionBy", json.dumps(list(partition_columns), separators=(",", ":")))
+        parameters.setdefault("partitionBy", json_text(list(partition_columns)))
     return parameters
 
 

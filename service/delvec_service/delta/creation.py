@@ -4,13 +4,13 @@ Whatever a property or a column's metadata would need beyond what Delvec impleme
 that Delvec creates and then cannot write helps nobody.
 """
 
-import json
 import uuid
 from collections.abc import Callable
 from typing import Final
 
 from delvec.protocol.types import StructType
 from delvec_service.delta.actions import Action, CommitInfo, Metadata, Protocol
+from delvec_service.delta.log.log_json import json_text
 from delvec_service.delta.table_changes.definition import NO_FILES, Definition, define
 from delvec_service.delta.table_changes.draft import Draft
 from delvec_service.delta.table_changes.in_commit_timestamps import are_enabled
@@ -59,11 +59,11 @@ def first_version(
         in_commit_timestamp=now if are_enabled(metadata) else None,
         operation="CREATE TABLE",
         operation_parameters={
-            "partitionBy": json.dumps(list(metadata.partition_columns)),
-            "clusterBy": json.dumps(list(definition.cluster_by)),
+            "partitionBy": json_text(list(metadata.partition_columns)),
+            "clusterBy": json_text(list(definition.cluster_by)),
             "description": metadata.description,
             "isManaged": "false",
-            "properties": json.dumps(dict(metadata.configuration), separators=(",", ":")),
+            "properties": json_text(dict(metadata.configuration)),
         },
         isolation_level="Serializable",
         is_blind_append=True,

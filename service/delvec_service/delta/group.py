@@ -16,6 +16,7 @@ from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.locations import canonical_log_path
 from delvec_service.delta.actions import CommitInfo
 from delvec_service.delta.changes import Changes
+from delvec_service.delta.log.log_json import json_text
 
 __all__ = [
     "GROUP_COMMIT_PROPERTY",
@@ -250,7 +251,7 @@ def members_tag(members: Iterable[MemberInfo]) -> dict[str, str]:
         for one in members
     ]
     # Readers of commitInfo take tags for a map of texts.
-    return {_TAG: json.dumps(entries, ensure_ascii=False, separators=(",", ":"))}
+    return {_TAG: json_text(entries)}
 
 
 def members_of(info: CommitInfo) -> tuple[MemberInfo, ...]:

@@ -14,6 +14,7 @@ from delvec.protocol.errors import CorruptLog, InvalidCommit
 from delvec.protocol.table_properties import is_true
 from delvec_service.delta.actions import AddFile, DomainMetadata
 from delvec_service.delta.features import writer_features
+from delvec_service.delta.log.log_json import json_text
 from delvec_service.delta.snapshot import Snapshot
 
 __all__ = [
@@ -107,7 +108,7 @@ def assigned(
         found.append(replace(add, base_row_id=base, default_row_commit_version=since))
     if mark == before:
         return found, None
-    return found, DomainMetadata(DOMAIN, json.dumps({_MARK: mark}, separators=(",", ":")))
+    return found, DomainMetadata(DOMAIN, json_text({_MARK: mark}))
 
 
 def tags(snapshot: Snapshot, *, loses_ids: bool) -> Mapping[str, str]:

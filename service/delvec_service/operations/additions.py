@@ -1,6 +1,5 @@
 """Planning a step of a stream of added rows: the files from one position to another."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -23,6 +22,7 @@ from delvec_service.delta.actions import Action, AddFile, Metadata, Protocol
 from delvec_service.delta.additions import Position, StepLimits, committed_rows, schema_fit
 from delvec_service.delta.change_feed import changes_in
 from delvec_service.delta.features import check_readable
+from delvec_service.delta.log.log_json import json_text
 from delvec_service.delta.log.replay import Commit
 from delvec_service.delta.segments.files import FILES_SCHEMA, table_from_adds
 from delvec_service.delta.snapshot import Snapshot
@@ -333,7 +333,7 @@ class _Step:
 def _metadata(read: ReadSchema) -> Metadata:
     return Metadata(
         id="",
-        schema_string=json.dumps(read.table_schema),
+        schema_string=json_text(read.table_schema),
         partition_columns=tuple(read.partition_columns),
         configuration=read.configuration,
     )

@@ -1,12 +1,12 @@
 """A table's history: who committed what, as Delta's DESCRIBE HISTORY tells it."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 from delvec.protocol.wire import HistoryEntry
 from delvec_service.delta.actions import CommitInfo, Metadata
 from delvec_service.delta.group import members_of
+from delvec_service.delta.log.log_json import json_text
 from delvec_service.delta.log.replay import Commit
 from delvec_service.operations.log.log_reader import LogReader
 from delvec_service.operations.time_travel import first_stamped
@@ -94,6 +94,6 @@ def _texts(values: Mapping[str, Any] | None) -> dict[str, str | None] | None:
     if values is None:
         return None
     return {
-        name: value if value is None or isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+        name: value if value is None or isinstance(value, str) else json_text(value)
         for name, value in values.items()
     }

@@ -21,6 +21,7 @@ from pyroaring import BitMap64
 from delvec.protocol import locations
 from delvec.protocol.errors import DelvecError
 from delvec_service.delta.changes import RowRun
+from delvec_service.delta.log.log_json import json_text
 
 __all__ = ["TAG", "SourceRuns", "by_source", "decode", "encode", "live_ranks"]
 
@@ -33,12 +34,11 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 
 def encode(rewritten: Mapping[str, Sequence[RowRun]]) -> str:
     """Return the runs of each output as the text of the tag."""
-    return json.dumps(
+    return json_text(
         {
             output: [[run.source, run.first_rank, run.count, run.first_output_row] for run in runs]
             for output, runs in rewritten.items()
-        },
-        separators=(",", ":"),
+        }
     )
 
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from delvec.protocol.statistics_json import with_plain_text
 from delvec_service.delta.actions import DomainMetadata, Metadata, Protocol, Sidecar, Txn
 from delvec_service.delta.log.log_policy import LogPolicy
 from delvec_service.delta.log.tombstones import TOMBSTONES
@@ -189,7 +191,7 @@ class CheckpointForm:
             for name, (source, _) in _ADD.items()
         }
         if self._stats_as_json:
-            columns["stats"] = files.column("stats")
+            columns["stats"] = _with_plain_text(files.column("stats"))
         if self._statistics is not None:
             columns["stats_parsed"] = self._statistics.parse(
                 files.column("stats"), files.column("num_records")
@@ -299,6 +301,14 @@ def row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _with_plain_text(stats: pa.StringArray) -> pa.StringArray:
+    escaped = pc.fill_null(pc.match_substring(stats, "\\u"), fill_value=False)
+    if not pc.any(escaped).as_py():
+        return stats
+    plain = [with_plain_text(text) for text in stats.filter(escaped).to_pylist()]
+    return pc.replace_with_mask(stats, escaped, pa.array(plain, stats.type))
 
 
 def _false(length: int) -> pa.Array:

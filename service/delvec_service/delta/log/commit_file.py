@@ -11,6 +11,7 @@ from delvec_service.delta.log.log_json import (
     MalformedActionError,
     check_text,
     documents,
+    json_text,
     read_object,
     shown,
     without_infinities,
@@ -61,10 +62,8 @@ def serialize_commit(actions: Iterable[Action]) -> bytes:
     """
     lines = []
     for action in actions:
-        document = {action.key: action.to_json()}
-        line = json.dumps(document, separators=(",", ":"))
         try:
-            check_text(line, document)
+            lines.append(f"{json_text({action.key: action.to_json()})}\n".encode())
             if isinstance(action, Metadata):
                 check_text(action.schema_string, _schema(action))
         except UnicodeEncodeError as error:
@@ -72,8 +71,7 @@ def serialize_commit(actions: Iterable[Action]) -> bytes:
                 f"Text for the '{action.key}' action of the log holds half of a surrogate pair, which is no Unicode; "
                 "nothing was written. Send whole characters."
             ) from error
-        lines.append(f"{line}\n")
-    return "".join(lines).encode()
+    return b"".join(lines)
 
 
 def _schema(metadata: Metadata) -> Any:

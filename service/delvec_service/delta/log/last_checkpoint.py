@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from delvec_service.delta.log.log_json import present
+from delvec_service.delta.log.log_json import json_text, present
 
 __all__ = ["LAST_CHECKPOINT", "LastCheckpoint", "hinted_version"]
 
@@ -50,7 +50,7 @@ class LastCheckpoint:
             numOfAddFiles=self.num_of_add_files,
             v2Checkpoint=v2,
         )
-        return json.dumps(document, separators=(",", ":")).encode()
+        return json_text(document).encode()
 
 
 def hinted_version(data: bytes) -> int | None:

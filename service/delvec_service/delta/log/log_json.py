@@ -15,6 +15,7 @@ __all__ = [
     "MalformedActionError",
     "check_text",
     "documents",
+    "json_text",
     "present",
     "read_boolean",
     "read_descriptor",
@@ -154,6 +155,15 @@ def check_text(source: str, document: Any) -> None:
     """
     if _SURROGATE.search(source):
         json.dumps(document, ensure_ascii=False).encode()
+
+
+def json_text(value: Any) -> str:
+    """Return a value as the JSON that the log holds: compact, and characters as themselves.
+
+    JSON may escape them, too. Readers built on arrow-rs (deltalake, DuckDB's ``delta``, polars) decode the two escapes
+    of a character from U+20000 wrongly, and delta-spark writes none.
+    """
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def without_infinities(found: dict[str, Any]) -> dict[str, Any]:

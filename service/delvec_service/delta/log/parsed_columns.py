@@ -3,12 +3,12 @@
 Checkpoints may hold statistics as typed columns only (``delta.checkpoint.writeStatsAsJson=false``).
 """
 
-import json
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec_service.delta.log.log_json import json_text
 from delvec_service.delta.segments.files import TEXT_MAP
 
 __all__ = ["partition_values", "stats_json"]
@@ -34,7 +34,7 @@ def _object(value: pa.StructArray) -> pa.Array:
     for field, child in zip(value.type, value.flatten(), strict=True):
         text = _json(child)
         if text is not None:
-            named = pc.binary_join_element_wise(f"{json.dumps(field.name)}:", text, ",", "")
+            named = pc.binary_join_element_wise(f"{json_text(field.name)}:", text, ",", "")
             members.append(pc.fill_null(named, ""))
     if not members:
         body = pa.array([""] * len(value), pa.string())
@@ -73,5 +73,5 @@ def _quoted(text: pa.Array) -> pa.Array:
     special = pc.fill_null(pc.match_substring_regex(text, _ESCAPED), fill_value=False)
     if not pc.any(special).as_py():
         return plain
-    escaped = [json.dumps(item, ensure_ascii=False) for item in text.filter(special).to_pylist()]
+    escaped = [json_text(item) for item in text.filter(special).to_pylist()]
     return pc.replace_with_mask(plain, special, pa.array(escaped, pa.string()))

@@ -13,6 +13,7 @@ from delvec_service.delta.actions import DomainMetadata, Metadata, Protocol, Txn
 from delvec_service.delta.features import reader_features
 from delvec_service.delta.log.log_json import (
     MalformedActionError,
+    json_text,
     present,
     read_integer,
     read_object,
@@ -119,7 +120,7 @@ class VersionChecksum:
             metadata=self.metadata.to_json(),
             protocol=self.protocol.to_json(),
         )
-        return json.dumps(document, separators=(",", ":")).encode()
+        return json_text(document).encode()
 
 
 def _documents(actions: Sequence[Txn | DomainMetadata] | None) -> list[dict[str, Any]] | None:

@@ -1,6 +1,5 @@
 """The changes of one request, applied in order to one version of a table."""
 
-import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from delvec.protocol.wire import (
     WriteChange,
 )
 from delvec_service.delta.actions import DomainMetadata, Metadata, Protocol
+from delvec_service.delta.log.log_json import json_text
 from delvec_service.delta.table_changes import (
     columns,
     definition,
@@ -181,4 +181,4 @@ def _parameter(value: Any) -> Any:
     """Return a parameter as Delta writes it: lists and objects as JSON text, truth values as they are."""
     if isinstance(value, str | bool):
         return value
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return json_text(value)

@@ -8,6 +8,7 @@ from delvec.protocol.errors import CorruptTable, InvalidTableChange
 from delvec.protocol.statistics import indexed_columns
 from delvec.protocol.types import DecimalType, PrimitiveType, StructType
 from delvec_service.delta.actions import DomainMetadata
+from delvec_service.delta.log.log_json import json_text
 from delvec_service.delta.table_changes.column_paths import (
     ColumnPath,
     field_at,
@@ -44,7 +45,7 @@ def clustering_paths(domains: Mapping[str, DomainMetadata]) -> tuple[ColumnPath,
 def clustering_domain(paths: Sequence[ColumnPath]) -> DomainMetadata:
     """Return the action that sets the clustering columns, physical names."""
     configuration = {"clusteringColumns": [list(path) for path in paths], "domainName": CLUSTERING_DOMAIN}
-    return DomainMetadata(CLUSTERING_DOMAIN, json.dumps(configuration, separators=(",", ":")))
+    return DomainMetadata(CLUSTERING_DOMAIN, json_text(configuration))
 
 
 def check_clustering(

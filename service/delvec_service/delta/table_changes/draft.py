@@ -10,6 +10,7 @@ from delvec.protocol.errors import InvalidTableChange
 from delvec.protocol.table_properties import is_true
 from delvec.protocol.types import StructType
 from delvec_service.delta.actions import DomainMetadata, Metadata, Protocol
+from delvec_service.delta.log.log_json import json_text
 from delvec_service.delta.table_changes.clustering import (
     clustering_domain,
     clustering_paths,
@@ -141,7 +142,7 @@ class Draft:
         self._need_what_metadata_implies()
         schema_string = self._before.schema_string
         if self.schema != self._schema_before:
-            schema_string = json.dumps(self.schema.to_json(), separators=(",", ":"), ensure_ascii=False)
+            schema_string = json_text(self.schema.to_json())
         metadata = replace(
             self._before,
             schema_string=schema_string,

@@ -31,6 +31,7 @@ from delvec_service.delta import violations
 from delvec_service.delta.actions import AddFile, Cdc
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.features import check_writable
+from delvec_service.delta.log.log_json import check_text
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations.tables import OpenTable
 from delvec_service.store.objects import ObjectMeta
@@ -193,6 +194,10 @@ def _check_stats(table: OpenTable, add: AddFile, snapshot: Snapshot) -> None:
     if add.stats is not None:
         try:
             stats = json.loads(add.stats)
+            check_text(add.stats, stats)
+        except UnicodeEncodeError as error:
+            what = "has statistics with half of a surrogate pair, which is no Unicode; send whole characters"
+            raise _invalid(table, add.path, what) from error
         except (ValueError, RecursionError) as error:
             raise _invalid(table, add.path, "has statistics that are not JSON") from error
     if not isinstance(stats, dict):
