@@ -1,23 +1,36 @@
 """Files that are too large for memory, and must appear whole or not at all: written on local disk first."""
 
+import io
 import mmap
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import IO, Any, Final, cast
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, NotSupportedError
 
 from delvec import _local_files
-from delvec._places import Place, locate, storage_errors
+from delvec._places import Allowed, Place, locate, storage_errors
 
 __all__ = ["Draft", "draft"]
 
 _ONE_REQUEST: Final = 64 << 20
+_BUFFER: Final = 1 << 20
+
+
+class _DraftFile(io.FileIO):
+    """The draft itself; a disk that does not take it is a StorageError."""
+
+    def __init__(self, descriptor: int, url: str) -> None:
+        super().__init__(descriptor, "wb")
+        self._url = url
+
+    def write(self, data: Any, /) -> int:
+        with storage_errors("write", self._url, writing=True):
+            return super().write(data)
 
 
 @dataclass
@@ -25,11 +38,19 @@ class Draft:
     """A file that no reader sees yet.
 
     Attributes:
-        path: where to write it, on local disk; close it before publishing.
+        file: where to write it: open, binary and buffered. It is closed after the block of :func:`draft`.
     """
 
-    path: Path
+    file: IO[bytes]
     _place: Place
+    _directory: int | None
+    _name: str
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        self.file.flush()
+        return os.fstat(self.file.fileno()).st_size
 
     def publish(self) -> bool:
         """Give the file its name, whole; durable when this returns.
@@ -41,15 +62,14 @@ class Draft:
         Raises:
             StorageError: storage did not answer, and the file may be there or not.
         """
-        place = self._place
+        place, size = self._place, self.size
         with storage_errors("create", place.url, writing=True):
-            if place.local is not None:
-                _local_files.sync_file(self.path)
-                return _local_files.publish(self.path, place.local)
-            with self.path.open("rb") as file:
-                # Not closed here: a store in memory keeps it.
-                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            if len(data) > _ONE_REQUEST:
+            if self._directory is not None:
+                os.fsync(self.file.fileno())
+                return _local_files.publish(self._directory, self._name, place.path)
+            # Not closed here: a store in memory keeps it.
+            data = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+            if size > _ONE_REQUEST:
                 return self._publish_in_parts()
             try:
                 obstore.put(place.remote, place.key, data, mode="create", use_multipart=False)
@@ -64,34 +84,47 @@ class Draft:
         with suppress(FileNotFoundError):
             obstore.head(place.remote, place.key)
             return False
-        with self.path.open("rb") as file:
+        with open(self._name, "rb") as file:  # noqa: PTH123 - a name of tempfile's
             obstore.put(place.remote, place.key, file)
         return True
 
 
 @contextmanager
-def draft(location: str, path: str) -> Iterator[Draft]:
+def draft(location: str, path: str, *, allowed: Allowed | None = None) -> Iterator[Draft]:
     """Begin a file of a table; what is not published is gone after the block.
 
     Args:
         location: the table's canonical location.
         path: URL-encoded, relative to the location.
+        allowed: where links may lead, by URL; without it, only to another place in the table.
 
     Raises:
         StorageError: local disk does not take it.
+        LocationNotAllowed: a link leads elsewhere.
     """
-    place = locate(location, path)
-    with storage_errors("create", place.url, writing=True):
-        if place.local is not None:
-            # A name is given by linking, which works within one file system.
-            _local_files.create_directory(place.local.parent, durable=True)
-            temporary = _local_files.hidden_beside(place.local)
-        else:
-            handle, name = tempfile.mkstemp(prefix="delvec-", suffix=".tmp")
-            os.close(handle)
-            temporary = Path(name)
-    try:
-        yield Draft(temporary, place)
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+    place = locate(location, path, allowed=allowed, inside=True)
+    with ExitStack() as stack:
+        directory = None
+        with storage_errors("create", place.url, writing=True):
+            if place.local is not None:
+                # A name is given by linking, which works within one file system.
+                directory = stack.enter_context(place.opened_directory(create=True, durable=True))
+                name, descriptor = _local_files.create_hidden(directory, place.local)
+            else:
+                descriptor, name = tempfile.mkstemp(prefix="delvec-", suffix=".tmp")
+        stack.callback(_discard, name, directory)
+        raw = _DraftFile(descriptor, place.url)
+        stack.callback(_close, raw)
+        buffered = io.BufferedWriter(raw, _BUFFER)
+        yield Draft(cast("IO[bytes]", buffered), place, directory, name)
+
+
+def _close(raw: io.FileIO) -> None:
+    # Not by way of the buffer: what is in it is either published by now, or of no use.
+    with suppress(OSError):
+        raw.close()
+
+
+def _discard(name: str, directory: int | None) -> None:
+    with suppress(OSError):
+        os.unlink(name, dir_fd=directory)

@@ -1,10 +1,11 @@
 """Where files are: local paths, and obstore stores for everything else."""
 
+import errno
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -14,12 +15,22 @@ from urllib.parse import unquote
 from obstore.exceptions import BaseError
 from obstore.store import MemoryStore, ObjectStore, from_url
 
+from delvec import _local_files
 from delvec.protocol import locations
-from delvec.protocol.errors import LocationNotAllowed, StorageError
+from delvec.protocol.errors import (
+    DelvecError,
+    InvalidLocation,
+    LocationNotAllowed,
+    StorageDenied,
+    StorageError,
+    StorageFull,
+    UnusableFile,
+)
 
 __all__ = ["Allowed", "Place", "locate", "storage_errors", "store_for"]
 
 Allowed = Callable[[str], bool]
+"""Decides by canonical URL, following links, whether a file may be touched."""
 
 _MAX_STORES: Final = 64
 _PROVIDERS: Final = ("AWS_", "GOOGLE_", "AZURE_")
@@ -42,6 +53,44 @@ class Place:
     local: Path | None
     store: ObjectStore | None
     key: str
+    _location: str
+    _allowed: Allowed | None
+
+    def opened_directory(self, *, create: bool = False, durable: bool = False) -> AbstractContextManager[int]:
+        """Hold the directory of a local file open; see :func:`delvec._local_files.opened_directory`.
+
+        Raises:
+            LocationNotAllowed: a link leads where the file may not be.
+            OSError: it cannot be opened.
+        """
+        return _local_files.opened_directory(self.path.parent, self.check, create=create, durable=durable)
+
+    def check(self, real: str) -> None:
+        """Refuse a path that links have led to, unless it is allowed, or in the table wherever that is.
+
+        Raises:
+            LocationNotAllowed: it is out of bounds.
+        """
+        url = locations.canonical(real)
+        if self._allowed is not None:
+            if self._allowed(url):
+                return
+        else:
+            table = locations.local_path(self._location)
+            if table is not None and locations.within(url, locations.canonical(os.path.realpath(table))):
+                return
+        raise LocationNotAllowed(
+            f"A symbolic link leads from the file {self.url} to {real}, out of where its table's files may be; put the "
+            "file itself there, or allow the directory that it is in (DELVEC_ROOTS).",
+            file=self.url,
+        )
+
+    @property
+    def path(self) -> Path:
+        """The path of a local file."""
+        if self.local is None:
+            raise TypeError(f"{self.url} is no local file")
+        return self.local
 
     @property
     def remote(self) -> ObjectStore:
@@ -83,23 +132,25 @@ def store_for(location: str) -> ObjectStore:
     return store
 
 
-def locate(location: str, path: str, *, allowed: Allowed | None = None) -> Place:
+def locate(location: str, path: str, *, allowed: Allowed | None = None, inside: bool = False) -> Place:
     """Return where the file ``path`` of the table at ``location`` is.
+
+    Where symbolic links lead is found out when the place is used: until then they may change.
 
     Args:
         location: the table's canonical location.
         path: as in the log: URL-encoded, relative or absolute.
         allowed: decides by URL whether a file outside ``location`` may be touched, following links; without it,
             none may.
+        inside: whether only links may lead outside, and no path: so it is where something is written or deleted.
 
     Raises:
-        LocationNotAllowed: the file lies outside ``location`` and is not allowed, or a symbolic link leads
-            where ``allowed`` does not.
+        LocationNotAllowed: the file lies outside ``location`` and is not allowed.
         InvalidLocation: an absolute path is of an unknown kind.
     """
     url = locations.resolve(location, path)
-    inside = locations.within(url, location)
-    if not inside and not (allowed is not None and allowed(url)):
+    is_inside = locations.within(url, location)
+    if not is_inside and (inside or allowed is None or not allowed(url)):
         raise LocationNotAllowed(
             f"The file {url} lies outside its table's location {location}; "
             "allow its directory (DELVEC_ROOTS) if the table may use it.",
@@ -107,15 +158,9 @@ def locate(location: str, path: str, *, allowed: Allowed | None = None) -> Place
         )
     local = locations.local_path(url)
     if local is not None:
-        if inside and allowed is not None and os.path.realpath(local) != str(local) and not allowed(url):
-            raise LocationNotAllowed(
-                f"A symbolic link leads from the file {url} out of what may be read; put the file itself there, or "
-                "allow the directory that it is in (DELVEC_ROOTS).",
-                file=url,
-            )
-        return Place(url, local, None, str(local))
-    parent = location if inside else _root_outside(url)
-    return Place(url, None, store_for(parent), unquote(url[len(parent) + 1 :]))
+        return Place(url, local, None, str(local), location, allowed)
+    parent = location if is_inside else _root_outside(url)
+    return Place(url, None, store_for(parent), unquote(url[len(parent) + 1 :]), location, allowed)
 
 
 def _root_outside(url: str) -> str:
@@ -128,9 +173,25 @@ def _root_outside(url: str) -> str:
     return url.rpartition("/")[0]
 
 
+_MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
+"""Under a parent that is a file there is nothing, and no file has a name that is too long for one."""
+_KINDS: Final[Mapping[int, tuple[type[DelvecError], str]]] = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), (StorageFull, "free space, then try again")),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS),
+        (StorageDenied, "give the user that this process runs as the right to do that"),
+    ),
+    **dict.fromkeys(
+        (errno.ELOOP, errno.EISDIR, errno.ENODEV, errno.ENOTDIR, errno.EFBIG),
+        (UnusableFile, "put a regular file there"),
+    ),
+    errno.ENAMETOOLONG: (InvalidLocation, "choose a shorter name"),
+}
+
+
 @contextmanager
 def storage_errors(verb: str, name: str, *, writing: bool = False) -> Iterator[None]:
-    """Turn what storage raises into StorageError.
+    """Turn what storage raises into a DelvecError: StorageError, unless asking again would be of no use.
 
     What a caller decides by passes: that a file to be read is missing, or that a file to be written exists.
     """
@@ -139,11 +200,11 @@ def storage_errors(verb: str, name: str, *, writing: bool = False) -> Iterator[N
     except (OSError, BaseError, ValueError) as error:
         if writing and isinstance(error, FileExistsError):
             raise
-        # Under a parent that is a file there is nothing either. When writing, it is the bucket that is missing.
-        if not writing and isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        code = error.errno if isinstance(error, OSError) else None
+        # When writing, it is the bucket that is missing.
+        if not writing and (isinstance(error, FileNotFoundError) or code in _MISSING):
             raise FileNotFoundError(f"{name} does not exist") from error
         # obstore appends the server's document and a dump of its own internals.
         reason = str(error).partition("\n")[0].partition(": <?xml")[0][:500]
-        raise StorageError(
-            f"Cannot {verb} {name}: {reason}; try again, or check storage.", file=name
-        ) from error
+        kind, advice = _KINDS.get(code or 0, (StorageError, "try again, or check storage"))
+        raise kind(f"Cannot {verb} {name}: {reason}; {advice}.", file=name) from error

@@ -7,13 +7,12 @@ by the environment (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``).
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, timedelta
 from datetime import datetime as DateTime  # noqa: N812
-from pathlib import Path
 from typing import IO, Final, cast
 
 import obstore
@@ -32,6 +31,7 @@ from delvec.protocol.errors import (
     CorruptLog,
     DeletionVectorNotFound,
     InvalidLocation,
+    UnusableFile,
 )
 from delvec.protocol.locations import canonical_log_path
 
@@ -50,6 +50,7 @@ __all__ = [
     "read",
     "read_deletion_vectors",
     "read_ranges",
+    "remove_directories",
     "stat",
     "storage_errors",
     "store_for",
@@ -58,6 +59,8 @@ __all__ = [
 
 _MAX_GAP: Final = 1 << 20
 _LARGE: Final = 64 << 20
+_MAX_VECTOR: Final = 1 << 30
+"""More than a bitmap of eight billion rows takes, whichever they are."""
 _CONCURRENT_FILES: Final = 32
 _EPOCH: Final = DateTime(1970, 1, 1, tzinfo=UTC)
 
@@ -87,7 +90,8 @@ def stat(location: str, path: str, *, allowed: Allowed | None = None) -> FileInf
     try:
         with storage_errors("look up", place.url):
             if place.local is not None:
-                found = place.local.stat()
+                with place.opened_directory() as directory:
+                    found = _local_files.look_up(directory, place.local, place.check)
                 return FileInfo(found.st_size, found.st_mtime_ns // 1_000_000)
             meta = obstore.head(place.remote, place.key)
             return FileInfo(meta["size"], milliseconds(meta["last_modified"]), meta.get("e_tag"))
@@ -100,18 +104,37 @@ def milliseconds(moment: DateTime) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def read(location: str, path: str, *, allowed: Allowed | None = None) -> bytes:
+def read(location: str, path: str, *, allowed: Allowed | None = None, max_bytes: int | None = None) -> bytes:
     """Return a whole file.
 
     Raises:
         FileNotFoundError: it does not exist.
+        UnusableFile: it has more than ``max_bytes``, of which none is read, or is no regular file.
         StorageError: storage did not answer.
     """
     place = locate(location, path, allowed=allowed)
     with storage_errors("read", place.url):
         if place.local is not None:
-            return place.local.read_bytes()
-        return bytes(obstore.get(place.remote, place.key).bytes())
+            with _opened(place) as file:
+                _check_size(place, os.fstat(file.fileno()).st_size, max_bytes)
+                return file.read()
+        found = obstore.get(place.remote, place.key)
+        _check_size(place, found.meta["size"], max_bytes)
+        return bytes(found.bytes())
+
+
+def _check_size(place: Place, size: int, most: int | None) -> None:
+    if most is not None and size > most:
+        raise UnusableFile(
+            f"The file {place.url} has {size} bytes, and at most {most} are read of one of its kind.",
+            file=place.url,
+            size=size,
+            limit=most,
+        )
+
+
+def _opened(place: Place) -> IO[bytes]:
+    return os.fdopen(_local_files.open_file(place.path, place.check), "rb", buffering=0)
 
 
 def read_ranges(
@@ -134,7 +157,7 @@ def read_ranges(
             spans.append((start, end))
     with storage_errors("read", place.url):
         if place.local is not None:
-            chunks = _read_local(place.local, spans)
+            chunks = _read_local(place, spans)
         else:
             chunks = {start: read_range(place, start, end) for start, end in spans}
     starts = [start for start, _ in spans]
@@ -145,9 +168,9 @@ def read_ranges(
     return found
 
 
-def _read_local(path: Path, spans: Sequence[tuple[int, int]]) -> dict[int, memoryview]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+def _read_local(place: Place, spans: Sequence[tuple[int, int]]) -> dict[int, memoryview]:
+    with _opened(place) as file:
+        descriptor = file.fileno()
         size = os.fstat(descriptor).st_size
         chunks = {}
         for start, end in spans:
@@ -157,8 +180,6 @@ def _read_local(path: Path, spans: Sequence[tuple[int, int]]) -> dict[int, memor
                 done += count
             chunks[start] = view[:done]
         return chunks
-    finally:
-        os.close(descriptor)
 
 
 def open_input(location: str, path: str, *, allowed: Allowed | None = None) -> pa.NativeFile:
@@ -171,7 +192,8 @@ def open_input(location: str, path: str, *, allowed: Allowed | None = None) -> p
     place = locate(location, path, allowed=allowed)
     with storage_errors("read", place.url):
         if place.local is not None:
-            return pa.OSFile(os.fsencode(place.local), "rb")
+            with _opened(place) as file:
+                return pa.OSFile(os.fsencode(_local_files.by_descriptor(file.fileno(), place.local)), "rb")
         size = obstore.head(place.remote, place.key)["size"]
         return pa.PythonFile(RemoteFile(place, size), mode="r")
 
@@ -182,6 +204,7 @@ def write_file(
     data: bytes | memoryview | IO[bytes],
     *,
     durable: bool = False,
+    allowed: Allowed | None = None,
 ) -> None:
     """Write a whole file, replacing what is there; a file object is streamed.
 
@@ -190,19 +213,22 @@ def write_file(
         path: URL-encoded, relative to the location.
         data: the content, or a file object open for reading in binary mode.
         durable: on local disk, sync file and directories before returning. Object stores always are.
+        allowed: where links may lead, by URL; without it, only to another place in the table.
 
     Raises:
         StorageError: storage did not answer; a local file is then absent or as it was.
+        LocationNotAllowed: a link leads elsewhere.
     """
-    place = locate(location, path)
+    place = locate(location, path, allowed=allowed, inside=True)
     with storage_errors("write", place.url, writing=True):
         if place.local is not None:
-            _local_files.replace(place.local, data, durable=durable)
+            with place.opened_directory(create=True, durable=durable) as directory:
+                _local_files.replace(directory, place.local, data, durable=durable)
         else:
             obstore.put(place.remote, place.key, data)
 
 
-def create_file(location: str, path: str, data: bytes) -> bool:
+def create_file(location: str, path: str, data: bytes, *, allowed: Allowed | None = None) -> bool:
     """Create a file atomically: exactly one of several writers succeeds. Durable when this returns True.
 
     ``data`` must differ from what any other writer may put there (a commit carries its transaction id): a
@@ -214,17 +240,20 @@ def create_file(location: str, path: str, data: bytes) -> bool:
     Raises:
         AtomicCreateUnsupported: the storage cannot create a file atomically.
         StorageError: storage did not answer, and the file may exist or not.
+        LocationNotAllowed: a link leads where neither the table nor ``allowed`` lets it.
     """
-    place = locate(location, path)
+    place = locate(location, path, allowed=allowed, inside=True)
     with storage_errors("create", place.url, writing=True):
         if place.local is not None:
-            if _local_files.create(place.local, data):
+            with place.opened_directory(create=True, durable=True) as directory:
+                if _local_files.create(directory, place.local, data):
+                    return True
+                with _opened(place) as file:
+                    if file.read(len(data) + 1) != data:
+                        return False
+                # What failed in the call before this one may have been the syncing of its name.
+                _local_files.sync_directory(directory)
                 return True
-            if place.local.read_bytes() != data:
-                return False
-            # What failed in the call before this one may have been the syncing of its name.
-            _local_files.sync_directory(place.local.parent)
-            return True
         try:
             obstore.put(place.remote, place.key, data, mode="create", use_multipart=False)
         except (AlreadyExistsError, FileExistsError):
@@ -238,17 +267,18 @@ def create_file(location: str, path: str, data: bytes) -> bool:
         return True
 
 
-def delete_file(location: str, path: str) -> None:
-    """Delete a file; one that does not exist is deleted already.
+def delete_file(location: str, path: str, *, allowed: Allowed | None = None) -> None:
+    """Delete a file; one that does not exist is deleted already. Of a link, the link goes.
 
     Raises:
         StorageError: storage did not answer, and the file may be there or not.
+        LocationNotAllowed: a link above the file leads where neither the table nor ``allowed`` lets it.
     """
-    place = locate(location, path)
-    with storage_errors("delete", place.url, writing=True), suppress(FileNotFoundError):
+    place = locate(location, path, allowed=allowed, inside=True)
+    with suppress(FileNotFoundError), storage_errors("delete", place.url, writing=place.local is None):
         if place.local is not None:
-            _local_files.forget_checksum(place.local)
-            place.local.unlink()
+            with place.opened_directory() as directory:
+                _local_files.remove(directory, place.local)
         else:
             obstore.delete(place.remote, place.key)
 
@@ -260,8 +290,9 @@ def open_output(location: str, path: str, *, durable: bool = False) -> Iterator[
     Raises:
         FileExistsError: the local file exists already.
         StorageError: storage did not answer.
+        LocationNotAllowed: a link leads out of the table.
     """
-    place = locate(location, path)
+    place = locate(location, path, inside=True)
     if place.local is None:
         with storage_errors("write", place.url, writing=True):
             writer = obstore.open_writer(place.remote, place.key)
@@ -270,15 +301,40 @@ def open_output(location: str, path: str, *, durable: bool = False) -> Iterator[
         with storage_errors("write", place.url, writing=True):
             writer.close()
         return
-    with storage_errors("write", place.url, writing=True):
-        new = _local_files.NewFile(place.local, durable=durable)
-    try:
-        yield new.file
-    except BaseException:
-        new.discard()
-        raise
-    with storage_errors("write", place.url, writing=True):
-        new.finish()
+    with ExitStack() as stack:
+        with storage_errors("write", place.url, writing=True):
+            directory = stack.enter_context(place.opened_directory(create=True, durable=durable))
+            new = _local_files.NewFile(directory, place.local, durable=durable)
+        try:
+            yield new.file
+        except BaseException:
+            new.discard()
+            raise
+        with storage_errors("write", place.url, writing=True):
+            new.finish()
+
+
+def remove_directories(location: str, path: str, chosen: Callable[[str], bool]) -> None:
+    """Remove directories of a local table with all that is in them, as far as that can be done.
+
+    Args:
+        location: the table's canonical location.
+        path: of the directory that they are in, URL-encoded, relative to the location.
+        chosen: which of them, by their names.
+
+    Raises:
+        StorageError: storage did not answer.
+        LocationNotAllowed: a link leads out of the table.
+    """
+    place = locate(location, f"{path}/_", inside=True)
+    with (
+        suppress(FileNotFoundError),
+        storage_errors("clean up", place.url),
+        place.opened_directory() as directory,
+        _local_files.entries(directory) as found,
+    ):
+        names = [entry.name for entry in found if chosen(entry.name)]
+        _local_files.remove_directories(directory, names)
 
 
 def read_deletion_vectors(
@@ -355,6 +411,12 @@ def _read_file(
     facts = {"table": where.table, "version": where.version, "file": where.file, "deletion_vector": name}
     try:
         for member, dv in members:
+            if dv.size_in_bytes > _MAX_VECTOR:
+                raise CorruptDeletionVector(
+                    f"The deletion vector of {member} is said to have {dv.size_in_bytes} bytes, and none has more than "
+                    f"{_MAX_VECTOR}; restore the table to a version before that log entry.",
+                    **(facts | {"file": member.file}),
+                )
             if dv.size_in_bytes > _LARGE:
                 # A descriptor that lies could have a whole data file read into memory.
                 start, _ = dv.byte_range

@@ -175,7 +175,9 @@ def _service(settings: Settings) -> Service:
         database=database,
         ledger=ledger,
         loader=loader,
-        tables=Tables(Registry(database), roots, warehouse, loader),
+        tables=Tables(
+            Registry(database), roots, warehouse, loader, max_commit_bytes=settings.max_commit_bytes
+        ),
         commits=commits,
         upkeep=upkeep,
         own_commits=own_commits,

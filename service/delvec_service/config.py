@@ -52,6 +52,11 @@ class Settings(BaseSettings):
         default=None, min_length=1, description="The bearer token that every request under /v1 must carry."
     )
     max_request_bytes: int = Field(default=256 * MIB, ge=1024)
+    max_commit_bytes: int = Field(
+        default=256 * MIB,
+        ge=1024,
+        description="JSON files of a log that are larger are neither read nor written.",
+    )
     deletion_vector_target_bytes: int = Field(
         default=2 * MIB,
         ge=1024,

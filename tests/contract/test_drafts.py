@@ -14,13 +14,13 @@ def objects(location):
 
 def write(objects, content, path=PATH):
     with objects.draft(path) as draft:
-        draft.path.write_bytes(content)
+        draft.file.write(content)
         return draft.publish()
 
 
 def test_a_draft_appears_whole_when_it_is_published(objects):
     with objects.draft(PATH) as draft:
-        draft.path.write_bytes(b"part of a checkpoint")
+        draft.file.write(b"part of a checkpoint")
         assert objects.head(PATH) is None
         assert objects.list_from("_delta_log") == []
         assert draft.publish()
@@ -36,8 +36,8 @@ def test_the_first_draft_of_a_name_stays(objects):
 
 def test_a_draft_that_is_not_published_leaves_nothing(objects, location):
     with objects.draft(PATH) as draft:
-        draft.path.write_bytes(b"one")
-    assert not draft.path.exists()
+        draft.file.write(b"one")
+    assert draft.file.closed
     assert objects.head(PATH) is None
     directory = locations.local_path(location)
     assert directory is None or list((directory / "_delta_log").iterdir()) == []

@@ -214,19 +214,20 @@ def test_an_absolute_path_outside_the_table_needs_permission(local_location, tmp
 # --- local disk: durability -----------------------------------------------------------------------------
 
 
+def open_name(descriptor):
+    return Path(f"/proc/self/fd/{descriptor}").readlink().name
+
+
 @pytest.fixture
 def calls(monkeypatch):
     """The order in which files are synced, linked and renamed."""
     recorded = []
     fsync, link, replace = os.fsync, os.link, os.replace
 
-    def name(descriptor):
-        return Path(f"/proc/self/fd/{descriptor}").readlink().name
-
-    monkeypatch.setattr(os, "fsync", lambda fd: (recorded.append(("sync", name(fd))), fsync(fd))[1])
-    monkeypatch.setattr(os, "link", lambda a, b: (recorded.append(("link", Path(b).name)), link(a, b))[1])
+    monkeypatch.setattr(os, "fsync", lambda fd: (recorded.append(("sync", open_name(fd))), fsync(fd))[1])
+    monkeypatch.setattr(os, "link", lambda a, b, **at: (recorded.append(("link", b)), link(a, b, **at))[1])
     monkeypatch.setattr(
-        os, "replace", lambda a, b: (recorded.append(("rename", Path(b).name)), replace(a, b))[1]
+        os, "replace", lambda a, b, **at: (recorded.append(("rename", b)), replace(a, b, **at))[1]
     )
     return recorded
 
@@ -255,7 +256,7 @@ def test_a_deletion_vector_file_and_its_new_directories_are_on_disk_before_put_r
 def test_a_file_system_without_hard_links_is_refused(local, monkeypatch, code):
     objects, root = local
 
-    def link(*_):
+    def link(*_, **__):
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "link", link)
@@ -282,7 +283,7 @@ def test_an_entry_whose_name_was_not_synced_is_synced_before_it_is_acknowledged(
     objects, _ = local
     real, synced = _local_files.sync_directory, []
 
-    def failing(path):
+    def failing(directory):
         raise OSError(errno.EIO, "Input/output error")
 
     objects.put_if_absent(commit(0), b"first")
@@ -292,7 +293,7 @@ def test_an_entry_whose_name_was_not_synced_is_synced_before_it_is_acknowledged(
     with pytest.raises(StorageError):
         objects.put_if_absent(commit(1), b"mine")
 
-    monkeypatch.setattr(_local_files, "sync_directory", lambda path: (synced.append(path.name), real(path)))
+    monkeypatch.setattr(_local_files, "sync_directory", lambda fd: (synced.append(open_name(fd)), real(fd)))
     assert objects.put_if_absent(commit(1), b"mine")
     assert synced == ["_delta_log"]
 
@@ -301,9 +302,9 @@ def test_nfs_repeating_a_link_that_succeeded_is_a_success(local, monkeypatch):
     objects, _ = local
     link = os.link
 
-    def twice(source, target):
-        link(source, target)
-        link(source, target)
+    def twice(source, target, **at):
+        link(source, target, **at)
+        link(source, target, **at)
 
     monkeypatch.setattr(os, "link", twice)
     assert objects.put_if_absent(commit(0), b"x")
@@ -314,7 +315,7 @@ import os, sys
 from delvec_service.store.objects import ObjectStore
 objects = ObjectStore(sys.argv[1])
 if sys.argv[2] == "before":
-    os.link = lambda *_: os._exit(9)
+    os.link = lambda *_, **__: os._exit(9)
 else:
     os.unlink = lambda *_, **__: os._exit(9)
 objects.put_if_absent("_delta_log/00000000000000000001.json", b"one")

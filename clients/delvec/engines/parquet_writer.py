@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import IO, Any, Final, Self
 
 import numpy as np
-import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -304,7 +303,7 @@ class DataFileWriter:
         for path in self._paths:
             # Best effort: what is left is not referred to, and VACUUM finds it.
             with suppress(StorageError, OSError):
-                _remove(self._target.location, path)
+                storage.delete_file(self._target.location, path)
 
     # --- in the encoder's thread ----------------------------------------------------------------------
 
@@ -408,15 +407,6 @@ def _abandon(file: _OpenFile) -> None:
         file.parquet.close()
     with suppress(Exception):
         file.opened.__exit__(StorageError, failure, None)
-
-
-def _remove(location: str, path: str) -> None:
-    place = storage.locate(location, path)
-    with storage.storage_errors("remove", place.url), suppress(FileNotFoundError):
-        if place.local is not None:
-            place.local.unlink()
-        else:
-            obstore.delete(place.remote, place.key)
 
 
 def _file_size(configuration: Any) -> int:

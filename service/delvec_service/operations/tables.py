@@ -27,7 +27,7 @@ from delvec_service.delta.table_changes.definition import Definition
 from delvec_service.operations.log.log_reader import LogReader
 from delvec_service.operations.roots import Roots
 from delvec_service.operations.snapshots import SnapshotLoader
-from delvec_service.store.objects import ObjectStore
+from delvec_service.store.objects import MAX_COMMIT_BYTES, ObjectStore
 from delvec_service.store.registry import Registry, TableRecord
 
 __all__ = ["ENGINE_INFO", "NewTable", "OpenTable", "Tables", "commit_path"]
@@ -56,6 +56,7 @@ class OpenTable:
 
     record: TableRecord
     roots: Roots
+    max_commit_bytes: int = MAX_COMMIT_BYTES
 
     @property
     def name(self) -> str:
@@ -70,7 +71,9 @@ class OpenTable:
     @cached_property
     def objects(self) -> ObjectStore:
         """The table's files."""
-        return ObjectStore(self.record.location, allowed=self.roots.allows)
+        return ObjectStore(
+            self.record.location, allowed=self.roots.allows, max_commit_bytes=self.max_commit_bytes
+        )
 
 
 def commit_path(version: int) -> str:
@@ -86,11 +89,19 @@ class Tables:
         roots: where tables may lie.
         warehouse: canonical; where tables that are created by name alone go.
         loader: reads snapshots.
+        max_commit_bytes: larger JSON files of a log are not read.
     """
 
     def __init__(
-        self, registry: Registry, roots: Roots, warehouse: str | None, loader: SnapshotLoader
+        self,
+        registry: Registry,
+        roots: Roots,
+        warehouse: str | None,
+        loader: SnapshotLoader,
+        *,
+        max_commit_bytes: int = MAX_COMMIT_BYTES,
     ) -> None:
+        self._max_commit_bytes = max_commit_bytes
         self._registry = registry
         self._roots = roots
         self._warehouse = warehouse
@@ -106,7 +117,7 @@ class Tables:
         """
         record = self._registry.get(name_or_id)
         self._roots.check(record.location)
-        found = OpenTable(record, self._roots)
+        found = OpenTable(record, self._roots, self._max_commit_bytes)
         if len(self._opened) >= _MOST_OPENED:
             self._opened.clear()
         self._opened[record.id] = (found, time.monotonic())
@@ -159,7 +170,7 @@ class Tables:
         canonical = self._roots.canonical(location)
         name = _checked_name(name)
         default = _default_name(canonical)
-        objects = ObjectStore(canonical, allowed=self._roots.allows)
+        objects = self._objects(canonical)
         self._loader.load(objects, name or default)  # raises where it is not a table that can be read
         return self._registry.add(canonical, name, default)
 
@@ -188,7 +199,7 @@ class Tables:
             engine_info=ENGINE_INFO,
             now=time.time_ns() // 1_000_000,
         )
-        objects = ObjectStore(canonical, allowed=self._roots.allows)
+        objects = self._objects(canonical)
         exists = TableAlreadyExists(
             f"There is a Delta table at {canonical} already; open it, or create yours elsewhere.",
             location=canonical,
@@ -208,6 +219,9 @@ class Tables:
         if not created and not self._made_by(objects, new.transaction_id):
             raise exists
         return record, 0
+
+    def _objects(self, location: str) -> ObjectStore:
+        return ObjectStore(location, allowed=self._roots.allows, max_commit_bytes=self._max_commit_bytes)
 
     def _made_by(self, objects: ObjectStore, transaction_id: str) -> bool:
         """Whether a transaction created the table: the request was made before, and its answer was lost."""

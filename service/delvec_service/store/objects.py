@@ -3,20 +3,23 @@
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
 import obstore
 import pyarrow as pa
 
-from delvec import storage
+from delvec import _local_files, storage
+from delvec.protocol.errors import LocationNotAllowed
 from delvec.storage import Allowed, Draft, Place, milliseconds, storage_errors
 
-__all__ = ["ObjectMeta", "ObjectStore"]
+__all__ = ["MAX_COMMIT_BYTES", "ObjectMeta", "ObjectStore"]
 
+MAX_COMMIT_BYTES: Final = 256 * 1024 * 1024
+_MAX_WHOLE: Final = 1024 * 1024 * 1024
+"""Of another file than a commit that is read whole into memory."""
 _LIST_CHUNK: Final = 1000
 _HIDDEN: Final = (".", "_")
 _UNORDERED: Final = re.compile(r"s3://[^/]+--x-s3(?:/|$)")
@@ -46,14 +49,19 @@ class ObjectStore:
     Paths are spelled as in the log: URL-encoded, relative to the location or absolute.
     """
 
-    def __init__(self, location: str, *, allowed: Allowed | None = None) -> None:
+    def __init__(
+        self, location: str, *, allowed: Allowed | None = None, max_commit_bytes: int = MAX_COMMIT_BYTES
+    ) -> None:
         """Bind to a table.
 
         Args:
             location: canonical, without a trailing slash.
-            allowed: decides by URL whether a file outside ``location`` may be read; without it, none may.
+            allowed: decides by URL whether a file outside ``location`` may be read, and whether links may lead there in
+                reading, listing, writing and deleting; without it, no to both.
+            max_commit_bytes: larger JSON files of the log are not read.
         """
         self.location = location
+        self.max_commit_bytes = max_commit_bytes
         self._allowed = allowed
 
     def list_from(self, prefix: str, start_after: str = "") -> list[ObjectMeta]:
@@ -66,22 +74,25 @@ class ObjectStore:
         Raises:
             StorageError: storage did not answer. A missing directory is an empty one, also below a file.
         """
-        place = storage.locate(self.location, prefix.rstrip("/"))
-        with storage_errors("list", place.url):
-            found = _list_local(place.local, start_after) if place.local else _list_remote(place, start_after)
-            try:
-                return sorted(found, key=lambda meta: meta.name.encode())
-            except (FileNotFoundError, NotADirectoryError):
-                return []
+        directory = prefix.rstrip("/")
+        place = storage.locate(self.location, f"{directory}/_" if directory else "_", allowed=self._allowed)
+        try:
+            with storage_errors("list", place.url.removesuffix("/_")):
+                list_ = _list_remote if place.local is None else _list_local
+                return sorted(list_(place, start_after), key=lambda meta: os.fsencode(meta.name))
+        except FileNotFoundError:
+            return []
 
     def get(self, path: str) -> bytes:
         """Return a whole file.
 
         Raises:
             FileNotFoundError: it does not exist.
+            UnusableFile: it is no regular file, or larger than any of its kind; then none of it is read.
             StorageError: storage did not answer.
         """
-        return storage.read(self.location, path, allowed=self._allowed)
+        most = self.max_commit_bytes if path.endswith(".json") else _MAX_WHOLE
+        return storage.read(self.location, path, allowed=self._allowed, max_bytes=most)
 
     def get_start(self, path: str, max_bytes: int) -> bytes:
         """Return a file's first bytes, all where it has no more than ``max_bytes``.
@@ -111,18 +122,23 @@ class ObjectStore:
         Raises:
             StorageError: storage did not answer.
         """
-        place = storage.locate(self.location, prefix, allowed=self._allowed)
-        for name in names:
-            if place.local is None:
-                yield self.head(f"{prefix}/{name}")
-                continue
-            try:
-                with storage_errors("look up", place.url):
-                    found = os.stat(f"{place.local}/{name}")  # noqa: PTH116 - several for each commit
-            except FileNotFoundError:
-                yield None
-            else:
-                yield ObjectMeta(name, found.st_size, found.st_mtime_ns // 1_000_000)
+        place = storage.locate(self.location, f"{prefix}/_", allowed=self._allowed)
+        if place.local is None:
+            yield from (self.head(f"{prefix}/{name}") for name in names)
+            return
+        with ExitStack() as stack:
+            directory = None
+            with suppress(FileNotFoundError), storage_errors("look up", place.url):
+                directory = stack.enter_context(place.opened_directory())
+            for name in names:
+                found = None
+                if directory is not None:
+                    with suppress(FileNotFoundError), storage_errors("look up", f"{place.url[:-1]}{name}"):
+                        found = _local_files.look_up(directory, place.local.with_name(name), place.check)
+                if found is None:
+                    yield None
+                else:
+                    yield ObjectMeta(name, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Create a file atomically; the commit point. Durable when this returns True.
@@ -137,7 +153,7 @@ class ObjectStore:
             AtomicCreateUnsupported: the storage cannot create a file atomically.
             StorageError: storage did not answer, and the file may exist or not.
         """
-        return storage.create_file(self.location, path, data)
+        return storage.create_file(self.location, path, data, allowed=self._allowed)
 
     def put(self, path: str, data: bytes) -> None:
         """Write a whole file, replacing what is there; durable when this returns.
@@ -145,11 +161,11 @@ class ObjectStore:
         Raises:
             StorageError: storage did not answer.
         """
-        storage.write_file(self.location, path, data, durable=True)
+        storage.write_file(self.location, path, data, durable=True, allowed=self._allowed)
 
     def draft(self, path: str) -> AbstractContextManager[Draft]:
         """Begin a large file, to be published whole or not at all; see :class:`~delvec.storage.Draft`."""
-        return storage.draft(self.location, path)
+        return storage.draft(self.location, path, allowed=self._allowed)
 
     def open(self, path: str) -> pa.NativeFile:
         """Open a file for random access by Arrow.
@@ -166,29 +182,38 @@ class ObjectStore:
         Raises:
             StorageError: storage did not answer, and the file may be there or not.
         """
-        storage.delete_file(self.location, path)
+        storage.delete_file(self.location, path, allowed=self._allowed)
 
 
-def _list_local(directory: Path, start_after: str) -> Iterator[ObjectMeta]:
+def _list_local(place: Place, start_after: str) -> Iterator[ObjectMeta]:
     after = os.fsencode(start_after)
-    with os.scandir(directory) as entries:
+    with place.opened_directory() as directory, _local_files.entries(directory) as entries:
         # Comparing names first keeps a long log cheap: only what is new is looked at.
         wanted = [
             entry
             for entry in entries
             if not entry.name.startswith(_HIDDEN) and os.fsencode(entry.name) > after
         ]
-    for entry in wanted:
-        try:
-            found = entry.stat()
-        except FileNotFoundError:  # removed since: log cleanup runs beside readers
-            continue
-        if not entry.is_dir():
+        for entry in wanted:
+            try:
+                # Whether a link may be followed is for whoever reads what it leads to.
+                is_link = entry.is_symlink()
+                if not is_link and entry.is_dir():
+                    continue
+                found = (
+                    _local_files.look_up(directory, place.path.with_name(entry.name), place.check)
+                    if is_link
+                    else entry.stat()
+                )
+            except FileNotFoundError:  # removed since: log cleanup runs beside readers
+                continue
+            except (LocationNotAllowed, OSError):
+                found = entry.stat(follow_symlinks=False)
             yield ObjectMeta(entry.name, found.st_size, found.st_mtime_ns // 1_000_000)
 
 
 def _list_remote(place: Place, start_after: str) -> Iterator[ObjectMeta]:
-    prefix = f"{place.key}/"
+    prefix = place.key.removesuffix("_")
     unordered = _UNORDERED.match(place.url) is not None
     offset = prefix + start_after if start_after and not unordered else None
     for chunk in obstore.list(place.remote, prefix, offset=offset, chunk_size=_LIST_CHUNK):

@@ -37,7 +37,7 @@ from obstore.exceptions import BaseError
 
 from delvec import storage
 from delvec.engines.read_marks import mark
-from delvec.protocol.errors import CorruptTable, EngineUnavailable, StorageError
+from delvec.protocol.errors import CorruptTable, DelvecError, EngineUnavailable
 from delvec.protocol.locations import canonical_log_paths, local_path
 from delvec.scan import Scan
 
@@ -178,12 +178,9 @@ def _remove_local(directory: Path) -> None:
 def _sweep(location: str) -> None:
     """Remove manifests in the table that are too old for any session to need them."""
     oldest = time.time() - _MAX_AGE_SECONDS
-    here = local_path(f"{location}/{_SCANS}")
-    with suppress(OSError, StorageError, BaseError):
-        if here is not None:
-            for directory in here.iterdir() if here.is_dir() else ():
-                if _is_older(directory.name, oldest):
-                    _remove_local(directory)
+    with suppress(OSError, DelvecError, BaseError):
+        if local_path(location) is not None:
+            storage.remove_directories(location, _SCANS, lambda name: _is_older(name, oldest))
             return
         store = storage.store_for(location)
         for prefix in obstore.list_with_delimiter(store, f"{_SCANS}/")["common_prefixes"]:

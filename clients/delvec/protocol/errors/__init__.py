@@ -66,7 +66,10 @@
     │   └── CommitOverwritten
     ├── CommitOutcomeUnknown
     ├── StorageError
-    │   └── AtomicCreateUnsupported
+    │   ├── AtomicCreateUnsupported
+    │   ├── StorageFull
+    │   ├── StorageDenied
+    │   └── UnusableFile
     ├── ServiceUnavailable
     ├── EngineUnavailable
     └── InternalError
@@ -140,7 +143,10 @@ from delvec.protocol.errors.services import (
     EngineUnavailable,
     InternalError,
     ServiceUnavailable,
+    StorageDenied,
     StorageError,
+    StorageFull,
+    UnusableFile,
 )
 from delvec.protocol.errors.tables import (
     AppendOnlyTable,
@@ -216,7 +222,9 @@ __all__ = [
     "ServiceUnavailable",
     "SourceRowsChanged",
     "StaleReadVersion",
+    "StorageDenied",
     "StorageError",
+    "StorageFull",
     "StreamSchemaChanged",
     "TableAlreadyExists",
     "TableNotFound",
@@ -226,6 +234,7 @@ __all__ = [
     "UnsupportedReaderFeature",
     "UnsupportedTable",
     "UnsupportedWriterFeature",
+    "UnusableFile",
     "VersionFromFuture",
     "VersionNotFound",
     "error_classes",

@@ -7,7 +7,10 @@ __all__ = [
     "EngineUnavailable",
     "InternalError",
     "ServiceUnavailable",
+    "StorageDenied",
     "StorageError",
+    "StorageFull",
+    "UnusableFile",
 ]
 
 
@@ -21,6 +24,24 @@ class AtomicCreateUnsupported(StorageError):
     """The file system cannot create a file atomically (no hard links), so commits would not be safe."""
 
     type, code, status, retryable = "AtomicCreateUnsupported", "ATOMIC_CREATE_UNSUPPORTED", 501, False
+
+
+class StorageFull(StorageError):
+    """There is no space left, or a quota is used up."""
+
+    type, code, status, retryable = "StorageFull", "STORAGE_FULL", 507, False
+
+
+class StorageDenied(StorageError):
+    """The process lacks the right to do that there, or the file system is read-only."""
+
+    type, code, status, retryable = "StorageDenied", "STORAGE_DENIED", 502, False
+
+
+class UnusableFile(StorageError):
+    """What is there is no regular file (a FIFO, device, socket, directory, circle of links), or over a limit of size."""
+
+    type, code, status, retryable = "UnusableFile", "UNUSABLE_FILE", 422, False
 
 
 class ServiceUnavailable(DelvecError):

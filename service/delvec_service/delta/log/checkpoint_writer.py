@@ -5,8 +5,9 @@ the memory of some ten thousand.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -213,7 +214,7 @@ _OTHERS: Final[Mapping[str, pa.DataType]] = {
 
 
 class CheckpointFile:
-    """One Parquet file of a checkpoint, being written.
+    """One Parquet file of a checkpoint, being written. A context manager, which ends before the sink is closed.
 
     Attributes:
         adds: files written so far.
@@ -225,7 +226,7 @@ class CheckpointFile:
         """Begin a file.
 
         Args:
-            sink: a path, or a file open for writing.
+            sink: a file open for writing.
             form: of the checkpoint.
             manifest: of a V2 checkpoint, else a classic checkpoint or a sidecar.
         """
@@ -240,6 +241,14 @@ class CheckpointFile:
             store_schema=False,
         )
         self.adds = self.removes = self.others = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # One that was given up would write its footer when it is collected, to a sink that is closed by then.
+        with suppress(Exception):
+            self._writer.close()
 
     def __len__(self) -> int:
         return self.adds + self.removes + self.others

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final
 
 from delvec.protocol import locations
-from delvec.protocol.errors import AtomicCreateUnsupported, StorageError
+from delvec.protocol.errors import AtomicCreateUnsupported, RequestTooLarge, StorageError
 from delvec_service.delta.conflicts import Winner
 from delvec_service.delta.group import REQUEST_HASH_TAG, MemberInfo, members_of
 from delvec_service.delta.log.replay import Commit
@@ -135,8 +135,15 @@ class CommitLog:
         Raises:
             AtomicCreateUnsupported: the storage cannot create a file atomically; there is no entry.
             AmbiguousPutError: it may exist, or may come to exist.
+            RequestTooLarge: no reader would take an entry that large.
             StorageError: storage failed, and there is no entry.
         """
+        if len(data) > table.objects.max_commit_bytes:
+            raise RequestTooLarge(
+                f"The commit to table '{table.name}' has {len(data)} bytes as JSON, and the service takes at most "
+                f"{table.objects.max_commit_bytes}: commit in parts, or raise DELVEC_MAX_COMMIT_BYTES.",
+                table=table.name,
+            )
         path = commit_path(version)
         for number in range(_PUT_ATTEMPTS):
             try:

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from delvec.protocol.errors import ConcurrentWrite, CorruptTable, MissingLogFile
+from delvec.protocol.errors import ConcurrentWrite, CorruptTable, MissingLogFile, UnusableFile
 from delvec_service.delta.actions import Sidecar
 from delvec_service.delta.log.checkpoint_writer import (
     CheckpointFile,
@@ -37,6 +37,7 @@ __all__ = ["CheckpointResult", "Checkpoints"]
 _LOG: Final = "_delta_log"
 _SIDECARS: Final = f"{_LOG}/_sidecars"
 _SIDECAR_ACTIONS: Final = 500_000
+_MAX_HINT: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -200,15 +201,14 @@ class _Writing:
         """Write one file with everything; return what to say of it."""
         version = self.snapshot.version
         path = f"{_LOG}/{version:020d}.checkpoint.parquet"
-        with self.objects.draft(path) as draft:
-            file = CheckpointFile(str(draft.path), self.form)
+        with self.objects.draft(path) as draft, CheckpointFile(draft.file, self.form) as file:
             file.write_others(OtherActions.of(self.snapshot, self.policy, self.now))
             for files in row_groups(_live(self.snapshot)):
                 file.write_adds(files)
             for tombstones in self._tombstones():
                 file.write_removes(tombstones)
             file.close()
-            size = draft.path.stat().st_size
+            size = draft.size
             self._check_unchanged()
             self.published = draft.publish()
         return LastCheckpoint(version, len(file), size, file.adds)
@@ -227,11 +227,13 @@ class _Writing:
             sidecar.finish(total)
         name = f"{version:020d}.checkpoint.{uuid.uuid4()}.parquet"
         others = OtherActions.of(self.snapshot, self.policy, self.now).with_sidecars(self.sidecars)
-        with self.objects.draft(f"{_LOG}/{name}") as draft:
-            manifest = CheckpointFile(str(draft.path), self.form, manifest=True)
+        with (
+            self.objects.draft(f"{_LOG}/{name}") as draft,
+            CheckpointFile(draft.file, self.form, manifest=True) as manifest,
+        ):
             manifest.write_others(others)
             manifest.close()
-            size = draft.path.stat().st_size
+            size = draft.size
             self._check_unchanged()
             self.published = draft.publish()
         found = self.objects.head(f"{_LOG}/{name}")
@@ -282,7 +284,7 @@ class _OpenSidecar:
         self._writing, self._stack = writing, stack
         self._name = f"{uuid.uuid4()}.parquet"
         self._draft = stack.enter_context(writing.objects.draft(f"{_SIDECARS}/{self._name}"))
-        self.file = CheckpointFile(str(self._draft.path), writing.form)
+        self.file = stack.enter_context(CheckpointFile(self._draft.file, writing.form))
 
     def with_room(self, actions: int, total: _Total) -> "_OpenSidecar":
         """Return this one, or a new one where it is full."""
@@ -294,7 +296,7 @@ class _OpenSidecar:
     def finish(self, total: _Total) -> None:
         """Publish it."""
         self.file.close()
-        size = self._draft.path.stat().st_size
+        size = self._draft.size
         self._draft.publish()
         found = self._writing.objects.head(f"{_SIDECARS}/{self._name}")
         modified = self._writing.now if found is None else found.last_modified_ms
@@ -312,8 +314,8 @@ def _hint(objects: ObjectStore, hint: LastCheckpoint) -> None:
     """Say where the newest checkpoint is; never back to an older one."""
     path = f"{_LOG}/{LAST_CHECKPOINT}"
     try:
-        known = hinted_version(objects.get(path))
-    except FileNotFoundError:
+        known = hinted_version(objects.get_start(path, _MAX_HINT))
+    except (FileNotFoundError, UnusableFile):
         known = None
     if known is None or known < hint.version:
         objects.put(path, hint.serialize())

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from delvec.protocol.errors import CorruptLog, DelvecError, MissingLogFile, NotADeltaTable
+from delvec.protocol.errors import CorruptLog, DelvecError, MissingLogFile, NotADeltaTable, UnusableFile
 from delvec_service.delta.actions import CommitInfo, Metadata
 from delvec_service.delta.features import check_readable
 from delvec_service.delta.log.checkpoint import CheckpointPart, read_checkpoint
@@ -161,7 +161,7 @@ class LogReader:
             return None
         try:
             return VersionChecksum.parse(self.objects.get(f"{_LOG}/{file.name}"))
-        except FileNotFoundError:
+        except (FileNotFoundError, UnusableFile):
             return None
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
@@ -176,7 +176,7 @@ class LogReader:
         for name in names:
             try:
                 protocol = known_protocol(self.objects.get(f"{_LOG}/{name}"), name)
-            except FileNotFoundError:
+            except (FileNotFoundError, UnusableFile):
                 continue
             if protocol is not None:
                 check_readable(protocol, _UNTOLD, self.table)
@@ -256,6 +256,10 @@ class LogReader:
                 version=where.version,
                 file=where.name,
             ) from error
+        except UnusableFile as error:
+            limit = error.details.get("limit")
+            setting = "; raise DELVEC_MAX_COMMIT_BYTES if it is genuine" if limit else ""
+            raise where.corrupt(f"is not read: {error.message.rstrip('.')}{setting}") from error
 
     def _last_checkpoint(self) -> int | None:
         """Return the version that ``_last_checkpoint`` names; anything wrong with it means there is no hint.

@@ -1,0 +1,199 @@
+"""What the service does with a table's files stays in its roots, wherever and whenever links are put."""
+
+import itertools
+import os
+import shutil
+import string
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from delvec_service.operations.log import checkpoints
+
+SECRET = "SECRET-OUTSIDE"
+LOG = "_delta_log"
+PLACES = [
+    ".",  # the table itself
+    "..",  # a directory above it, inside the root
+    LOG,
+    f"{LOG}/_sidecars",
+    "part=1",
+    "prefixes",  # of deletion vector files
+    f"{LOG}/{1:020}.json",
+    f"{LOG}/{2:020}.json",
+    f"{LOG}/{2:020}.crc",
+    f"{LOG}/_last_checkpoint",
+    "part=1/a.parquet",
+]
+PREFIXES = string.ascii_letters + string.digits
+CALLS = ("open", "stat", "link", "mkdir", "unlink", "replace", "scandir", "readlink")
+OPERATIONS = ("create", "register", "append", "delete", "checkpoint", "clean-up", "read", "plan", "check")
+PROPERTIES = {
+    "delta.checkpointPolicy": "v2",
+    "delta.feature.v2Checkpoint": "supported",
+    "delta.randomizeFilePrefixes": "true",
+    "delta.randomPrefixLength": "1",
+    "delta.logRetentionDuration": "interval 0 seconds",
+}
+
+
+def tree(folder):
+    """Everything below a directory: names, kinds, contents and times."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        kind = path.lstat()
+        content = path.read_bytes() if path.is_file() and not path.is_symlink() else None
+        found[str(path.relative_to(folder))] = (kind.st_mode, kind.st_mtime_ns, kind.st_ino, content)
+    return found
+
+
+class Lake:
+    """A root with a table, and outside of it a copy of everything, to which links may lead."""
+
+    def __init__(self, base, running, create):
+        self.root, self.outside = base / "root", base / "outside"
+        self.create, self.files = create, itertools.count()
+        (self.root / "team").mkdir(parents=True)
+        self.running = running(
+            roots=(str(self.root),), database_url=f"sqlite:///{base / 's.db'}", log_upkeep=False
+        )
+        self.client = self.running.__enter__()
+        self.table = create(self.client, self.root / "team" / "people", name="people", properties=PROPERTIES)
+        self.path = "part%3D1/a.parquet"
+        done = self.table.append(self.table.write_file("part=1/a.parquet", range(10)))
+        assert done.status_code == 200, done.text
+        assert self.client.post(f"{self.table.url}/checkpoint", json={}).status_code == 200
+        assert self.table.delete({self.path: [1]}).status_code == 200
+        shutil.copytree(self.root / "team", self.outside / "team")
+        copied = self.outside / "team" / "people"
+        for version in (2, 3):
+            # The copy goes on: an answer that shows it has read there.
+            text = f'{{"commitInfo":{{"operation":"{SECRET}","timestamp":1}}}}\n'
+            with (copied / LOG / f"{version:020}.json").open("a") as file:
+                file.write(text)
+        (copied / LOG / f"{2:020}.crc").write_text("{}")
+        (copied / "prefixes").mkdir()
+        self.before = tree(self.outside)
+
+    def put_link(self, place):
+        """Move what is in a place aside, within the root, and put a link to the copy there."""
+        folder = self.root / "team" / "people"
+        aside = Path(tempfile.mkdtemp(dir=self.root))
+        for name in PREFIXES if place == "prefixes" else [place]:
+            here = Path(os.path.normpath(folder / name))
+            there = self.outside / here.relative_to(self.root)
+            there = self.outside / "team" / "people" / "prefixes" if place == "prefixes" else there
+            if os.path.lexists(here):
+                here.rename(aside / here.name)
+            if here.parent.is_dir():
+                here.symlink_to(there)
+
+    def run(self, operation):
+        """Run one operation; return its answer, whatever it is."""
+        client, url = self.client, self.table.url
+        match operation:
+            case "create":
+                where = str(self.root / "team" / "people" / f"inner{next(self.files)}")
+                body = {"location": where, "schema": {"type": "struct", "fields": []}}
+                answer = client.post("/v1/tables", json=body)
+            case "register":
+                client.delete(url)
+                body = {"location": str(self.root / "team" / "people"), "name": "people"}
+                answer = client.post("/v1/tables", json=body)
+            case "append":
+                # As an engine's process with links of its own would: the file is written before the link is there.
+                name = f"part=1/{next(self.files)}.parquet"
+                add = {"path": name.replace("=", "%3D"), "size": 1, "partitionValues": {}}
+                add |= {"modificationTime": 1, "stats": '{"numRecords":1}'}
+                answer = self.table.commit(operation="WRITE", adds=[add], read_version=2)
+            case "delete":
+                answer = self.table.delete({self.path: [next(self.files) % 10]}, read_version=2)
+            case "checkpoint" | "clean-up":
+                answer = client.post(f"{url}/checkpoint", json={"clean-up": operation == "clean-up"})
+            case "read":
+                answer = client.get(f"{url}/history")
+            case "plan":
+                answer = client.post(f"{url}/plan", json={})
+            case "check":
+                answer = client.get(f"{url}/check")
+        return answer
+
+    def close(self):
+        self.running.__exit__(None, None, None)
+
+
+@contextmanager
+def at_call(number, act):
+    """Do something right before the call of that number to the file system by the store."""
+    calls = itertools.count()
+    with mock.patch.multiple(os, **{name: _counted(getattr(os, name), calls, number, act) for name in CALLS}):
+        yield
+
+
+def _counted(real, calls, number, act):
+    def call(*args, **named):
+        if next(calls) == number:
+            act()
+        return real(*args, **named)
+
+    return call
+
+
+@pytest.fixture
+def lakes(running, create):
+    made = []
+
+    def make():
+        base = Path(tempfile.mkdtemp(prefix="delvec-links-"))
+        made.append((base, lake := Lake(base, running, create)))
+        return lake
+
+    yield make
+    for base, lake in made:
+        lake.close()
+        shutil.rmtree(base)
+
+
+def check_confined(lake, operations):
+    for operation in operations:
+        answer = lake.run(operation)
+        assert SECRET not in answer.text, operation
+        assert answer.status_code != 500, (operation, answer.text)
+    after = tree(lake.outside)
+    assert after == lake.before
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_no_link_leads_out_of_the_roots(lakes, place):
+    lake = lakes()
+    with mock.patch.object(checkpoints, "_SIDECAR_ACTIONS", 1):
+        lake.put_link(place)
+        check_confined(lake, OPERATIONS)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    place=st.sampled_from(PLACES),
+    operations=st.lists(st.sampled_from(OPERATIONS), min_size=1, max_size=4),
+    number=st.integers(0, 120),
+)
+def test_no_link_that_is_put_in_the_middle_leads_out_of_the_roots(lakes, place, operations, number):
+    lake = lakes()
+    with at_call(number, lambda: lake.put_link(place)):
+        check_confined(lake, operations)
+
+
+def test_a_link_to_another_place_in_the_roots_is_followed(lakes):
+    lake = lakes()
+    other = lake.root / "large-disk"
+    (lake.table.log / "_sidecars").rename(other)
+    (lake.table.log / "_sidecars").symlink_to(other)
+    assert lake.run("checkpoint").json()["result"] == "written"
+    assert lake.run("delete").status_code == 200
+    assert len(list(other.iterdir())) > 1
+    assert lake.client.get(f"{lake.table.url}/check").json()["findings"] == []
