@@ -27,6 +27,7 @@ _LONGEST = (
     "tests/spark/test_spark_stream_sink.py",
     "tests/spark/test_spark_sink.py",
     "tests/engines/test_merge.py",
+    "tests/examples/test_pages.py",
     "tests/packaging/test_wheel.py",
     "tests/engines/test_predicates.py",
     "tests/engines/test_update.py",
