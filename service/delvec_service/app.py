@@ -20,6 +20,7 @@ from delvec_service.api import (
     checkpoint,
     commits,
     deletion_vectors,
+    dml,
     health,
     history,
     outcomes,
@@ -32,6 +33,7 @@ from delvec_service.api import (
 from delvec_service.api.dependencies import Service
 from delvec_service.api.requests import RequestMiddleware
 from delvec_service.config import Settings
+from delvec_service.dml import Limits, RowCommands
 from delvec_service.operations import fault_points
 from delvec_service.operations.answers import Answers
 from delvec_service.operations.commits.commit import Commits
@@ -61,6 +63,7 @@ _RESOURCES: Final = (
     commits,
     outcomes,
     alter,
+    dml,
     deletion_vectors,
     history,
     health,
@@ -98,6 +101,7 @@ def create_app(settings: Settings) -> FastAPI:
         try:
             yield
         finally:
+            service.row_commands.close()
             service.upkeep.close()
             service.own_commits.close()
             service.loader.close()
@@ -114,11 +118,21 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.service = service
     app.router.routes.extend(_routes())
     problems.install(app)
+    service.row_commands.over(_without_door(service))
     app.add_middleware(
         RequestMiddleware,
         token=settings.token.get_secret_value() if settings.token else None,
         max_request_bytes=settings.max_request_bytes,
     )
+    return app
+
+
+def _without_door(service: Service) -> FastAPI:
+    """Return the same routes for the service's own requests: nothing is asked for at a door that they do not pass."""
+    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    app.state.service = service
+    app.router.routes.extend(_routes())
+    problems.install(app)
     return app
 
 
@@ -183,6 +197,9 @@ def _service(settings: Settings) -> Service:
         own_commits=own_commits,
         answers=answers,
         outcomes=Outcomes(loader, commits.log, ledger, answers),
+        row_commands=RowCommands(
+            answers, Limits(settings.dml_max_bytes, settings.dml_memory_bytes, settings.dml_at_once)
+        ),
     )
 
 

@@ -103,6 +103,19 @@ class Settings(BaseSettings):
         description="How long to look, in the background, whether a writer that does not create versions atomically "
         "has replaced a commit; 0 leaves that to the next request that meets it.",
     )
+    dml_max_bytes: int = Field(
+        default=256 * MIB,
+        ge=0,
+        description="How many bytes of data files a DELETE or UPDATE may read that the service runs itself.",
+    )
+    dml_memory_bytes: int = Field(
+        default=1024 * MIB,
+        ge=64 * MIB,
+        description="Memory of DuckDB for the commands that the service runs itself, all together.",
+    )
+    dml_at_once: int = Field(
+        default=2, ge=0, description="How many commands the service runs itself at the same time; 0: none."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @field_validator("roots", mode="before")

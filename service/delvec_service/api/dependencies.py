@@ -8,6 +8,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from delvec.protocol.errors import BadRequest
 from delvec_service.config import Settings
+from delvec_service.dml import RowCommands
 from delvec_service.operations.answers import Answers
 from delvec_service.operations.commits.commit import Commits
 from delvec_service.operations.commits.outcomes import Outcomes
@@ -35,6 +36,7 @@ class Service:
     own_commits: OwnCommits
     answers: Answers
     outcomes: Outcomes
+    row_commands: RowCommands
 
 
 # What does no I/O is a coroutine: each plain function costs a change of thread and back.

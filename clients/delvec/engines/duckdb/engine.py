@@ -33,10 +33,11 @@ class DuckDBEngine:
     Args:
         connection: a DuckDB connection whose database and settings to use; it stays open. Without it, a database
             in memory of the engine's own.
+        memory_limit: bytes, for a database of the engine's own; DuckDB's own default where absent.
     """
 
-    def __init__(self, connection: Any = None) -> None:
-        self._session = Session(connection)
+    def __init__(self, connection: Any = None, *, memory_limit: int | None = None) -> None:
+        self._session = Session(connection, memory_limit)
         self._name = f"delvec-duckdb/{version('delvec')}"
 
     @property

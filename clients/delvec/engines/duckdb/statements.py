@@ -76,11 +76,13 @@ class Session:
 
     Args:
         connection: whose database, settings and memory limit to use; without it, a new one in memory.
+        memory_limit: bytes, for a new one; DuckDB's own default where absent.
     """
 
-    def __init__(self, connection: Any = None) -> None:
+    def __init__(self, connection: Any = None, memory_limit: int | None = None) -> None:
         self._own = connection is None
-        self._connection = duckdb.connect(":memory:", config=_CONFIG) if connection is None else connection
+        config = _CONFIG if memory_limit is None else _CONFIG | {"memory_limit": f"{memory_limit}B"}
+        self._connection = duckdb.connect(":memory:", config=config) if connection is None else connection
         self._lock = threading.Lock()
         self._cursors: weakref.WeakSet[Any] | None = None
 

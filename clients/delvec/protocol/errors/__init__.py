@@ -41,6 +41,7 @@
     │   └── VersionNotFound
     ├── TableAlreadyExists
     ├── RequestTooLarge
+    ├── ReadLimitExceeded
     ├── UnsupportedTable
     │   ├── UnsupportedReaderFeature
     │   ├── UnsupportedWriterFeature
@@ -122,6 +123,7 @@ from delvec.protocol.errors.requests import (
     MultipleMatches,
     NotADeltaTable,
     NotFound,
+    ReadLimitExceeded,
     RequestTooLarge,
     SchemaMismatch,
     SourceRowsChanged,
@@ -216,6 +218,7 @@ __all__ = [
     "NotADeltaTable",
     "NotFound",
     "ProtocolChanged",
+    "ReadLimitExceeded",
     "RequestTooLarge",
     "RowIndexOutOfRange",
     "SchemaMismatch",

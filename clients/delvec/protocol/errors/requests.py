@@ -18,6 +18,7 @@ __all__ = [
     "MultipleMatches",
     "NotADeltaTable",
     "NotFound",
+    "ReadLimitExceeded",
     "RequestTooLarge",
     "SchemaMismatch",
     "SourceRowsChanged",
@@ -131,6 +132,12 @@ class RequestTooLarge(DelvecError):
     """The request body is over the configured limit."""
 
     type, code, status = "RequestTooLarge", "REQUEST_TOO_LARGE", 413
+
+
+class ReadLimitExceeded(DelvecError):
+    """A command that the service runs itself would read more than it may; an engine of one's own has no such limit."""
+
+    type, code, status = "ReadLimitExceeded", "READ_LIMIT_EXCEEDED", 422
 
 
 class InvalidTableChange(BadRequest):

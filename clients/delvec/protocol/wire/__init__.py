@@ -46,6 +46,7 @@ from delvec.protocol.wire.check import (
     CheckResponse,
     OrphanFile,
 )
+from delvec.protocol.wire.commands import DeleteRequest, UpdateRequest
 from delvec.protocol.wire.commits import (
     AllocatedDeletionVector,
     AllocatedVectorFile,
@@ -124,6 +125,7 @@ __all__ = [
     "CommitRequest",
     "CommitResponse",
     "ConfigResponse",
+    "DeleteRequest",
     "DeletionVectorDescriptor",
     "DetailResponse",
     "DropColumns",
@@ -162,6 +164,7 @@ __all__ = [
     "TableResource",
     "TablesResponse",
     "UnsetProperties",
+    "UpdateRequest",
     "UpgradeProtocol",
     "WriteChange",
 ]

@@ -1,0 +1,94 @@
+"""``…/delete`` and ``…/update``: commands that the service runs itself."""
+
+from typing import Final
+
+from fastapi import APIRouter
+
+from delvec.protocol.errors import (
+    AppendOnlyTable,
+    AtomicCreateUnsupported,
+    CommitOutcomeUnknown,
+    CommitOverwritten,
+    ConcurrentAppend,
+    ConcurrentDeleteDelete,
+    ConcurrentDeleteRead,
+    ConcurrentWrite,
+    ConstraintViolation,
+    CorruptTable,
+    DelvecError,
+    EngineUnavailable,
+    InvalidPredicate,
+    MetadataChanged,
+    MissingDataFile,
+    ProtocolChanged,
+    ReadLimitExceeded,
+    SchemaMismatch,
+    UnknownColumn,
+    UnsupportedTable,
+    UnsupportedWriterFeature,
+)
+from delvec.protocol.wire import CommitResponse, DeleteRequest, UpdateRequest
+from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.plan import DELETION_VECTOR_ERRORS
+from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
+from delvec_service.api.repeats import IdempotencyKey, Mutation
+
+__all__ = ["router"]
+
+_ERRORS: Final[tuple[type[DelvecError], ...]] = (
+    *MUTATION,
+    *OPENING,
+    *SNAPSHOT,
+    InvalidPredicate,
+    UnknownColumn,
+    ReadLimitExceeded,
+    EngineUnavailable,
+    UnsupportedTable,
+    UnsupportedWriterFeature,
+    AppendOnlyTable,
+    CorruptTable,
+    *DELETION_VECTOR_ERRORS,
+    MissingDataFile,
+    ConcurrentWrite,
+    ConcurrentAppend,
+    ConcurrentDeleteRead,
+    ConcurrentDeleteDelete,
+    MetadataChanged,
+    ProtocolChanged,
+    CommitOverwritten,
+    CommitOutcomeUnknown,
+    AtomicCreateUnsupported,
+)
+
+router = APIRouter(tags=["commands"], route_class=Mutation)
+
+
+@router.post("/tables/{table}/delete", responses=responses(*_ERRORS))
+def delete_rows(
+    table: Table, body: DeleteRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
+) -> CommitResponse:
+    """Delete the rows of a predicate, with the service's own DuckDB.
+
+    What it would have to read is limited (`DELVEC_DML_MAX_BYTES`); run larger commands on an engine of your own. A lost race
+    is run again by itself; one that is lost for good has status 409 and names the winner.
+    """
+    return service.row_commands.delete(
+        table, body.predicate, key=idempotency_key, user_metadata=body.user_metadata
+    )
+
+
+@router.post(
+    "/tables/{table}/update",
+    responses=responses(*_ERRORS, SchemaMismatch, ConstraintViolation),
+)
+def update_rows(
+    table: Table, body: UpdateRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
+) -> CommitResponse:
+    """Set columns of the rows of a predicate, with the service's own DuckDB; limits and races as for `delete`."""
+    return service.row_commands.update(
+        table,
+        body.set,
+        body.predicate,
+        key=idempotency_key,
+        user_metadata=body.user_metadata,
+    )

@@ -1,0 +1,306 @@
+"""DELETE and UPDATE that the service runs itself, for clients that have no engine: small ones, few at once.
+
+The commands are those of the Python client: one implementation, whoever runs it. They reach the service as every client
+does, over the same routes, but without a socket, so that planning, checks, conflicts and answers are the same. This is the
+one module of the service that imports them; DuckDB, which is optional, is imported when the first command comes.
+"""
+
+import json
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec._asgi import ASGIApp, EmbeddedTransport
+from delvec._transport import ServiceClient, answer
+from delvec.protocol import locations
+from delvec.protocol.errors import (
+    EngineUnavailable,
+    LocationNotAllowed,
+    ReadLimitExceeded,
+    ServiceUnavailable,
+)
+from delvec.protocol.wire import CommitOutcome, CommitRequest, CommitResponse, PlanRequest, PlanResponse
+from delvec.protocol.wire import TableResource as Resource
+from delvec_service.operations.answers import Answers, request_hash
+from delvec_service.operations.tables import OpenTable
+
+__all__ = ["Limits", "RowCommands"]
+
+_URL: Final = "http://service"
+_PATIENCE_SECONDS: Final = 2.0
+_NOTED: Final = 102
+"""HTTP's status for a request that is being worked on: a note is no answer."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What commands may take.
+
+    Attributes:
+        read_bytes: of the data files that one command reads, as they are in storage.
+        memory_bytes: for DuckDB, of all commands together.
+        at_once: how many commands run at the same time; 0 for none.
+    """
+
+    read_bytes: int
+    memory_bytes: int
+    at_once: int
+
+
+class RowCommands:
+    """Runs DELETE and UPDATE with DuckDB in this process; safe to share between threads.
+
+    Args:
+        answers: keeps notes of what a request with an idempotency key has begun to commit.
+        limits: of size and number.
+    """
+
+    def __init__(self, answers: Answers, limits: Limits) -> None:
+        self._answers = answers
+        self._limits = limits
+        self._places = threading.BoundedSemaphore(limits.at_once) if limits.at_once else None
+        self._lock = threading.Lock()
+        self._app: ASGIApp | None = None
+        self._transport: EmbeddedTransport | None = None
+        self._engine: Any = None
+
+    def over(self, app: ASGIApp) -> None:
+        """Say over which application commands reach the service; it starts when the first command comes."""
+        self._app = app
+
+    def close(self) -> None:
+        """Release what commands have needed."""
+        with self._lock:
+            transport, engine = self._transport, self._engine
+            self._transport = self._engine = None
+        if transport is not None:
+            transport.close()
+        if engine is not None:
+            engine.close()
+
+    def delete(
+        self, table: OpenTable, predicate: str, *, key: str | None = None, user_metadata: str | None = None
+    ) -> CommitResponse:
+        """Delete the rows of a predicate.
+
+        Args:
+            table: the table.
+            predicate: Spark's SQL.
+            key: the request's idempotency key: with it, the command takes effect once.
+            user_metadata: for the table's history.
+
+        Raises:
+            ReadLimitExceeded: it would have to read more than the limit.
+            EngineUnavailable: DuckDB is not installed.
+            ServiceUnavailable: too many commands are running.
+            DelvecError: as the client's ``DeltaTable.delete``.
+        """
+        return self._run(
+            table,
+            key,
+            lambda target: target.delete(predicate, user_metadata=user_metadata),
+            "DELETE",
+        )
+
+    def update(
+        self,
+        table: OpenTable,
+        assignments: Mapping[str, Any],
+        predicate: str,
+        *,
+        key: str | None = None,
+        user_metadata: str | None = None,
+    ) -> CommitResponse:
+        """Set columns of the rows of a predicate; arguments and errors as for :meth:`delete`."""
+        return self._run(
+            table,
+            key,
+            lambda target: target.update(assignments, predicate, user_metadata=user_metadata),
+            "UPDATE",
+        )
+
+    def _run(
+        self, table: OpenTable, key: str | None, command: Callable[[Any], Any], operation: str
+    ) -> CommitResponse:
+        from delvec.table import DeltaTable  # it imports every command of the client
+
+        engine, transport = self._started()
+        if self._places is None or not self._places.acquire(timeout=_PATIENCE_SECONDS):
+            raise ServiceUnavailable(
+                f"{self._limits.at_once} commands are running, which is all that this service runs at once "
+                "(DELVEC_DML_AT_ONCE); try again later, or run the command on an engine of your own."
+            )
+        try:
+            notes = None if key is None else _Notes(self._answers, key)
+            client = _Client(transport, table, self._limits.read_bytes, notes, operation)
+            resource = Resource(
+                id=table.record.id,
+                name=table.name,
+                location=table.location,
+                created_at=table.record.created_at.isoformat(),
+            )
+            try:
+                client.check_notes(table.record.id)
+                metrics = command(DeltaTable(client, resource, engine))
+            except _DoneBefore as before:
+                return before.answer
+            if client.done is not None:
+                return client.done
+            return CommitResponse(
+                result="nothing-to-do",
+                version=None,
+                read_version=client.read_version,
+                transaction_id=str(uuid.uuid4()),
+                operation_metrics=dict(metrics),
+            )
+        finally:
+            self._places.release()
+
+    def _started(self) -> tuple[Any, EmbeddedTransport]:
+        with self._lock:
+            if self._engine is None:
+                self._engine = _engine(self._limits.memory_bytes)
+            if self._transport is None:
+                assert self._app is not None  # noqa: S101 - create_app has said so
+                self._transport = EmbeddedTransport(self._app)
+            return self._engine, self._transport
+
+
+def _engine(memory_bytes: int) -> Any:
+    try:
+        from delvec.engines.duckdb import DuckDBEngine
+    except ModuleNotFoundError as error:
+        raise EngineUnavailable(
+            f"This service cannot run DELETE and UPDATE itself, because {error.name} is not installed: pip install "
+            "'delvec[local]' where it runs, or run the command on an engine of your own, as "
+            "delvec.connect(url).table(name).delete(predicate) does."
+        ) from error
+    return DuckDBEngine(memory_limit=memory_bytes)
+
+
+class _DoneBefore(Exception):
+    def __init__(self, answered: CommitResponse) -> None:
+        super().__init__()
+        self.answer = answered
+
+
+class _Notes:
+    """The transactions that a request has begun to commit, written down before each of them.
+
+    The answer of a request is kept after its commit. Should the service die between the two, or the request be sent
+    again while it still runs, these notes lead to the commit. An UPDATE that ran twice would be a wrong one.
+    """
+
+    def __init__(self, answers: Answers, key: str) -> None:
+        self._answers = answers
+        self._key = key
+        self.found: list[dict[str, Any]] = []
+
+    def look(self) -> None:
+        """Bring ``found`` up to date."""
+        while (note := self._at(len(self.found))) is not None:
+            self.found.append(note)
+
+    def add(self, transaction_id: str, read_version: int) -> None:
+        """Write a note.
+
+        Raises:
+            ServiceUnavailable: the database does not take it.
+        """
+        note = {"transaction-id": transaction_id, "read-version": read_version}
+        while True:
+            place = len(self.found)
+            hashed = self._hash(place)
+            self._answers.keep(hashed, hashed, _NOTED, json.dumps(note).encode())
+            kept = self._at(place)
+            if kept is None:
+                raise ServiceUnavailable(
+                    "The database did not keep what this request is about to commit; nothing was done. Try again."
+                )
+            self.found.append(kept)
+            if kept == note:
+                return
+
+    def _at(self, place: int) -> dict[str, Any] | None:
+        hashed = self._hash(place)
+        found = self._answers.find(hashed, hashed)
+        return None if found is None else json.loads(found.body)
+
+    def _hash(self, place: int) -> str:
+        return request_hash("attempt", self._key, place)
+
+
+class _Client(ServiceClient):
+    """The service as one command sees it: what it reads is bounded, and what it commits is committed once."""
+
+    def __init__(
+        self,
+        transport: EmbeddedTransport,
+        table: OpenTable,
+        read_bytes: int,
+        notes: _Notes | None,
+        operation: str,
+    ) -> None:
+        super().__init__(_URL, timeout=None, transport=transport)
+        self._table = table
+        self._read_bytes = read_bytes
+        self._notes = notes
+        self._operation = operation
+        self.read_version = 0
+        self.done: CommitResponse | None = None
+
+    def plan(self, path: str, request: PlanRequest) -> tuple[PlanResponse, pa.Table]:
+        """Plan, and refuse what would be too much to read, or lies outside the roots."""
+        planned, files = super().plan(path, request)
+        self.read_version = planned.version
+        # A DELETE removes files unread all of whose rows match.
+        read = files.filter(pc.invert(files["matches_all"])) if self._operation == "DELETE" else files
+        size = pc.sum(read["size"]).as_py() or 0
+        if size > self._read_bytes:
+            raise ReadLimitExceeded(
+                f"This {self._operation} of table '{self._table.name}' would read {len(read)} files with {size} bytes, "
+                f"and the service reads {self._read_bytes} at most (DELVEC_DML_MAX_BYTES). Narrow the predicate, or run the "
+                "command on an engine of your own: delvec.connect(url).table(name), with engine=spark for large tables.",
+                table=self._table.name,
+                version=planned.version,
+                files=len(read),
+                bytes=size,
+                limit=self._read_bytes,
+            )
+        for file in read["path"].to_pylist():
+            url = locations.resolve(self._table.location, file)
+            if not self._table.roots.allows(url):
+                raise LocationNotAllowed(
+                    f"The file {url} of table '{self._table.name}' lies outside the roots that this service may work in.",
+                    table=self._table.name,
+                    file=file,
+                )
+        return planned, files
+
+    def commit(self, path: str, body: CommitRequest, transaction_id: str) -> Any:
+        """Commit, unless the same request has done so before."""
+        if self._notes is not None:
+            self.check_notes(path.split("/")[3])
+            self._notes.add(transaction_id, body.read_version)
+        committed = super().commit(path, body, transaction_id)
+        self.done = answer(CommitResponse, committed)
+        return committed
+
+    def check_notes(self, table_id: str) -> None:
+        """Look whether an attempt of the same request has succeeded.
+
+        Raises:
+            _DoneBefore: it has.
+        """
+        if self._notes is None:
+            return
+        self._notes.look()
+        for note in self._notes.found:
+            found = answer(CommitOutcome, self.get(f"/v1/tables/{table_id}/commits", note))
+            if found.result == "committed" and found.commit is not None:
+                raise _DoneBefore(found.commit)

@@ -1,0 +1,294 @@
+"""DELETE and UPDATE over HTTP, which the service runs itself."""
+
+import builtins
+import json
+import threading
+
+import pyarrow as pa
+import pytest
+
+import delvec
+from delvec.engines.duckdb import DuckDBEngine
+from delvec_service.store.answers import AnswerStore
+
+ROWS = pa.table({"id": range(10), "age": pa.array(range(0, 100, 10), pa.int32()), "name": ["n"] * 10})
+
+
+@pytest.fixture
+def lake(tmp_path):
+    with delvec.connect(database_url=f"sqlite:///{tmp_path / 'other.db'}") as connection:
+        yield connection
+
+
+@pytest.fixture
+def people(lake, client, tmp_path):
+    """A table of two files that the service knows as ``people``, seen by another process of the client's."""
+    table = lake.create_table(tmp_path / "people", ROWS.schema)
+    table.append(ROWS.slice(0, 5))
+    table.append(ROWS.slice(5))
+    client.post(
+        "/v1/tables", json={"location": str(tmp_path / "people"), "name": "people"}
+    ).raise_for_status()
+    return table
+
+
+def ids(table):
+    return sorted(table.to_arrow()["id"].to_pylist())
+
+
+def ages(table):
+    return dict(sorted(zip(*table.to_arrow(["id", "age"]).to_pydict().values(), strict=True)))
+
+
+def refusal(answer):
+    return answer.status_code, answer.json()["error"]["type"]
+
+
+def named(key):
+    return {"Idempotency-Key": key}
+
+
+def test_rows_are_deleted_and_the_answer_is_that_of_a_commit(client, people):
+    answer = client.post("/v1/tables/people/delete", json={"predicate": "age < 25", "user-metadata": "tidy"})
+
+    assert answer.status_code == 200
+    body = answer.json()
+    assert (body["result"], body["version"], body["read-version"]) == ("committed", 3, 2)
+    assert body["operation-metrics"]["numDeletedRows"] == 3
+    assert body["operation-metrics"]["numDeletionVectorsAdded"] == 1
+    assert ids(people) == list(range(3, 10))
+    (last,) = people.history(1)
+    assert (last["operation"], last["userMetadata"]) == ("DELETE", "tidy")
+    outcome = client.get("/v1/tables/people/commits", params={"transaction-id": body["transaction-id"]})
+    assert outcome.json()["commit"]["version"] == 3
+
+
+def test_columns_are_set_to_sql_and_to_values(client, people):
+    values = {"age": "age + id", "name": "upper('ada')"}
+    answer = client.post("/v1/tables/people/update", json={"set": values, "predicate": "id = 3"})
+    assert answer.json()["operation-metrics"]["numUpdatedRows"] == 1
+    answer = client.post(
+        "/v1/tables/people/update", json={"set": {"age": 7, "name": None}, "predicate": "id = 4"}
+    )
+    assert answer.status_code == 200
+
+    rows = people.to_arrow(predicate="id IN (3, 4)").sort_by("id").to_pylist()
+    assert rows == [{"id": 3, "age": 33, "name": "ADA"}, {"id": 4, "age": 7, "name": None}]
+
+
+def test_nothing_that_matches_makes_no_version(client, people):
+    for path, more in (("delete", {}), ("update", {"set": {"age": 1}})):
+        answer = client.post(f"/v1/tables/people/{path}", json={"predicate": "id = 700", **more})
+
+        assert (answer.status_code, answer.json()["result"], answer.json()["version"]) == (
+            200,
+            "nothing-to-do",
+            None,
+        )
+        assert answer.json()["read-version"] == 2
+    assert people.version() == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        ("delete", {"predicate": "nope < 1"}, (400, "UnknownColumn")),
+        ("delete", {"predicate": "age <"}, (400, "InvalidPredicate")),
+        (
+            "delete",
+            {"predicate": "id IN (SELECT id FROM read_csv('/etc/passwd'))"},
+            (400, "InvalidPredicate"),
+        ),
+        ("delete", {}, (400, "BadRequest")),
+        ("delete", {"predicate": "true", "predicat": "x"}, (400, "BadRequest")),
+        ("update", {"predicate": "true", "set": {}}, (400, "BadRequest")),
+        ("update", {"predicate": "true", "set": {"age": [1]}}, (400, "BadRequest")),
+        ("update", {"predicate": "true", "set": {"age": "'x'"}}, (400, "SchemaMismatch")),
+        ("update", {"predicate": "true", "set": {"name": "getenv('HOME')"}}, (400, "InvalidPredicate")),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_changes_nothing(path, body, expected, client, people):
+    assert refusal(client.post(f"/v1/tables/people/{path}", json=body)) == expected
+    assert people.version() == 2
+
+
+def test_too_much_to_read_is_refused_with_the_way_out(running, people, tmp_path):
+    with running(dml_max_bytes=10) as client:
+        client.post("/v1/tables", json={"location": str(tmp_path / "people")}).raise_for_status()
+        answer = client.post("/v1/tables/people/delete", json={"predicate": "age = 20"})
+
+        assert refusal(answer) == (422, "ReadLimitExceeded")
+        error = answer.json()["error"]
+        assert "delvec.connect(url)" in error["message"]
+        assert (error["details"]["files"], error["details"]["limit"]) == (1, 10)
+        # Files that are removed whole are not read.
+        assert client.post("/v1/tables/people/delete", json={"predicate": "true"}).status_code == 200
+    assert ids(people) == []
+
+
+def test_too_large_is_no_final_answer(running, people, tmp_path):
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    codes = []
+    for limit in (10, 1 << 20):
+        with running(dml_max_bytes=limit, database_url=store) as client:
+            client.post("/v1/tables", json={"location": str(tmp_path / "people")})
+            codes.append(
+                client.post("/v1/tables/people/delete", json={"predicate": "age = 20"}, headers=named("k"))
+            )
+
+    assert [answer.status_code for answer in codes] == [422, 200]
+
+
+def test_file_that_leads_out_of_the_roots_is_not_read(running, people, lake, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    data = next((tmp_path / "people").glob("*.parquet"))
+    data.rename(outside / "secret.parquet")
+    data.symlink_to(outside / "secret.parquet")
+    with running(roots=(str(tmp_path / "people"),)) as client:
+        client.post("/v1/tables", json={"location": str(tmp_path / "people")}).raise_for_status()
+        answer = client.post("/v1/tables/people/update", json={"predicate": "true", "set": {"age": 1}})
+
+    assert refusal(answer) == (403, "LocationNotAllowed")
+    assert people.version() == 2
+
+
+def test_without_duckdb_it_says_how_to_get_it(running, people, tmp_path, monkeypatch):
+    plain = builtins.__import__
+
+    def without(name, *arguments, **options):
+        if name.startswith("delvec.engines.duckdb"):
+            raise ModuleNotFoundError("No module named 'duckdb'", name="duckdb")
+        return plain(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with running() as client:
+        client.post("/v1/tables", json={"location": str(tmp_path / "people")}).raise_for_status()
+        answer = client.post("/v1/tables/people/delete", json={"predicate": "true"})
+
+    assert refusal(answer) == (501, "EngineUnavailable")
+    assert "pip install 'delvec[local]'" in answer.json()["error"]["message"]
+
+
+def test_commands_beyond_the_number_wait_their_turn_elsewhere(running, people, tmp_path, monkeypatch):
+    begun, end = threading.Event(), threading.Event()
+    plain = DuckDBEngine.find_rows
+
+    def slow(self, *arguments, **options):
+        begun.set()
+        assert end.wait(60)
+        return plain(self, *arguments, **options)
+
+    monkeypatch.setattr(DuckDBEngine, "find_rows", slow)
+    with running(dml_at_once=1) as client:
+        client.post("/v1/tables", json={"location": str(tmp_path / "people")}).raise_for_status()
+        answers = []
+        first = threading.Thread(
+            target=lambda: answers.append(
+                client.post("/v1/tables/people/delete", json={"predicate": "age = 20"})
+            )
+        )
+        first.start()
+        assert begun.wait(60)
+        refused = client.post("/v1/tables/people/delete", json={"predicate": "age = 30"})
+        end.set()
+        first.join()
+
+    assert refusal(refused) == (503, "ServiceUnavailable")
+    assert refused.headers["Retry-After"]
+    assert answers[0].status_code == 200
+
+
+def test_request_that_is_sent_again_gets_the_first_answer(client, people):
+    body = {"set": {"age": "age + 1"}, "predicate": "id = 3"}
+    first = client.post("/v1/tables/people/update", json=body, headers=named("k"))
+    again = client.post("/v1/tables/people/update", json=body, headers=named("k"))
+
+    assert again.json() == first.json()
+    assert again.headers["Idempotent-Replay"] == "true"
+    assert ages(people)[3] == 31
+    other = client.post("/v1/tables/people/update", json=body | {"predicate": "id = 4"}, headers=named("k"))
+    assert refusal(other) == (422, "IdempotencyKeyReused")
+
+
+def test_update_is_not_made_twice_where_the_service_died_before_it_kept_the_answer(
+    client, people, monkeypatch
+):
+    body = {"set": {"age": "age + 1"}, "predicate": "id = 3"}
+    plain = AnswerStore.keep
+
+    def dies(self, key, *arguments):
+        if key != "k":
+            plain(self, key, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AnswerStore, "keep", dies)
+        first = client.post("/v1/tables/people/update", json=body, headers=named("k"))
+    assert first.status_code == 200
+    with client.service.database.write() as session:
+        session.connection().exec_driver_sql("UPDATE answers SET claimed_at = '2020-01-01' WHERE key = 'k'")
+    again = client.post("/v1/tables/people/update", json=body, headers=named("k"))
+
+    assert again.status_code == 200
+    assert again.json()["version"] == first.json()["version"]
+    assert again.json()["transaction-id"] == first.json()["transaction-id"]
+    assert ages(people)[3] == 31
+    assert people.version() == 3
+
+
+def test_request_that_is_sent_again_while_it_still_runs_takes_effect_once(client, people, monkeypatch):
+    body = {"set": {"age": "age + 1"}, "predicate": "id = 3"}
+    commands = client.service.row_commands
+    barrier = threading.Barrier(2, timeout=60)
+    plain = DuckDBEngine.change_rows
+    first_passes = threading.local()
+
+    def together(self, *arguments, **options):
+        changed = plain(self, *arguments, **options)
+        if not getattr(first_passes, "gone", False):
+            first_passes.gone = True
+            barrier.wait()  # both have read the same version
+        return changed
+
+    monkeypatch.setattr(DuckDBEngine, "change_rows", together)
+    table = client.service.tables.open("people")
+    answers = []
+    threads = [
+        threading.Thread(
+            target=lambda: answers.append(commands.update(table, body["set"], body["predicate"], key="k"))
+        )
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [answer.version for answer in answers] == [3, 3]
+    assert ages(people)[3] == 31
+
+
+def test_lost_race_is_run_again_and_one_without_end_names_the_winner(client, people, monkeypatch):
+    plain = DuckDBEngine.change_rows
+    winners = iter(["age = 31", None])
+
+    def overtaken(self, *arguments, **options):
+        changed = plain(self, *arguments, **options)
+        if value := next(winners, "age = age + 1"):
+            column, _, value = value.partition(" = ")
+            monkeypatch.setattr(DuckDBEngine, "change_rows", plain)
+            people.update({column: value}, "id = 3")
+            monkeypatch.setattr(DuckDBEngine, "change_rows", overtaken)
+        return changed
+
+    monkeypatch.setattr(DuckDBEngine, "change_rows", overtaken)
+    body = {"set": {"age": "age + 100"}, "predicate": "id = 3"}
+    assert client.post("/v1/tables/people/update", json=body).status_code == 200
+    assert ages(people)[3] == 131
+
+    monkeypatch.setattr("delvec.commands.reruns.pause", lambda *_: 0.0)
+    answer = client.post("/v1/tables/people/update", json=body)
+    assert refusal(answer) == (409, "ConcurrentDeleteDeleteException")
+    conflict = answer.json()["error"]["details"]["conflict"]
+    assert conflict["winning-operation"] == "UPDATE"
+    assert json.dumps(conflict)
