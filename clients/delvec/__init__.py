@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from delvec.protocol.errors import (
     AmbiguousColumn,
+    AmbiguousTable,
     AppendOnlyTable,
     AtomicCreateUnsupported,
     BadRequest,
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AmbiguousColumn",
+    "AmbiguousTable",
     "AppendOnlyTable",
     "ArrayType",
     "AtomicCreateUnsupported",

@@ -31,11 +31,12 @@ def state_directory() -> Path:
     return directory
 
 
-def embedded_service(database_url: str | None = None) -> EmbeddedTransport:
+def embedded_service(database_url: str | None = None, warehouse: str | None = None) -> EmbeddedTransport:
     """Start the service in this process, without a restriction on locations.
 
     Args:
         database_url: an SQLAlchemy URL; by default an SQLite file in :func:`state_directory`.
+        warehouse: whose names these are, and where tables that are created by name go.
 
     Raises:
         EngineUnavailable: the service is not installed.
@@ -51,4 +52,4 @@ def embedded_service(database_url: str | None = None) -> EmbeddedTransport:
             "pip install 'delvec[local]', or give the URL of a running service"
         ) from error
     url = database_url or f"sqlite:///{state_directory() / 'embedded.db'}"
-    return EmbeddedTransport(create_app(Settings.embedded(url)))
+    return EmbeddedTransport(create_app(Settings.embedded(url, warehouse), names_by_folder=True))

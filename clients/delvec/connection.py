@@ -18,7 +18,7 @@ from delvec.engines.engine import Engine
 from delvec.protocol import locations
 from delvec.protocol.errors import BadRequest, EngineUnavailable, NotFound, TableAlreadyExists, TableNotFound
 from delvec.protocol.types import StructType, schema_from
-from delvec.protocol.wire import TableRequest, TableResource, TablesResponse
+from delvec.protocol.wire import RenameRequest, TableRequest, TableResource, TablesResponse
 from delvec.table import DeltaTable
 
 __all__ = ["Connection", "connect"]
@@ -28,8 +28,9 @@ _REMOTE_TIMEOUT_SECONDS = 300.0
 
 
 def connect(
-    url: str | None = None,
+    url: str | os.PathLike[str] | None = None,
     *,
+    warehouse: str | os.PathLike[str] | None = None,
     token: str | None = None,
     database_url: str | None = None,
     timeout: float | None = None,
@@ -37,29 +38,72 @@ def connect(
 ) -> "Connection":
     """Connect to a service, or run one in this process.
 
+    ::
+
+        delvec.connect("http://host:8710", token="...")  # a running service
+        delvec.connect("/data/lake")                     # a service in this process, with the names of that folder
+
     Args:
-        url: a running service, ``http://host:8710``; by default ``DELVEC_URL``, and without that the service
-            runs in this process until the connection is closed.
+        url: a running service, ``http://host:8710``, by default ``DELVEC_URL``; without that the service runs in this
+            process until the connection is closed. A folder or the URL of one is taken for ``warehouse``.
+        warehouse: the folder or bucket whose names a service in this process knows, and where tables that are created by
+            name go; by default ``DELVEC_WAREHOUSE``, or else the working directory. Names belong to a warehouse, and
+            never mean another one's tables; locations are the same everywhere.
         token: the service's bearer token; by default ``DELVEC_TOKEN``.
         database_url: where a service in this process keeps its records, as an SQLAlchemy URL; by default an
             SQLite file under ``$XDG_STATE_HOME/delvec`` or ``~/.local/state/delvec``.
         timeout: seconds to wait for a remote service to answer; 300 by default.
-        retries: how often a command that lost a race is run again, unless it is told otherwise itself.
+        retries: how often a command that lost a race is run again, unless the command itself says.
 
     Raises:
         EngineUnavailable: there is no URL and the service is not installed.
         BadRequest: the arguments contradict each other, or the URL is not one.
+        InvalidLocation: the warehouse is not a location.
     """
-    url = url or (None if database_url else os.environ.get("DELVEC_URL")) or None
+    if url is not None and _is_place(url):
+        if warehouse is not None:
+            raise BadRequest("the warehouse is given twice: leave out the first argument, or warehouse=")
+        url, warehouse = None, url
+    url = os.fspath(url) if url else None
+    if url is None and database_url is None and warehouse is None:
+        url = os.environ.get("DELVEC_URL") or None
     if url is None:
         if token:
             raise BadRequest("a token is for a service that runs elsewhere: give its url too")
-        transport = embedded_service(database_url)
-        return Connection(ServiceClient(_EMBEDDED_URL, timeout=None, transport=transport), retries)
-    if database_url:
-        raise BadRequest("database_url is for a service in this process: leave out url")
+        transport = embedded_service(database_url, _warehouse(warehouse))
+        client = ServiceClient(_EMBEDDED_URL, timeout=None, transport=transport)
+        return Connection(client, retries, has_warehouse=_is_chosen(warehouse))
+    if database_url or warehouse is not None:
+        given = "database_url" if database_url else "warehouse"
+        raise BadRequest(f"{given} is for a service in this process: leave out url")
     token = token or os.environ.get("DELVEC_TOKEN")
     return Connection(ServiceClient(url, token=token, timeout=timeout or _REMOTE_TIMEOUT_SECONDS), retries)
+
+
+def _is_place(url: str | os.PathLike[str]) -> bool:
+    """Whether what ``connect()`` was given is a folder, and not a service."""
+    if not isinstance(url, str):
+        return True
+    scheme, separator, _ = url.partition("://")
+    if separator:
+        return scheme.lower() not in ("http", "https")
+    return url.startswith((".", "/", "~")) or "\\" in url
+
+
+def _is_chosen(warehouse: str | os.PathLike[str] | None) -> bool:
+    return warehouse is not None or bool(os.environ.get("DELVEC_WAREHOUSE"))
+
+
+def _warehouse(warehouse: str | os.PathLike[str] | None) -> str | None:
+    if warehouse is not None:
+        if not os.fspath(warehouse).strip():
+            raise BadRequest("the warehouse is a folder or a URL, and not empty")
+        return locations.absolute(os.fspath(warehouse))
+    if os.environ.get("DELVEC_WAREHOUSE"):
+        return None
+    with suppress(OSError):  # the working directory may be gone
+        return os.getcwd()  # noqa: PTH109 - text in, text out
+    return None
 
 
 class Connection:
@@ -67,11 +111,17 @@ class Connection:
 
     A table is called by its name or by its location. Text that contains ``/``, ``\\`` or ``://``, or starts
     with a dot, is a location, as is a :class:`pathlib.Path`; a relative path starts from the working directory.
+
+    Attributes:
+        has_warehouse: whether a service in this process was told where tables go that are created by name.
     """
 
-    def __init__(self, service: ServiceClient, retries: int = DEFAULT_RETRIES) -> None:
+    def __init__(
+        self, service: ServiceClient, retries: int = DEFAULT_RETRIES, *, has_warehouse: bool = False
+    ) -> None:
         self._service = service
         self._retries = checked(retries)
+        self.has_warehouse = has_warehouse
         self._lock = threading.Lock()
         self._duckdb: Engine | None = None
 
@@ -94,6 +144,9 @@ class Connection:
         """The service's URL; None for a service in this process."""
         return None if self._service.base_url == _EMBEDDED_URL else self._service.base_url
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_")]
+
     def close(self) -> None:
         """Close the connection; a service in this process ends. Closing twice is fine."""
         self._service.close()
@@ -114,21 +167,25 @@ class Connection:
         name: str | None = None,
         cluster_by: Sequence[str] | None = None,
         replace: bool = False,
+        if_not_exists: bool = False,
     ) -> DeltaTable:
         """Create an empty Delta table, with deletion vectors unless ``properties`` say otherwise.
 
         Args:
-            name_or_location: where the table goes; a bare name lets the service choose the place.
+            name_or_location: where the table goes; a name alone puts it into the warehouse: ``orders`` into its folder
+                ``orders``, ``sales.orders`` into ``sales.db/orders``.
             schema: an Arrow, Spark or Delta schema, Delta's schema JSON, or text such as ``id long, name string``.
             partition_by: columns, in order.
             properties: table properties, ``delta.*`` among them; ``delta.feature.<name>`` and ``delta.constraints.<name>``
                 add table features and CHECK constraints.
             description: free text.
             engine: as for :meth:`table`.
-            name: what to call the table, where a location is given; its last part by default.
+            name: the table's name, where a location is given. Without one it is called by the location's last part, as
+                long as no other table is.
             cluster_by: columns by which files are to be clustered.
             replace: a table that is there gets these columns and properties in place of its own, and loses its rows, in one
                 version; earlier versions stay as they are.
+            if_not_exists: a table that is there is returned as it is, whatever its columns.
 
         Raises:
             TableAlreadyExists: something is there, or has the name, and is not to be replaced.
@@ -137,6 +194,8 @@ class Connection:
             ConcurrentModification: or a subclass: others changed the table that is replaced again and again.
             LocationNotAllowed: the service does not work there.
         """
+        if replace and if_not_exists:
+            raise BadRequest("replace and if_not_exists exclude each other")
         chosen = self._engine(engine)
         if isinstance(partition_by, str):
             partition_by = [partition_by]
@@ -152,10 +211,12 @@ class Connection:
         try:
             resource = answer(TableResource, self._service.post("/v1/tables", body))
         except TableAlreadyExists as error:
-            there = self._there(name_or_location, name, error, chosen) if replace else None
+            wanted = replace or if_not_exists
+            there = self._there(name_or_location, name, error, chosen) if wanted else None
             if there is None:
                 raise
-            there.replace_with(definition)
+            if replace:
+                there.replace_with(definition)
             return there
         return DeltaTable(self._service, resource, chosen, self._retries)
 
@@ -196,6 +257,7 @@ class Connection:
 
         Raises:
             TableNotFound: the service knows no table of that name.
+            AmbiguousTable: the folders of several tables are called so, and none was given the name.
             NotADeltaTable: there is no Delta table at that location.
             EngineUnavailable: the engine is not installed, or not known.
         """
@@ -212,31 +274,73 @@ class Connection:
             resource = answer(TableResource, self._service.post("/v1/tables", body))
         return DeltaTable(self._service, resource, chosen, self._retries)
 
-    def tables(self) -> list[TableResource]:
-        """Return every table that the service knows."""
+    def tables(self, namespace: str | None = None) -> list[TableResource]:
+        """Return the tables that are registered, in the order of their names.
+
+        Args:
+            namespace: only those that are called ``namespace.something``.
+        """
         found: list[TableResource] = []
         token: str | None = None
         while True:
-            page = answer(TablesResponse, self._service.get("/v1/tables", {"page-token": token}))
+            parameters = {"page-token": token, "namespace": namespace}
+            page = answer(TablesResponse, self._service.get("/v1/tables", parameters))
             found.extend(page.tables)
             token = page.next_page_token
             if not token:
                 return found
 
-    def drop_table(self, name_or_location: str | os.PathLike[str]) -> None:
-        """Make the service forget a table. Its files stay where they are.
+    def register(
+        self, location: str | os.PathLike[str], name: str | None = None, engine: Any = None
+    ) -> DeltaTable:
+        """Give the Delta table at a location a name; as often as you like.
+
+        Args:
+            location: where the table is.
+            name: its name, with namespaces before it if you like; by default it is called by the location's last part, as
+                long as no other table is.
+            engine: as for :meth:`table`.
 
         Raises:
-            TableNotFound: the service does not know it.
+            NotADeltaTable: there is no Delta table at that location.
+            TableAlreadyExists: the name is another table's, or the table was given another one; says both locations.
         """
+        body = request(TableRequest, location=locations.absolute(os.fspath(location)), name=name)
+        resource = answer(TableResource, self._service.post("/v1/tables", body))
+        return DeltaTable(self._service, resource, self._engine(engine), self._retries)
+
+    def rename(self, name_or_location: str | os.PathLike[str], name: str, engine: Any = None) -> DeltaTable:
+        """Give a registered table a name, its first or another one. Location, id and files stay as they are.
+
+        Raises:
+            TableNotFound: it is not registered.
+            TableAlreadyExists: the name is another table's; says both locations.
+        """
+        path = table_path(self._registered(name_or_location), "rename")
+        resource = answer(TableResource, self._service.post(path, request(RenameRequest, name=name)))
+        return DeltaTable(self._service, resource, self._engine(engine), self._retries)
+
+    def drop(self, name_or_location: str | os.PathLike[str]) -> None:
+        """Forget a table and its name. Its files stay where they are, and its location goes on to be a Delta table.
+
+        Raises:
+            TableNotFound: it is not registered.
+        """
+        self._service.delete(table_path(self._registered(name_or_location)))
+
+    def drop_table(self, name_or_location: str | os.PathLike[str]) -> None:
+        """Do the same as :meth:`drop`."""
+        self.drop(name_or_location)
+
+    def _registered(self, name_or_location: str | os.PathLike[str]) -> str:
+        """Return the name, or the id, of a table that is registered."""
         location = _location(name_or_location)
-        table = os.fspath(name_or_location)
-        if location is not None:
-            resource = self._resolve(location)
-            if resource is None:
-                raise TableNotFound(f"no table is registered at '{location}'", location=location)
-            table = resource.id
-        self._service.delete(table_path(table))
+        if location is None:
+            return os.fspath(name_or_location)
+        resource = self._resolve(location)
+        if resource is None:
+            raise TableNotFound(f"no table is registered at '{location}'", location=location)
+        return resource.id
 
     def sql(self, text: str, engine: Any = None, *, dialect: str = "spark") -> Any:
         """Run one SQL statement over the tables of this connection.

@@ -81,15 +81,20 @@ Envelope fields are kebab-case; Delta's actions, descriptors and metrics keep De
 one envelope, `{"error": {message, type, code, retryable, details}}`."""
 
 
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
     """Return the ASGI application; its lifespan migrates the database at the start and closes it at the end.
+
+    Args:
+        settings: of the service.
+        names_by_folder: names are those of the warehouse, registered for it or of folders in it, and mean nothing to
+            services of another warehouse that share the database. Else they are the database's.
 
     Raises:
         BadRequest: the database URL is neither of SQLite nor of PostgreSQL, or a fault point is not one.
         InvalidLocation: a root, or the warehouse, is not a location.
     """
     fault_points.arm(settings.fault_points)
-    service = _service(settings)
+    service = _service(settings, names_by_folder=names_by_folder)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -158,7 +163,7 @@ def _routes() -> Sequence[BaseRoute]:
         return _BUILT
 
 
-def _service(settings: Settings) -> Service:
+def _service(settings: Settings, *, names_by_folder: bool) -> Service:
     database = Database(settings.database_url.get_secret_value())
     ledger = Ledger(database)
     roots = Roots(settings.roots)
@@ -169,6 +174,7 @@ def _service(settings: Settings) -> Service:
         store=SnapshotStore(database) if settings.snapshot_store_bytes else None,
         max_stored_bytes=settings.snapshot_store_bytes,
     )
+    registry = Registry(database, warehouse if names_by_folder else None)
     stored_answers = AnswerStore(database, seconds=settings.idempotency_seconds, claim_seconds=_CLAIM_SECONDS)
     own_commits = OwnCommits(
         loader, OwnCommitStore(database), stored_answers, watched=settings.commit_watch_seconds
@@ -190,7 +196,12 @@ def _service(settings: Settings) -> Service:
         ledger=ledger,
         loader=loader,
         tables=Tables(
-            Registry(database), roots, warehouse, loader, max_commit_bytes=settings.max_commit_bytes
+            registry,
+            roots,
+            warehouse,
+            loader,
+            max_commit_bytes=settings.max_commit_bytes,
+            by_folder=names_by_folder,
         ),
         commits=commits,
         upkeep=upkeep,

@@ -133,12 +133,17 @@ class Settings(BaseSettings):
         return value.lower() if isinstance(value, str) else value
 
     @classmethod
-    def embedded(cls, database_url: str) -> Self:
+    def embedded(cls, database_url: str, warehouse: str | None = None) -> Self:
         """Return the settings of a service inside its only client's process.
+
+        Args:
+            database_url: where it keeps its records.
+            warehouse: where tables that are created by name go; None for ``DELVEC_WAREHOUSE``.
 
         ``DELVEC_ROOTS`` and ``DELVEC_TOKEN`` are about a service that others reach, so they do not apply.
         """
-        return cls(database_url=SecretStr(database_url), roots=(), token=None)
+        given: dict[str, Any] = {} if warehouse is None else {"warehouse": warehouse}
+        return cls(database_url=SecretStr(database_url), roots=(), token=None, **given)
 
 
 def check_servable(settings: Settings) -> None:

@@ -16,7 +16,7 @@ PEOPLE = pa.table(
 def _own_state(tmp_path_factory, monkeypatch):
     """Keeps the user's own database and settings out of the tests."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-    for name in ("DELVEC_URL", "DELVEC_TOKEN", "DELVEC_ROOTS", "DELVEC_DATABASE_URL"):
+    for name in ("DELVEC_URL", "DELVEC_TOKEN", "DELVEC_ROOTS", "DELVEC_DATABASE_URL", "DELVEC_WAREHOUSE"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -349,3 +349,28 @@ def test_a_lost_race_is_run_again_as_often_as_told(delvec_command, people, monke
     assert done.code == code, done.err
     left = delvec_command("read", people, "--where", "id = 2", "--json").json
     assert len(left) == (0 if code == 0 else 2)
+
+
+def test_names_are_registered_renamed_and_dropped(delvec_command, people, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lake = ["--warehouse", tmp_path / "lake"]
+    assert f"'crm.people' is the table at file://{people}\n" in (
+        delvec_command("register", "./people", "crm.people", *lake).err
+    )
+    assert delvec_command("read", "crm.people", *lake, "--json").code == 0
+    assert delvec_command("read", "crm.people").code == 1  # another warehouse: the working directory
+    assert delvec_command("rename", "crm.people", "eu.people", *lake, "--json").json["name"] == "eu.people"
+    assert [each["name"] for each in delvec_command("tables", "eu", *lake, "--json").json] == ["eu.people"]
+    assert delvec_command("tables", "crm", *lake, "--json").json == []
+    assert "files are untouched" in delvec_command("drop", "eu.people", *lake).err
+    gone = delvec_command("drop", "eu.people", *lake)
+    assert (gone.code, "eu.people" in gone.err) == (1, True)
+    assert delvec_command("read", people, "--json").code == 0
+
+
+def test_a_table_is_created_unless_it_is_there(delvec_command, people):
+    for _ in range(2):
+        again = delvec_command("create", people, "--schema", "x string", "--if-not-exists", "--json")
+        assert again.json["version"] == 1
+    both = delvec_command("create", people, "--schema", "x string", "--if-not-exists", "--replace")
+    assert both.code == 2

@@ -12,6 +12,7 @@ from delvec.protocol.errors import (
     EngineUnavailable,
     InvalidStatement,
     MissingDataFile,
+    NotFound,
     SchemaMismatch,
     TableNotFound,
     UnknownColumn,
@@ -245,7 +246,7 @@ def test_nothing_but_tables_is_read_and_nothing_is_written(lake, sales, tmp_path
         query = query.replace("`", '"')
     with pytest.raises(delvec.DelvecError) as caught:
         lake.sql(query.format(file=file), dialect=dialect)
-    assert isinstance(caught.value, InvalidStatement | TableNotFound)
+    assert isinstance(caught.value, InvalidStatement | NotFound)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["sales", "secret.parquet"]
     assert sales.version() == 1
 

@@ -12,7 +12,13 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
-from delvec.protocol.errors import BadRequest, ServiceUnavailable, TableAlreadyExists, TableNotFound
+from delvec.protocol.errors import (
+    AmbiguousTable,
+    BadRequest,
+    ServiceUnavailable,
+    TableAlreadyExists,
+    TableNotFound,
+)
 from delvec_service.store.database import Database, migrations_directory
 from delvec_service.store.ledger import Ledger, LedgerFile
 from delvec_service.store.models import REVISION, Base
@@ -87,27 +93,102 @@ def test_one_of_many_registers_a_location(database):
     assert answers[0][0].id == table_id("file:///data/people")
 
 
-def test_a_default_name_that_is_taken_gets_a_part_of_the_id(database):
+def test_a_folder_name_means_a_table_as_long_as_no_other_has_it(database):
     registry = Registry(database)
-    registry.add("file:///a/people", None, "people")
+    first, _ = registry.add("file:///a/people", None, "people")
+    assert registry.get("people") == first
 
-    record, created = registry.add("file:///b/people", None, "people")
+    second, created = registry.add("file:///b/people", None, "people")
 
     assert created
-    assert record.name == f"people-{record.id[:8]}"
-    assert registry.get(record.name) == registry.get(record.id) == registry.at("file:///b/people") == record
+    assert second.name == "people"
+    with pytest.raises(AmbiguousTable, match="file:///a/people, file:///b/people"):
+        registry.get("people")
+    assert registry.get(second.id) == registry.at("file:///b/people") == second
+    renamed = registry.rename(second, "persons")
+    assert (renamed.id, renamed.name) == (second.id, "persons")
+    assert registry.get("people") == first
+    assert registry.get("persons") == renamed
 
 
-def test_names_are_not_shared_and_not_changed(database):
+def test_a_given_name_is_its_tables_alone(database):
     registry = Registry(database)
     registry.add("file:///a", "people", "a")
 
-    with pytest.raises(TableAlreadyExists, match="Another table is called 'people'"):
+    with pytest.raises(
+        TableAlreadyExists, match=r"'people' is the name of the table at file:///a, .* file:///b"
+    ):
         registry.add("file:///b", "people", "b")
+    assert registry.at("file:///b") is None
     with pytest.raises(TableAlreadyExists, match="registered already, as 'people'"):
         registry.add("file:///a", "persons", "a")
     assert registry.add("file:///a", "people", "a")[1] is False
     assert registry.add("file:///a", None, "a")[0].name == "people"
+    # A folder that is called so takes nothing away.
+    registry.add("file:///c/people", None, "people")
+    assert registry.get("people").location == "file:///a"
+
+
+def test_a_name_that_a_folder_has_is_not_given_to_another(database):
+    registry = Registry(database)
+    registry.add("file:///a/people", None, "people")
+
+    with pytest.raises(TableAlreadyExists, match="by its folder, Delvec calls the table at file:///a/people"):
+        registry.add("file:///b", "people", "b")
+    assert registry.add("file:///a/people", "people", "people")[0].is_named
+
+
+def test_names_of_one_warehouse_mean_nothing_in_another(database):
+    one, two = Registry(database, "file:///one"), Registry(database, "file:///two")
+    one.add("file:///one/sales", "sales", "sales")
+    one.add("file:///shared", None, "shared")
+
+    with pytest.raises(TableNotFound):
+        two.get("sales")
+    two.add("file:///two/sales", "sales", "sales")
+    two.add("file:///shared", "common", "shared")
+
+    assert one.get("sales").location == "file:///one/sales"
+    assert two.get("sales").location == "file:///two/sales"
+    assert one.get("shared").id == two.get("common").id
+    two.remove(table_id("file:///shared"))
+    assert one.get("shared").location == "file:///shared"
+    assert Registry(database).page() == []
+
+
+def test_names_outlive_the_migration_to_catalogs(url):
+    database = Database(url)
+    database.migrate("0004")
+    with database._engine.begin() as connection:
+        for name in ("people", "people-1b2c3d4e"):
+            row = {"id": table_id(f"file:///{name}"), "name": name, "location": f"file:///{name}"}
+            connection.execute(
+                text(
+                    "INSERT INTO tables (id, name, location, created_at) VALUES (:id, :name, :location, :at)"
+                ),
+                {**row, "at": "2026-01-01 00:00:00+00:00"},
+            )
+
+    database.migrate()
+
+    registry = Registry(database)
+    assert [record.name for record in registry.page()] == ["people", "people-1b2c3d4e"]
+    assert registry.get("people").id == table_id("file:///people")
+    # A replica of the version before that still runs.
+    with database._engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO tables (id, name, location, created_at) VALUES ('i', 'old', 'file:///old', :at)"
+            ),
+            {"at": "2026-01-01 00:00:00+00:00"},
+        )
+    assert registry.get("old").location == "file:///old"
+    database.migrate("0004")
+    with database._engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM tables")).scalar() == 3
+    database.migrate("base")
+    database.migrate()
+    database.close()
 
 
 def test_tables_are_paged_by_name_and_forgotten(database):
@@ -116,7 +197,7 @@ def test_tables_are_paged_by_name_and_forgotten(database):
         registry.add(f"file:///{name}", None, name)
 
     assert [record.name for record in registry.page(limit=2)] == ["a", "b"]
-    assert [record.name for record in registry.page(after="b")] == ["c"]
+    assert [record.name for record in registry.page(after=("b", table_id("file:///b")))] == ["c"]
     registry.remove(table_id("file:///b"))
     assert [record.name for record in registry.page()] == ["a", "c"]
     with pytest.raises(TableNotFound, match="No table 'b'"):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from delvec.protocol.errors import StorageError
+from delvec.protocol.wire.tables import TABLE_NAME
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.registry import table_id
 
@@ -74,14 +75,54 @@ def test_reading_never_registers(client, foreign):
     assert found["name"] == "orders"
 
 
-def test_a_second_table_of_the_same_name_gets_a_part_of_its_id(client, foreign, tmp_path):
+def test_a_folder_name_that_two_tables_have_means_neither_and_shows_both(client, foreign, tmp_path, error):
     other = tmp_path / "other" / "orders"
     deltalake.write_deltalake(str(other), pa.table({"id": [1]}))
     register(client, foreign)
 
     second = register(client, other).json()
 
-    assert second["name"] == f"orders-{second['id'][:8]}"
+    assert second["name"] == "orders"
+    answer = client.get("/v1/tables/orders")
+    assert answer.status_code == 400
+    assert error(answer)["type"] == "AmbiguousTable"
+    for folder in (foreign, other):
+        assert f"file://{folder}" in error(answer)["message"]
+    assert client.get(f"/v1/tables/{second['id']}").json()["location"] == f"file://{other}"
+
+
+def test_a_table_is_renamed_and_keeps_its_id(client, foreign, tmp_path, error):
+    other = tmp_path / "other" / "orders"
+    deltalake.write_deltalake(str(other), pa.table({"id": [1]}))
+    first, second = register(client, foreign).json(), register(client, other).json()
+
+    answer = client.post(f"/v1/tables/{second['id']}/rename", json={"name": "archive.orders"})
+
+    assert answer.status_code == 200
+    assert answer.json() == {**second, "name": "archive.orders"}
+    assert client.get("/v1/tables/archive.orders").json()["id"] == second["id"]
+    assert client.get("/v1/tables/orders").json()["id"] == first["id"]
+    taken = client.post("/v1/tables/archive.orders/rename", json={"name": "orders"})
+    assert taken.status_code == 409
+    assert str(foreign) in error(taken)["message"]
+    assert str(other) in error(taken)["message"]
+    assert client.post("/v1/tables/archive.orders/rename", json={"name": "a..b"}).status_code == 400
+
+
+def test_tables_of_a_namespace_are_listed_page_by_page(client, tmp_path, create):
+    for number, name in enumerate(("sales.b", "sales.a", "salesman", "sales.eu.c", "other.a")):
+        create(client, tmp_path / str(number), name=name)
+
+    names, token = [], ""
+    while token is not None:
+        page = client.get(
+            "/v1/tables", params={"page-size": 1, "page-token": token, "namespace": "sales"}
+        ).json()
+        names += [table["name"] for table in page["tables"]]
+        token = page["next-page-token"]
+
+    assert names == ["sales.a", "sales.b", "sales.eu.c"]
+    assert client.get("/v1/tables/sales.eu.c/snapshot").status_code == 200
 
 
 def test_a_name_that_is_taken_is_refused(client, foreign, tmp_path, error):
@@ -96,13 +137,14 @@ def test_a_name_that_is_taken_is_refused(client, foreign, tmp_path, error):
     assert client.get("/v1/tables", params={"location": str(other)}).json()["tables"] == []
 
 
-def test_odd_directory_names_become_names(client, tmp_path):
-    folder = tmp_path / "2024 Käufe & 20%"
+@pytest.mark.parametrize("folder", ["2024 Käufe & 20%", "a..b", ".hidden", "ends.", "a.-b", "_._"])
+def test_odd_directory_names_become_names(client, tmp_path, folder):
+    folder = tmp_path / folder
     deltalake.write_deltalake(str(folder), pa.table({"id": [1]}))
 
     found = register(client, folder).json()
 
-    assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.\-]*", found["name"])
+    assert re.fullmatch(TABLE_NAME, found["name"])
     assert client.get(f"/v1/tables/{found['name']}").status_code == 200
 
 
@@ -299,6 +341,8 @@ def test_a_table_by_name_alone_goes_to_the_warehouse(running, tmp_path, error):
         answer = client.post("/v1/tables", json={"name": "people", "schema": SCHEMA})
 
         assert answer.json()["location"] == f"file://{tmp_path}/warehouse/people"
+        answer = client.post("/v1/tables", json={"name": "sales.eu.orders", "schema": SCHEMA})
+        assert answer.json()["location"] == f"file://{tmp_path}/warehouse/sales.db/eu.db/orders"
     with running() as client:
         answer = client.post("/v1/tables", json={"name": "people", "schema": SCHEMA})
 

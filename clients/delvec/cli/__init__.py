@@ -22,7 +22,7 @@ from delvec.protocol.errors import DelvecError, InternalError
 __all__ = ["app", "main"]
 
 _FLAGS = frozenset({"--json"})
-_OPTIONS = frozenset({"--url", "--token"})
+_OPTIONS = frozenset({"--url", "--token", "--warehouse"})
 
 
 class _Group(TyperGroup):
@@ -53,11 +53,14 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="A TABLE is a name, or a location such as ./people, /data/people or s3://bucket/people. "
-    "--url, --token and --json may also follow the command.",
+    "--url, --token, --warehouse and --json may also follow the command.",
 )
 app.command("serve")(serve.serve)
 app.command("create")(tables.create)
 app.command("tables")(tables.tables)
+app.command("register")(tables.register)
+app.command("rename")(tables.rename)
+app.command("drop")(tables.drop)
 app.command("append")(rows.append)
 app.command("overwrite")(rows.overwrite)
 app.command("read")(rows.read)
@@ -88,6 +91,13 @@ def options(
     token: Annotated[
         str | None, typer.Option(help="The service's bearer token; by default DELVEC_TOKEN.")
     ] = None,
+    warehouse: Annotated[
+        str | None,
+        typer.Option(
+            help="The folder or bucket whose table names are meant, for a service in this process; "
+            "by default DELVEC_WAREHOUSE, else the working directory."
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document, for programs; errors too.")
     ] = False,
@@ -96,8 +106,8 @@ def options(
         typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Delete rows of Delta Lake tables with deletion vectors."""
-    context.obj = Session(url=url, token=token, as_json=as_json)
+    """Read and change Delta Lake tables with deletion vectors."""
+    context.obj = Session(url=url, token=token, as_json=as_json, warehouse=warehouse)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -27,15 +27,17 @@ class Session:
         url: the service, or None for ``DELVEC_URL`` or one in this process.
         token: the bearer token, or None for ``DELVEC_TOKEN``.
         as_json: whether a program reads the output.
+        warehouse: whose names a service in this process knows; None for the default.
     """
 
     url: str | None
     token: str | None
     as_json: bool
+    warehouse: str | None = None
 
     def connect(self) -> Connection:
         """Connect as the options say."""
-        return delvec.connect(self.url, token=self.token)
+        return delvec.connect(self.url, token=self.token, warehouse=self.warehouse)
 
     @contextmanager
     def table(self, name_or_location: str, *, doing: str | None = None) -> Iterator[DeltaTable]:

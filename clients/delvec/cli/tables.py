@@ -1,7 +1,7 @@
 """Commands about which tables there are."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,13 +10,22 @@ import typer
 from delvec.cli.output import print_json, print_table, say
 from delvec.cli.session import session
 from delvec.protocol.errors import InvalidSchema
+from delvec.table import DeltaTable
 
-__all__ = ["create", "tables"]
+__all__ = ["create", "drop", "register", "rename", "tables"]
+
+_Table: TypeAlias = Annotated[str, typer.Argument(metavar="TABLE", help="Its name or its location.")]
+_IF_NOT_EXISTS: Final = "Do nothing where the table is there already."
 
 
 def create(
     context: typer.Context,
-    name_or_location: Annotated[str, typer.Argument(help="Where to create it, or a name.")],
+    name_or_location: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE", help="Where to create it, or a name: orders, sales.orders in the warehouse."
+        ),
+    ],
     schema: Annotated[
         str | None, typer.Option(help="Columns and Spark's types: 'id long NOT NULL, name string'.")
     ] = None,
@@ -37,6 +46,7 @@ def create(
     replace: Annotated[
         bool, typer.Option("--replace", help="In place of a table that is there, whose rows go.")
     ] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help=_IF_NOT_EXISTS)] = False,
 ) -> None:
     """Create an empty table, with deletion vectors enabled.
 
@@ -46,6 +56,8 @@ def create(
     """
     if (schema is None) == (like is None):
         raise typer.BadParameter("give either --schema or --like")
+    if replace and if_not_exists:
+        raise typer.BadParameter("give --replace or --if-not-exists, not both")
     pairs = [entry.partition("=") for entry in properties or ()]
     for key, separator, _ in pairs:
         if not separator or not key:
@@ -61,22 +73,82 @@ def create(
             name=name,
             cluster_by=_names(cluster_by),
             replace=replace,
+            if_not_exists=if_not_exists,
         )
         made = {"id": table.id, "name": table.name, "location": table.location, "version": table.version()}
     if now.as_json:
         print_json(made)
     else:
-        say(f"created table '{table.name}' at {table.location}")
+        say(f"{'table' if if_not_exists else 'created table'} '{table.name}' at {table.location}")
 
 
-def tables(context: typer.Context) -> None:
-    """List the tables that the service knows.
+def register(
+    context: typer.Context,
+    location: Annotated[str, typer.Argument(help="Where the table is: ./people, /data/people, s3://...")],
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Its name: orders, sales.orders; by default the location's last part."),
+    ] = None,
+) -> None:
+    """Give the Delta table at a location a name.
+
+    [bold]delvec register s3://bucket/raw/orders sales.orders[/bold]
+    """
+    now = session(context)
+    with now.connect() as lake:
+        table = lake.register(location, name)
+    _report(table, as_json=now.as_json)
+
+
+def rename(
+    context: typer.Context,
+    table: _Table,
+    name: Annotated[str, typer.Argument(help="The new name, with namespaces before it if you like.")],
+) -> None:
+    """Give a registered table another name. Its files stay where they are.
+
+    [bold]delvec rename orders sales.orders[/bold]
+    """
+    now = session(context)
+    with now.connect() as lake:
+        renamed = lake.rename(table, name)
+    _report(renamed, as_json=now.as_json)
+
+
+def drop(context: typer.Context, table: _Table) -> None:
+    """Forget a table and its name. Its files stay where they are.
+
+    [bold]delvec drop sales.orders[/bold]
+    """
+    now = session(context)
+    with now.connect() as lake:
+        lake.drop(table)
+    if now.as_json:
+        print_json({"dropped": table})
+    else:
+        say(f"forgot '{table}'; its files are untouched")
+
+
+def _report(table: DeltaTable, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"id": table.id, "name": table.name, "location": table.location})
+    else:
+        say(f"'{table.name}' is the table at {table.location}")
+
+
+def tables(
+    context: typer.Context,
+    namespace: Annotated[
+        str | None, typer.Argument(help="Only tables that are called NAMESPACE.something.")
+    ] = None,
+) -> None:
+    """List the tables that are registered.
 
     [bold]delvec tables --url http://host:8710 --json[/bold]
     """
     now = session(context)
     with now.connect() as lake:
-        found = lake.tables()
+        found = lake.tables(namespace)
     if now.as_json:
         print_json([table.model_dump(by_alias=True, exclude_none=True) for table in found])
     else:

@@ -190,11 +190,8 @@ class DeltaTableBuilder:
         return self._wrap(self._spark, made)
 
     def _made(self, wanted: TableDefinition) -> Table:
-        try:
+        if self._location is not None or current().url is not None or current().has_warehouse:
             return self._made_at(self._location, wanted)
-        except BadRequest as error:
-            if error.details.get("setting") != "DELVEC_WAREHOUSE" or current().url is not None:
-                raise
         there = self._existing()
         self._location = place_of(self._spark, str(self._name))
         if there is not None and there.location != locations.canonical(locations.absolute(self._location)):

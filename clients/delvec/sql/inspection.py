@@ -45,9 +45,9 @@ def describe(lake: "Connection", cursor: Cursor) -> pa.Table:
     )
 
 
-def show(lake: "Connection") -> pa.Table:
-    """Run SHOW TABLES."""
-    found = lake.tables()
+def show(lake: "Connection", namespace: str | None = None) -> pa.Table:
+    """Run SHOW TABLES [IN namespace]."""
+    found = lake.tables(namespace)
     return pa.table(
         {
             "name": pa.array([each.name for each in found], pa.string()),

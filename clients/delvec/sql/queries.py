@@ -12,7 +12,7 @@ from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from delvec.protocol.errors import InvalidStatement
 from delvec.protocol.spark_dialect import SPARK
-from delvec.sql.tokens import TableName, invalid, parse_error
+from delvec.sql.tokens import NOT_A_PATH, TableName, invalid, is_path, parse_error
 
 __all__ = ["DIALECTS", "Query", "parse_query"]
 
@@ -31,6 +31,7 @@ _SOURCES: Final = (exp.Table, exp.Subquery, exp.Values, exp.Unnest, exp.Lateral)
 _OF_LATERAL: Final = (exp.Subquery, exp.Unnest, exp.Explode, exp.Inline)
 _PLAIN_TABLE: Final = frozenset({"this", "db", "catalog", "alias", "version"})
 _PRUNES: Final = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In, exp.Is)
+_DELTA_SCAN: Final = "delta_scan"
 _SMALL: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 _CONSTANT: Final = (*_PRUNES, exp.Identifier, exp.Literal, exp.Null, exp.Neg, exp.Boolean, exp.DataType)
 
@@ -137,14 +138,21 @@ def table_name(text: str, table: exp.Table) -> TableName:
         InvalidStatement: it is a function or a file, or a version is not a constant.
     """
     at = int(table.this.meta.get("start", 0)) if isinstance(table.this, exp.Expr) else 0
+    if isinstance(table.this, exp.Anonymous) and table.this.name.lower() == _DELTA_SCAN:
+        return _scanned(text, table.this)
     if not isinstance(table.this, exp.Identifier):
         raise invalid(text, at, "queries read tables; functions that give rows are not available.")
-    if text[at : at + 1] == "'":
-        raise invalid(text, at, "queries read tables, no files; a table's path is written delta.`/path`.")
     parts = [part.name for part in table.parts]
-    if "/" in parts[-1] and not (len(parts) > 1 and parts[0].lower() == "delta"):
-        raise invalid(text, at, "queries read tables, no files; a table's path is written delta.`/path`.")
-    found = TableName.of(parts)
+    if text[at : at + 1] == "'":
+        if len(parts) > 1 or not is_path(parts[0]):
+            raise invalid(text, at, NOT_A_PATH)
+    elif "/" in parts[-1] and len(parts) > 1 and parts[0].lower() != "delta":
+        raise invalid(
+            text,
+            at,
+            f"queries read Delta tables, and no {parts[0]} files; a table's path is written delta.`/path`.",
+        )
+    found = TableName.at(parts[0]) if len(parts) == 1 and is_path(parts[0]) else TableName.of(parts)
     version = table.args.get("version")
     if version is None:
         return found
@@ -156,6 +164,15 @@ def table_name(text: str, table: exp.Table) -> TableName:
     if not value.name.isdecimal():
         raise invalid(text, at, "a version is a whole number.")
     return replace(found, version=int(value.name))
+
+
+def _scanned(text: str, function: exp.Anonymous) -> TableName:
+    """Return the table of ``delta_scan('/path')``, as DuckDB's extension for Delta spells it."""
+    given = function.expressions
+    if len(given) != 1 or not isinstance(given[0], exp.Literal) or not given[0].is_string:
+        at = int(function.meta.get("start", 0))
+        raise invalid(text, at, "delta_scan takes the path of a table, as a text.")
+    return TableName.at(given[0].name)
 
 
 def _folded(name: str) -> str:

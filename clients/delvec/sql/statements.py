@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _QUERIES: Final = frozenset({"SELECT", "VALUES", "WITH", "FROM", "("})
+_SHOW: Final = re.compile(
+    r"\s*SHOW\s+TABLES(?:\s+(?:IN|FROM)\s+(?P<namespace>[^;]+?))?\s*;?\s*", re.IGNORECASE
+)
 _CHANGES: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT"})
-_SHOW: Final = re.compile(r"\s*SHOW\s+TABLES\s*;?\s*", re.IGNORECASE)
 
 
 def run(lake: "Connection", text: str, engine: Any = None, dialect: str = "spark") -> Any:
@@ -40,8 +42,10 @@ def run(lake: "Connection", text: str, engine: Any = None, dialect: str = "spark
         return alterations.alter(cursor, lambda name: lake.table(name.name, engine=engine))
     if word in ("DESCRIBE", "DESC"):
         return inspection.describe(lake, cursor)
-    if _SHOW.fullmatch(text):
-        return inspection.show(lake)
+    shown = _SHOW.fullmatch(text)
+    if shown is not None:
+        namespace = shown["namespace"]
+        return inspection.show(lake, namespace and Cursor(namespace).table().name)
     raise invalid(
         text,
         cursor.position,

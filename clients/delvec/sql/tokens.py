@@ -10,7 +10,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 from delvec.protocol.errors import InvalidStatement
 from delvec.protocol.spark_dialect import SPARK
 
-__all__ = ["Cursor", "TableName", "invalid", "parse_error", "place"]
+__all__ = ["NOT_A_PATH", "Cursor", "TableName", "invalid", "is_path", "parse_error", "place"]
+
+NOT_A_PATH: Final = "a table's name is written without quotes, or in backticks; a text in quotes is the path of a table, and has a / in it."
 
 _OPENING: Final = frozenset({"(", "[", "CASE"})
 _CLOSING: Final = frozenset({")", "]", "END"})
@@ -25,6 +27,11 @@ def place(text: str, at: int) -> tuple[int, int]:
     """Return line and column, from 1, of a position in a text."""
     before = text[:at]
     return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
+
+
+def is_path(text: str) -> bool:
+    """Whether a text in quotes is a table's path."""
+    return "/" in text
 
 
 def invalid(text: str, at: int, reason: str) -> InvalidStatement:
@@ -69,6 +76,11 @@ class TableName:
     last: str
     version: int | None = None
     timestamp: str | None = None
+
+    @classmethod
+    def at(cls, location: str) -> "TableName":
+        """Return the name of the table at a location."""
+        return cls(location, location)
 
     @classmethod
     def of(cls, parts: list[str]) -> "TableName":
@@ -176,10 +188,16 @@ class Cursor:
         Raises:
             InvalidStatement: none follows.
         """
-        parts = [self.name("a table's name")]
-        while self.take("."):
-            parts.append(self.name("a table's name"))
-        found = TableName.of(parts)
+        if not self.at_end and self._tokens[self._at].token_type == TokenType.STRING:
+            at, path = self.position, self.literal("a table's path")
+            if not is_path(path):
+                raise invalid(self.text, at, NOT_A_PATH)
+            found = TableName.at(path)
+        else:
+            parts = [self.name("a table's name")]
+            while self.take("."):
+                parts.append(self.name("a table's name"))
+            found = TableName.of(parts)
         start = self._at
         self.take("FOR")
         if self.take("VERSION", "AS", "OF"):

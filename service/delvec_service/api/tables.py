@@ -15,7 +15,7 @@ from delvec.protocol.errors import (
     TableAlreadyExists,
     UnknownColumn,
 )
-from delvec.protocol.wire import TableRequest, TableResource, TablesResponse
+from delvec.protocol.wire import RenameRequest, TableRequest, TableResource, TablesResponse
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
@@ -75,6 +75,10 @@ def list_tables(
     location: Annotated[
         str | None, Query(description="Only the table there: one or none, never registered by asking.")
     ] = None,
+    namespace: Annotated[
+        str | None,
+        Query(max_length=128, description="Only tables that are called `<namespace>.<something>`."),
+    ] = None,
     page_size: Annotated[int, Query(alias="page-size", ge=1, le=1000)] = 100,
     page_token: Annotated[str, Query(alias="page-token", max_length=200)] = "",
 ) -> TablesResponse:
@@ -82,10 +86,12 @@ def list_tables(
     if location is not None:
         found = service.tables.at(location)
         return TablesResponse(tables=[] if found is None else [_resource(found)])
-    page = service.tables.page(page_token, page_size)
+    name, _, identifier = page_token.partition("/")
+    page = service.tables.page((name, identifier), page_size, namespace)
     more = len(page) == page_size
     return TablesResponse(
-        tables=[_resource(record) for record in page], next_page_token=page[-1].name if more else None
+        tables=[_resource(record) for record in page],
+        next_page_token=f"{page[-1].name}/{page[-1].id}" if more else None,
     )
 
 
@@ -101,6 +107,12 @@ def get_table(table: Table) -> TableResource:
 def forget_table(service: ServiceState, table: str) -> None:
     """Forget a table. Its files stay, and registering its location brings it back under the same id."""
     service.tables.forget(table)
+
+
+@router.post("/tables/{table}/rename", responses=responses(*MUTATION, *OPENING, TableAlreadyExists))
+def rename_table(service: ServiceState, table: str, body: RenameRequest) -> TableResource:
+    """Give a table a name, its first or another one. Its id, its location and its files stay."""
+    return _resource(service.tables.rename(table, body.name))
 
 
 def _resource(record: TableRecord, version: int | None = None) -> TableResource:

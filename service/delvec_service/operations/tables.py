@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version as distribution_version
-from typing import Any, Final
+from typing import Any, Final, overload
 from urllib.parse import unquote
 
 from delvec.protocol.errors import (
@@ -19,6 +19,7 @@ from delvec.protocol.errors import (
     TableAlreadyExists,
 )
 from delvec.protocol.types import StructType
+from delvec.protocol.wire.tables import TABLE_NAME
 from delvec_service.delta.actions import CommitInfo
 from delvec_service.delta.creation import first_version
 from delvec_service.delta.log.commit_file import serialize_commit
@@ -35,7 +36,9 @@ __all__ = ["ENGINE_INFO", "NewTable", "OpenTable", "Tables", "commit_path"]
 ENGINE_INFO: Final = f"Delvec/{distribution_version('delvec')}"
 _OPENED_SECONDS: Final = 1.0
 _MOST_OPENED: Final = 10_000
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}")
+_NAME: Final = re.compile(TABLE_NAME)
+_NAMESPACE_FOLDER: Final = ".db"
+"""As Spark and Hive have it: a folder that no table's name can be, so that no table lies in another."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class Tables:
         warehouse: canonical; where tables that are created by name alone go.
         loader: reads snapshots.
         max_commit_bytes: larger JSON files of a log are not read.
+        by_folder: whether a name that is not registered also means the table in the warehouse's folder of that name.
     """
 
     def __init__(
@@ -100,12 +104,14 @@ class Tables:
         loader: SnapshotLoader,
         *,
         max_commit_bytes: int = MAX_COMMIT_BYTES,
+        by_folder: bool = False,
     ) -> None:
         self._max_commit_bytes = max_commit_bytes
         self._registry = registry
         self._roots = roots
         self._warehouse = warehouse
         self._loader = loader
+        self._by_folder = by_folder
         self._opened: dict[str, tuple[OpenTable, float]] = {}
 
     def open(self, name_or_id: str) -> OpenTable:
@@ -113,9 +119,10 @@ class Tables:
 
         Raises:
             TableNotFound: there is none of that name or id.
+            AmbiguousTable: the name may be any of several tables'.
             LocationNotAllowed: the roots were changed, or a link now leads out of them.
         """
-        record = self._registry.get(name_or_id)
+        record = self._find(name_or_id)
         self._roots.check(record.location)
         found = OpenTable(record, self._roots, self._max_commit_bytes)
         if len(self._opened) >= _MOST_OPENED:
@@ -141,15 +148,49 @@ class Tables:
         """
         return self._registry.at(self._roots.canonical(location))
 
-    def page(self, after: str, limit: int) -> Sequence[TableRecord]:
-        """Return tables in the order of their names, from the one after ``after``."""
-        return self._registry.page(after, limit)
+    def page(self, after: tuple[str, str], limit: int, namespace: str | None = None) -> Sequence[TableRecord]:
+        """Return tables in the order of their names and ids, from the one after ``after``."""
+        return self._registry.page(after, limit, namespace)
+
+    def rename(self, name_or_id: str, name: str) -> TableRecord:
+        """Give a table another name; its files, its location and its id stay.
+
+        Raises:
+            TableNotFound: there is none of that name or id.
+            AmbiguousTable: the name may be any of several tables'.
+            TableAlreadyExists: the new name belongs to another table.
+        """
+        record = self._registry.rename(self._find(name_or_id), _checked_name(name))
+        self._opened.pop(record.id, None)
+        return record
+
+    def _find(self, name_or_id: str) -> TableRecord:
+        """Return what a name or an id means here: what is registered, or what lies in the warehouse."""
+        found = self._registry.called(name_or_id)
+        if any(record.is_named or record.id == name_or_id for record in found):
+            return found[0]
+        place = self._place(name_or_id)
+        if place is not None and all(record.location != place for record in found):
+            # By the name's spelling and not by the folder's: file systems may take either for the other.
+            found = [*found, self._registry.add(place, None, name_or_id)[0]]
+        return self._registry.only(name_or_id, found) if found else self._registry.get(name_or_id)
+
+    def _place(self, name: str) -> str | None:
+        """Return where in the warehouse the table of a name lies; None where there is none, or it must not be looked."""
+        if not self._by_folder or self._warehouse is None or not _NAME.fullmatch(name):
+            return None
+        try:
+            place = self._roots.canonical(self._in_warehouse(name))
+            return place if self._objects(place).list_from("_delta_log") else None
+        except DelvecError:
+            return None
 
     def forget(self, name_or_id: str) -> None:
         """Forget a table; its files stay.
 
         Raises:
             TableNotFound: there is none of that name or id.
+            AmbiguousTable: the name may be any of several tables'.
         """
         record = self._registry.get(name_or_id)
         self._registry.remove(record.id)
@@ -169,7 +210,7 @@ class Tables:
             raise BadRequest(f"To register '{name}' give its location; to create it give a schema.")
         canonical = self._roots.canonical(location)
         name = _checked_name(name)
-        default = _default_name(canonical)
+        default = self._folder_name(canonical)
         objects = self._objects(canonical)
         self._loader.load(objects, name or default)  # raises where it is not a table that can be read
         return self._registry.add(canonical, name, default)
@@ -206,10 +247,10 @@ class Tables:
         )
         if objects.list_from("_delta_log"):
             if self._made_by(objects, new.transaction_id):
-                return self._registry.add(canonical, name, _default_name(canonical))[0], 0
+                return self._registry.add(canonical, name, self._folder_name(canonical))[0], 0
             raise exists
         # The name first: it can be given back, a table that was created cannot.
-        record, added = self._registry.add(canonical, name, _default_name(canonical))
+        record, added = self._registry.add(canonical, name, self._folder_name(canonical))
         try:
             created = objects.put_if_absent(commit_path(0), serialize_commit(actions))
         except DelvecError:
@@ -239,7 +280,27 @@ class Tables:
                 name=name,
                 setting="DELVEC_WAREHOUSE",
             )
-        return f"{self._warehouse}/{name}"
+        *namespaces, last = str(name).split(".")
+        return "/".join([self._warehouse, *(f"{each}{_NAMESPACE_FOLDER}" for each in namespaces), last])
+
+    def _folder_name(self, location: str) -> str:
+        """Return what a table is called by its folder: in the warehouse with its namespaces."""
+        warehouse = f"{self._warehouse}/"
+        if self._by_folder and location.startswith(warehouse):
+            *above, last = location[len(warehouse) :].split("/")
+            if all(each.endswith(_NAMESPACE_FOLDER) for each in above):
+                name = ".".join([*(each.removesuffix(_NAMESPACE_FOLDER) for each in above), last])
+                if _NAME.fullmatch(name):
+                    return name
+        return _default_name(location)
+
+
+@overload
+def _checked_name(name: str) -> str: ...
+
+
+@overload
+def _checked_name(name: None) -> None: ...
 
 
 def _checked_name(name: str | None) -> str | None:
@@ -260,5 +321,6 @@ def _default_name(location: str) -> str:
         raise InvalidLocation(
             f"The location {location} has no last part; tables need a directory of their own."
         )
-    name = re.sub(r"[^A-Za-z0-9_.\-]", "_", last)[:128]
-    return name if _NAME.fullmatch(name) else f"t_{name[:126]}"
+    name = re.sub(r"[^A-Za-z0-9_.\-]", "_", last)
+    name = re.sub(r"\.(?![A-Za-z0-9_])", "_", name)[:128].rstrip(".")  # no namespace is empty
+    return name if _NAME.fullmatch(name) else f"t_{name.lstrip('.')[:126]}"

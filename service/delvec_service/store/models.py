@@ -19,6 +19,7 @@ from sqlalchemy import (
     String,
     Text,
     TypeDecorator,
+    UniqueConstraint,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -38,7 +39,7 @@ __all__ = [
     "TransactionRow",
 ]
 
-REVISION: Final = "0004"
+REVISION: Final = "0005"
 """The newest migration; the database is migrated only where it is behind this."""
 
 
@@ -60,13 +61,27 @@ class Base(DeclarativeBase):
 
 
 class TableRow(Base):
-    """A registered table."""
+    """A registered table.
+
+    Attributes:
+        catalog: whose names these are: empty for a service's own, else the id of the warehouse that an embedded
+            connection was given.
+        name: that it was given; None where it is called by its folder.
+        folder_name: the last part of its location, as a name; tables may share it.
+    """
 
     __tablename__ = "tables"
+    __table_args__ = (
+        UniqueConstraint("catalog", "name", name="tables_name_unique"),
+        UniqueConstraint("catalog", "location", name="tables_location_unique"),
+        Index("tables_by_folder_name", "catalog", "folder_name"),
+    )
 
+    catalog: Mapped[str] = mapped_column(String(36), primary_key=True, server_default="")
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
-    name: Mapped[str] = mapped_column(String(128), unique=True)
-    location: Mapped[str] = mapped_column(String(2000), unique=True)
+    name: Mapped[str | None] = mapped_column(String(128))
+    folder_name: Mapped[str] = mapped_column(String(128), server_default="")
+    location: Mapped[str] = mapped_column(String(2000))
     created_at: Mapped[datetime]
 
 

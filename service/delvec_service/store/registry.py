@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import and_, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from delvec.protocol.errors import TableAlreadyExists, TableNotFound
+from delvec.protocol.errors import AmbiguousTable, TableAlreadyExists, TableNotFound
 from delvec_service.store.database import Database
 from delvec_service.store.models import TableRow
 
 __all__ = ["Registry", "TableRecord", "table_id"]
 
 _NAMESPACE: Final = uuid.UUID("6f0f7d1c-4a52-4b0e-9d0b-3a54ad6f9a31")
+_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +24,16 @@ class TableRecord:
     """A registered table.
 
     Attributes:
+        name: that it was given, or else its folder's.
         location: canonical, without a trailing slash.
+        is_named: whether it was given the name, which then is its alone.
     """
 
     id: str
     name: str
     location: str
     created_at: datetime
+    is_named: bool = False
 
 
 def table_id(location: str) -> str:
@@ -42,87 +46,191 @@ def table_id(location: str) -> str:
 
 
 class Registry:
-    """The names of tables, in SQL."""
+    """The names of tables, in SQL.
 
-    def __init__(self, database: Database) -> None:
+    A name that a table was given is its alone. A table that was given none is called by its folder, as long as no other
+    is called so.
+
+    Args:
+        database: where they are kept.
+        warehouse: whose names these are, canonical; None for a service's own. Names of one mean nothing in another.
+    """
+
+    def __init__(self, database: Database, warehouse: str | None = None) -> None:
         self._database = database
+        self._catalog = "" if warehouse is None else table_id(warehouse)
 
     def get(self, name_or_id: str) -> TableRecord:
         """Return a table by name or id.
 
         Raises:
             TableNotFound: there is none.
+            AmbiguousTable: several folders are called so, and no table was given the name.
         """
-        found = None
-        if "\0" not in name_or_id:  # PostgreSQL has no such text
-            with self._database.read() as session:
-                query = select(TableRow).where(or_(TableRow.id == name_or_id, TableRow.name == name_or_id))
-                found = session.scalars(query).first()
-        if found is None:
+        found = self.called(name_or_id)
+        if not found:
             raise TableNotFound(
                 f"No table '{name_or_id[:200]}' is registered; register its location first.",
                 table=name_or_id[:200],
             )
-        return _record(found)
+        return self.only(name_or_id, found)
+
+    @staticmethod
+    def only(name: str, found: Sequence[TableRecord]) -> TableRecord:
+        """Return the one table that a name can mean.
+
+        Raises:
+            AmbiguousTable: there are several.
+        """
+        if len(found) == 1:
+            return found[0]
+        places = [record.location for record in found]
+        shown = ", ".join(places[:_SHOWN]) + (", ..." if len(places) > _SHOWN else "")
+        raise AmbiguousTable(
+            f"'{name}' may be any of {len(places)} tables whose folder is called so: {shown}. "
+            "Use the location, or rename one of them.",
+            table=name,
+            locations=places[:_SHOWN],
+        )
+
+    def called(self, name_or_id: str) -> Sequence[TableRecord]:
+        """Return the tables that a name or an id can mean: those of the id, or of the given name, are alone."""
+        if "\0" in name_or_id:  # PostgreSQL has no such text
+            return ()
+        with self._database.read() as session:
+            query = select(TableRow).where(
+                TableRow.catalog == self._catalog,
+                or_(
+                    TableRow.id == name_or_id,
+                    TableRow.name == name_or_id,
+                    and_(TableRow.folder_name == name_or_id, TableRow.name.is_(None)),
+                ),
+            )
+            found = [_record(row) for row in session.scalars(query.order_by(TableRow.location))]
+        exact = [record for record in found if record.id == name_or_id or record.is_named]
+        return exact[:1] or found
 
     def at(self, location: str) -> TableRecord | None:
         """Return the table at a canonical location, if it is registered."""
         with self._database.read() as session:
-            found = session.scalars(select(TableRow).where(TableRow.location == location)).first()
+            query = select(TableRow).where(TableRow.catalog == self._catalog, TableRow.location == location)
+            found = session.scalars(query).first()
         return None if found is None else _record(found)
 
-    def page(self, after: str = "", limit: int = 100) -> Sequence[TableRecord]:
-        """Return tables in the order of their names, from the one after ``after``."""
-        with self._database.read() as session:
-            query = select(TableRow).where(TableRow.name > after).order_by(TableRow.name).limit(limit)
-            return [_record(row) for row in session.scalars(query)]
+    def page(
+        self, after: tuple[str, str] = ("", ""), limit: int = 100, namespace: str | None = None
+    ) -> Sequence[TableRecord]:
+        """Return tables in the order of their names and ids, from the one after ``after``.
 
-    def add(self, location: str, name: str | None, default_name: str) -> tuple[TableRecord, bool]:
+        Args:
+            after: the name and the id of the last one of the page before.
+            limit: how many.
+            namespace: only those that are called ``namespace.something``.
+        """
+        name, identifier = after
+        called = func.coalesce(TableRow.name, TableRow.folder_name)
+        query = select(TableRow).where(
+            TableRow.catalog == self._catalog,
+            or_(called > name, and_(called == name, TableRow.id > identifier)),
+        )
+        if namespace is not None:
+            query = query.where(called.startswith(f"{namespace}.", autoescape=True))
+        with self._database.read() as session:
+            rows = session.scalars(query.order_by(called, TableRow.id).limit(limit))
+            return [_record(row) for row in rows]
+
+    def add(self, location: str, name: str | None, folder_name: str) -> tuple[TableRecord, bool]:
         """Register a location; of several callers at once exactly one creates the row.
 
         Args:
             location: canonical.
             name: what the caller wants it to be called, or None.
-            default_name: used without ``name`` where it is free; else with a part of the id.
+            folder_name: what it is called without ``name``, as long as no other table is.
 
         Returns:
             The row, and whether this call created it.
 
         Raises:
-            TableAlreadyExists: ``name`` belongs to another table, or the table has another name.
+            TableAlreadyExists: ``name`` belongs to another table, or the table was given another name.
         """
-        identifier = table_id(location)
-        for candidate in (name,) if name else (default_name, f"{default_name[:119]}-{identifier[:8]}"):
-            found = self.at(location)
-            if found is not None:
-                break
-            row = TableRow(id=identifier, name=candidate, location=location, created_at=datetime.now(UTC))
+        found = self.at(location)
+        if found is None:
+            if name is not None:
+                self._check_free(name, location)
+            row = TableRow(
+                catalog=self._catalog,
+                id=table_id(location),
+                name=name,
+                folder_name=folder_name,
+                location=location,
+                created_at=datetime.now(UTC),
+            )
             try:
                 with self._database.write() as session:
                     session.add(row)
             except IntegrityError:
-                continue  # the location or the name was taken, maybe just now
-            return _record(row), True
-        else:
-            found = self.at(location)
+                found = self.at(location)  # the location or the name was taken just now
+            else:
+                return _record(row), True
         if found is None:
+            assert name is not None  # noqa: S101 - nothing else is unique
+            self._check_free(name, location)
+            return self.add(location, name, folder_name)
+        if name is None or found.name == name:
+            return (found if name is None or found.is_named else self.rename(found, name)), False
+        if found.is_named:
             raise TableAlreadyExists(
-                f"Another table is called '{name or default_name}'; give this one another name.",
-                table=name or default_name,
-            )
-        if name and found.name != name:
-            raise TableAlreadyExists(
-                f"The table at {location} is registered already, as '{found.name}'; use that name, or drop it first.",
+                f"The table at {location} is registered already, as '{found.name}'; use that name, or rename the table.",
                 table=found.name,
                 location=location,
             )
-        return found, False
+        return self.rename(found, name), False
+
+    def rename(self, record: TableRecord, name: str) -> TableRecord:
+        """Give a table a name, its first or another one.
+
+        Raises:
+            TableAlreadyExists: the name belongs to another table.
+            TableNotFound: the table was dropped meanwhile.
+        """
+        self._check_free(name, record.location)
+        try:
+            with self._database.write() as session:
+                session.execute(
+                    update(TableRow)
+                    .where(TableRow.catalog == self._catalog, TableRow.id == record.id)
+                    .values(name=name)
+                )
+        except IntegrityError:
+            self._check_free(name, record.location)
+        return self.get(record.id)
+
+    def _check_free(self, name: str, location: str) -> None:
+        """Refuse a name that another table has, given or by its folder.
+
+        Raises:
+            TableAlreadyExists: one has.
+        """
+        other = next((each for each in self.called(name) if each.location != location), None)
+        if other is None:
+            return
+        called = "is the name of" if other.is_named else "is what, by its folder, Delvec calls"
+        raise TableAlreadyExists(
+            f"'{name}' {called} the table at {other.location}, and cannot be that of the table at {location}, too. "
+            "Give this one another name, or rename or drop the other.",
+            table=name,
+            location=other.location,
+            wanted=location,
+        )
 
     def remove(self, identifier: str) -> None:
         """Forget a table; its files stay."""
         with self._database.write() as session:
-            session.execute(delete(TableRow).where(TableRow.id == identifier))
+            session.execute(
+                delete(TableRow).where(TableRow.catalog == self._catalog, TableRow.id == identifier)
+            )
 
 
 def _record(row: TableRow) -> TableRecord:
-    return TableRecord(row.id, row.name, row.location, row.created_at)
+    name = row.name or row.folder_name or row.id
+    return TableRecord(row.id, name, row.location, row.created_at, row.name is not None)

@@ -9,6 +9,7 @@
     │   ├── InvalidSchema
     │   ├── SchemaMismatch
     │   ├── AmbiguousColumn
+    │   ├── AmbiguousTable
     │   ├── InvalidLocation
     │   ├── InvalidTableChange
     │   ├── InvalidStatement
@@ -109,6 +110,7 @@ from delvec.protocol.errors.concurrency import (
 )
 from delvec.protocol.errors.requests import (
     AmbiguousColumn,
+    AmbiguousTable,
     BadRequest,
     ChangeDataNotRecorded,
     ConstraintViolation,
@@ -169,6 +171,7 @@ from delvec.protocol.errors.tables import (
 
 __all__ = [
     "AmbiguousColumn",
+    "AmbiguousTable",
     "AppendOnlyTable",
     "AtomicCreateUnsupported",
     "BadRequest",

@@ -4,6 +4,7 @@ from delvec.protocol.errors.root import DelvecError
 
 __all__ = [
     "AmbiguousColumn",
+    "AmbiguousTable",
     "BadRequest",
     "ChangeDataNotRecorded",
     "ConstraintViolation",
@@ -66,6 +67,12 @@ class AmbiguousColumn(BadRequest):
     """A name without an alias before it is a column of both sides of a MERGE."""
 
     type, code = "AmbiguousColumn", "AMBIGUOUS_COLUMN"
+
+
+class AmbiguousTable(BadRequest):
+    """Several tables are called so by their folders, and none was given the name."""
+
+    type, code = "AmbiguousTable", "AMBIGUOUS_TABLE"
 
 
 class InvalidSchema(BadRequest):

@@ -1,20 +1,35 @@
 """Tables, snapshots, detail and history."""
 
-from typing import Any
+from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import ConfigDict, Field, model_validator
 
 from delvec.protocol.wire.shapes import Answer, Delta, Envelope
 
 __all__ = [
+    "TABLE_NAME",
     "DetailResponse",
     "HistoryEntry",
     "HistoryMember",
     "HistoryResponse",
+    "RenameRequest",
     "SnapshotResponse",
     "TableRequest",
     "TableResource",
     "TablesResponse",
+]
+
+TABLE_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_\-]*(\.[A-Za-z0-9_][A-Za-z0-9_\-]*)*$"
+"""Names, with namespaces before the last part: ``orders``, ``sales.orders``."""
+
+_Name: TypeAlias = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=128,
+        pattern=TABLE_NAME,
+        description="How URLs and SQL call the table, with namespaces before it: orders, sales.orders.",
+    ),
 ]
 
 
@@ -22,10 +37,10 @@ class TableRequest(Envelope):
     """Register the table at a location; with a schema, create it there first."""
 
     location: str | None = Field(default=None, description="A path, or a URL: file, s3, gs, az, memory.")
-    name: str | None = Field(
+    name: _Name | None = Field(
         default=None,
-        pattern=r"^[A-Za-z_][A-Za-z0-9_.\-]{0,127}$",
-        description="How URLs call the table; by default the last part of the location.",
+        description="The table's name, which no other may have; without one it is called by the last part of its "
+        "location, as long as no other table is.",
     )
     table_schema: dict[str, Any] | None = Field(
         default=None, alias="schema", description="Delta's schema JSON; given means: create a new table."
@@ -52,11 +67,17 @@ class TableRequest(Envelope):
         return self
 
 
+class RenameRequest(Envelope):
+    """Give a registered table a name."""
+
+    name: _Name
+
+
 class TableResource(Answer):
     """A registered table."""
 
     id: str
-    name: str
+    name: str = Field(description="That it was given, or else the last part of its location.")
     location: str = Field(description="Canonical URL without a trailing slash.")
     created_at: str
     version: int | None = Field(default=None, description="Set where the request created the table.")
