@@ -210,11 +210,13 @@ def __getattr__(name: str) -> Any:
 
         return version("delvec")
     if name not in _HOMES:
-        raise AttributeError(f"module 'delvec' has no attribute {name!r}")
+        from delvec.peer_names import MODULE_HINTS, no_attribute
+
+        raise no_attribute("module 'delvec'", name, MODULE_HINTS)
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version as distribution_version
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -93,6 +94,9 @@ class ServiceClient:
             raise BadRequest(f"the service's URL {base_url!r} is not a URL: {error}") from error
         if url.scheme not in ("http", "https") or not url.host:
             raise BadRequest(f"the service's URL {base_url!r} must start with http:// or https:// and a host")
+        # What pickle takes along.
+        self._given: dict[str, Any] = {"base_url": base_url, "token": token, "timeout": timeout}
+        self._in_process = transport is not None
         self._sleep = sleep
         self._http = httpx.Client(
             base_url=url,
@@ -100,6 +104,14 @@ class ServiceClient:
             timeout=httpx.Timeout(timeout, connect=5.0),
             transport=transport,
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._in_process:
+            raise TypeError(
+                "this connection's service runs in this process, so that no other can use it: start `delvec serve`, and "
+                "connect by its URL"
+            )
+        return partial(ServiceClient, **self._given), ()
 
     @property
     def base_url(self) -> str:

@@ -14,9 +14,17 @@ from delvec._transport import ServiceClient, answer, request, table_path
 from delvec.commands.reruns import DEFAULT_RETRIES, checked
 from delvec.commands.table_definition import TableDefinition
 from delvec.ddl import parse_ddl
+from delvec.display import pairs, rows
 from delvec.engines.engine import Engine
 from delvec.protocol import locations
-from delvec.protocol.errors import BadRequest, EngineUnavailable, NotFound, TableAlreadyExists, TableNotFound
+from delvec.protocol.errors import (
+    BadRequest,
+    DelvecError,
+    EngineUnavailable,
+    NotFound,
+    TableAlreadyExists,
+    TableNotFound,
+)
 from delvec.protocol.types import StructType, schema_from
 from delvec.protocol.wire import RenameRequest, TableRequest, TableResource, TablesResponse
 from delvec.table import DeltaTable
@@ -25,6 +33,7 @@ __all__ = ["Connection", "connect"]
 
 _EMBEDDED_URL = "http://embedded"
 _REMOTE_TIMEOUT_SECONDS = 300.0
+_SHOWN_TABLES = 50
 
 
 def connect(
@@ -143,6 +152,18 @@ class Connection:
     def url(self) -> str | None:
         """The service's URL; None for a service in this process."""
         return None if self._service.base_url == _EMBEDDED_URL else self._service.base_url
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Connection, (self._service, self._retries)
+
+    def _repr_html_(self) -> str:
+        try:
+            found = self.tables()
+        except DelvecError as error:
+            return pairs(repr(self), {"error": error.message})
+        shown = [(each.name, each.location) for each in found[:_SHOWN_TABLES]]
+        more = f"<p>… and {len(found) - len(shown)} more</p>" if len(found) > len(shown) else ""
+        return rows(["table", "location"], shown) + more
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("_")]

@@ -1,17 +1,21 @@
 """How a table is read, whatever the engine: rows in the shapes that people use, and what the log tells."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from delvec._transport import ServiceClient, answer, request, table_path
 from delvec.commands.changes import ChangeFeed, plan_changes, read_changes, read_changes_lazily
+from delvec.display import History, columns_of, pairs, tree
 from delvec.engines.engine import Engine
+from delvec.filters import both, of_tuples
 from delvec.partitions import partitions
+from delvec.peer_names import TABLE_HINTS, no_attribute
 from delvec.protocol import predicate as predicates
-from delvec.protocol.errors import BadRequest
+from delvec.protocol.errors import BadRequest, DelvecError
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import DetailResponse, HistoryResponse, PlanRequest, SnapshotResponse, TableResource
@@ -19,6 +23,11 @@ from delvec.rows import Rows
 from delvec.scan import Scan
 
 __all__ = ["ReadableTable"]
+
+_INTERNAL: Final = frozenset(
+    {"change_from_itself", "check_made_from", "deletes_by_vector", "made_from", "replace_with"}
+)
+"""What other parts of Delvec call, and completion does not offer."""
 
 
 class ReadableTable:
@@ -38,12 +47,36 @@ class ReadableTable:
         self.location = resource.location
         self.engine = engine
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_") and name not in _INTERNAL]
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute(type(self).__name__, name, TABLE_HINTS)
+
+    def _repr_html_(self) -> str:
+        shown: dict[str, Any] = {"location": self.location}
+        with suppress(DelvecError):  # a table that cannot be read shows where it is
+            now = self.snapshot()
+            shown |= {
+                "version": now.version,
+                "columns": columns_of(StructType.from_json(now.table_schema)),
+                "partitioned by": ", ".join(now.partition_columns) or None,
+                "files": f"{now.num_files:,}",
+                "bytes": f"{now.size_in_bytes:,}",
+                "deleted rows": f"{now.num_deleted_rows:,} in {now.num_deletion_vectors:,} deletion vectors",
+            }
+        return pairs(
+            f"Delta table {self.name}", {name: value for name, value in shown.items() if value is not None}
+        )
+
     def scan(
         self,
         columns: Sequence[str] | None = None,
         predicate: str | None = None,
         version: int | None = None,
         timestamp: str | datetime | None = None,
+        *,
+        filters: Any = None,
     ) -> Rows:
         """Return rows that are read later, in the shape asked for; the version is chosen now.
 
@@ -52,6 +85,8 @@ class ReadableTable:
             predicate: only rows for which this is true.
             version: the table as of this version.
             timestamp: the table as of this moment.
+            filters: likewise, as pyarrow and deltalake spell conditions: ``[("age", ">", 17), ("country", "in", ["NZ"])]``,
+                or lists of such lists, one of which must hold.
 
         Raises:
             InvalidPredicate: the predicate cannot be parsed.
@@ -59,6 +94,7 @@ class ReadableTable:
             VersionNotFound: the log does not reach there.
             CorruptTable: or a subclass: the log is damaged.
         """
+        predicate = both(predicate, filters)
         planned, condition = self.plan(columns, predicate, version, timestamp)
         return Rows(self.engine, planned, columns, condition)
 
@@ -68,6 +104,8 @@ class ReadableTable:
         predicate: str | None = None,
         version: int | None = None,
         timestamp: str | datetime | None = None,
+        *,
+        filters: Any = None,
     ) -> pa.Table:
         """Return the live rows.
 
@@ -76,6 +114,7 @@ class ReadableTable:
             predicate: only rows for which this is true.
             version: the table as of this version.
             timestamp: the table as of this moment.
+            filters: as for :meth:`scan`.
 
         Raises:
             InvalidPredicate: the predicate cannot be parsed.
@@ -83,7 +122,7 @@ class ReadableTable:
             VersionNotFound: the log does not reach there.
             CorruptTable: or a subclass: the log, a data file or a deletion vector is damaged or missing.
         """
-        return self.scan(columns, predicate, version, timestamp).to_arrow()
+        return self.scan(columns, predicate, version, timestamp, filters=filters).to_arrow()
 
     def to_batches(
         self,
@@ -91,9 +130,11 @@ class ReadableTable:
         predicate: str | None = None,
         version: int | None = None,
         timestamp: str | datetime | None = None,
+        *,
+        filters: Any = None,
     ) -> pa.RecordBatchReader:
         """Return the live rows as a stream, for tables that do not fit in memory; as :meth:`to_arrow`."""
-        return self.scan(columns, predicate, version, timestamp).to_batches()
+        return self.scan(columns, predicate, version, timestamp, filters=filters).to_batches()
 
     def to_pandas(
         self,
@@ -103,6 +144,7 @@ class ReadableTable:
         timestamp: str | datetime | None = None,
         *,
         types_mapper: Callable[[pa.DataType], Any] | None = None,
+        filters: Any = None,
     ) -> Any:
         """Return the live rows as a pandas DataFrame; as :meth:`to_arrow`.
 
@@ -111,12 +153,15 @@ class ReadableTable:
             predicate: likewise.
             version: likewise.
             timestamp: likewise.
+            filters: as for :meth:`scan`.
             types_mapper: see :meth:`delvec.rows.Rows.to_pandas`.
 
         Raises:
             EngineUnavailable: pandas is not installed.
         """
-        return self.scan(columns, predicate, version, timestamp).to_pandas(types_mapper=types_mapper)
+        return self.scan(columns, predicate, version, timestamp, filters=filters).to_pandas(
+            types_mapper=types_mapper
+        )
 
     def to_polars(
         self,
@@ -124,13 +169,41 @@ class ReadableTable:
         predicate: str | None = None,
         version: int | None = None,
         timestamp: str | datetime | None = None,
+        *,
+        filters: Any = None,
     ) -> Any:
         """Return the live rows as a polars DataFrame; as :meth:`to_arrow`.
 
         Raises:
             EngineUnavailable: polars is not installed.
         """
-        return self.scan(columns, predicate, version, timestamp).to_polars()
+        return self.scan(columns, predicate, version, timestamp, filters=filters).to_polars()
+
+    def to_lazyframe(self, *, version: int | None = None, timestamp: str | datetime | None = None) -> Any:
+        """Return the live rows as a polars LazyFrame, pinned to one version.
+
+        Only the columns that a query needs are read, and only files that can satisfy its filters; deleted rows are left out.
+
+        Raises:
+            EngineUnavailable: polars is not installed.
+        """
+        return self.scan(None, None, version, timestamp).to_lazyframe(
+            lambda number, condition: self.plan(None, condition, number)[0]
+        )
+
+    def to_pyarrow_table(
+        self, partitions: Any = None, columns: Sequence[str] | None = None, *, filters: Any = None
+    ) -> pa.Table:
+        """Return the live rows: deltalake's name and arguments of :meth:`to_arrow`."""
+        return self.to_arrow(columns, both(of_tuples(partitions), filters))
+
+    def head(self, n: int = 5, columns: Sequence[str] | None = None) -> Any:
+        """Return the first rows, in no particular order, as a pandas DataFrame; no more is read than that takes.
+
+        Raises:
+            EngineUnavailable: pandas is not installed.
+        """
+        return self.scan(columns).head(n)
 
     def to_duckdb(
         self,
@@ -304,12 +377,19 @@ class ReadableTable:
         """Return the schema as Arrow's."""
         return StructType.from_json(self.snapshot(version, timestamp).table_schema).to_arrow()
 
-    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """Return one dictionary per commit, newest first, with Delta's history columns."""
+    def print_schema(self, *, version: int | None = None, timestamp: str | datetime | None = None) -> None:
+        """Print one line per column: its name, its type as in DDL, NOT NULL, and its comment."""
+        print(tree(StructType.from_json(self.snapshot(version, timestamp).table_schema)))  # noqa: T201 - its job
+
+    def history(self, limit: int | None = None) -> History:
+        """Return one dictionary per commit, newest first, with Delta's history columns.
+
+        The list has ``.to_pandas()`` and ``.to_arrow()``, in which ``timestamp`` is one, and notebooks show it as a table.
+        """
         if limit is not None and limit < 1:
             raise BadRequest(f"limit must be at least 1 (given: {limit})")
         body = self._service.get(table_path(self.id, "history"), {"limit": limit})
-        return [entry.model_dump(by_alias=True) for entry in answer(HistoryResponse, body).history]
+        return History(entry.model_dump(by_alias=True) for entry in answer(HistoryResponse, body).history)
 
     def detail(self) -> dict[str, Any]:
         """Return what DESCRIBE DETAIL shows, under Delta's names."""
@@ -332,6 +412,10 @@ class ReadableTable:
         """
         if isinstance(columns, str):
             raise BadRequest(f"columns must be a list of names, not the text {columns!r}")
+        if columns is not None and not all(isinstance(name, str) for name in columns):
+            raise BadRequest(
+                "columns must be a list of names; conditions are given as filters= or predicate="
+            )
         body = request(
             PlanRequest,
             columns=None if columns is None else list(columns),

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec.engines.engine import Engine
+from delvec.filters import of_polars
 from delvec.protocol import locations
-from delvec.protocol.errors import EngineUnavailable
+from delvec.protocol.errors import BadRequest, EngineUnavailable
 from delvec.protocol.predicate import Predicate
 from delvec.scan import Scan
 
@@ -115,6 +116,66 @@ class Rows:
         with _needed("polars"):
             import polars as pl
         return pl.DataFrame(pl.from_arrow(self.to_arrow()))
+
+    def head(self, n: int = 5) -> Any:
+        """Return the first rows, in no particular order, as a pandas DataFrame; no more is read than that takes.
+
+        Raises:
+            BadRequest: ``n`` is negative.
+            EngineUnavailable: pandas is not installed.
+        """
+        if n < 0:
+            raise BadRequest(f"head() takes a number of rows from 0 on (given: {n})")
+        stream, kept, left = self.to_batches(), [], n
+        for batch in stream if n else ():
+            kept.append(batch.slice(0, left))
+            left -= kept[-1].num_rows
+            if left <= 0:
+                break
+        rows = pa.Table.from_batches(kept, stream.schema)
+        with _needed("pandas"):
+            import pandas as pd
+
+            return rows.to_pandas(types_mapper=_nullable_integers(pd, rows).get)
+
+    def to_lazyframe(self, plan: Callable[[int, str], Scan]) -> Any:
+        """Return the rows as a polars LazyFrame; see :meth:`delvec.DeltaTable.to_lazyframe`.
+
+        Args:
+            plan: gives the files of a version that can satisfy a condition.
+
+        Raises:
+            EngineUnavailable: polars is not installed.
+        """
+        with _needed("polars"):
+            import polars as pl
+            from polars.io.plugins import register_io_source
+
+        def read(columns: list[str] | None, condition: str | None) -> Rows:
+            scan = self._scan if condition is None else plan(self.version, condition)
+            return Rows(self._engine, scan, self._columns if columns is None else columns, self._predicate)
+
+        schema = self._scan.schema
+
+        def batches(
+            columns: list[str] | None, predicate: Any, n_rows: int | None, _batch_size: int | None
+        ) -> Iterator[Any]:
+            # polars applies the whole filter. What of it means the same in SQL leaves out files, and no rows: the two
+            # compare some values differently.
+            condition = None if predicate is None else of_polars(predicate, schema)
+            left = n_rows
+            for batch in read(columns or None, condition).to_batches():
+                frame = pl.DataFrame(pl.from_arrow(batch))
+                if left is not None:
+                    frame = frame.head(left)
+                    left -= len(frame)
+                yield frame if predicate is None else frame.filter(predicate)
+                if left is not None and left <= 0:
+                    return
+
+        return register_io_source(
+            batches, schema=pl.DataFrame(pl.from_arrow(self.schema.empty_table())).schema
+        )
 
     def to_duckdb(self, connection: Any = None) -> Any:
         """Return the rows as a DuckDB relation, to be filtered, joined and grouped there.

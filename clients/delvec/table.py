@@ -18,6 +18,7 @@ from delvec.commands.reruns import DEFAULT_RETRIES, checked, with_retries
 from delvec.commands.table_definition import REPLACING, TableDefinition, replace_table
 from delvec.commands.update import update
 from delvec.engines.engine import Engine
+from delvec.peer_names import assignments, condition_of
 from delvec.protocol.errors import BadRequest, ConcurrentWrite
 from delvec.protocol.table_properties import is_true
 from delvec.protocol.wire import CheckpointRequest, CheckpointResponse, HealthResponse, TableResource
@@ -184,6 +185,7 @@ class DeltaTable(ReadableTable):
         self,
         predicate: str | None = None,
         *,
+        condition: str | None = None,
         keys: Any = None,
         on: str | Sequence[str] | None = None,
         dry_run: bool = False,
@@ -198,6 +200,7 @@ class DeltaTable(ReadableTable):
 
         Args:
             predicate: a Boolean expression in Spark's SQL.
+            condition: delta-spark's name of ``predicate``.
             keys: delete only rows that have the key of one of these rows: what :meth:`merge` takes.
             on: the columns of the key; by default all that ``keys`` has. A NULL equals nothing.
             dry_run: commit nothing; what is returned says in ``.files`` what would become of which file.
@@ -216,6 +219,7 @@ class DeltaTable(ReadableTable):
             CommitOutcomeUnknown: the answer was lost, and the service does not know what became of the commit.
         """
         allowed = self._allowed(retries)
+        predicate = condition_of(predicate, condition, "delete()")
         if keys is None:
             if on is not None:
                 raise BadRequest("delete(on=...) says which columns of keys= are compared; give keys, too")
@@ -235,9 +239,12 @@ class DeltaTable(ReadableTable):
 
     def update(
         self,
-        set: Mapping[str, Any],  # noqa: A002 - as in SQL
+        set: Mapping[str, Any] | None = None,  # noqa: A002 - as in SQL
         predicate: str | None = None,
         *,
+        updates: Mapping[str, str] | None = None,
+        new_values: Mapping[str, Any] | None = None,
+        condition: str | None = None,
         dry_run: bool = False,
         retries: int | None = None,
         user_metadata: str | None = None,
@@ -250,8 +257,12 @@ class DeltaTable(ReadableTable):
 
         Args:
             set: by column, or field of a struct: SQL text, which may read all columns as they were; or a value:
-                :func:`delvec.lit` of a text, None, a number, bytes, a date or a datetime.
+                :func:`delvec.lit` of a text, None, a number, bytes, a date or a datetime. May stand behind the predicate, as
+                in delta-spark.
             predicate: a Boolean expression in Spark's SQL.
+            updates: deltalake's name of ``set``.
+            new_values: deltalake's way to give values instead of SQL: texts mean themselves.
+            condition: delta-spark's name of ``predicate``.
             dry_run: as in :meth:`delete`.
             retries: as in :meth:`delete`.
             user_metadata: text for the table's history.
@@ -266,20 +277,23 @@ class DeltaTable(ReadableTable):
             ConstraintViolation: a new row breaks what the table asks of its rows.
             ConcurrentModification: or a subclass, as in :meth:`delete`.
         """
+        wanted, where = assignments(set, predicate, updates, new_values, condition)
         return with_retries(
             self._service,
             self._allowed(retries),
-            lambda: update(self._service, self, set, predicate, dry_run=dry_run, user_metadata=user_metadata),
+            lambda: update(self._service, self, wanted, where, dry_run=dry_run, user_metadata=user_metadata),
         )
 
     def merge(
         self,
         source: Any,
-        on: str,
-        *,
-        source_alias: str = "source",
-        target_alias: str = "target",
+        on: str | None = None,
+        source_alias: str | None = None,
+        target_alias: str | None = None,
         merge_schema: bool = False,
+        *,
+        predicate: str | None = None,
+        condition: str | None = None,
     ) -> MergeBuilder:
         """Begin a MERGE of other rows into the table; what is returned takes its clauses, and runs it.
 
@@ -291,11 +305,18 @@ class DeltaTable(ReadableTable):
             source: an Arrow table or stream, a pandas or polars DataFrame, a list of dictionaries, another
                 :class:`DeltaTable`; on Spark also a Spark DataFrame.
             on: which rows belong together: a condition in Spark's SQL over both sides.
-            source_alias: what predicates and values call the source.
-            target_alias: and this table.
+            source_alias: what predicates and values call the source; ``source`` by default.
+            target_alias: and this table; ``target`` by default.
             merge_schema: add columns to the table that clauses set and only the source has.
+            predicate: deltalake's name of ``on``.
+            condition: delta-spark's name of it.
         """
-        statement = MergeStatement(source, on, source_alias, target_alias, merge_schema)
+        matched = condition_of(on if predicate is None else predicate, condition, "merge()")
+        if matched is None or (on is not None and predicate is not None):
+            raise BadRequest("merge() takes one condition: merge(source, 'target.id = source.id')")
+        statement = MergeStatement(
+            source, matched, source_alias or "source", target_alias or "target", merge_schema
+        )
         return MergeBuilder(statement, self._run_merge)
 
     def _run_merge(

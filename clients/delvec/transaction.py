@@ -9,6 +9,7 @@ from typing import Self, TypedDict
 from pyroaring import BitMap64
 
 from delvec._transport import ServiceClient, answer, request, table_path
+from delvec.display import pairs, shown
 from delvec.protocol.deletion_vector import serialize_bitmap
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import (
@@ -34,7 +35,7 @@ __all__ = ["Metrics", "Transaction", "TransactionOptions", "begin"]
 
 
 class Metrics(dict[str, int]):
-    """What a command did: Delta's metric names and their values.
+    """What a command did: Delta's metric names and their values. Shown are those that are not 0; ``dict(metrics)`` has all.
 
     Attributes:
         version: the version that the command committed; None where there was nothing to commit.
@@ -67,7 +68,11 @@ class Metrics(dict[str, int]):
             for name, value in (("already_applied", self.already_applied), ("retries", self.retries))
             if value
         )
-        return f"Metrics({dict(self)!r}, version={self.version}{more})"
+        return f"Metrics({shown(self)!r}, version={self.version}{more})"
+
+    def _repr_html_(self) -> str:
+        done = "nothing committed" if self.version is None else f"version {self.version}"
+        return pairs(done, {name: f"{value:,}" for name, value in shown(self).items()})
 
 
 class TransactionOptions(TypedDict, total=False):

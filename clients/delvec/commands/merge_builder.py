@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
+from delvec.peer_names import MERGE_HINTS, no_attribute
 from delvec.protocol.errors import BadRequest
 from delvec.transaction import Metrics
 
@@ -84,13 +85,22 @@ class MergeBuilder:
         self._statement = statement
         self._run = run
 
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute("MergeBuilder", name, MERGE_HINTS)
+
     def __repr__(self) -> str:
         clauses = "; ".join(clause.name for clause in self._statement.clauses)
         return f"MergeBuilder(on={self._statement.on!r}, clauses=[{clauses}])"
 
-    def when_matched_update(self, set: Mapping[str, Any], predicate: str | None = None) -> Self:  # noqa: A002 - as in SQL
-        """Set columns of rows that matched; the others stay."""
-        return self._with(When("matched", "update", set, predicate))
+    def when_matched_update(
+        self,
+        set: Mapping[str, Any] | None = None,  # noqa: A002 - as in SQL
+        predicate: str | None = None,
+        *,
+        updates: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Set columns of rows that matched; the others stay. ``updates`` is deltalake's name of ``set``."""
+        return self._with(When("matched", "update", _values(set, updates), predicate))
 
     def when_matched_update_all(self, predicate: str | None = None) -> Self:
         """Set every column of rows that matched to the source's column of that name."""
@@ -100,17 +110,29 @@ class MergeBuilder:
         """Delete rows that matched."""
         return self._with(When("matched", "delete", None, predicate))
 
-    def when_not_matched_insert(self, values: Mapping[str, Any], predicate: str | None = None) -> Self:
-        """Insert source rows that matched nothing; a column that is not given gets its default, or NULL."""
-        return self._with(When("not-matched", "insert", values, predicate))
+    def when_not_matched_insert(
+        self,
+        values: Mapping[str, Any] | None = None,
+        predicate: str | None = None,
+        *,
+        updates: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Insert source rows that matched nothing; a column that is not given gets its default, or NULL. ``updates`` is deltalake's name of ``values``."""
+        return self._with(When("not-matched", "insert", _values(values, updates), predicate))
 
     def when_not_matched_insert_all(self, predicate: str | None = None) -> Self:
         """Insert source rows that matched nothing, column by column of the same name."""
         return self._with(When("not-matched", "insert", None, predicate))
 
-    def when_not_matched_by_source_update(self, set: Mapping[str, Any], predicate: str | None = None) -> Self:  # noqa: A002
-        """Set columns of rows that no source row matched."""
-        return self._with(When("not-matched-by-source", "update", set, predicate))
+    def when_not_matched_by_source_update(
+        self,
+        set: Mapping[str, Any] | None = None,  # noqa: A002 - as in SQL
+        predicate: str | None = None,
+        *,
+        updates: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Set columns of rows that no source row matched. ``updates`` is deltalake's name of ``set``."""
+        return self._with(When("not-matched-by-source", "update", _values(set, updates), predicate))
 
     def when_not_matched_by_source_delete(self, predicate: str | None = None) -> Self:
         """Delete rows that no source row matched."""
@@ -142,3 +164,10 @@ class MergeBuilder:
     def _with(self, clause: When) -> Self:
         clauses = (*self._statement.clauses, clause)
         return type(self)(replace(self._statement, clauses=clauses), self._run)
+
+
+def _values(given: Mapping[str, Any] | None, updates: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    found = updates if given is None else given
+    if found is None or (given is not None and updates is not None):
+        raise BadRequest("A clause takes its values by column, once: {'age': 'source.age'}.")
+    return found

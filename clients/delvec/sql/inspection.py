@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from delvec.display import type_text
 from delvec.protocol.types import StructType
 from delvec.sql.tokens import Cursor
 
@@ -39,7 +40,7 @@ def describe(lake: "Connection", cursor: Cursor) -> pa.Table:
     return pa.table(
         {
             "col_name": pa.array([field.name for field in fields], pa.string()),
-            "data_type": pa.array([_type_text(field.type.to_json()) for field in fields], pa.string()),
+            "data_type": pa.array([type_text(field.type.to_json()) for field in fields], pa.string()),
             "comment": pa.array([field.metadata.get("comment") for field in fields], pa.string()),
         }
     )
@@ -64,16 +65,3 @@ def _rows(entries: list[dict[str, Any]]) -> pa.Table:
 
 def _flat(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
-
-
-def _type_text(kind: Any) -> str:
-    """Return a type as Spark's DDL spells it."""
-    if isinstance(kind, str):
-        return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(kind, kind)
-    match kind["type"]:
-        case "array":
-            return f"array<{_type_text(kind['elementType'])}>"
-        case "map":
-            return f"map<{_type_text(kind['keyType'])},{_type_text(kind['valueType'])}>"
-    fields = ",".join(f"{field['name']}:{_type_text(field['type'])}" for field in kind["fields"])
-    return f"struct<{fields}>"

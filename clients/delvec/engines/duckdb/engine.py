@@ -1,6 +1,7 @@
 """The engine for one process."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -37,8 +38,16 @@ class DuckDBEngine:
     """
 
     def __init__(self, connection: Any = None, *, memory_limit: int | None = None) -> None:
+        self._is_own, self._memory_limit = connection is None, memory_limit
         self._session = Session(connection, memory_limit)
         self._name = f"delvec-duckdb/{version('delvec')}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not self._is_own:
+            raise TypeError(
+                "an engine on a DuckDB connection of yours cannot be pickled: DuckDB's connections cannot"
+            )
+        return partial(DuckDBEngine, memory_limit=self._memory_limit), ()
 
     @property
     def name(self) -> str:

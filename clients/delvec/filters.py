@@ -1,0 +1,142 @@
+"""Conditions as pyarrow, deltalake and polars spell them, in Spark's SQL."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, timedelta
+from typing import Any, Final
+
+from delvec.protocol.errors import BadRequest
+from delvec.protocol.identifiers import backticked
+from delvec.protocol.literals import literal
+from delvec.protocol.types import PrimitiveType, StructType
+
+__all__ = ["both", "of_polars", "of_tuples"]
+
+_OPERATORS: Final = {"=": "=", "==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_LISTS: Final = {"in": "IN", "not in": "NOT IN"}
+_PARTS: Final = 3
+_HOW: Final = (
+    'filters are tuples, [("age", ">", 17), ("country", "in", ["NZ", "AU"])], or lists of such lists, one of which must '
+    "hold; or give predicate=\"age > 17 AND country IN ('NZ', 'AU')\""
+)
+_OF_POLARS: Final = {"Eq": "=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
+_NULL_TESTS: Final = {"IsNull": "IS NULL", "IsNotNull": "IS NOT NULL"}
+_EPOCH: Final = date(1970, 1, 1)
+
+
+def of_tuples(filters: Any) -> str | None:
+    """Return the condition that ``filters`` of pyarrow and deltalake are: tuples that all hold, or lists of them.
+
+    Raises:
+        BadRequest: they are something else, such as an expression of pyarrow's.
+    """
+    if filters is None or filters == []:
+        return None
+    if not isinstance(filters, Sequence) or isinstance(filters, str):
+        raise BadRequest(f"{_HOW}; not {type(filters).__name__}")
+    if all(isinstance(each, tuple) for each in filters):
+        return _all(filters)
+    if all(isinstance(each, list) and each for each in filters):
+        return " OR ".join(f"({_all(each)})" for each in filters)
+    raise BadRequest(_HOW)
+
+
+def both(predicate: str | None, filters: Any) -> str | None:
+    """Return a condition and filters as one condition."""
+    other = of_tuples(filters)
+    if predicate is None or other is None:
+        return predicate if other is None else other
+    return f"({predicate}) AND ({other})"
+
+
+def _all(filters: Sequence[Any]) -> str:
+    return " AND ".join(_comparison(each) for each in filters)
+
+
+def _comparison(given: Any) -> str:
+    if not isinstance(given, tuple) or len(given) != _PARTS or not isinstance(given[0], str):
+        raise BadRequest(f"{_HOW}; not {given!r}")
+    column, operator, value = given
+    name, operator = backticked(column), str(operator).strip().lower()
+    if operator in _LISTS:
+        if isinstance(value, str) or not isinstance(value, Sequence | set | frozenset):
+            raise BadRequest(f"the filter on '{column}' needs a list of values after '{operator}'")
+        values = ", ".join(literal(each) for each in value)
+        return f"{name} {_LISTS[operator]} ({values})" if values else str(operator == "not in").upper()
+    if operator not in _OPERATORS:
+        known = ", ".join([*_OPERATORS, *_LISTS])
+        raise BadRequest(f"a filter has one of the operators {known}, not '{operator}'")
+    if value is None:
+        if operator in ("=", "==", "!="):
+            return f"{name} IS {'NOT ' if operator == '!=' else ''}NULL"
+        raise BadRequest(f"the filter on '{column}' compares with None; use = or !=")
+    return f"({name} {_OPERATORS[operator]} {literal(value)})"
+
+
+def of_polars(expression: Any, schema: StructType) -> str | None:
+    """Return those parts of a polars expression that mean the same in SQL, for leaving out files; None without any.
+
+    Only comparisons of whole numbers, texts and dates, and tests for NULL, joined by AND. What else it says is left
+    out, so that more rows may satisfy the result than the expression.
+    """
+    try:
+        tree = json.loads(expression.meta.serialize(format="json"))
+    except Exception:  # noqa: BLE001 - any expression may be of a kind that has no such form
+        return None
+    return " AND ".join(_conjuncts(tree, schema)) or None
+
+
+def _conjuncts(tree: Any, schema: StructType) -> list[str]:
+    kind, inside = _node(tree)
+    if kind == "BinaryExpr" and inside.get("op") == "And":
+        return [*_conjuncts(inside["left"], schema), *_conjuncts(inside["right"], schema)]
+    if kind == "BinaryExpr" and inside.get("op") in _OF_POLARS:
+        column, value = _column(inside["left"], schema), _value(inside["right"])
+        if column is not None and value is not None and value[0](schema.field(column).type):
+            return [f"{backticked(column)} {_OF_POLARS[inside['op']]} {literal(value[1])}"]
+    if kind == "Function":
+        test = _NULL_TESTS.get(str(inside.get("function", {}).get("Boolean")))
+        column = _column(inside["input"][0], schema)
+        if test is not None and column is not None:
+            return [f"{backticked(column)} {test}"]
+    return []
+
+
+def _node(tree: Any) -> tuple[str, Any]:
+    if isinstance(tree, Mapping) and len(tree) == 1:
+        ((kind, inside),) = tree.items()
+        return kind, inside
+    return "", {}
+
+
+def _column(tree: Any, schema: StructType) -> str | None:
+    kind, name = _node(tree)
+    return name if kind == "Column" and any(field.name == name for field in schema.fields) else None
+
+
+def _value(tree: Any) -> tuple[Callable[[Any], bool], Any] | None:
+    """Return a constant, and which types of columns it is compared with in the same way by polars and by Spark."""
+    kind, inside = _node(tree)
+    if kind != "Literal":
+        return None
+    _, scalar = _node(inside)
+    name, value = _node(scalar)
+    if name.startswith(("Int", "UInt")) and isinstance(value, int):
+        return _is_whole, value
+    if name == "String" and isinstance(value, str):
+        return _is_text, value
+    if name == "Date" and isinstance(value, int):
+        return _is_date, _EPOCH + timedelta(days=value)
+    return None
+
+
+def _is_whole(kind: Any) -> bool:
+    return kind in [PrimitiveType(name) for name in ("byte", "short", "integer", "long")]
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(kind == PrimitiveType("string"))
+
+
+def _is_date(kind: Any) -> bool:
+    return bool(kind == PrimitiveType("date"))

@@ -1,0 +1,110 @@
+"""Names and arguments of deltalake and delta-spark: taken where they mean the same, else refused with the right call."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from delvec.protocol.errors import BadRequest
+from delvec.protocol.literals import lit
+
+__all__ = ["MERGE_HINTS", "MODULE_HINTS", "TABLE_HINTS", "assignments", "condition_of", "no_attribute"]
+
+_LATER: Final = "Delvec does not have it yet; deltalake or delta-spark can do it on the same table"
+
+TABLE_HINTS: Final = {
+    "add_columns": "table.alter.add_columns('age int')",
+    "addFeatureSupport": "table.alter.add_feature(name)",
+    "alias": "merge(source, on, target_alias=...)",
+    "cleanup_metadata": "checkpoint(clean_up=True)",
+    "create_checkpoint": "checkpoint()",
+    "dropFeatureSupport": "table.alter.drop_feature(name)",
+    "file_uris": "files()",
+    "forName": "delvec.connect().table(name), or delvec.spark.DeltaTable.forName(spark, name)",
+    "forPath": "delvec.connect().table(path), or delvec.spark.DeltaTable.forPath(spark, path)",
+    "get_add_actions": "partitions() and files()",
+    "load_as_version": "to_arrow(version=3), scan(version=3) or to_arrow(timestamp='2026-01-31'): a table is not set to a "
+    "version, each read says its own",
+    "load_cdf": "changes(start_version)",
+    "metadata": "detail() or snapshot()",
+    "optimize": _LATER,
+    "overwrite_dynamic": "overwrite(data, partition_overwrite='dynamic')",
+    "protocol": "snapshot().protocol",
+    "restore": _LATER,
+    "restoreToTimestamp": _LATER,
+    "restoreToVersion": _LATER,
+    "toDF": "to_df()",
+    "to_pyarrow_dataset": "to_duckdb() or to_lazyframe(), which leave out deleted rows, or to_batches()",
+    "updateAll": "merge(source, on).when_matched_update_all()",
+    "upgradeTableProtocol": "table.alter.upgrade_protocol(reader, writer)",
+    "vacuum": _LATER,
+    "write": "append(data) or overwrite(data)",
+}
+"""What to call instead of a method of deltalake's or delta-spark's table."""
+
+MERGE_HINTS: Final = {
+    "whenMatchedDelete": "when_matched_delete(predicate)",
+    "whenMatchedUpdate": "when_matched_update(set, predicate)",
+    "whenMatchedUpdateAll": "when_matched_update_all(predicate)",
+    "whenNotMatchedBySourceDelete": "when_not_matched_by_source_delete(predicate)",
+    "whenNotMatchedBySourceUpdate": "when_not_matched_by_source_update(set, predicate)",
+    "whenNotMatchedInsert": "when_not_matched_insert(values, predicate)",
+    "whenNotMatchedInsertAll": "when_not_matched_insert_all(predicate)",
+    "withSchemaEvolution": "merge(source, on, merge_schema=True)",
+}
+
+MODULE_HINTS: Final = {
+    "write_deltalake": "delvec.connect().create_table(path, data.schema, if_not_exists=True).append(data), or .overwrite(data)",
+    "convert_to_deltalake": _LATER,
+}
+
+
+def no_attribute(owner: str, name: str, hints: Mapping[str, str]) -> AttributeError:
+    """Return the error for a name that is not there; says what to call instead where a peer has the name."""
+    hint = hints.get(name)
+    if hint is None:
+        return AttributeError(f"{owner} has no attribute {name!r}")
+    return AttributeError(f"{owner} has no attribute {name!r}: {hint if hint is _LATER else f'call {hint}'}")
+
+
+def condition_of(predicate: Any, condition: str | None, command: str) -> str | None:
+    """Return the condition of a command: ``condition`` is delta-spark's name of it.
+
+    Raises:
+        BadRequest: both are given, or it is no text.
+    """
+    if predicate is not None and condition is not None:
+        raise BadRequest(f"{command} takes predicate= or condition=, which are the same, and not both")
+    found = condition if predicate is None else predicate
+    if found is not None and not isinstance(found, str):
+        raise BadRequest(
+            f"the predicate of {command} is SQL as a text, not {type(found).__name__}; for columns of Spark use "
+            "delvec.spark.DeltaTable"
+        )
+    return found
+
+
+def assignments(
+    given: Any, predicate: Any, updates: Any, new_values: Any, condition: str | None
+) -> tuple[Mapping[str, Any], str | None]:
+    """Return what ``update()`` is to set and where, from its own arguments, deltalake's or delta-spark's.
+
+    Raises:
+        BadRequest: they contradict each other, or nothing is to be set.
+    """
+    if (given is None or isinstance(given, str)) and isinstance(predicate, Mapping):
+        given, predicate = predicate, given  # delta-spark has the condition first
+    if isinstance(given, str):
+        raise BadRequest(f"update() takes what to set first: update({{'column': 'value'}}, {given!r})")
+    where = condition_of(predicate, condition, "update()")
+    wanted = [each for each in (given, updates, new_values) if each is not None]
+    if len(wanted) != 1:
+        raise BadRequest(
+            "update() takes one of set= (or updates=, as deltalake calls it), which is SQL by column, and new_values=, "
+            "which is values by column"
+        )
+    if not isinstance(wanted[0], Mapping):
+        raise BadRequest(
+            f"update() takes values by column, {{'age': 'age + 1'}}, not {type(wanted[0]).__name__}"
+        )
+    if new_values is not None:
+        return {name: lit(value) for name, value in new_values.items()}, where
+    return wanted[0], where
