@@ -7,7 +7,7 @@ RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 OTHERS := $(if $(PYTHON),$(PYTHON),python3) dev/versions.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types unit test-long test-versions test-newest large fuzz chaos dml bench bench-reading bench-commits bench-dml serve lock wheel clean
+.PHONY: help setup demo test check lint format types unit test-long test-versions test-newest large fuzz chaos dml mutants bench bench-reading bench-commits bench-dml serve lock wheel clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,10 @@ chaos: ## 1,000 rounds of faults with replicas, their store and the network (abo
 dml: ## Random DML by both engines and delta-spark against a model (about an hour)
 	@$(SETUP) --java --jars
 	@$(RUN) python -m tests.interop.dml_campaign --scripts 300
+
+mutants: ## Change the modules whose defects lose rows, and see whether their tests notice; ONLY="skipping" COUNT=5 SEED=0
+	@$(SETUP)
+	@$(RUN) python dev/mutants.py $(if $(ONLY),--only $(ONLY)) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 
 bench: ## Measure against delta-spark and write docs/benchmarks.md (about 65 minutes)
 	@$(SETUP) --java --jars

@@ -54,7 +54,7 @@ def test_rows_are_not_copied_or_changed_without_change_files(fed, bitmap, error)
     rows = {"row_deletes": [{"path": "a.parquet", "rows": bitmap(1)}]}
     adds = [fed.write_file("b.parquet", [1])]
     cases = [("UPDATE", rows), ("UPDATE", whole), ("MERGE", rows), ("MERGE", whole), ("DELETE", whole)]
-    cases.append(("WRITE", whole | {"operation_metrics": {"numCopiedRows": 9}}))
+    cases += [("WRITE", whole | {"operation_metrics": {"numCopiedRows": copied}}) for copied in (1, 9)]
     for operation, request in cases:
         answer = fed.commit(operation=operation, adds=adds, **request)
         assert (answer.status_code, error(answer)["type"]) == (400, "MissingChangeFiles"), operation
@@ -117,6 +117,15 @@ def test_a_change_file_must_be_what_the_request_says(fed, bitmap, error):
         headers = {"Content-Type": "application/json"}
         answer = fed.client.post(f"{fed.url}/commits", content=content, headers=headers)
         assert (answer.status_code, error(answer)["type"]) == (400, expected), answer.text
+    assert fed.version() == 1
+
+
+@pytest.mark.parametrize("change", [{"path": "_change_data/absent.parquet"}, {"size": 1}])
+def test_a_change_file_beside_nothing_but_deleted_rows_is_looked_for_too(fed, bitmap, error, change):
+    file = change_file(fed) | change
+    answer = update(fed, {"a.parquet": [1]}, bitmap, operation="DELETE", change_files=[file])
+    expected = "FileSizeMismatch" if "size" in change else "FileNotInStorage"
+    assert (answer.status_code, error(answer)["type"]) == (400, expected)
     assert fed.version() == 1
 
 

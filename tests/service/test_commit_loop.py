@@ -15,13 +15,14 @@ from pyroaring import BitMap64
 from tests.between import in_between
 
 from delvec.protocol.deletion_vector import Descriptor
-from delvec.protocol.errors import FileNotInSnapshot, ServiceUnavailable
+from delvec.protocol.errors import FileNotInSnapshot, MetadataChanged, ServiceUnavailable
 from delvec.storage import read_deletion_vectors
 from delvec_service.delta.changes import Changes
 from delvec_service.operations import fault_points
 from delvec_service.operations.commits.commit import Committed, NothingToDo, Rebased
 from delvec_service.operations.commits.commit_member import Member
 from delvec_service.operations.log.log_reader import LogReader
+from delvec_service.store.objects import ObjectStore
 
 
 def vector_of(table, path):
@@ -300,6 +301,111 @@ def test_a_group_is_one_version_and_each_member_gets_its_answer(filled):
     (again,) = run(filled, member("2", {"a.parquet": [2, 3], "b.parquet": [0]}))
     assert again.answer().version == 2
     assert again.answer().metrics == two.answer().metrics
+
+
+def removal(key, *paths):
+    return Member(Changes("DELETE", 1, key, "test", removes=paths, predicate=f"id = {key}"))
+
+
+def test_of_a_file_that_goes_whole_a_member_counts_the_rows_that_are_left_by_those_before_it(filled):
+    """Also where some of these rows were gone already."""
+    filled.delete({"a.parquet": [5, 6]})
+
+    one, two, three = run(
+        filled,
+        member("1", {"a.parquet": [1, 5]}),
+        member("2", {"a.parquet": [1, 2]}),
+        removal("3", "a.parquet"),
+    )
+
+    assert [each.answer().version for each in (one, two, three)] == [3, 3, 3]
+    assert [each.answer().metrics["numDeletedRows"] for each in (one, two, three)] == [1, 1, 6]
+    assert filled.action(3, "commitInfo")["operationMetrics"]["numDeletedRows"] == "8"
+    assert ids(filled) == [10, 11, 12, 13, 14]
+
+
+def test_a_file_without_vectors_goes_whole_after_rows_of_it_went(filled):
+    rows, whole, other = run(
+        filled, member("1", {"a.parquet": [1, 2]}), removal("2", "a.parquet"), removal("3", "b.parquet")
+    )
+
+    assert [each.answer().metrics["numDeletedRows"] for each in (rows, whole, other)] == [2, 8, 5]
+    assert filled.action(2, "commitInfo")["operationMetrics"]["numDeletedRows"] == "15"
+    assert ids(filled) == []
+
+
+def test_a_commit_is_not_taken_for_one_that_is_sent_again(filled):
+    (first,) = run(filled, member("1", {"a.parquet": [1]}))
+    (again,) = run(filled, member("1", {"a.parquet": [1]}))
+    pair = run(filled, member("2", {"a.parquet": [2]}), member("3", {"a.parquet": [3]}))
+
+    assert (first.answer().version, first.answer().replayed) == (2, False)
+    assert (again.answer().version, again.answer().replayed) == (2, True)
+    assert [each.answer().replayed for each in pair] == [False, False]
+    assert filled.version() == 3
+
+
+def test_a_group_that_meets_another_table_has_an_answer_for_each(filled, running):
+    metadata = dict(filled.action(0, "metaData"))
+    metadata["configuration"] = {**metadata["configuration"], "delta.enableDeletionVectors": "false"}
+
+    def turn_off(table):
+        lines = ({"commitInfo": {"operation": "SET TBLPROPERTIES"}}, {"metaData": metadata})
+        (table.log / f"{2:020}.json").write_text("\n".join(map(json.dumps, lines)))
+        return table.client.get(f"{table.url}/snapshot")
+
+    with in_between(running, filled, turn_off):
+        members = run(filled, member("1", {"a.parquet": [1]}), member("2", {"b.parquet": [1]}))
+
+    assert all(each.is_done for each in members)
+    assert [each.answer().kind for each in members] == [MetadataChanged, MetadataChanged]
+    assert filled.version() == 2
+
+
+def test_what_always_comes_second_gives_up_after_so_many_attempts(filled, running):
+    """Each of those in a group, with its own version; nothing of it is in the table."""
+    with running(commit_attempts=3) as client:
+        client.post("/v1/tables", json={"location": str(filled.folder), "name": filled.name})
+        ours, tries = replace(filled, client=client), []
+
+        def first_comes_another():
+            tries.append(1)
+            filled.append(filled.write_file(f"w{len(tries)}.parquet", [100 + len(tries)]))
+
+        with fault_points.armed(before_put=once_at_a_time(first_comes_another)):
+            answer = ours.append(ours.write_file("late.parquet", [99]), read_version=1)
+
+    assert answer.status_code == 409, answer.text
+    assert answer.json()["error"]["type"] == "ConcurrentWriteException"
+    assert len(tries) == 3
+    assert ids(filled) == [*range(15), 101, 102, 103]
+
+
+def once_at_a_time(action):
+    """Let what an action itself passes by in peace."""
+    busy = []
+
+    def act():
+        if not busy:
+            busy.append(True)
+            try:
+                action()
+            finally:
+                busy.clear()
+
+    return act
+
+
+def test_new_files_are_looked_for_once_however_many_attempts_it_takes(filled, running, monkeypatch):
+    looked, real = [], ObjectStore.head
+    add = filled.write_file("c.parquet", [1])
+    monkeypatch.setattr(ObjectStore, "head", lambda self, path: looked.append(path) or real(self, path))
+
+    others = [lambda t, n=n: t.delete({"b.parquet": [n]}, read_version=1) for n in range(3)]
+    with in_between(running, filled, *others):
+        assert filled.append(add, read_version=1).json()["result"] == "rebased"
+
+    assert looked.count("c.parquet") == 1
 
 
 def test_a_member_that_cannot_be_committed_does_not_keep_the_others_from_it(filled):

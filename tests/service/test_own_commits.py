@@ -1,6 +1,7 @@
 """Commits that another writer replaced are found, told of, and forgotten by memory and database."""
 
 import json
+import time
 import uuid
 from dataclasses import replace
 
@@ -126,6 +127,51 @@ def test_a_writer_that_asks_again_is_told(filled, error):
         assert found["details"]["transaction_id"] == "mine"
     assert filled.version() == 2
     assert filled.append(add, transaction_id="again").json()["version"] == 3
+
+
+@pytest.fixture
+def seldom(running, create, tmp_path):
+    """A table with a file at version 1, of a service that looks at a log by itself only after an hour."""
+    with running(database_url=f"sqlite:///{tmp_path / 'seldom.db'}") as client:
+        table = create(client, tmp_path / "seldom")
+        own(table)._pause = 3600.0
+        assert table.append(table.write_file("a.parquet", range(10))).status_code == 200
+        yield table
+
+
+def found_by_itself(table):
+    """What is told of replaced commits once the service has looked, without a request for it."""
+    location = table.client.service.tables.open(table.name).objects.location
+    end = time.monotonic() + WAIT
+    while not own(table).overwritten(location) and time.monotonic() < end:
+        time.sleep(0.02)
+    return [one.version for one in own(table).overwritten(location)]
+
+
+def test_a_writer_that_asks_again_has_the_log_looked_at(seldom, error):
+    """The others whose commits were replaced are told, and what is in memory is forgotten, without waiting."""
+    own(seldom).wait(WAIT)  # the watch over the table has been set up with its long pause
+    request = {"transaction_id": "mine", "read_version": 1}
+    add = seldom.write_file("c.parquet", [1])
+    assert seldom.append(add, **request).json()["version"] == 2
+    assert seldom.append(seldom.write_file("d.parquet", [1]), transaction_id="theirs").json()["version"] == 3
+    seldom.client.service.loader.flush()
+    replace_commit(seldom, 2)
+    replace_commit(seldom, 3)
+
+    assert error(seldom.append(add, **request))["type"] == "CommitOverwritten"
+
+    assert sorted(found_by_itself(seldom)) == [2, 3]
+
+
+def test_what_a_reader_finds_replaced_has_the_log_looked_at(seldom):
+    assert own(seldom).wait(WAIT)
+    seldom.append(seldom.write_file("c.parquet", [1]))
+    replace_commit(seldom, 2)
+
+    assert num_files(seldom) == 1  # it reads the log again, and says so
+
+    assert found_by_itself(seldom) == [2]
 
 
 def test_another_replica_tells_the_writer_too(filled, running, error, tmp_path):

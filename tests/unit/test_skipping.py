@@ -183,6 +183,60 @@ def test_long_lists_and_chains_are_looked_up():
     assert _may(f"g in ({doubles})", _between("g", 100.0, 200.0), _between("g", 3.0, 3.1)) == [False, True]
 
 
+def _one_bound(column, *, low=None, high=None):
+    sides = {"min": low, "max": high}
+    return {side: {column: value} for side, value in sides.items() if value is not None} | {
+        "nulls": {column: 0}
+    }
+
+
+def _literals(column, members):
+    return ", ".join(
+        f"DATE'2024-{each // 28 + 1:02}-{each % 28 + 1:02}'" if column == "d" else str(each)
+        for each in members
+    )
+
+
+def _value(column, number):
+    return f"2024-{number // 28 + 1:02}-{number % 28 + 1:02}" if column == "d" else number
+
+
+@pytest.mark.parametrize("column", ["i", "l", "g", "f", "p", "d"])
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "beside files with both bounds"])
+def test_long_lists_where_only_one_bound_is_known_lose_no_row(column, others):
+    members = range(100, 200, 2)
+    listed, unlisted = (f"{column} {word} ({_literals(column, members)})" for word in ("IN", "NOT IN"))
+    values = [99, 100, 101, 198, 199]
+    beside = [_between(column, _value(column, 0), _value(column, 250))] if others else []
+
+    for bound, reaches in (("low", (99, 100, 101, 198)), ("high", (100, 101, 198, 199))):
+        files = [_one_bound(column, **{bound: _value(column, each)}) for each in values]
+        # A file whose values begin, or end, at this one may hold any of the other members, and any other value.
+        found = dict(zip(values, _may(listed, *beside, *files)[len(beside) :], strict=True))
+        assert all(found[each] for each in reaches), bound
+        assert all(_may(unlisted, *beside, *files)), bound
+
+    assert all(_may(listed, *beside, {"nulls": {column: 0}}))
+    assert all(_may(unlisted, *beside, {"nulls": {column: 0}}))
+
+
+def test_a_long_list_skips_by_one_bound():
+    listed = f"i IN ({_literals('i', range(100, 200, 2))})"
+
+    assert _may(listed, LOW, *(_one_bound("i", low=low) for low in (198, 199))) == [False, True, False]
+    assert _may(listed, LOW, *(_one_bound("i", high=high) for high in (99, 100))) == [False, False, True]
+
+
+def test_a_long_list_of_which_a_file_has_one_value_has_no_other():
+    unlisted = f"i NOT IN ({_literals('i', range(100, 200, 2))})"
+    files = [
+        _between("i", low, high) for low, high in ((100, 100), (198, 198), (100, 102), (101, 101), (99, 99))
+    ]
+
+    assert _may(unlisted, *files) == [False, False, True, True, True]
+    assert _may(unlisted, *(_between("i", each, each, nulls=10) for each in (100, 101))) == [False, False]
+
+
 def test_two_columns_are_compared():
     file = {"min": {"i": 5, "l": 0}, "max": {"i": 9, "l": 4}, "nulls": {"i": 0, "l": 0}}
     assert _may("i = l", file) == [False]
