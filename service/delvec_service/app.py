@@ -31,6 +31,7 @@ from delvec_service.api import (
     tables,
 )
 from delvec_service.api.dependencies import Service
+from delvec_service.api.lanes import Lanes
 from delvec_service.api.requests import RequestMiddleware
 from delvec_service.config import Settings
 from delvec_service.dml import Limits, RowCommands
@@ -121,6 +122,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
         redirect_slashes=False,  # a redirect would not be an answer in the envelope
     )
     app.state.service = service
+    app.state.readiness = probes.Readiness(service.database)
     app.router.routes.extend(_routes())
     problems.install(app)
     service.row_commands.over(_without_door(service))
@@ -207,6 +209,11 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         upkeep=upkeep,
         own_commits=own_commits,
         answers=answers,
+        lanes=Lanes(
+            queued=settings.max_queued_requests,
+            seconds=settings.request_seconds,
+            maintenance_seconds=settings.maintenance_seconds,
+        ),
         outcomes=Outcomes(loader, commits.log, ledger, answers),
         row_commands=RowCommands(
             answers, Limits(settings.dml_max_bytes, settings.dml_memory_bytes, settings.dml_at_once)

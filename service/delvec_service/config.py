@@ -51,11 +51,27 @@ class Settings(BaseSettings):
     token: SecretStr | None = Field(
         default=None, min_length=1, description="The bearer token that every request under /v1 must carry."
     )
-    max_request_bytes: int = Field(default=256 * MIB, ge=1024)
     max_commit_bytes: int = Field(
         default=256 * MIB,
         ge=1024,
         description="JSON files of a log that are larger are neither read nor written.",
+    )
+    max_request_bytes: int = Field(
+        default=256 * MIB, ge=1024, description="Of commits and of steps of a stream."
+    )
+    max_document_bytes: int = Field(default=MIB, ge=1024, description="Of all other requests.")
+    max_queued_requests: int = Field(
+        default=200,
+        ge=0,
+        description="How many requests of a kind wait for their turn; more are answered with 503. 0: no limit.",
+    )
+    request_seconds: float = Field(
+        default=100.0,
+        ge=0,
+        description="After so long a request is answered with 504, whatever it waits for; 0: never.",
+    )
+    maintenance_seconds: float = Field(
+        default=3600.0, ge=0, description="The same for checks and checkpoints."
     )
     deletion_vector_target_bytes: int = Field(
         default=2 * MIB,
@@ -140,10 +156,19 @@ class Settings(BaseSettings):
             database_url: where it keeps its records.
             warehouse: where tables that are created by name go; None for ``DELVEC_WAREHOUSE``.
 
-        ``DELVEC_ROOTS`` and ``DELVEC_TOKEN`` are about a service that others reach, so they do not apply.
+        ``DELVEC_ROOTS``, ``DELVEC_TOKEN`` and the limits of time and of queues are about a service that others reach, so
+        they do not apply.
         """
         given: dict[str, Any] = {} if warehouse is None else {"warehouse": warehouse}
-        return cls(database_url=SecretStr(database_url), roots=(), token=None, **given)
+        return cls(
+            database_url=SecretStr(database_url),
+            roots=(),
+            token=None,
+            max_queued_requests=0,
+            request_seconds=0,
+            maintenance_seconds=0,
+            **given,
+        )
 
 
 def check_servable(settings: Settings) -> None:

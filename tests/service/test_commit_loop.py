@@ -462,8 +462,8 @@ def no_pauses(monkeypatch):
         ("after-ledger:error*1", 502),
         ("after-deletion-vectors:error*1", 502),
         ("before-put:error*4", 502),
-        ("after-put:lost*4", 500),
-        ("before-answer:lost*1", 500),
+        ("after-put:lost*4", 504),
+        ("before-answer:lost*1", 504),
     ],
 )
 def test_a_fault_at_each_point_leaves_a_table_that_asking_again_settles(filled, error, fault, status):
@@ -473,9 +473,9 @@ def test_a_fault_at_each_point_leaves_a_table_that_asking_again_settles(filled, 
 
     assert answer.status_code == status, answer.text
     if status != 200:
-        kind = "CommitOutcomeUnknown" if status == 500 else "StorageError"
+        kind = "CommitOutcomeUnknown" if status == 504 else "StorageError"
         assert error(answer)["type"] == kind
-        assert filled.version() == (2 if status == 500 else 1)
+        assert filled.version() == (2 if status == 504 else 1)
     assert vectors_on_disk(filled) <= set(ledger(filled, "x"))
     again = filled.delete({"a.parquet": [1]}, transaction_id="x", read_version=1)
     assert again.json()["version"] == 2

@@ -144,7 +144,7 @@ def test_a_request_that_is_not_valid_is_a_bad_request(client, error, content, sa
         ("GET", "/v1/tables?page-size=0", 400, "BAD_REQUEST"),
         ("GET", "/v1/tables?page-size=many", 400, "BAD_REQUEST"),
         ("GET", "/v1/tables/unknown", 404, "TABLE_NOT_FOUND"),
-        ("GET", "/v1/tables/a%00b", 404, "TABLE_NOT_FOUND"),
+        ("GET", "/v1/tables/a%00b", 400, "BAD_REQUEST"),
         ("GET", "/v1/tables/" + "x" * 500, 400, "BAD_REQUEST"),
         ("DELETE", "/v1/tables/unknown", 404, "TABLE_NOT_FOUND"),
     ],

@@ -279,7 +279,7 @@ def test_keys_that_differ_are_refused(filled, error):
 
 
 @pytest.mark.parametrize(
-    ("begun", "status", "kind"), [(False, 409, "StaleReadVersion"), (True, 500, "CommitOutcomeUnknown")]
+    ("begun", "status", "kind"), [(False, 409, "StaleReadVersion"), (True, 504, "CommitOutcomeUnknown")]
 )
 def test_a_commit_whose_winners_are_cleaned_up_is_not_made(
     filled, running, tmp_path, error, begun, status, kind

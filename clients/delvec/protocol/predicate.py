@@ -26,8 +26,10 @@ from delvec.protocol.predicate_checks import (
     check_nesting,
     check_nodes,
     check_precedence,
+    check_size,
     is_text,
     plain_strings,
+    replace_node,
     short,
 )
 from delvec.protocol.spark_dialect import SPARK
@@ -122,6 +124,7 @@ def parse(
     if not is_text(text):
         raise InvalidPredicate("The predicate holds half a character, which UTF-8 cannot hold.")
     tokens = _tokens(text)
+    check_size(text, tokens)
     check_nesting(text, tokens)
     find = resolve or (lambda parts: _path(text, parts, schema))
     return with_room(lambda: _parse(text, tokens, schema, find, boolean=boolean))
@@ -144,12 +147,15 @@ def _parse(
             "give one Boolean expression, without a semicolon."
         )
     positions: dict[int, tuple[int, str, str]] = {}
-    holder = exp.Paren(this=expressions[0])
+    # What follows takes time by the square of the depth.
+    root = _balanced(expressions[0])
+    check_depth(text, root)
+    holder = exp.Paren(this=root)
     check_nodes(text, holder)
     plain_strings(text, holder)
     check_precedence(text, holder)
     columns = _resolve(holder, resolve, positions)
-    root = _balanced(holder.this.pop())
+    root = holder.this.pop()
     check_depth(text, root)
     if boolean:
         check_boolean(text, root, schema)
@@ -217,7 +223,7 @@ def _resolve(root: exp.Expr, resolve: Resolve, positions: dict[int, tuple[int, s
         column: exp.Expr = exp.Column(this=exp.to_identifier(path[0], quoted=True))
         for each in path[1:]:
             column = exp.Dot(this=column, expression=exp.to_identifier(each, quoted=True))
-        outer.replace(column)
+        replace_node(outer, column)
     return found
 
 

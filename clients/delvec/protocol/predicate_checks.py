@@ -16,18 +16,26 @@ __all__ = [
     "MAX_DEPTH",
     "MAX_LENGTH",
     "MAX_NESTING",
+    "MAX_OPERATIONS",
+    "MAX_VALUES",
     "check_boolean",
     "check_depth",
     "check_nesting",
     "check_nodes",
     "check_precedence",
+    "check_size",
     "is_text",
     "plain_strings",
+    "replace_node",
     "short",
 ]
 
 MAX_LENGTH: Final = 100_000
 """Characters of text."""
+MAX_VALUES: Final = 30_000
+"""Literals and the commas between them."""
+MAX_OPERATIONS: Final = 12_000
+"""Tokens of other kinds: names, operators, brackets; each costs the parser several times what a value does."""
 MAX_NESTING: Final = 32
 """Brackets, CASEs and prefix operators inside each other, as written."""
 MAX_DEPTH: Final = 64
@@ -35,6 +43,7 @@ MAX_DEPTH: Final = 64
 
 _OPENING: Final = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING: Final = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
+_VALUES: Final = {TokenType.NUMBER, TokenType.STRING, TokenType.COMMA}
 _PREFIX: Final = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
 
 _COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
@@ -60,6 +69,20 @@ _REFUSED: Final[tuple[tuple[tuple[type[exp.Expr], ...], str], ...]] = (
     ((exp.Star,), "a star"),
     ((exp.Alias, exp.Aliases), "an alias"),
 )
+
+
+def check_size(text: str, tokens: Sequence[Token]) -> None:
+    """Refuse more tokens than can be parsed in a moment, before parsing."""
+    values = sum(token.token_type in _VALUES for token in tokens)
+    for count, limit, what in (
+        (values, MAX_VALUES, "values and commas"),
+        (len(tokens) - values, MAX_OPERATIONS, "names, operators and brackets"),
+    ):
+        if count > limit:
+            raise InvalidPredicate(
+                f"The predicate {short(text)} has {count:,} {what}; at most {limit:,} are accepted. "
+                "Put long lists of keys into a table and use a merge."
+            )
 
 
 def check_nesting(text: str, tokens: Sequence[Token]) -> None:
@@ -133,7 +156,21 @@ def plain_strings(text: str, root: exp.Expr) -> None:
             raise InvalidPredicate(
                 f"The predicate {short(text)} holds a text with half a character, which UTF-8 cannot hold."
             ) from None
-        node.replace(exp.Literal.string(joined))
+        replace_node(node, exp.Literal.string(joined))
+
+
+def replace_node(old: exp.Expr, new: exp.Expr) -> None:
+    """Put ``new`` in the place of ``old``, which has a parent.
+
+    ``Expr.replace`` goes through the whole list that the node is in: a list of n names takes it n squared steps.
+    """
+    parent, key, index = old.parent, str(old.arg_key), old.index
+    assert parent is not None  # noqa: S101 - as the contract says
+    if index is None:
+        parent.set(key, new)
+    else:
+        parent.args[key][index] = new
+        new.parent, new.arg_key, new.index = parent, key, index
 
 
 def is_text(value: str) -> bool:

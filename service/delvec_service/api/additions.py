@@ -13,13 +13,21 @@ from delvec.protocol.errors import (
 from delvec.protocol.wire import AdditionsRequest, AdditionsResponse, PlanFile, StreamPosition
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import ARROW_STREAM, arrow_response, file_responses, plan_files
+from delvec_service.api.routes import Route
 from delvec_service.delta.additions import Position
 from delvec_service.operations.additions import PlannedAdditions, plan_additions
 from delvec_service.operations.tables import OpenTable
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["reading"])
+
+class _Large(Route):
+    """The schema that rows are read with comes along."""
+
+    large = True
+
+
+router = APIRouter(tags=["reading"], route_class=_Large)
 
 
 @router.post(

@@ -17,12 +17,13 @@ from delvec.protocol.errors import (
 from delvec.protocol.wire import ChangedFile, ChangesRequest, ChangesResponse
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import ARROW_STREAM, arrow_response, descriptor_answer, file_responses
+from delvec_service.api.routes import Route
 from delvec_service.operations.changes import PlannedChanges, plan_changes
 from delvec_service.operations.tables import OpenTable
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["reading"])
+router = APIRouter(tags=["reading"], route_class=Route)
 
 
 @router.post(

@@ -8,13 +8,19 @@ from delvec.protocol.errors import NotADeltaTable, StorageError
 from delvec.protocol.wire import CheckFinding, CheckResponse, OrphanFile
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, responses
+from delvec_service.api.routes import Route
 from delvec_service.operations.checks.check import check
 
 __all__ = ["router"]
 
 _SHOWN: Final = 1000
 
-router = APIRouter(tags=["maintenance"])
+
+class _Maintenance(Route):
+    kind = "maintenance"
+
+
+router = APIRouter(tags=["maintenance"], route_class=_Maintenance)
 
 
 @router.get("/tables/{table}/check", responses=responses(*COMMON, *OPENING, NotADeltaTable, StorageError))

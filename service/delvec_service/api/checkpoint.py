@@ -10,7 +10,12 @@ from delvec_service.api.repeats import Mutation
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["maintenance"], route_class=Mutation)
+
+class _Maintenance(Mutation):
+    kind = "maintenance"
+
+
+router = APIRouter(tags=["maintenance"], route_class=_Maintenance)
 
 
 @router.post(

@@ -40,6 +40,7 @@ from delvec_service.api.outcomes import committed_response
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import REPLAYED, IdempotencyKey, Mutation, ParsedBody, replay
+from delvec_service.api.routes import Route
 from delvec_service.api.snapshot import snapshot_fields
 from delvec_service.operations.answers import is_final, request_hash
 from delvec_service.operations.commits.commit import (
@@ -57,7 +58,26 @@ __all__ = ["router"]
 _CHANGING: Final[tuple[type[DelvecError], ...]] = (InvalidTableChange, InvalidSchema, UnknownColumn)
 _INVALID: Final[tuple[type[DelvecError], ...]] = (InvalidCommit, *InvalidCommit.__subclasses__())
 
+
+class _Commit(Route):
+    """Commits, which the log itself knows by their keys."""
+
+    kind = "commits"
+    large = True
+
+    @staticmethod
+    def late(seconds: float) -> DelvecError:
+        """Return what a commit is answered that takes too long."""
+        return CommitOutcomeUnknown(
+            f"The commit took longer than {seconds:g} seconds, and may still be made: send it again with the same key, or "
+            "ask …/commits?transaction-id= what became of it.",
+            seconds=seconds,
+        )
+
+
 router = APIRouter(tags=["commits"])
+_reading = APIRouter(route_class=Route)
+_commits = APIRouter(route_class=_Commit)
 _mutations = APIRouter(route_class=Mutation)
 
 
@@ -78,7 +98,7 @@ def begin_transaction(table: Table, body: BeginRequest, service: ServiceState) -
     )
 
 
-@router.post(
+@_commits.post(
     "/tables/{table}/commits",
     response_model=CommitResponse,
     responses=responses(
@@ -167,7 +187,7 @@ def _response(table: OpenTable, result: CommitResult) -> CommitResponse:
     raise result.error(table.name)
 
 
-@router.get(
+@_reading.get(
     "/tables/{table}/commits/{version}",
     responses=responses(*COMMON, *OPENING, VersionNotFound, CorruptLog, *SNAPSHOT),
 )
@@ -197,3 +217,5 @@ def get_commit(
 
 
 router.include_router(_mutations)
+router.include_router(_commits)
+router.include_router(_reading)

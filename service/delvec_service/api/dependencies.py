@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Path, Query, Request
-from fastapi.concurrency import run_in_threadpool
 
 from delvec.protocol.errors import BadRequest
+from delvec_service.api.lanes import Lanes, in_thread
 from delvec_service.config import Settings
 from delvec_service.dml import RowCommands
 from delvec_service.operations.answers import Answers
@@ -37,6 +37,7 @@ class Service:
     answers: Answers
     outcomes: Outcomes
     row_commands: RowCommands
+    lanes: Lanes
 
 
 # What does no I/O is a coroutine: each plain function costs a change of thread and back.
@@ -56,7 +57,7 @@ async def _table(
     table: Annotated[str, Path(description="The table's name or id.", max_length=200)],
 ) -> OpenTable:
     found = service.tables.opened(table)
-    return await run_in_threadpool(service.tables.open, table) if found is None else found
+    return await in_thread(service.tables.open, table) if found is None else found
 
 
 Table: TypeAlias = Annotated[OpenTable, Depends(_table)]

@@ -60,7 +60,12 @@ _ERRORS: Final[tuple[type[DelvecError], ...]] = (
     AtomicCreateUnsupported,
 )
 
-router = APIRouter(tags=["commands"], route_class=Mutation)
+
+class _Command(Mutation):
+    kind = "commands"
+
+
+router = APIRouter(tags=["commands"], route_class=_Command)
 
 
 @router.post("/tables/{table}/delete", responses=responses(*_ERRORS))

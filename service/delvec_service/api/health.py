@@ -5,11 +5,12 @@ from fastapi import APIRouter
 from delvec.protocol.wire import HealthResponse
 from delvec_service.api.dependencies import PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.api.routes import Route
 from delvec_service.operations.health import health
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["reading"])
+router = APIRouter(tags=["reading"], route_class=Route)
 
 
 @router.get("/tables/{table}/health", responses=responses(*COMMON, *OPENING, *SNAPSHOT))

@@ -7,12 +7,13 @@ from fastapi import APIRouter, Query
 from delvec.protocol.wire import DetailResponse, HistoryResponse
 from delvec_service.api.dependencies import PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.api.routes import Route
 from delvec_service.operations.detail import detail
 from delvec_service.operations.history import history
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["reading"])
+router = APIRouter(tags=["reading"], route_class=Route)
 
 
 @router.get("/tables/{table}/history", responses=responses(*COMMON, *OPENING, *SNAPSHOT))

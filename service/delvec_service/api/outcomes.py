@@ -8,12 +8,13 @@ from fastapi import APIRouter, Query
 from delvec.protocol.wire import CommitOutcome, CommitResponse, ErrorBody
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.api.routes import Route
 from delvec_service.operations.commits.commit_result import Committed, Rebased
 from delvec_service.operations.commits.outcomes import Outcome
 
 __all__ = ["committed_response", "router"]
 
-router = APIRouter(tags=["commits"])
+router = APIRouter(tags=["commits"], route_class=Route)
 
 _Result: TypeAlias = Literal[
     "committed", "nothing-to-do", "already-applied", "conflict", "refused", "unknown"

@@ -33,6 +33,7 @@ from delvec.protocol.wire import (
 )
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.api.routes import Route
 from delvec_service.operations.plan import PlannedScan, plan
 from delvec_service.operations.read_marks import read_mark
 from delvec_service.operations.snapshots import SnapshotLoader
@@ -59,7 +60,7 @@ DELETION_VECTOR_ERRORS: Final = (
 )
 _BATCH_ROWS: Final = 8192
 
-router = APIRouter(tags=["reading"])
+router = APIRouter(tags=["reading"], route_class=Route)
 
 
 def file_responses(what: str, *errors: type[DelvecError]) -> dict[int | str, dict[str, Any]]:

@@ -1,7 +1,14 @@
-"""``/livez``, ``/readyz`` and ``/v1/config``."""
+"""``/livez``, ``/readyz`` and ``/v1/config``.
 
+They are coroutines, in no lane: what other requests wait for, they do not.
+"""
+
+import asyncio
 from importlib.metadata import version
+from typing import Final
 
+import anyio.to_thread
+from anyio import CapacityLimiter
 from fastapi import APIRouter, Request
 
 from delvec.protocol.errors import ServiceUnavailable
@@ -9,28 +16,56 @@ from delvec.protocol.wire import ConfigResponse
 from delvec_service.api.dependencies import ServiceState
 from delvec_service.api.plan import ARROW_STREAM
 from delvec_service.api.problems import COMMON, responses
+from delvec_service.store.database import Database
 
-__all__ = ["config_router", "router"]
+__all__ = ["Readiness", "config_router", "router"]
+
+_READY_SECONDS: Final = 5.0
 
 router = APIRouter(tags=["probes"])
 config_router = APIRouter(tags=["config"])
 
 
+class Readiness:
+    """Whether the database answers; asked in one thread, however many ask."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._asked: asyncio.Future[None] | None = None
+
+    async def check(self) -> None:
+        """Wait for the answer, but not for long.
+
+        Raises:
+            ServiceUnavailable: there is none, or it is no.
+        """
+        loop = asyncio.get_running_loop()
+        if self._asked is None or self._asked.done() or self._asked.get_loop() is not loop:
+            work = anyio.to_thread.run_sync(self._database.check, limiter=CapacityLimiter(1))
+            self._asked = asyncio.ensure_future(work)
+        finished, _ = await asyncio.wait((self._asked,), timeout=_READY_SECONDS)
+        if not finished:
+            raise ServiceUnavailable(
+                f"The database has not answered for {_READY_SECONDS:g} seconds; try again."
+            )
+        self._asked.result()
+
+
 @router.get("/livez", responses=responses())
-def livez() -> dict[str, str]:
+async def livez() -> dict[str, str]:
     """Whether the process answers. Touches neither database nor storage."""
     return {"status": "ok"}
 
 
 @router.get("/readyz", responses=responses(ServiceUnavailable))
-def readyz(service: ServiceState) -> dict[str, str]:
+async def readyz(request: Request) -> dict[str, str]:
     """Whether requests can be served: the database answers."""
-    service.database.check()
+    await request.app.state.readiness.check()
     return {"status": "ok"}
 
 
 @config_router.get("/config", responses=responses(*COMMON))
-def config(request: Request, service: ServiceState) -> ConfigResponse:
+async def config(request: Request, service: ServiceState) -> ConfigResponse:
     """Say what this service is and can do."""
     paths = request.app.openapi()["paths"]
     return ConfigResponse(

@@ -1,6 +1,7 @@
 """Errors as HTTP answers: one envelope for all of them, and their description in OpenAPI."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -10,7 +11,9 @@ from starlette.exceptions import HTTPException
 
 from delvec.protocol.errors import (
     BadRequest,
+    CommitOutcomeUnknown,
     CorruptLog,
+    DeadlineExceeded,
     DelvecError,
     IdempotencyKeyReused,
     InternalError,
@@ -18,6 +21,7 @@ from delvec.protocol.errors import (
     MissingLogFile,
     NotADeltaTable,
     NotFound,
+    RequestTimeout,
     RequestTooLarge,
     ServiceUnavailable,
     StorageError,
@@ -28,14 +32,26 @@ from delvec.protocol.errors import (
 )
 from delvec.protocol.wire import ErrorEnvelope
 
-__all__ = ["COMMON", "MUTATION", "OPENING", "SNAPSHOT", "answer", "install", "responses"]
+__all__ = [
+    "COMMON",
+    "MUTATION",
+    "OPENING",
+    "SNAPSHOT",
+    "answer",
+    "install",
+    "invalid",
+    "printable",
+    "responses",
+]
 
 COMMON: tuple[type[DelvecError], ...] = (
     BadRequest,
     Unauthorized,
+    RequestTimeout,
     RequestTooLarge,
     InternalError,
     ServiceUnavailable,
+    DeadlineExceeded,
 )
 """What every route under /v1 may answer."""
 
@@ -83,9 +99,24 @@ def answer(
     headers = dict(headers or {})
     if isinstance(error, Unauthorized):
         headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, ServiceUnavailable):
+    if isinstance(error, RequestTimeout):
+        headers["Connection"] = "close"
+    if isinstance(error, ServiceUnavailable | DeadlineExceeded | CommitOutcomeUnknown):
         headers["Retry-After"] = "1"
-    return JSONResponse(error.to_wire(), status_code=status or error.status, headers=headers)
+    return _Envelope(error.to_wire(), status_code=status or error.status, headers=headers)
+
+
+class _Envelope(JSONResponse):
+    """In ASCII: what an error repeats of a log may have half a character, which UTF-8 cannot hold."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return json.dumps(content, separators=(",", ":")).encode()
+
+
+def printable(text: str) -> str:
+    """Return a text that can be encoded."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def install(app: FastAPI) -> None:
@@ -102,16 +133,21 @@ def _on_delvec_error(_request: Request, error: Exception) -> JSONResponse:
 
 def _on_invalid_request(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - what it was installed for
+    return answer(invalid(error.errors()))
+
+
+def invalid(errors: Sequence[Mapping[str, Any]]) -> BadRequest:
+    """Return the error for what pydantic found wrong with a request."""
     # The value given is left out: it may be large, or a secret in the wrong field.
     problems = [
         {
-            "field": ".".join(str(part) for part in problem["loc"][1:]),
+            "field": printable(".".join(str(part)[:100] for part in problem["loc"][1:])),
             "in": str(problem["loc"][0]) if problem["loc"] else "body",
-            "message": problem["msg"].removeprefix("Value error, "),
+            "message": printable(problem["msg"])[:500].removeprefix("Value error, "),
         }
-        for problem in error.errors()[:20]
+        for problem in errors[:20]
     ]
-    return answer(BadRequest(f"The request is not valid: {_sentence(problems)}.", problems=problems))
+    return BadRequest(f"The request is not valid: {_sentence(problems)}.", problems=problems)
 
 
 def _sentence(problems: Iterable[dict[str, str]]) -> str:
@@ -126,12 +162,13 @@ def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - what it was installed for
     if isinstance(error.__cause__, DelvecError):
         return answer(error.__cause__)  # raised while the body was read: FastAPI wraps it
-    where = f"{request.method} {request.url.path[:200]}"
+    path = printable(request.url.path[:200])
+    where = f"{request.method} {path}"
     kind: type[DelvecError] = BadRequest
     if error.status_code == NotFound.status:
         kind, message = NotFound, f"There is no {where}; see /openapi.json."
     elif error.status_code == 405:  # noqa: PLR2004
-        message = f"{request.method} is not allowed on {request.url.path[:200]}; see /openapi.json."
+        message = f"{request.method} is not allowed on {path}; see /openapi.json."
     else:
         message = f"{where}: {error.detail}."
     return answer(kind(message), status=error.status_code, headers=dict(error.headers or {}))

@@ -6,14 +6,15 @@ use the parts of this module by themselves.
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from fastapi import Depends, Header, Request, Response
-from fastapi.concurrency import run_in_threadpool
-from fastapi.routing import APIRoute
 
 from delvec.protocol.errors import BadRequest, DelvecError
 from delvec_service.api import problems
+from delvec_service.api.bodies import Checked
+from delvec_service.api.lanes import Kind, in_thread
+from delvec_service.api.routes import Route
 from delvec_service.operations.answers import Answers, is_final, request_hash
 from delvec_service.store.answers import Claim, StoredAnswer, Taken
 
@@ -39,7 +40,8 @@ IdempotencyKey: TypeAlias = Annotated[
 
 
 async def _parsed(request: Request) -> Any:
-    return await request.json()  # FastAPI has parsed it, and the request remembers
+    assert isinstance(request, Checked)  # noqa: S101 - as every route makes it
+    return request.parsed
 
 
 ParsedBody: TypeAlias = Annotated[Any, Depends(_parsed)]
@@ -50,11 +52,13 @@ async def _declared(key: IdempotencyKey = None) -> str | None:
     return key
 
 
-class Mutation(APIRoute):
+class Mutation(Route):
     """A route whose requests may name themselves.
 
     The key is claimed before the work begins. Final answers are kept under it; after any other the key is free.
     """
+
+    kind: ClassVar[Kind] = "changes"
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         if (options.get("methods") or {"GET"}) != {"GET"}:
@@ -62,9 +66,9 @@ class Mutation(APIRoute):
             options["dependencies"] = [*(options.get("dependencies") or ()), Depends(_declared)]
         super().__init__(path, endpoint, **options)
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    def handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler: FastAPI's own, once per key."""
-        handle = super().get_route_handler()
+        handle = super().handler()
 
         async def once(request: Request) -> Response:
             key = request.headers.get("idempotency-key")
@@ -72,22 +76,20 @@ class Mutation(APIRoute):
                 return await handle(request)
             _check(key)
             answers: Answers = request.app.state.service.answers
-            claim = await _claimed(answers, key, await _hash(request))
+            claim = await _claimed(answers, key, _hash(request))
             if isinstance(claim, StoredAnswer):
                 return replay(claim)
             try:
                 response = await handle(request)
             except DelvecError as error:
                 if not is_final(error):
-                    await run_in_threadpool(answers.release, claim)
+                    await in_thread(answers.release, claim)
                     raise
                 response = problems.answer(error)
             except Exception:
-                await run_in_threadpool(answers.release, claim)
+                await in_thread(answers.release, claim)
                 raise
-            await run_in_threadpool(
-                answers.keep, key, claim.request_hash, response.status_code, bytes(response.body)
-            )
+            await in_thread(answers.keep, key, claim.request_hash, response.status_code, bytes(response.body))
             return response
 
         return once
@@ -106,18 +108,15 @@ def _check(key: str) -> None:
         )
 
 
-async def _hash(request: Request) -> str:
-    try:
-        body = await request.json() if await request.body() else None
-    except (ValueError, RecursionError):
-        body = (await request.body()).hex()  # to be refused in a moment
+def _hash(request: Request) -> str:
+    body = request.parsed if isinstance(request, Checked) else None
     return request_hash(request.method, request.url.path, request.url.query, body)
 
 
 async def _claimed(answers: Answers, key: str, hashed: str) -> Claim | StoredAnswer:
     """Return the key, or its answer; waits for whoever has it, at most until their claim runs out."""
     pause = _FIRST_PAUSE_SECONDS
-    while isinstance(found := await run_in_threadpool(answers.claim, key, hashed), Taken):
+    while isinstance(found := await in_thread(answers.claim, key, hashed), Taken):
         await asyncio.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
     return found

@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from delvec.protocol.wire import SnapshotResponse
 from delvec_service.api.dependencies import PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.api.routes import Route
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations.read_marks import read_mark
 from delvec_service.operations.snapshots import SnapshotLoader
@@ -14,7 +15,7 @@ from delvec_service.store.registry import TableRecord
 
 __all__ = ["router", "snapshot_fields"]
 
-router = APIRouter(tags=["reading"])
+router = APIRouter(tags=["reading"], route_class=Route)
 
 
 @router.get("/tables/{table}/snapshot", responses=responses(*COMMON, *OPENING, *SNAPSHOT))

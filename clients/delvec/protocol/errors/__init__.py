@@ -41,6 +41,7 @@
     │   ├── NotADeltaTable
     │   └── VersionNotFound
     ├── TableAlreadyExists
+    ├── RequestTimeout
     ├── RequestTooLarge
     ├── ReadLimitExceeded
     ├── UnsupportedTable
@@ -73,6 +74,7 @@
     │   ├── StorageDenied
     │   └── UnusableFile
     ├── ServiceUnavailable
+    ├── DeadlineExceeded
     ├── EngineUnavailable
     └── InternalError
 
@@ -126,6 +128,7 @@ from delvec.protocol.errors.requests import (
     NotADeltaTable,
     NotFound,
     ReadLimitExceeded,
+    RequestTimeout,
     RequestTooLarge,
     SchemaMismatch,
     SourceRowsChanged,
@@ -144,6 +147,7 @@ from delvec.protocol.errors.root import (
 )
 from delvec.protocol.errors.services import (
     AtomicCreateUnsupported,
+    DeadlineExceeded,
     EngineUnavailable,
     InternalError,
     ServiceUnavailable,
@@ -188,6 +192,7 @@ __all__ = [
     "CorruptDeletionVector",
     "CorruptLog",
     "CorruptTable",
+    "DeadlineExceeded",
     "DeletionVectorCardinalityMismatch",
     "DeletionVectorChecksumMismatch",
     "DeletionVectorNotFound",
@@ -222,6 +227,7 @@ __all__ = [
     "NotFound",
     "ProtocolChanged",
     "ReadLimitExceeded",
+    "RequestTimeout",
     "RequestTooLarge",
     "RowIndexOutOfRange",
     "SchemaMismatch",

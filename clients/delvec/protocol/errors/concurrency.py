@@ -85,7 +85,7 @@ class ConcurrentTransaction(ConcurrentModification):
 class CommitOutcomeUnknown(DelvecError):
     """Whether the commit took effect cannot be told; look for its transaction id before trying again."""
 
-    type, code, status = "CommitOutcomeUnknown", "COMMIT_OUTCOME_UNKNOWN", 500
+    type, code, status = "CommitOutcomeUnknown", "COMMIT_OUTCOME_UNKNOWN", 504
 
 
 class CommitOverwritten(ConcurrentModification):

@@ -20,6 +20,7 @@ __all__ = [
     "NotADeltaTable",
     "NotFound",
     "ReadLimitExceeded",
+    "RequestTimeout",
     "RequestTooLarge",
     "SchemaMismatch",
     "SourceRowsChanged",
@@ -133,6 +134,12 @@ class TableAlreadyExists(DelvecError):
     """A Delta table or a table of that name exists already."""
 
     type, code, status = "TableAlreadyExists", "TABLE_ALREADY_EXISTS", 409
+
+
+class RequestTimeout(DelvecError):
+    """The request came too slowly; nothing was done."""
+
+    type, code, status, retryable = "RequestTimeout", "REQUEST_TIMEOUT", 408, True
 
 
 class RequestTooLarge(DelvecError):

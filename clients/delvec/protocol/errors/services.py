@@ -4,6 +4,7 @@ from delvec.protocol.errors.root import DelvecError
 
 __all__ = [
     "AtomicCreateUnsupported",
+    "DeadlineExceeded",
     "EngineUnavailable",
     "InternalError",
     "ServiceUnavailable",
@@ -48,6 +49,12 @@ class ServiceUnavailable(DelvecError):
     """The service cannot be reached or is not ready; nothing was done."""
 
     type, code, status, retryable = "ServiceUnavailable", "SERVICE_UNAVAILABLE", 503, True
+
+
+class DeadlineExceeded(DelvecError):
+    """The service did not finish the request in its time; it may still be carried out."""
+
+    type, code, status, retryable = "DeadlineExceeded", "DEADLINE_EXCEEDED", 504, True
 
 
 class EngineUnavailable(DelvecError):

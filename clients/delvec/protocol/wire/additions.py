@@ -1,11 +1,20 @@
 """The files that versions added, in order, from a position on: what a stream of a table reads."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from delvec.protocol.wire.plans import PlanFile
-from delvec.protocol.wire.shapes import Answer, Envelope
+from delvec.protocol.wire.shapes import (
+    Answer,
+    Columns,
+    Envelope,
+    Identifier,
+    JsonObject,
+    Long,
+    Properties,
+    Timestamp,
+)
 
 __all__ = ["AdditionsRequest", "AdditionsResponse", "ReadSchema", "StreamPosition"]
 
@@ -30,9 +39,9 @@ class ReadSchema(Envelope):
     """The schema that rows are read with, and what belongs to it; as the snapshot of that version says it."""
 
     version: int = Field(ge=0, lt=2**63)
-    table_schema: dict[str, Any] = Field(alias="schema")
-    partition_columns: list[str] = Field(default_factory=list)
-    configuration: dict[str, str] = Field(default_factory=dict)
+    table_schema: JsonObject = Field(alias="schema")
+    partition_columns: Columns = Field(default_factory=list)
+    configuration: Properties = Field(default_factory=dict)
 
 
 class AdditionsRequest(Envelope):
@@ -42,10 +51,10 @@ class AdditionsRequest(Envelope):
     """
 
     start: StreamPosition | None = None
-    starting_version: int | Literal["latest"] | None = Field(
+    starting_version: Long | Literal["latest"] | None = Field(
         default=None, description="The first version to read; `latest`: what comes after the newest."
     )
-    starting_timestamp: str | None = Field(
+    starting_timestamp: Timestamp | None = Field(
         default=None,
         description="ISO 8601, UTC without a zone: from the first version that was not committed before it.",
     )
@@ -55,9 +64,9 @@ class AdditionsRequest(Envelope):
     last_version: int | None = Field(
         default=None, ge=0, lt=2**63, description="Act as if this were the newest version."
     )
-    max_files: int | None = Field(default=None, ge=0, description="Without a limit, all that there is.")
-    max_bytes: int | None = Field(
-        default=None, ge=0, description="More files are taken while less than this was taken."
+    max_files: Long | None = Field(default=None, description="Without a limit, all that there is.")
+    max_bytes: Long | None = Field(
+        default=None, description="More files are taken while less than this was taken."
     )
     ignore_deletes: bool = Field(default=False, description="Pass versions that only take rows away.")
     skip_change_commits: bool = Field(
@@ -78,7 +87,9 @@ class AdditionsRequest(Envelope):
     check_start: bool = Field(
         default=False, description="Whether the schema of the version where it starts is checked too."
     )
-    metadata_id: str | None = Field(default=None, description="Refuse another table at the same location.")
+    metadata_id: Identifier | None = Field(
+        default=None, description="Refuse another table at the same location."
+    )
     list_files: bool = Field(
         default=True, description="Whether the files are listed, or only the end is told."
     )
@@ -88,8 +99,6 @@ class AdditionsRequest(Envelope):
         given = (self.start, self.starting_version, self.starting_timestamp)
         if sum(each is not None for each in given) > 1:
             raise ValueError("give one of start, starting-version and starting-timestamp")
-        if isinstance(self.starting_version, int) and self.starting_version < 0:
-            raise ValueError("starting-version must not be negative")
         return self
 
 

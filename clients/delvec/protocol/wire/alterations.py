@@ -1,10 +1,21 @@
 """Table changes: what may be asked for, all in one commit, and what came of it."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from delvec.protocol.wire.shapes import Answer, Envelope
+from delvec.protocol.wire.shapes import (
+    Answer,
+    Columns,
+    Envelope,
+    Expression,
+    Identifier,
+    JsonObject,
+    Long,
+    Properties,
+    Text,
+    TransactionId,
+)
 
 __all__ = [
     "AddColumns",
@@ -40,8 +51,10 @@ _Column = Annotated[
         "`value` of a map. A name with other characters than letters, digits and underscores stands in backticks.",
     ),
 ]
+_Type: TypeAlias = Text | JsonObject
 _After = Annotated[
-    str | None, Field(description="Put it behind this one; a name, without the path before it.")
+    Annotated[str, Field(max_length=4096)] | None,
+    Field(description="Put it behind this one; a name, without the path before it."),
 ]
 _First = Annotated[bool, Field(description="Put it before all others of its struct.")]
 
@@ -66,8 +79,8 @@ class NewColumn(_Positioned):
     """A column to be added; without a position it goes last."""
 
     column: _Column
-    type: str | dict[str, Any] = Field(description="A type of Delta's schema JSON.")
-    comment: str | None = None
+    type: _Type = Field(description="A type of Delta's schema JSON.")
+    comment: Text | None = None
     nullable: bool = Field(default=True, description="Must be true: what is there already has no values.")
 
 
@@ -75,7 +88,7 @@ class AddColumns(Envelope):
     """Add columns, or fields of structs. Rows that are there already read as null."""
 
     change: Literal["add-columns"]
-    columns: list[NewColumn] = Field(min_length=1, max_length=1000)
+    columns: list[NewColumn] = Field(min_length=1, max_length=1000, fail_fast=True)
 
 
 class RenameColumn(Envelope):
@@ -90,7 +103,7 @@ class DropColumns(Envelope):
     """Drop columns; needs column mapping. The files keep the values."""
 
     change: Literal["drop-columns"]
-    columns: list[_Column] = Field(min_length=1, max_length=1000)
+    columns: list[_Column] = Field(min_length=1, max_length=1000, fail_fast=True)
     if_exists: bool = False
 
 
@@ -99,9 +112,7 @@ class ChangeColumn(_Positioned):
 
     change: Literal["change-column"]
     column: _Column
-    type: str | dict[str, Any] | None = Field(
-        default=None, description="A wider type; needs delta.enableTypeWidening=true."
-    )
+    type: _Type | None = Field(default=None, description="A wider type; needs delta.enableTypeWidening=true.")
     nullable: bool | None = Field(
         default=None, description="False: every row must have a value, which is verified first."
     )
@@ -111,7 +122,7 @@ class ChangeColumn(_Positioned):
         description="An expression in Spark's SQL, which reads no column: what rows get that are written without the "
         "column from now on. Empty: none any more.",
     )
-    comment: str | None = Field(default=None, description="Empty: none any more.")
+    comment: Text | None = Field(default=None, description="Empty: none any more.")
 
     @model_validator(mode="after")
     def _something(self) -> "ChangeColumn":
@@ -126,7 +137,7 @@ class SetProperties(Envelope):
     """Set table properties; what they need is added to the protocol."""
 
     change: Literal["set-properties"]
-    properties: dict[str, str] = Field(min_length=1, max_length=1000)
+    properties: Properties = Field(min_length=1)
     allow_unknown: bool = Field(
         default=False, description="Also set delta.* properties that Delvec does not know."
     )
@@ -136,7 +147,7 @@ class UnsetProperties(Envelope):
     """Unset table properties."""
 
     change: Literal["unset-properties"]
-    names: list[str] = Field(min_length=1, max_length=1000)
+    names: list[Identifier] = Field(min_length=1, max_length=1000, fail_fast=True)
     if_exists: bool = False
 
 
@@ -145,7 +156,7 @@ class AddConstraint(Envelope):
 
     change: Literal["add-constraint"]
     name: str = Field(min_length=1, max_length=255)
-    expression: str = Field(
+    expression: Expression = Field(
         description="A Boolean expression in Spark's SQL that must be true for every row."
     )
 
@@ -192,14 +203,14 @@ class SetComment(Envelope):
     """Set the table's description, or remove it."""
 
     change: Literal["set-comment"]
-    comment: str | None = Field(default=None, description="Absent: none any more.")
+    comment: Text | None = Field(default=None, description="Absent: none any more.")
 
 
 class ClusterBy(Envelope):
     """Set the columns by which files are to be clustered; none: no longer."""
 
     change: Literal["cluster-by"]
-    columns: list[_Column] = Field(max_length=1000)
+    columns: list[_Column] = Field(max_length=1000, fail_fast=True)
 
 
 class SyncIdentity(Envelope):
@@ -239,8 +250,8 @@ class ReplaceSchema(Envelope):
     """Give the table other columns; for a commit that removes every file. Ids and physical names are new ones."""
 
     change: Literal["replace-schema"]
-    table_schema: dict[str, Any] = Field(alias="schema", description="Delta's schema JSON.")
-    partition_columns: list[str] = Field(default_factory=list)
+    table_schema: JsonObject = Field(alias="schema", description="Delta's schema JSON.")
+    partition_columns: Columns = Field(default_factory=list)
 
 
 class ReplaceTable(Envelope):
@@ -250,11 +261,11 @@ class ReplaceTable(Envelope):
     """
 
     change: Literal["replace-table"]
-    table_schema: dict[str, Any] = Field(alias="schema", description="Delta's schema JSON.")
-    partition_columns: list[str] = Field(default_factory=list)
-    properties: dict[str, str] = Field(default_factory=dict, max_length=1000)
-    description: str | None = None
-    cluster_by: list[_Column] = Field(default_factory=list, max_length=1000)
+    table_schema: JsonObject = Field(alias="schema", description="Delta's schema JSON.")
+    partition_columns: Columns = Field(default_factory=list)
+    properties: Properties = Field(default_factory=dict)
+    description: Text | None = None
+    cluster_by: list[_Column] = Field(default_factory=list, max_length=1000, fail_fast=True)
 
 
 class AdvanceIdentity(Envelope):
@@ -275,21 +286,19 @@ WriteChange: TypeAlias = Annotated[
 class AlterRequest(Envelope):
     """Changes of a table, applied in order and committed together: all of them or none."""
 
-    changes: list[TableChange] = Field(min_length=1, max_length=1000)
-    verified_version: int | None = Field(
+    changes: list[TableChange] = Field(min_length=1, max_length=1000, fail_fast=True)
+    verified_version: Long | None = Field(
         default=None,
-        ge=0,
         description="The version whose rows were all found to satisfy what the changes ask of rows. Absent: the "
         "service takes what statistics prove, and refuses the rest.",
     )
-    read_version: int | None = Field(
+    read_version: Long | None = Field(
         default=None,
-        ge=0,
         description="A version that was the newest before the request was first sent: when it is sent again, its commit is "
         "looked for from there on. The changes themselves are always made to the newest version.",
     )
-    transaction_id: str | None = Field(default=None, description="A new one where absent.")
-    user_metadata: str | None = None
+    transaction_id: TransactionId | None = Field(default=None, description="A new one where absent.")
+    user_metadata: Text | None = None
     engine_info: str | None = Field(default=None, max_length=256)
 
 

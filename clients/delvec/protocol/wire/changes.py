@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from delvec.protocol.wire.actions import DeletionVectorDescriptor
-from delvec.protocol.wire.shapes import Answer, Base64, Envelope
+from delvec.protocol.wire.shapes import Answer, Base64, Columns, Envelope, Expression, Timestamp
 
 __all__ = ["ChangedFile", "ChangesRequest", "ChangesResponse"]
 
@@ -17,17 +17,17 @@ class ChangesRequest(Envelope):
     end_version: int | None = Field(
         default=None, ge=0, lt=2**63, description="By default, and if it is newer, the newest."
     )
-    start_timestamp: str | None = Field(
+    start_timestamp: Timestamp | None = Field(
         default=None,
         description="ISO 8601, UTC without a zone: from the first version that was not committed before it.",
     )
-    end_timestamp: str | None = Field(
+    end_timestamp: Timestamp | None = Field(
         default=None, description="To the last version that was not committed after it."
     )
-    columns: list[str] | None = Field(
+    columns: Columns | None = Field(
         default=None, description="To be read, of the table and the feed; only checked."
     )
-    predicate: str | None = Field(
+    predicate: Expression | None = Field(
         default=None,
         description="SQL, may also use `_change_type`, `_commit_version` and `_commit_timestamp`. Files none of whose "
         "rows can satisfy it are left out.",

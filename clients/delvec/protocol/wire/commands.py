@@ -2,13 +2,24 @@
 
 from typing import Annotated, TypeAlias
 
-from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
-from delvec.protocol.wire.shapes import Envelope
+from delvec.protocol.wire.shapes import Envelope, few
 
 __all__ = ["DeleteRequest", "UpdateRequest"]
 
-_Value: TypeAlias = StrictStr | StrictBool | StrictInt | StrictFloat | None
+_Value: TypeAlias = (
+    Annotated[StrictStr, Field(max_length=100_000)]
+    | StrictBool
+    | Annotated[StrictInt, Field(gt=-(10**38), lt=10**38)]
+    | StrictFloat
+    | None
+)
+_Values: TypeAlias = Annotated[
+    dict[Annotated[str, Field(min_length=1, max_length=1024)], _Value],
+    Field(min_length=1, max_length=1000),
+    BeforeValidator(few),
+]
 
 _Predicate: TypeAlias = Annotated[
     str,
@@ -39,9 +50,7 @@ class DeleteRequest(Envelope):
 class UpdateRequest(Envelope):
     """Set columns of the rows of a predicate."""
 
-    set: dict[Annotated[str, Field(min_length=1, max_length=1024)], _Value] = Field(
-        min_length=1,
-        max_length=1000,
+    set: _Values = Field(
         description="By column, or field of a struct (`address.city`). A text is SQL that may read every column as it was: "
         "`age + 1`, `'Ada'` (a literal, in quotes), `DEFAULT`. A number, true, false or null is the value itself.",
         examples=[{"age": "age + 1", "name": "'Ada'", "active": True}],

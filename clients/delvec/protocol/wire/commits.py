@@ -1,13 +1,25 @@
 """Transactions: begun, given descriptors, committed."""
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from delvec.protocol.wire.actions import AddFile, ChangeFile, DeletionVectorDescriptor, RemoveFile
 from delvec.protocol.wire.alterations import WriteChange
 from delvec.protocol.wire.problems import ErrorBody
-from delvec.protocol.wire.shapes import Answer, Base64, Envelope
+from delvec.protocol.wire.shapes import (
+    FILES,
+    Answer,
+    Base64,
+    Envelope,
+    Expression,
+    FilePath,
+    Long,
+    Metrics,
+    Properties,
+    Text,
+    TransactionId,
+)
 from delvec.protocol.wire.tables import SnapshotResponse
 
 __all__ = [
@@ -29,10 +41,6 @@ __all__ = [
 ]
 
 
-TransactionId: TypeAlias = Annotated[str, Field(max_length=128, pattern=r"^[!-~]+$")]
-"""Any printable ASCII without spaces: a UUID."""
-
-
 class BeginRequest(Envelope):
     """Open a transaction before data files are written, so that the ledger knows of them."""
 
@@ -40,6 +48,7 @@ class BeginRequest(Envelope):
     table_changes: list[WriteChange] = Field(
         default_factory=list,
         max_length=1000,
+        fail_fast=True,
         description="Those that the commit will have: the answer is the table as it will be, with the names and ids "
         "under which the files are to be written.",
     )
@@ -59,6 +68,7 @@ class AllocateRequest(Envelope):
     sizes: list[Annotated[int, Field(ge=1, lt=2**31)]] = Field(
         default_factory=list,
         max_length=100_000,
+        fail_fast=True,
         description="Serialized size of each bitmap, in order (sizeInBytes).",
     )
     files: int = Field(
@@ -103,7 +113,7 @@ class AllocateResponse(Answer):
 class RowDelete(Envelope):
     """Rows of one live file that are gone: as a bitmap, or as a deletion vector that the engine has written."""
 
-    path: str
+    path: FilePath
     rows: Base64 | None = Field(
         default=None,
         description="Physical row indexes in the portable 64-bit roaring format; "
@@ -125,7 +135,7 @@ class RowDelete(Envelope):
 class FileRows(Envelope):
     """Rows of one file."""
 
-    path: str
+    path: FilePath
     rows: Base64 = Field(description="Physical row indexes in the portable 64-bit roaring format.")
 
 
@@ -135,9 +145,16 @@ class CommitReads(Envelope):
     whole_table: bool = Field(
         default=False, description="Any change of data matters: a subquery, a function of unknown dependence."
     )
-    files: list[str] = Field(default_factory=list, description="Any row that leaves these files matters.")
+    files: list[FilePath] = Field(
+        default_factory=list,
+        max_length=FILES,
+        fail_fast=True,
+        description="Any row that leaves these files matters.",
+    )
     rows: list[FileRows] = Field(
         default_factory=list,
+        max_length=FILES,
+        fail_fast=True,
         description="That these rows leave matters: those that a MERGE with inserts has matched.",
     )
 
@@ -152,23 +169,23 @@ class AppTransaction(Envelope):
 class RowRun(Envelope):
     """Rows of an output that are live rows of one source, one after the other in the source's order."""
 
-    source: str = Field(description="Path of a file that the commit removes.")
-    first_rank: int = Field(ge=0, description="Of the first row, among the source's rows that were live.")
-    count: int = Field(ge=1)
-    first_output_row: int = Field(ge=0)
+    source: FilePath = Field(description="Path of a file that the commit removes.")
+    first_rank: Long = Field(description="Of the first row, among the source's rows that were live.")
+    count: int = Field(ge=1, lt=2**63)
+    first_output_row: Long
 
 
 class RewrittenFile(Envelope):
     """Where the rows of a file that a compaction added come from; together the runs are all of its rows."""
 
-    path: str = Field(description="Of a file that the commit adds.")
-    runs: list[RowRun]
+    path: FilePath = Field(description="Of a file that the commit adds.")
+    runs: list[RowRun] = Field(max_length=FILES, fail_fast=True)
 
 
 class CommitRequest(Envelope):
     """One transaction: what was read, and what changes."""
 
-    read_version: int = Field(ge=0)
+    read_version: Long
     read_mark: str | None = Field(
         default=None,
         max_length=64,
@@ -179,12 +196,12 @@ class CommitRequest(Envelope):
         default=None, description="From begin; a new one where absent."
     )
     operation: str = Field(max_length=64, description="Delta's operation name: WRITE, DELETE, ...")
-    operation_parameters: dict[str, str] = Field(default_factory=dict)
-    operation_metrics: dict[str, int] = Field(
+    operation_parameters: Properties = Field(default_factory=dict)
+    operation_metrics: Metrics = Field(
         default_factory=dict,
         description="Timings and counts that only the engine knows; the rest is computed.",
     )
-    predicate: str | None = Field(
+    predicate: Expression | None = Field(
         default=None,
         description="The condition whose matching rows were changed: rows that match it and were added since are a "
         "conflict. Absent: the commit rests on no rows but those that it names.",
@@ -192,16 +209,19 @@ class CommitRequest(Envelope):
     reads: CommitReads | None = Field(
         default=None, description="Absent: what the operation and the predicate imply."
     )
-    adds: list[AddFile] = Field(default_factory=list)
-    removes: list[RemoveFile] = Field(default_factory=list)
-    row_deletes: list[RowDelete] = Field(default_factory=list)
+    adds: list[AddFile] = Field(default_factory=list, max_length=FILES, fail_fast=True)
+    removes: list[RemoveFile] = Field(default_factory=list, max_length=FILES, fail_fast=True)
+    row_deletes: list[RowDelete] = Field(default_factory=list, max_length=FILES, fail_fast=True)
     change_files: list[ChangeFile] = Field(
         default_factory=list,
+        max_length=FILES,
+        fail_fast=True,
         description="The change data feed of the whole commit, where the rows changed are not told by deletion vectors.",
     )
     table_changes: list[WriteChange] = Field(
         default_factory=list,
         max_length=1000,
+        fail_fast=True,
         description="Changes of the schema that the new files need, made in the same version. With column mapping they "
         "have to be said when the transaction is begun, too.",
     )
@@ -210,6 +230,8 @@ class CommitRequest(Envelope):
     )
     rewritten: list[RewrittenFile] = Field(
         default_factory=list,
+        max_length=FILES,
+        fail_fast=True,
         description="For a compaction that keeps the order of rows: lets it and row-wise changes pass each other.",
     )
     keeps_row_ids: bool = Field(
@@ -218,7 +240,7 @@ class CommitRequest(Envelope):
         "columns that delta.rowTracking.materialized…ColumnName name; on a table with row tracking it has to be so.",
     )
     app_transaction: AppTransaction | None = None
-    user_metadata: str | None = None
+    user_metadata: Text | None = None
     engine_info: str | None = Field(default=None, max_length=256)
 
 

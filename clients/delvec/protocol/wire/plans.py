@@ -1,11 +1,11 @@
 """Which files a scan has to read."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from delvec.protocol.wire.actions import DeletionVectorDescriptor
-from delvec.protocol.wire.shapes import Answer, Base64, Delta, Envelope
+from delvec.protocol.wire.shapes import Answer, Base64, Columns, Delta, Envelope, Expression, Long, Timestamp
 
 __all__ = [
     "PlanFile",
@@ -17,12 +17,12 @@ __all__ = [
 class PlanRequest(Envelope):
     """Which files a scan has to read."""
 
-    version: int | None = Field(default=None, ge=0)
-    timestamp: str | None = Field(default=None, description="ISO 8601; without a zone it is UTC.")
-    predicate: str | None = Field(
+    version: Long | None = None
+    timestamp: Timestamp | None = Field(default=None, description="ISO 8601; without a zone it is UTC.")
+    predicate: Expression | None = Field(
         default=None, description="A Boolean SQL expression; parsed, never executed."
     )
-    columns: list[str] | None = None
+    columns: Columns | None = None
     stats: bool = Field(default=False, description="Return each file's statistics.")
     row_ids: bool = Field(
         default=False,
@@ -30,7 +30,7 @@ class PlanRequest(Envelope):
     )
     inline_deletion_vectors: bool = Field(default=True, description="Return small bitmaps with the plan.")
     page_size: int = Field(default=1000, ge=1, le=100_000, description="Files per page of a JSON answer.")
-    page_token: str | None = None
+    page_token: Annotated[str, Field(max_length=64)] | None = None
 
     @model_validator(mode="after")
     def _one_point_in_time(self) -> "PlanRequest":

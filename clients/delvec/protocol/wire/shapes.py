@@ -1,13 +1,53 @@
-"""The three families of shapes, and bytes within JSON."""
+"""The three families of shapes, bytes within JSON, and how large what a request holds may be.
+
+Every text, list and map of a request has a limit, and a list ends at its first defect: what is wrong with a request is
+found in a time that does not depend on how much of it is wrong.
+"""
 
 import base64
 import binascii
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, EncodedBytes, EncoderProtocol
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    EncodedBytes,
+    EncoderProtocol,
+    Field,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
-__all__ = ["Answer", "Base64", "Delta", "Envelope"]
+__all__ = [
+    "FILES",
+    "Answer",
+    "Base64",
+    "Column",
+    "Columns",
+    "Delta",
+    "Envelope",
+    "Expression",
+    "FilePath",
+    "Identifier",
+    "JsonObject",
+    "Long",
+    "Metrics",
+    "PartitionValues",
+    "Properties",
+    "Tags",
+    "Text",
+    "Timestamp",
+    "TransactionId",
+    "few",
+]
+
+_MAX_DEPTH: Final = 200
+_MAX_NODES: Final = 250_000
+_MAX_UNKNOWN: Final = 64
+FILES: Final = 1_000_000
+"""Files, or runs of rows, in one list of a request."""
 
 
 def _kebab(name: str) -> str:
@@ -38,10 +78,66 @@ class _StrictBase64(EncoderProtocol):
 Base64 = Annotated[bytes, EncodedBytes(encoder=_StrictBase64)]
 
 
+def few(value: Any) -> Any:
+    """Refuse a map of many entries before any of them is looked at: pydantic would list what is wrong with each."""
+    if isinstance(value, dict) and len(value) > 1000:  # noqa: PLR2004 - as the schema of such maps says
+        raise PydanticCustomError(
+            "too_long", "at most 1000 entries are accepted, and there are {n}", {"n": len(value)}
+        )
+    return value
+
+
+def _bounded(value: dict[str, Any]) -> dict[str, Any]:
+    """Refuse JSON that nests deeper, or has more parts, than the table's definition can."""
+    pending: list[tuple[int, Any]] = [(1, value)]
+    nodes = 0
+    while pending:
+        depth, node = pending.pop()
+        parts = list(node.values()) if isinstance(node, dict) else node if isinstance(node, list) else ()
+        nodes += len(parts)
+        if nodes > _MAX_NODES:
+            raise PydanticCustomError("too_long", "at most {n} values are accepted", {"n": _MAX_NODES})
+        if parts and depth == _MAX_DEPTH:
+            raise PydanticCustomError("too_deep", "at most {n} levels are accepted", {"n": _MAX_DEPTH})
+        pending.extend((depth + 1, part) for part in parts if isinstance(part, dict | list))
+    return value
+
+
+Long: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
+Identifier: TypeAlias = Annotated[str, Field(max_length=1024)]
+"""What a property, a feature, an application is called."""
+TransactionId: TypeAlias = Annotated[str, Field(max_length=128, pattern=r"^[!-~]+$")]
+"""Any printable ASCII without spaces: a UUID."""
+Timestamp: TypeAlias = Annotated[str, Field(max_length=64)]
+FilePath: TypeAlias = Annotated[str, Field(max_length=16_384)]
+Expression: TypeAlias = Annotated[str, Field(max_length=100_000)]
+Text: TypeAlias = Annotated[str, Field(max_length=1_000_000)]
+Column: TypeAlias = Annotated[str, Field(max_length=4096)]
+Columns: TypeAlias = Annotated[list[Column], Field(max_length=10_000, fail_fast=True)]
+Properties: TypeAlias = Annotated[dict[Identifier, Text], Field(max_length=1000), BeforeValidator(few)]
+PartitionValues: TypeAlias = Annotated[
+    dict[Column, Text | None], Field(max_length=1000), BeforeValidator(few)
+]
+Tags: TypeAlias = Annotated[dict[Identifier, Text | None], Field(max_length=1000), BeforeValidator(few)]
+Metrics: TypeAlias = Annotated[
+    dict[Identifier, Annotated[int, Field(ge=-(2**63), lt=2**63)]],
+    Field(max_length=1000),
+    BeforeValidator(few),
+]
+JsonObject: TypeAlias = Annotated[dict[str, Any], AfterValidator(_bounded)]
+
+
 class Envelope(BaseModel):
     """Delvec's own shapes: kebab-case, unknown fields refused so that a misspelt field is not ignored."""
 
     model_config = ConfigDict(alias_generator=_kebab, populate_by_name=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_unknown(cls, data: Any) -> Any:
+        if isinstance(data, dict) and len(data) > _MAX_UNKNOWN:
+            raise PydanticCustomError("too_long", "{n} fields are more than there are", {"n": len(data)})
+        return data
 
 
 class Answer(BaseModel):

@@ -4,7 +4,16 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import ConfigDict, Field, model_validator
 
-from delvec.protocol.wire.shapes import Answer, Delta, Envelope
+from delvec.protocol.wire.shapes import (
+    Answer,
+    Columns,
+    Delta,
+    Envelope,
+    FilePath,
+    JsonObject,
+    Properties,
+    Text,
+)
 
 __all__ = [
     "TABLE_NAME",
@@ -36,21 +45,19 @@ _Name: TypeAlias = Annotated[
 class TableRequest(Envelope):
     """Register the table at a location; with a schema, create it there first."""
 
-    location: str | None = Field(default=None, description="A path, or a URL: file, s3, gs, az, memory.")
+    location: FilePath | None = Field(default=None, description="A path, or a URL: file, s3, gs, az, memory.")
     name: _Name | None = Field(
         default=None,
         description="The table's name, which no other may have; without one it is called by the last part of its "
         "location, as long as no other table is.",
     )
-    table_schema: dict[str, Any] | None = Field(
+    table_schema: JsonObject | None = Field(
         default=None, alias="schema", description="Delta's schema JSON; given means: create a new table."
     )
-    partition_columns: list[str] = Field(default_factory=list)
-    properties: dict[str, str] = Field(
-        default_factory=dict, max_length=1000, description="Table properties, delta.* among them."
-    )
-    description: str | None = None
-    cluster_by: list[str] = Field(
+    partition_columns: Columns = Field(default_factory=list)
+    properties: Properties = Field(default_factory=dict, description="Table properties, delta.* among them.")
+    description: Text | None = None
+    cluster_by: Columns = Field(
         default_factory=list, max_length=1000, description="Columns by which files are to be clustered."
     )
 

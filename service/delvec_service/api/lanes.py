@@ -1,0 +1,178 @@
+"""How many requests of a kind run at once, how many wait for their turn, and for how long they may take.
+
+Each kind has threads of its own: where storage does not answer reads, commits go on, and probes take part in none of this.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+
+from delvec.protocol.errors import DelvecError, ServiceUnavailable
+from delvec_service.logs import logger
+
+__all__ = ["Kind", "Lane", "Lanes", "in_thread"]
+
+Kind: TypeAlias = Literal["reading", "commits", "changes", "commands", "maintenance"]
+
+_Result = TypeVar("_Result")
+
+_AT_ONCE: Final[dict[Kind, int]] = {
+    "reading": 24,
+    "commits": 40,
+    "changes": 16,
+    "commands": 8,
+    "maintenance": 4,
+}
+_LATE: Final = 2
+"""How many requests that were answered as late may still be under way, for each that runs in time."""
+_WAIT_SECONDS: Final = 10.0
+
+
+class Lane:
+    """The requests of one kind. For one event loop.
+
+    Args:
+        kind: what they are.
+        at_once: how many run at the same time.
+        queued: how many wait; the next ones are refused. 0: as many as come, for as long as it takes.
+        seconds: how long one may run until it is answered as late; 0: as long as it takes.
+    """
+
+    def __init__(self, kind: Kind, *, at_once: int, queued: int, seconds: float) -> None:
+        self.kind = kind
+        self.at_once = at_once
+        self.queued = queued
+        self.seconds = seconds
+        self._running = 0
+        self._late = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._threads: CapacityLimiter | None = None
+
+    @property
+    def threads(self) -> CapacityLimiter:
+        """The threads of this kind; those that storage holds are counted until it lets them go."""
+        if self._threads is None:  # it belongs to the loop that runs by then
+            self._threads = CapacityLimiter(self.at_once * (1 + _LATE))
+        return self._threads
+
+    async def run(
+        self, work: Callable[[], Awaitable[_Result]], late: Callable[[float], DelvecError]
+    ) -> _Result:
+        """Do ``work`` when it is its turn. What takes too long goes on, and its result is dropped.
+
+        Raises:
+            ServiceUnavailable: too many wait already, or it waited too long; nothing was done.
+            DelvecError: ``late``, with the seconds that were given.
+        """
+        await self._enter()
+        token = _LANE.set(self)
+        try:
+            task = asyncio.ensure_future(work())
+        finally:
+            _LANE.reset(token)
+        place = _Place()
+        task.add_done_callback(lambda done: self._done(done, place))
+        finished, _ = await asyncio.wait((task,), timeout=self.seconds or None)
+        if finished:
+            return task.result()
+        place.late = True
+        logger.warning("request is late", kind=self.kind, seconds=self.seconds, late=self._late + 1)
+        if self._late < self.at_once * _LATE:
+            place.counted = True
+            self._late += 1
+            self._leave()
+        raise late(self.seconds)
+
+    async def _enter(self) -> None:
+        if self._running < self.at_once:
+            self._running += 1
+            return
+        if self.queued and len(self._waiting) >= self.queued:
+            raise self._busy()
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await asyncio.wait_for(turn, _WAIT_SECONDS if self.queued else None)
+        except TimeoutError:
+            raise self._busy() from None
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._leave()  # the turn came, and nobody is there to take it
+            raise
+        finally:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+
+    def _leave(self) -> None:
+        """Give the place to the next, or back."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._running -= 1
+
+    def _done(self, task: "asyncio.Future[Any]", place: "_Place") -> None:
+        if place.counted:
+            self._late -= 1
+        else:
+            self._leave()
+        if place.late and not task.cancelled() and (error := task.exception()) is not None:
+            logger.warning("late request failed", kind=self.kind, reason=str(error)[:300])
+
+    def _busy(self) -> ServiceUnavailable:
+        return ServiceUnavailable(
+            f"The service is busy: {self._running} requests of its kind ({self.kind}) run and {len(self._waiting)} wait. "
+            "Nothing was done; try again.",
+            kind=self.kind,
+        )
+
+
+@dataclass
+class _Place:
+    """What became of a request's place: given back early because it was late, or not."""
+
+    late: bool = False
+    counted: bool = False
+
+
+class Lanes:
+    """One lane for each kind, and for each event loop: commands that the service runs itself reach it over another one.
+
+    Args:
+        queued: how many requests of a kind may wait; 0: as many as come.
+        seconds: how long a request may run; 0: as long as it takes.
+        maintenance_seconds: the same for maintenance.
+    """
+
+    def __init__(self, *, queued: int, seconds: float, maintenance_seconds: float) -> None:
+        self._queued = queued
+        self._seconds = dict.fromkeys(_AT_ONCE, seconds) | {"maintenance": maintenance_seconds}
+        self._lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Kind, Lane]] = WeakKeyDictionary()
+
+    def of(self, kind: Kind) -> Lane:
+        """Return the lane of the loop that runs."""
+        loop = asyncio.get_running_loop()
+        lanes = self._lanes.get(loop)
+        if lanes is None:
+            lanes = self._lanes[loop] = {
+                each: Lane(each, at_once=at_once, queued=self._queued, seconds=self._seconds[each])
+                for each, at_once in _AT_ONCE.items()
+            }
+        return lanes[kind]
+
+
+_LANE: Final[ContextVar[Lane | None]] = ContextVar("delvec_lane", default=None)
+
+
+async def in_thread(work: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Run what waits for storage or the database in a thread of the request's kind."""
+    lane = _LANE.get()
+    return await anyio.to_thread.run_sync(work, *arguments, limiter=None if lane is None else lane.threads)

@@ -1,0 +1,128 @@
+"""How a request becomes the call of a handler: checked, in its lane, with a deadline."""
+
+import difflib
+import functools
+import inspect
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar, Final
+
+from fastapi import Request, Response
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, TypeAdapter
+
+from delvec.protocol.errors import BadRequest, DeadlineExceeded, DelvecError
+from delvec_service.api.bodies import Checked, check_text
+from delvec_service.api.dependencies import Service
+from delvec_service.api.lanes import Kind, in_thread
+
+__all__ = ["Route"]
+
+_LONGEST_QUERY: Final = 64
+
+
+class Route(APIRoute):
+    """A route of the service; handlers that are no coroutines run in threads of the route's kind.
+
+    What they return is made into JSON there, too.
+    """
+
+    kind: ClassVar[Kind] = "reading"
+    large: ClassVar[bool] = False
+    """Whether bodies may be as large as commits."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        handler = endpoint
+        if not inspect.iscoroutinefunction(endpoint):
+            handler = _in_thread(endpoint, options.get("status_code") or 200)
+        super().__init__(path, handler, **options)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return FastAPI's handler, behind the checks that hold for every request."""
+        handle = self.handler()
+        known = _query_parameters(self.dependant)
+        field = self.body_field
+        body: Any = None if field is None else field.field_info.annotation
+        model: TypeAdapter[Any] | None = None if body is None else TypeAdapter(body)
+        required = field is not None and field.field_info.is_required()
+
+        async def run(given: Request) -> Response:
+            service: Service = given.app.state.service
+            request = Checked(given.scope, given.receive)
+            _check_address(request, known)
+            if model is not None:
+                settings = service.settings
+                small = min(settings.max_document_bytes, settings.max_request_bytes)
+                await request.load(
+                    model,
+                    limit=settings.max_request_bytes if self.large else small,
+                    setting="DELVEC_MAX_REQUEST_BYTES" if self.large else "DELVEC_MAX_DOCUMENT_BYTES",
+                    required=required,
+                )
+            return await service.lanes.of(self.kind).run(lambda: handle(request), self.late)
+
+        return run
+
+    def handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what runs in the lane."""
+        return super().get_route_handler()
+
+    @staticmethod
+    def late(seconds: float) -> DelvecError:
+        """Return what a request is answered that takes too long."""
+        return DeadlineExceeded(
+            f"The request took longer than {seconds:g} seconds: storage or the database is slow, or does not answer. "
+            "It may still be carried out; sent again with the same Idempotency-Key it is not carried out twice.",
+            seconds=seconds,
+        )
+
+
+def _query_parameters(dependant: Dependant) -> set[str]:
+    found = {parameter.alias for parameter in dependant.query_params}
+    return found.union(*(_query_parameters(each) for each in dependant.dependencies))
+
+
+def _in_thread(endpoint: Callable[..., Any], status: int) -> Callable[..., Coroutine[Any, Any, Any]]:
+    @functools.wraps(endpoint)
+    async def call(**values: Any) -> Any:
+        return await in_thread(_answered, endpoint, values, status)
+
+    return call
+
+
+def _answered(endpoint: Callable[..., Any], values: dict[str, Any], status: int) -> Any:
+    found = endpoint(**values)
+    response = values.get("response")
+    if isinstance(response, Response) and response.status_code:
+        status = response.status_code
+    if isinstance(found, BaseModel):
+        return Response(found.model_dump_json(by_alias=True), status, media_type="application/json")
+    if isinstance(found, dict):
+        # In ASCII: a log may hold half a character, which UTF-8 cannot.
+        return Response(json.dumps(found), status, media_type="application/json")
+    return found
+
+
+def _check_address(request: Request, known: set[str]) -> None:
+    """Refuse what no address may have, and parameters that nothing reads."""
+    check_text(request.url.path, "path")
+    for value in request.path_params.values():
+        check_text(str(value), "path")
+    query = request.scope["query_string"]
+    if not query:
+        return
+    given = [name for name, _ in request.query_params.multi_items()]
+    for name, value in request.query_params.multi_items():
+        check_text(name, "query: the name of a parameter")
+        check_text(value, f"query field '{name[:100]}'")
+    for name in given:
+        if name in known:
+            continue
+        near = difflib.get_close_matches(name[:_LONGEST_QUERY], known, n=1, cutoff=0.6)
+        taken = ", ".join(sorted(known))
+        hint = f"did you mean '{near[0]}'?" if near else f"it takes {taken}." if known else "it takes none."
+        raise BadRequest(
+            f"The request has no query parameter {name[:_LONGEST_QUERY]!r}; {hint}",
+            parameter=name[:_LONGEST_QUERY],
+        )
