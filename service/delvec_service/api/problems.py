@@ -25,6 +25,7 @@ from delvec.protocol.errors import (
     RequestTooLarge,
     ServiceUnavailable,
     StorageError,
+    StorageFull,
     TableNotFound,
     Unauthorized,
     UnsupportedReaderFeature,
@@ -68,6 +69,7 @@ SNAPSHOT = (
     MissingLogFile,
     UnsupportedReaderFeature,
     StorageError,
+    StorageFull,
 )
 """What every route that reads a table's log may answer, too."""
 
