@@ -24,6 +24,7 @@ from delvec.protocol.errors import (
     RequestTimeout,
     RequestTooLarge,
     ServiceUnavailable,
+    StorageDenied,
     StorageError,
     StorageFull,
     TableNotFound,
@@ -68,6 +69,7 @@ SNAPSHOT = (
     CorruptLog,
     MissingLogFile,
     UnsupportedReaderFeature,
+    StorageDenied,
     StorageError,
     StorageFull,
 )
