@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from delvec.protocol.errors import (
+    AmbiguousTable,
     BadRequest,
     CommitOutcomeUnknown,
     CorruptLog,
@@ -30,6 +31,7 @@ from delvec.protocol.errors import (
     TableNotFound,
     Unauthorized,
     UnsupportedReaderFeature,
+    UnusableFile,
     VersionNotFound,
 )
 from delvec.protocol.wire import ErrorEnvelope
@@ -60,7 +62,7 @@ COMMON: tuple[type[DelvecError], ...] = (
 MUTATION: tuple[type[DelvecError], ...] = (*COMMON, IdempotencyKeyReused)
 """What every route that changes something may answer."""
 
-OPENING = (TableNotFound, LocationNotAllowed)
+OPENING = (TableNotFound, AmbiguousTable, LocationNotAllowed)
 """What every route of one table may answer, too."""
 
 SNAPSHOT = (
@@ -72,6 +74,7 @@ SNAPSHOT = (
     StorageDenied,
     StorageError,
     StorageFull,
+    UnusableFile,
 )
 """What every route that reads a table's log may answer, too."""
 
