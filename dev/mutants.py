@@ -77,6 +77,7 @@ SUBJECTS: Final = (
             "tests/unit/test_commit_builder.py",
             "tests/unit/test_change_files.py",
             "tests/unit/test_dv_packing.py",
+            "tests/service/test_written_vectors.py",
         ],
     ),
     Subject(

@@ -115,3 +115,25 @@ class PostgresServer:
         )
         if found:
             self.execute(f"TRUNCATE {', '.join(name for (name,) in found)}")
+
+    def dump(self):
+        """Return the database as a script."""
+        done = subprocess.run(
+            [self._programs / "pg_dump", "--dbname", self.url],
+            check=True,
+            capture_output=True,
+            **self._options,
+        )
+        return done.stdout
+
+    def restore(self, script):
+        """Put a database made from a dump in the place of the one that is there, whoever is connected to it."""
+        url = self.url.replace("/postgres?", "/template1?")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("CREATE DATABASE restored TEMPLATE template0")
+        target = self.url.replace("/postgres?", "/restored?")
+        command = [self._programs / "psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname", target]
+        subprocess.run(command, input=script, check=True, capture_output=True, **self._options)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("DROP DATABASE postgres WITH (FORCE)")
+            connection.execute("ALTER DATABASE restored RENAME TO postgres")

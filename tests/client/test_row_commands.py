@@ -281,6 +281,29 @@ def test_rows_without_a_source_are_found_in_files_that_no_key_reaches(make):
     assert content(table, "id", "n") == [(1, -1)]
 
 
+def test_another_table_is_read_as_it_is_now_whatever_versions_it_has(make, lake, tmp_path):
+    table = make(rows(1, 2))
+    other = lake.create_table(tmp_path / "source", SCHEMA)
+    for number in (1, 2, 3):
+        other.append(rows(number))
+    merge = table.merge(other, "target.id = source.id").when_matched_update({"n": "source.n + 10"})
+
+    metrics = merge.when_not_matched_insert_all().execute()
+
+    assert metrics["numSourceRows"] == 3
+    assert content(table, "id", "n") == [(1, 11), (2, 12), (3, 3)]
+
+
+def test_a_table_is_merged_into_itself_by_one_version_of_it(make):
+    table = make(rows(1), rows(2))
+
+    merge = table.merge(table, "target.id = source.id + 1").when_matched_update({"n": "source.n + 100"})
+    metrics = merge.execute()
+
+    assert (metrics["numSourceRows"], metrics["numTargetRowsUpdated"]) == (2, 1)
+    assert content(table, "id", "n") == [(1, 1), (2, 101)]
+
+
 # --- what is said of it -------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,202 @@
+"""PostgreSQL that crashes, has no connection left, or is restored from a dump, under services that go on.
+
+What was acknowledged is in the table once; what fails, fails with an error that says so; nothing comes back.
+"""
+
+import itertools
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pyarrow as pa
+import pytest
+from tests.chaos.campaign import read_with_deltalake
+from tests.chaos.oracle import Log
+
+from delvec._transport import ServiceClient
+from delvec.connection import Connection
+from delvec.protocol.errors import DelvecError
+from delvec_service.operations import fault_points
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+def lake_of(client):
+    # Not closed: that would close the service, which is the client's.
+    return Connection(ServiceClient("http://embedded", transport=client._transport, sleep=lambda _: None))
+
+
+def rows(*ids):
+    return pa.table({"id": list(ids)}, schema=SCHEMA)
+
+
+class Writers:
+    """Threads that append and delete through several services until they are stopped.
+
+    Attributes:
+        there: ids whose append was acknowledged, less those whose DELETE was.
+        unknown: ids of which an append or a DELETE failed, and may have taken effect.
+        errors: what was raised, by class.
+    """
+
+    def __init__(self, tables):
+        self._tables = tables
+        self._stop = threading.Event()
+        self._numbers = itertools.count(1000)
+        self._lock = threading.Lock()
+        self.there, self.unknown, self.errors, self.done = set(), set(), set(), 0
+
+    def __enter__(self):
+        self._pool = ThreadPoolExecutor(len(self._tables))
+        self._futures = [self._pool.submit(self._write, table) for table in self._tables]
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        for future in self._futures:
+            future.result()  # what is not a DelvecError is raised here
+        self._pool.shutdown()
+
+    def wait_for(self, more):
+        """Wait until so many more commands have been acknowledged."""
+        end = self.done + more
+        while self.done < end and not any(future.done() for future in self._futures):
+            threading.Event().wait(0.02)
+
+    def _write(self, table):
+        while not self._stop.is_set():
+            with self._lock:
+                number = next(self._numbers)
+            if self._try(number, lambda n=number: table.append(rows(n)), self.there.add) and number % 3 == 0:
+                self._try(number, lambda n=number: table.delete(f"id = {n}"), self.there.discard)
+
+    def _try(self, number, command, acknowledged):
+        try:
+            command()
+        except DelvecError as error:
+            with self._lock:
+                self.unknown.add(number)
+                self.errors.add(type(error).__name__)
+            threading.Event().wait(0.05)
+            return False
+        with self._lock:
+            acknowledged(number)
+            self.done += 1
+        return True
+
+
+def check(location, writers, before=frozenset()):
+    """Compare the table with what writers were told, and the log with what a log is."""
+    found = read_with_deltalake(location)
+    assert len(found) == len(set(found)), "a row is there twice"
+    known = (writers.there | before) - writers.unknown
+    assert set(found) - writers.unknown == known
+    log = Log()
+    log.read(location)
+    assert set(log.keys.values()) == {1}
+
+
+@pytest.mark.timeout(600)
+def test_a_server_that_crashes_again_and_again_loses_nothing(tmp_path, running, postgres):
+    location = tmp_path / "table"
+    with running(database_url=postgres.url) as one, running(database_url=postgres.url) as two:
+        lakes = [lake_of(one), lake_of(two)]
+        lakes[0].create_table(str(location), SCHEMA).append(rows(1, 2, 3))
+        with Writers([lake.table(str(location)) for lake in lakes]) as writers:
+            for _ in range(3):
+                writers.wait_for(3)
+                postgres.stop(how=signal.SIGQUIT)
+                postgres.start()
+            writers.wait_for(3)
+        assert sorted(lakes[1].table(str(location)).to_arrow()["id"].to_pylist()) == sorted(
+            read_with_deltalake(location)
+        )
+    check(location, writers, {1, 2, 3})
+
+
+@pytest.mark.parametrize(
+    "point", ["before-ledger", "after-ledger", "before-put", "after-put", "before-close"]
+)
+def test_a_server_that_crashes_in_mid_commit_leaves_a_commit_that_asking_again_settles(
+    tmp_path, running, postgres, point
+):
+    location = tmp_path / "table"
+    with running(database_url=postgres.url, log_upkeep=False) as client:
+        table = lake_of(client).create_table(str(location), SCHEMA)
+        table.append(rows(*range(10)))
+        with fault_points.armed(**{point.replace("-", "_"): lambda: postgres.stop(how=signal.SIGQUIT)}):
+            try:
+                table.delete("id = 3", retries=0)
+                acknowledged = True
+            except DelvecError:
+                acknowledged = False
+
+        left = sorted(read_with_deltalake(location))
+        assert left in ([*range(10)], [0, 1, 2, *range(4, 10)])
+        assert not (acknowledged and 3 in left)
+        postgres.start()
+        table.delete("id = 3")
+        assert sorted(read_with_deltalake(location)) == [0, 1, 2, *range(4, 10)]
+        assert client.get("/readyz").status_code == 200
+
+
+def take_all(url, connections):
+    """Open connections until the server refuses one."""
+    while True:
+        connections.append(psycopg.connect(url))
+
+
+@pytest.mark.timeout(600)
+def test_a_server_without_a_connection_left_is_an_error_that_passes(tmp_path, running, postgres):
+    location = tmp_path / "table"
+    postgres.execute("ALTER SYSTEM SET max_connections = 12")
+    postgres.stop()
+    postgres.start()
+    with running(database_url=postgres.url, log_upkeep=False) as client:
+        table = lake_of(client).create_table(str(location), SCHEMA)
+        table.append(rows(1, 2, 3))
+        flood = []
+        try:
+            with pytest.raises(psycopg.OperationalError, match=r"clients|connections|slots"):
+                take_all(postgres.url, flood)
+            with Writers([lake_of(client).table(str(location)) for _ in range(4)]) as writers:
+                threading.Event().wait(2)
+                assert client.get("/livez").status_code == 200
+        finally:
+            for each in flood:
+                each.close()
+        assert writers.errors <= {"ServiceUnavailable"}
+        assert client.get("/readyz").status_code == 200
+        table.append(rows(4))
+    check(location, writers, {1, 2, 3, 4})
+
+
+@pytest.mark.timeout(600)
+def test_a_database_that_is_restored_under_live_services_forgets_no_commit(tmp_path, running, postgres):
+    location = tmp_path / "table"
+    with running(database_url=postgres.url) as one, running(database_url=postgres.url) as two:
+        lakes = [lake_of(one), lake_of(two)]
+        table = lakes[0].create_table(str(location), SCHEMA)
+        table.append(rows(1, 2, 3))
+        saved = postgres.dump()
+        path = table.plan()[0].files["path"][0].as_py()
+        body = {"read-version": 1, "operation": "DELETE", "removes": [{"path": path}]}
+        headers = {"Idempotency-Key": "since-the-dump"}
+        first = one.post(f"/v1/tables/{table.name}/commits", json=body, headers=headers)
+        assert first.status_code == 200, first.text
+        with Writers([lake.table(str(location)) for lake in lakes]) as writers:
+            writers.wait_for(4)
+            for _ in range(2):
+                postgres.restore(saved)
+                writers.wait_for(4)
+
+        # What was done since the dump is in the log, and known from there.
+        for client in (one, two):
+            again = client.post(f"/v1/tables/{table.name}/commits", json=body, headers=headers)
+            assert again.status_code == 200, again.text
+            assert again.json()["version"] == first.json()["version"]
+        for lake in lakes:
+            read = lake.table(str(location)).to_arrow()["id"].to_pylist()
+            assert sorted(read) == sorted(read_with_deltalake(location))
+    check(location, writers)
