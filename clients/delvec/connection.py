@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -363,7 +363,9 @@ class Connection:
             raise TableNotFound(f"no table is registered at '{location}'", location=location)
         return resource.id
 
-    def sql(self, text: str, engine: Any = None, *, dialect: str = "spark") -> Any:
+    def sql(
+        self, text: str, engine: Any = None, *, dialect: str = "spark", functions: Collection[str] = ()
+    ) -> Any:
         """Run one SQL statement over the tables of this connection.
 
         ::
@@ -378,6 +380,7 @@ class Connection:
                 ALTER TABLE with SYNC IDENTITY.
             engine: as for :meth:`table`; what runs it.
             dialect: ``"spark"`` or ``"duckdb"``: how the statement is written.
+            functions: names of functions of your Spark session, such as UDFs, that the statement may call beside Spark's own.
 
         Returns:
             An Arrow table for what gives rows, on Spark a lazy DataFrame for a query; what changes rows gives its
@@ -390,7 +393,7 @@ class Connection:
         """
         from delvec.sql.statements import run
 
-        return run(self, text, engine, dialect)
+        return run(self, text, engine, dialect, functions)
 
     def progress(self) -> float | None:
         """Return how far DuckDB is with what it does for this connection now; for another thread to ask.

@@ -269,8 +269,20 @@ def test_duckdb_itself_is_locked(lake, sales, tmp_path, monkeypatch):
 def test_queries_call_no_methods_of_spark_s_process(call):
     from delvec.sql.queries import parse_query
 
-    with pytest.raises(InvalidStatement, match="is not available"):
-        parse_query(f"SELECT {call}", "spark")
+    query = parse_query(f"SELECT 1,\n {call}", "spark")
+    with pytest.raises(InvalidStatement, match=r"Line 2, column .* is not known to be safe"):
+        query.check_functions(())
+
+
+def test_queries_call_functions_of_the_session_that_are_named():
+    from delvec.sql.queries import parse_query
+
+    query = parse_query(
+        "SELECT my_udf(id), rank() OVER (ORDER BY id), bool_and(true), array_size(array(1)) FROM t", "spark"
+    )
+    query.check_functions(["MY_UDF"])
+    with pytest.raises(InvalidStatement, match=r"calls the function my_udf.*functions="):
+        query.check_functions(())
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from delvec.engines.pyspark import SparkEngine, dv_filter, manifest
+from delvec.engines.pyspark.facts import FILE
 from delvec.engines.pyspark.manifest import GUARD, ManifestStore
 from delvec.engines.pyspark.scan import ScanFrames
 from delvec.protocol.errors import (
@@ -220,7 +221,7 @@ def test_one_value_for_all_files_needs_no_look_at_the_file(
     assert engine.to_df(scan).schema["p"].nullable
     engine.to_df(scan).explain()
     # Of doubles the text is not exact.
-    assert ("__delvec_file" in capsys.readouterr().out) == (text == "NaN")
+    assert (FILE in capsys.readouterr().out) == (text == "NaN")
 
 
 def test_pruning_and_pushdown_reach_the_parquet_scan(spark, each_way, numbers_scan, where, capsys):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from delvec.protocol.constraints import Check, Generated, MaxLength, constraints_of, generates, mentioned
-from delvec.protocol.errors import UnsupportedWriterFeature
+from delvec.protocol.errors import ExpressionNotAllowed, UnsupportedWriterFeature
 from delvec.protocol.types import StructType
 
 
@@ -143,13 +143,19 @@ def test_lengths_that_do_not_fit_the_schema_are_refused(kind, text):
 
 def test_columns_are_found_without_understanding_the_expression():
     people = schema(field("id", "long"), field("my col", "long"), field("tags", MAP))
-    assert mentioned("forall(map_keys(TAGS), x -> x <> 'id') and `my col` ?? 3", people) == ("tags", "my col")
+    assert mentioned("forall(map_keys(TAGS), x -> x <> 'id') and `my col` >>> 3", people) == (
+        "tags",
+        "my col",
+    )
+    # What cannot be cut into words may mean any of them.
+    assert mentioned("id ?? 3", people) == ("id", "my col", "tags")
 
 
 @pytest.mark.parametrize("text", ["", "  -- nothing", "(SELECT 1) = 1", "id > 1; id > 2", "'open"])
 def test_what_is_no_expression_over_a_row_is_refused(text):
-    with pytest.raises(UnsupportedWriterFeature):
-        constraints_of(schema(field("id", "long")), {"delta.constraints.c": text})
+    (check,) = constraints_of(schema(field("id", "long")), {"delta.constraints.c": text}).checks
+    with pytest.raises(ExpressionNotAllowed, match="constraint 'c'"):
+        _ = check.sql
 
 
 def test_a_violation_names_constraint_expression_and_values():

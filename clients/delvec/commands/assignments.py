@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from delvec.protocol.constraints import GENERATION
+from delvec.protocol.constraints import DEFAULT, GENERATION, Generated
 from delvec.protocol.errors import BadRequest, DelvecError, InvalidPredicate, SchemaMismatch, UnknownColumn
 from delvec.protocol.expression import Expression, parse_expression
 from delvec.protocol.expression_kinds import NUMERIC_KINDS, column_path, kind_of_type
@@ -17,7 +17,6 @@ from delvec.protocol.types import DataType, PrimitiveType, StructField, StructTy
 
 __all__ = ["DEFAULT", "IDENTITY", "Relations", "inserted", "updated"]
 
-DEFAULT: Final = "CURRENT_DEFAULT"
 """Metadata of a column: the SQL of the value that a new row gets where nobody gives one."""
 IDENTITY: Final = "delta.identity.start"
 _ALWAYS: Final = "delta.identity.allowExplicitInsert"
@@ -366,7 +365,13 @@ def _is_computed(column: StructField) -> bool:
 
 
 def _default(column: StructField) -> str:
-    return str(column.metadata.get(DEFAULT) or "NULL")
+    """Return a column's default as an engine may evaluate it.
+
+    Raises:
+        ExpressionNotAllowed: it holds what is not on the list of allowed expressions.
+    """
+    text = column.metadata.get(DEFAULT)
+    return Generated(column.name, str(text), (), is_default=True).sql if text else "NULL"
 
 
 def _struct_text(path: tuple[str, ...], item: StructField, tree: _Tree, kept: DataType | None) -> str:

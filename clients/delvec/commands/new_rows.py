@@ -19,11 +19,9 @@ from delvec.transaction import Transaction, begin
 if TYPE_CHECKING:
     from delvec.table import DeltaTable
 
-__all__ = ["REPLACED", "NewRows", "WriteOptions"]
+__all__ = ["NewRows", "WriteOptions"]
 
 _ATTEMPTS: Final = 3
-REPLACED: Final = "delta.constraints.__delvec_replace_where"
-"""Property under which a writer takes the condition of ``replace_where`` for a CHECK constraint of the table."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +148,7 @@ class NewRows:
         """
         target = self.target
         if condition is not None:
-            checked = {**target.configuration, REPLACED: condition}
-            target = replace(target, configuration=checked)
+            target = replace(target, replace_where=condition)
         adds = self.table.engine.write(self.data, target)
         transaction.change_table(identity.advances(target.identity, adds))
         transaction.add(identity.without_marks(adds))
@@ -165,6 +162,7 @@ class NewRows:
             partition_columns=scan.partition_columns,
             configuration=scan.configuration,
             identity=(),
+            replace_where=None,
         )
 
 

@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 
 from delvec._transport import ServiceClient
 from delvec.commands import row_command, touched_files
-from delvec.commands.new_rows import REPLACED, NewRows, WriteOptions
+from delvec.commands.new_rows import NewRows, WriteOptions
 from delvec.protocol import partition_values
+from delvec.protocol.constraints import REPLACE_WHERE
 from delvec.protocol.errors import BadRequest, ConstraintViolation, UnsupportedWriterFeature
 from delvec.protocol.identifiers import backticked
 from delvec.protocol.predicate import Predicate
@@ -123,7 +124,7 @@ def _replace_where(rows: NewRows, transaction: Transaction, where: str) -> dict[
     try:
         rows.write(transaction, where)
     except ConstraintViolation as error:
-        if error.details.get("constraint") == REPLACED.rpartition(".")[2]:
+        if error.details.get("constraint") == REPLACE_WHERE:
             raise _outside(error, where) from error
         raise
     whole = scan.filter(scan.files["matches_all"])

@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 
 from delvec.engines.identity import IdentityColumn
 from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
-from delvec.protocol.constraints import Constraints, constraints_of
+from delvec.protocol.constraints import REPLACE_WHERE, Check, Constraints, constraints_of, mentioned
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
 from delvec.protocol.wire import AddFile
@@ -35,6 +35,7 @@ class WriteTarget:
         identity: columns that get a number in each row that has none, of rows that are new.
         writers: how many tasks write at once, at most, numbered from 0; what numbers they give depends on it.
         numbers_at_once: how many numbers that follow each other a task gives before it leaves others their turn.
+        replace_where: what the user asks of each row beside the table's constraints.
         moment: what the current timestamp is for all rows, whichever task writes them, and when.
     """
 
@@ -47,6 +48,7 @@ class WriteTarget:
     identity: Sequence[IdentityColumn] = ()
     writers: int = 1
     numbers_at_once: int = 1
+    replace_where: str | None = None
     moment: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC), compare=False)
 
     @cached_property
@@ -56,7 +58,12 @@ class WriteTarget:
         Raises:
             UnsupportedWriterFeature: it is not written as Delta writes it.
         """
-        return constraints_of(self.schema, self.configuration, generated=self.generated_columns)
+        found = constraints_of(self.schema, self.configuration, generated=self.generated_columns)
+        if self.replace_where is None:
+            return found
+        columns = mentioned(self.replace_where, self.schema)
+        asked = Check(REPLACE_WHERE, self.replace_where, columns, is_of_user=True)
+        return replace(found, checks=(*found.checks, asked))
 
 
 @runtime_checkable

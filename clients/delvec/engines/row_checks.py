@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 
 from delvec.engines.conform import conform_batch
 from delvec.engines.engine import WriteTarget
-from delvec.protocol.constraints import Check, Constraints
-from delvec.protocol.errors import ConstraintViolation, UnsupportedWriterFeature
+from delvec.protocol.constraints import Check, Constraints, Generated
+from delvec.protocol.errors import ConstraintViolation, ExpressionNotAllowed, UnsupportedWriterFeature
 from delvec.protocol.types import PrimitiveType, StructType
 
 __all__ = ["RowChecks"]
@@ -121,6 +121,19 @@ class RowChecks:
             values = pc.if_else(pc.equal(texts, ""), None, texts)
             batch = batch.set_column(place, batch.schema.field(place).with_nullable(nullable=True), values)
         return batch
+
+    def sql(self, rule: Check | Generated) -> str:
+        """Return an expression as an engine may evaluate it; never give an engine the text of the log.
+
+        Raises:
+            ExpressionNotAllowed: it holds what is not on the list of allowed expressions.
+        """
+        try:
+            return rule.sql
+        except ExpressionNotAllowed as error:
+            raise ExpressionNotAllowed(
+                f"{error.message} Nothing was written to {self.where}.", **error.details
+            ) from None
 
     def error(self, check: Check, row: pa.RecordBatch) -> ConstraintViolation:
         """Return the error about the first row of ``row`` breaking a check; its columns are the table's."""

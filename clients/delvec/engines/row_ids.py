@@ -13,6 +13,7 @@ from delvec.engines.engine import WriteTarget
 from delvec.engines.row_changes import TARGET, Clause, RowChange
 from delvec.protocol.errors import UnsupportedWriterFeature
 from delvec.protocol.expression import Expression, parse_expression
+from delvec.protocol.identifiers import backticked
 from delvec.protocol.table_properties import is_true
 from delvec.protocol.types import PHYSICAL_NAME, PrimitiveType, StructField, StructType
 from delvec.scan import Scan
@@ -83,7 +84,7 @@ def keeping(scan: Scan, change: RowChange, target: WriteTarget) -> tuple[Scan, R
     if tracked is scan:
         return scan, change, target
     names = [item.name for item in tracked.schema.fields[len(scan.schema.fields) :]]
-    kept = parse_expression(f"{TARGET}.`{names[0]}`", {TARGET: tracked.schema})
+    kept = parse_expression(f"{TARGET}.{backticked(names[0])}", {TARGET: tracked.schema})
     nothing = parse_expression("NULL", {})
     clauses = [_with_ids(clause, kept, nothing) for clause in change.clauses]
     return tracked, replace(change, clauses=clauses), written

@@ -7,16 +7,13 @@ struct also where the struct is NULL, and a text is never cut or padded to fit i
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
-
-from sqlglot.errors import SqlglotError
-from sqlglot.tokenizer_core import TokenType
 
 from delvec.protocol.characters import CHARACTER_TYPE, CHARACTERS
 from delvec.protocol.errors import ConstraintViolation, UnsupportedWriterFeature
 from delvec.protocol.identifiers import backticked
-from delvec.protocol.spark_dialect import SPARK
+from delvec.protocol.table_expressions import allowed_expression, names_in
 from delvec.protocol.table_properties import is_true
 from delvec.protocol.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
@@ -24,6 +21,7 @@ __all__ = [
     "CHECK_PREFIX",
     "DEFAULT",
     "GENERATION",
+    "REPLACE_WHERE",
     "Check",
     "Constraints",
     "Generated",
@@ -31,17 +29,17 @@ __all__ = [
     "constraints_of",
     "generates",
     "mentioned",
-    "refused",
 ]
 
 CHECK_PREFIX: Final = "delta.constraints."
+REPLACE_WHERE: Final = "__delvec_replace_where"
+"""Name of the check that stands for the condition of ``replace_where``."""
 DEFAULT: Final = "CURRENT_DEFAULT"
 GENERATION: Final = "delta.generationExpression"
 _INVARIANTS: Final = "delta.invariants"
 _OTHER_TYPE: Final = re.compile(r"[^<>(),]+(?:\([^()]*\))?(?:<[^<>]*>)?")
 _LEGACY: Final = range(4, 7)
 _FEATURES: Final = 7
-_QUERIES: Final = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.SEMICOLON})
 
 
 @dataclass(frozen=True)
@@ -51,11 +49,29 @@ class Check:
     Attributes:
         name: of the constraint; ``EXPRESSION(...)`` for an invariant, ``Generated Column`` for a generated one.
         columns: top-level columns that the expression may read, as the schema spells them.
+        is_of_user: whether it is the text of the user who writes, and not of the table: it is evaluated as it is.
+        generated: the column whose values it compares with its generation expression.
     """
 
     name: str
     expression: str
     columns: tuple[str, ...]
+    generated: "Generated | None" = field(default=None, compare=False, repr=False)
+    is_of_user: bool = False
+
+    @property
+    def sql(self) -> str:
+        """The expression as an engine may evaluate it.
+
+        Raises:
+            ExpressionNotAllowed: it holds what is not on the list of allowed expressions.
+        """
+        if self.is_of_user:
+            return f"{self.expression}\n"
+        if self.generated is not None:
+            return f"{backticked(self.generated.column)} <=> ( {self.generated.sql} )"
+        owner = f"The constraint '{self.name}' is" if self.name else "The constraint is"
+        return allowed_expression(self.expression, self.columns, owner, constraint=self.name)
 
     def violated(self, values: Mapping[str, Any], where: str) -> ConstraintViolation:
         """Return the error about a row.
@@ -76,11 +92,28 @@ class Check:
 
 @dataclass(frozen=True)
 class Generated:
-    """A column whose values follow from other columns of the row."""
+    """A column whose values follow from other columns of the row, or that has a default.
+
+    Attributes:
+        columns: top-level columns that the expression may read, as the schema spells them; a default reads none.
+        is_default: whether it is a default.
+    """
 
     column: str
     expression: str
     columns: tuple[str, ...]
+    is_default: bool = False
+
+    @property
+    def sql(self) -> str:
+        """The expression as an engine may evaluate it.
+
+        Raises:
+            ExpressionNotAllowed: it holds what is not on the list of allowed expressions.
+        """
+        kind = "default" if self.is_default else "generation expression"
+        owner = f"Column '{self.column}' has the {kind}"
+        return allowed_expression(self.expression, self.columns, owner, column=self.column)
 
     @property
     def check(self) -> Check:
@@ -89,7 +122,7 @@ class Generated:
         columns = tuple(dict.fromkeys((self.column, *self.columns)))
         # A comment at the end must not hide the bracket.
         end = "\n" if "--" in self.expression else ""
-        return Check("Generated Column", f"{name} <=> ({self.expression}{end})", columns)
+        return Check("Generated Column", f"{name} <=> ({self.expression}{end})", columns, generated=self)
 
 
 @dataclass(frozen=True)
@@ -177,12 +210,12 @@ def constraints_of(
         not_null=tuple(not_null),
         checks=tuple(checks),
         generated=tuple(
-            Generated(item.name, text, mentioned(text, schema))
+            Generated(item.name, str(text), mentioned(str(text), schema))
             for item in schema.fields
             if generated and (text := item.metadata.get(GENERATION)) is not None
         ),
         defaults=tuple(
-            Generated(item.name, text, ())
+            Generated(item.name, text, (), is_default=True)
             for item in schema.fields
             if isinstance(text := item.metadata.get(DEFAULT), str) and text.strip().upper() != "NULL"
         ),
@@ -202,28 +235,12 @@ def generates(protocol: Mapping[str, Any]) -> bool:
 def mentioned(expression: str, schema: StructType) -> tuple[str, ...]:
     """Return the top-level columns whose names occur in an expression, as the schema spells them.
 
-    It need not be one that Delvec can parse.
-
-    Raises:
-        UnsupportedWriterFeature: it is not SQL, or holds a query.
+    It need not be one that Delvec can parse; of one that cannot even be cut into words, those are all.
     """
-    try:
-        tokens = SPARK.tokenize(expression)
-    except (SqlglotError, ValueError, IndexError) as error:
-        raise refused(expression, "it cannot be read as SQL") from error
-    if not tokens or any(token.token_type in _QUERIES for token in tokens):
-        raise refused(expression, "it is empty, or holds a query")
-    names = [token.text for token in tokens if token.token_type != TokenType.STRING]
+    names = names_in(expression)
+    if names is None:
+        return tuple(schema.names)
     return tuple(dict.fromkeys(schema.field(name).name for name in names if name in schema))
-
-
-def refused(expression: str, why: str) -> UnsupportedWriterFeature:
-    """Return the error about an expression that cannot be kept, before anything is written."""
-    return UnsupportedWriterFeature(
-        f"Rows are written only where every constraint can be evaluated exactly, and the expression "
-        f"{expression[:300]!r} cannot: {why}. Nothing was written.",
-        expression=expression,
-    )
 
 
 def _shown(value: Any) -> str:

@@ -149,7 +149,7 @@ def _source(cursor: Cursor) -> tuple[str, str]:
     if cursor.word() == "(":
         start = cursor.position
         cursor.take("(")
-        cursor.expression()
+        cursor.anything()
         cursor.expect(")")
         text = cursor.text[start : cursor.position]
         # Parentheses around it are no part of a query.

@@ -8,6 +8,7 @@ import pyarrow as pa
 from delvec.engines.duckdb.file_names import as_pattern, file_names
 from delvec.engines.duckdb.relation import relation
 from delvec.engines.duckdb.statements import damage
+from delvec.engines.internal_names import INTERNAL
 from delvec.protocol.errors import DelvecError, EngineUnavailable, InvalidStatement, StorageError
 from delvec.protocol.types import PrimitiveType
 from delvec.scan import Scan
@@ -42,7 +43,7 @@ def query_duckdb(lake: "Connection", query: Query) -> pa.Table:
 
         def view(table: TableName, condition: str | None) -> str:
             scans.append(_planned(lake, table, condition))
-            name = f"__delvec_{len(scans)}"
+            name = f"{INTERNAL('view')}_{len(scans)}"
             relation(scans[-1], None, database).create_view(name)
             return name
 

@@ -3,6 +3,7 @@
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from delvec.engines.internal_names import INTERNAL
 from delvec.engines.pyspark.remote import is_remote
 from delvec.protocol.errors import InvalidStatement
 from delvec.sql.queries import Query
@@ -27,7 +28,7 @@ def query_spark(lake: "Connection", query: Query, spark: Any) -> Any:
 
     def view(table: TableName, condition: str | None) -> str:  # noqa: ARG001 - Spark pushes conditions itself
         frame = lake.table(table.name, engine=spark).to_df(version=table.version, timestamp=table.timestamp)
-        views.append(f"__delvec_{uuid.uuid4().hex}")
+        views.append(f"{INTERNAL('view')}_{uuid.uuid4().hex}")
         frame.createOrReplaceTempView(views[-1])
         return views[-1]
 

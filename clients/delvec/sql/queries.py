@@ -1,6 +1,6 @@
 """Queries: which tables they read, and that they read nothing else."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from string import ascii_lowercase, ascii_uppercase
 from typing import Final
@@ -12,6 +12,8 @@ from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from delvec.protocol.errors import InvalidStatement
 from delvec.protocol.spark_dialect import SPARK
+from delvec.protocol.sql_functions import AGGREGATES, GENERATORS, STATEMENTS, WINDOW_ONLY
+from delvec.protocol.table_expressions import NAMED
 from delvec.sql.tokens import NOT_A_PATH, TableName, invalid, is_path, parse_error
 
 __all__ = ["DIALECTS", "Query", "parse_query"]
@@ -26,7 +28,7 @@ _NOT_IN_QUERIES: Final = (
     exp.Placeholder,
     exp.QueryTransform,  # runs a program
 )
-_NOT_FOR_SPARK: Final = frozenset({"reflect", "java_method", "try_reflect"})
+_KNOWN: Final = STATEMENTS | AGGREGATES | GENERATORS | WINDOW_ONLY
 _SOURCES: Final = (exp.Table, exp.Subquery, exp.Values, exp.Unnest, exp.Lateral)
 _OF_LATERAL: Final = (exp.Subquery, exp.Unnest, exp.Explode, exp.Inline)
 _PLAIN_TABLE: Final = frozenset({"this", "db", "catalog", "alias", "version"})
@@ -60,6 +62,23 @@ class Query:
         """Return the names of the tables of which it reads the newest version, each once."""
         names = dict.fromkeys(table_name(self.text, each) for each in self.tables())
         return [each for each in names if each.version is None and each.timestamp is None]
+
+    def check_functions(self, named: Collection[str]) -> None:
+        """Refuse functions that are neither Spark's own nor among ``named``, those of the caller's session.
+
+        Raises:
+            InvalidStatement: says which.
+        """
+        known = _KNOWN | {name.lower() for name in named}
+        for node in self.tree.walk():
+            if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc) and (
+                node.name.lower() not in known or isinstance(node.parent, exp.Dot)
+            ):
+                raise invalid(
+                    self.text,
+                    max(0, self.text.lower().find(node.name.lower())),
+                    f"the query calls the function {node.name}, which is not known to be safe. {NAMED}.",
+                )
 
     def on(self, dialect: str, rename: Callable[[TableName, str | None], str]) -> str:
         """Return the query as another dialect's text, over other names.
@@ -109,8 +128,6 @@ def parse_query(text: str, dialect: str) -> Query:
             raise InvalidStatement(
                 f"A query only reads, and {node.sql()[:60]!r} does not belong into one.", line=1, column=1
             )
-        if isinstance(node, exp.Anonymous) and node.name.lower() in _NOT_FOR_SPARK:
-            raise InvalidStatement(f"The function {node.name} is not available here.", line=1, column=1)
         if not _is_source(node):
             raise InvalidStatement(
                 f"Queries read tables, and {node.sql()[:60]!r} is none; functions that give rows are not available.",

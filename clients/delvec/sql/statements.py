@@ -1,6 +1,7 @@
 """One statement: which it is, and what runs it."""
 
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlglot
@@ -25,7 +26,9 @@ _SHOW: Final = re.compile(
 _CHANGES: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT"})
 
 
-def run(lake: "Connection", text: str, engine: Any = None, dialect: str = "spark") -> Any:
+def run(
+    lake: "Connection", text: str, engine: Any = None, dialect: str = "spark", functions: Collection[str] = ()
+) -> Any:
     """Run one statement; see :meth:`delvec.Connection.sql`."""
     if dialect not in DIALECTS:
         raise BadRequest(f"dialect must be 'spark' or 'duckdb', not {dialect!r}")
@@ -35,9 +38,11 @@ def run(lake: "Connection", text: str, engine: Any = None, dialect: str = "spark
     word = cursor.word()
 
     if word in _QUERIES:
-        return _rows(lake, parse_query(text.strip().rstrip(";"), dialect), engine)
+        return _rows(lake, parse_query(text.strip().rstrip(";"), dialect), engine, functions)
     if word in _CHANGES:
-        return _change(lake, word, text if dialect == "spark" else _translated(text, dialect), engine)
+        return _change(
+            lake, word, text if dialect == "spark" else _translated(text, dialect), engine, functions
+        )
     if word == "ALTER":
         return alterations.alter(cursor, lambda name: lake.table(name.name, engine=engine))
     if word in ("DESCRIBE", "DESC"):
@@ -54,14 +59,14 @@ def run(lake: "Connection", text: str, engine: Any = None, dialect: str = "spark
     )
 
 
-def _change(lake: "Connection", word: str, text: str, engine: Any) -> Metrics:
-    cursor = Cursor(text)
+def _change(lake: "Connection", word: str, text: str, engine: Any, functions: Collection[str]) -> Metrics:
+    cursor = Cursor(text, None if engine in (None, "duckdb") else functions)
 
     def opened(name: TableName) -> "DeltaTable":
         return lake.table(name.name, engine=engine)
 
     def rows(query: Query) -> Any:
-        return _rows(lake, query, engine)
+        return _rows(lake, query, engine, functions)
 
     if word == "DELETE":
         return changes.delete(cursor, opened)
@@ -70,10 +75,15 @@ def _change(lake: "Connection", word: str, text: str, engine: Any) -> Metrics:
     return (changes.merge if word == "MERGE" else changes.insert)(cursor, opened, rows)
 
 
-def _rows(lake: "Connection", query: Query, engine: Any) -> Any:
-    if engine is not None and hasattr(engine, "createDataFrame"):
+def _is_spark(engine: Any) -> bool:
+    return hasattr(engine, "createDataFrame")
+
+
+def _rows(lake: "Connection", query: Query, engine: Any, functions: Collection[str]) -> Any:
+    if _is_spark(engine):
         from delvec.sql.on_spark import query_spark
 
+        query.check_functions(functions)
         return query_spark(lake, query, engine)
     if engine not in (None, "duckdb"):
         raise EngineUnavailable(f"queries run on 'duckdb' or on a SparkSession, not on {engine!r}")

@@ -1,6 +1,7 @@
 """The words of a statement, taken one after the other; what does not fit is told with its line and column."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -9,6 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from delvec.protocol.errors import InvalidStatement
 from delvec.protocol.spark_dialect import SPARK
+from delvec.protocol.table_expressions import check_functions
 
 __all__ = ["NOT_A_PATH", "Cursor", "TableName", "invalid", "is_path", "parse_error", "place"]
 
@@ -91,10 +93,20 @@ class TableName:
 
 
 class Cursor:
-    """A place in a statement."""
+    """A place in a statement.
 
-    def __init__(self, text: str) -> None:
+    Args:
+        text: the statement.
+        functions: those of the caller's session that expressions may call beside Spark's own; None: expressions are not
+            looked at, as the engine knows only what it translates.
+
+    Raises:
+        InvalidStatement: it is empty, cannot be cut into words, or is several.
+    """
+
+    def __init__(self, text: str, functions: Collection[str] | None = None) -> None:
         self.text = text
+        self._functions = functions
         try:
             self._tokens: list[Token] = list(SPARK.tokenize(text))
         except TokenError as error:
@@ -238,7 +250,22 @@ class Cursor:
         """Take an expression up to one of these words, a closing parenthesis, or the end.
 
         Raises:
-            InvalidStatement: there is none.
+            InvalidStatement: there is none, or it calls what it may not.
+        """
+        start = self.position
+        found = self.anything(*stops)
+        if self._functions is not None:
+            try:
+                check_functions(found, self._functions)
+            except ValueError as error:
+                raise invalid(self.text, start, str(error)) from None
+        return found
+
+    def anything(self, *stops: str) -> str:
+        """Take what :meth:`expression` takes, whatever it is.
+
+        Raises:
+            InvalidStatement: there is nothing.
         """
         start, depth = self.position, 0
         while not self.at_end:

@@ -7,9 +7,7 @@ from delvec.protocol.errors import InvalidSchema
 __all__ = ["check_column_name"]
 
 _FORBIDDEN: Final = " ,;{}()\n\t="
-_RESERVED: Final = frozenset(
-    {"__delvec_row_index", "_metadata", "_change_type", "_commit_version", "_commit_timestamp"}
-)
+_RESERVED: Final = frozenset({"_metadata", "_change_type", "_commit_version", "_commit_timestamp"})
 
 
 def check_column_name(name: str, *, mapped: bool = False) -> None:

@@ -7,8 +7,8 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from delvec.protocol import predicate as predicates
-from delvec.protocol.constraints import DEFAULT, GENERATION, mentioned
-from delvec.protocol.errors import InvalidPredicate, InvalidSchema, UnknownColumn, UnsupportedWriterFeature
+from delvec.protocol.constraints import DEFAULT, GENERATION, Generated
+from delvec.protocol.errors import InvalidPredicate, InvalidSchema, UnknownColumn
 from delvec.protocol.spark_dialect import SPARK
 from delvec.protocol.types import PrimitiveType, StructField, StructType
 from delvec_service.delta.constant_casts import is_impossible
@@ -36,6 +36,7 @@ def check(schema: StructType) -> frozenset[tuple[str, str]]:
 
     Raises:
         InvalidSchema: names the column.
+        ExpressionNotAllowed: an expression holds what no writer should evaluate.
     """
     known: set[tuple[str, str]] = set()
     for field in schema.fields:
@@ -67,6 +68,7 @@ def check_default(field: StructField, text: str) -> None:
     Raises:
         InvalidSchema: it reads columns, is not one expression, is known not to be castable to the column's type, or the
             column has another rule for its value.
+        ExpressionNotAllowed: it holds what no writer should evaluate.
     """
     if GENERATION in field.metadata or _START in field.metadata:
         raise _refused(field, "is computed from other columns, or numbers its rows, and so has no default")
@@ -90,7 +92,6 @@ def _check_expression(field: StructField, text: Any, schema: StructType, what: s
     except SqlglotError as error:
         raise _refused(field, f"has the {what} {text[:200]!r}, which cannot be read as SQL") from error
     try:
-        mentioned(text, schema)
         root = predicates.parse(f"({text}\n) IS NULL", schema).expression
     except UnknownColumn as error:
         raise _refused(
@@ -99,13 +100,12 @@ def _check_expression(field: StructField, text: Any, schema: StructType, what: s
         ) from error
     except InvalidPredicate:
         pass  # an engine may know the function
-    except UnsupportedWriterFeature as error:
-        raise _refused(field, f"has a {what} that cannot be: {error.message}") from error
     else:
         if what == "default" and isinstance(root, exp.Is) and is_impossible(root.this, field.type):
             kind = field.type.to_json()
             shown = kind if isinstance(kind, str) else kind["type"]
             raise _refused(field, f"has the default {text[:200]!r}, which cannot be cast to its type {shown}")
+    Generated(field.name, text, tuple(schema.names), is_default=what == "default").sql  # noqa: B018 - for the error
 
 
 def _check_identity(field: StructField, metadata: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from delvec.engines.duckdb.row_expressions import refuse_inexact
 from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, LIVE, ROW_INDEX, ScanSource, quoted
 from delvec.engines.duckdb.statements import Question, errors
 from delvec.engines.engine import WriteTarget
+from delvec.engines.internal_names import INTERNAL
 from delvec.engines.row_changes import SOURCE, TARGET, Clause, RowChange
 from delvec.protocol.errors import InvalidPredicate
 from delvec.protocol.expression import Expression
@@ -24,9 +25,9 @@ from delvec.scan import Scan
 
 __all__ = ["CLAUSE", "UNMATCHED", "ChangeStatements", "new_column", "old_column"]
 
-CLAUSE: Final = "__delvec_clause"
+CLAUSE: Final = INTERNAL("clause")
 """The number of the clause that applies, or -1."""
-UNMATCHED: Final = "__delvec_unmatched"
+UNMATCHED: Final = INTERNAL("unmatched")
 """The table of the numbers of source rows that no row of the table matched."""
 
 _NOTHING: Final = -1
@@ -166,7 +167,7 @@ class ChangeStatements:
         listed += [FILE_INDEX, FILE_HASH, ROW_INDEX]
         listed += [] if source.live is None else [LIVE]
         where = "" if source.live is None else f" WHERE {source.live}"
-        return f"SELECT {', '.join(listed)} FROM ({scanned}) AS __delvec_scan{where}"  # noqa: S608
+        return f"SELECT {', '.join(listed)} FROM ({scanned}) AS {INTERNAL('scan')}{where}"  # noqa: S608
 
     def _join(self) -> str:
         if self._on is None:
@@ -302,12 +303,12 @@ class ChangeStatements:
 
 def new_column(number: int) -> str:
     """Return what a statement calls the new value of a column of the target."""
-    return f"__delvec_new_{number}"
+    return f"{INTERNAL('new')}_{number}"
 
 
 def old_column(number: int) -> str:
     """Return what a statement calls the present value of a column of the scan."""
-    return f"__delvec_old_{number}"
+    return f"{INTERNAL('old')}_{number}"
 
 
 def _first(rules: Iterable[_Rule]) -> str:
@@ -334,4 +335,4 @@ def _empty_columns(schema: StructType) -> str:
     nulls = (
         f"CAST(NULL AS {sql_type(item.type, mapped=False)}) AS {quoted(item.name)}" for item in schema.fields
     )
-    return ", ".join(nulls) or "NULL AS __delvec_none"
+    return ", ".join(nulls) or f"NULL AS {INTERNAL('none')}"

@@ -9,6 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from delvec.engines.internal_names import INTERNAL
 from delvec.engines.occurrences import Occurrences
 
 __all__ = [
@@ -22,11 +23,11 @@ __all__ = [
     "string_literal",
 ]
 
-LOOKUP: Final = "__delvec_lookup"
-FILENAME: Final = "__delvec_filename"
+LOOKUP: Final = INTERNAL("lookup")
+FILENAME: Final = INTERNAL("filename")
 
-_KEY: Final = "__delvec_key"
-_VALUES: Final = "__delvec_value_"
+_KEY: Final = INTERNAL("key")
+_VALUES: Final = INTERNAL("value") + "_"
 
 
 def _at_file(column: str) -> str:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from delvec.engines.conform import conform_batch
 from delvec.engines.duckdb.calendar import shows_early
+from delvec.engines.internal_names import INTERNAL
 from delvec.engines.row_changes import MergeSource
 from delvec.engines.tabular import to_arrow, to_reader
 from delvec.protocol.errors import BadRequest, DelvecError, EngineUnavailable
@@ -19,11 +20,11 @@ from delvec.scan import Scan
 
 __all__ = ["SOURCE_ROW", "SOURCE_TABLE", "LoadedSource", "load", "merge_source"]
 
-SOURCE_ROW: Final = "__delvec_source_row"
+SOURCE_ROW: Final = INTERNAL("source_row")
 """The column that numbers the source's rows, from 0."""
 
-SOURCE_TABLE: Final = "__delvec_source"
-_INCOMING: Final = "__delvec_incoming"
+SOURCE_TABLE: Final = INTERNAL("source")
+_INCOMING: Final = INTERNAL("incoming")
 _READ_AGAIN: Final = frozenset({"duckdb", "pandas", "polars", "pyarrow"})
 
 

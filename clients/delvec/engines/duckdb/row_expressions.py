@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from delvec.engines.conform import conform_array
 from delvec.engines.duckdb.statements import Session
+from delvec.engines.internal_names import INTERNAL
 from delvec.engines.row_checks import RowChecks
 from delvec.protocol.constraints import Check, Generated
 from delvec.protocol.duckdb_sql import to_duckdb
@@ -23,7 +24,7 @@ from delvec.protocol.types import StructType
 __all__ = ["RowExpressions", "refuse_inexact"]
 
 _ROWS: Final = "delvec_new_rows"
-_NUMBER: Final = "__delvec_row"
+_NUMBER: Final = INTERNAL("row")
 _CLOCK: Final = (exp.CurrentDate, exp.CurrentTimestamp)
 _SPARK_TYPES: Final = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
 _ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
@@ -49,6 +50,7 @@ class RowExpressions:
         replaces: whether rows are those of an UPDATE or a MERGE.
 
     Raises:
+        ExpressionNotAllowed: an expression holds what tables may not ask of an engine; names it.
         UnsupportedWriterFeature: an expression that is not known to give Spark's answer in DuckDB; names it.
     """
 
@@ -136,7 +138,7 @@ class RowExpressions:
 
     def _condition(self, check: Check) -> str:
         try:
-            predicate = parse(check.expression, self._schema)
+            predicate = parse(self._checks.sql(check), self._schema)
             refuse_inexact(predicate.expression, self._schema)
             return predicate.sql("duckdb")
         except (InvalidPredicate, UnknownColumn) as error:
@@ -144,7 +146,7 @@ class RowExpressions:
 
     def _value(self, rule: Generated, kind: Any = None) -> str:
         """Return the SQL of a column's value; a default is cast to the type of its column, ``kind`` in Delta's JSON."""
-        text = rule.expression
+        text = self._checks.sql(rule)
         if isinstance(kind, str):
             text = f"CAST((\n{text}\n) AS {_SPARK_TYPES.get(kind, kind)})"
         try:

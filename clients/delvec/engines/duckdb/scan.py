@@ -47,6 +47,7 @@ from delvec.engines.duckdb.lookup import (
     quoted,
     string_literal,
 )
+from delvec.engines.internal_names import INTERNAL
 from delvec.engines.occurrences import occurrence_columns
 from delvec.engines.row_ids import BASE_ROW_ID, per_file
 from delvec.protocol import partition_values
@@ -65,11 +66,11 @@ from delvec.scan import Scan
 
 __all__ = ["LOOKUP", "ScanSource", "left_out", "quoted", "sources", "string_literal"]
 
-FILE_HASH: Final = "__delvec_file_hash"
-FILE_INDEX: Final = "__delvec_file_index"
-ROW_INDEX: Final = "__delvec_row_index"
+FILE_HASH: Final = INTERNAL("file_hash")
+FILE_INDEX: Final = INTERNAL("file_index")
+ROW_INDEX: Final = INTERNAL("row_index")
 
-LIVE: Final = "__delvec_live"
+LIVE: Final = INTERNAL("live")
 _POSITIONS: Final = (
     f"CAST(f.file_index AS BIGINT) AS {FILE_INDEX}",
     f"hash(f.{FILENAME}) AS {FILE_HASH}",
@@ -117,11 +118,11 @@ class ScanSource:
         """
         if strictly and predicate is not None:
             condition = predicate if self.live is None else f"CASE WHEN {self.live} THEN ({predicate}) END"
-            return f"SELECT {columns} FROM ({self.sql}) AS __delvec_scan WHERE {condition}"  # noqa: S608
+            return f"SELECT {columns} FROM ({self.sql}) AS {INTERNAL('scan')} WHERE {condition}"  # noqa: S608
         filtered = None if predicate is None else self.filtered(predicate, reads)
         conditions = [each for each in (self.live, predicate if filtered is None else None) if each]
         where = " WHERE " + " AND ".join(f"({each})" for each in conditions) if conditions else ""
-        return f"SELECT {columns} FROM ({filtered or self.sql}) AS __delvec_scan{where}"  # noqa: S608 - made of quoted parts
+        return f"SELECT {columns} FROM ({filtered or self.sql}) AS {INTERNAL('scan')}{where}"  # noqa: S608 - made of quoted parts
 
     def filtered(self, condition: str, reads: Collection[str]) -> str | None:
         """Return ``sql`` with a condition on columns without a relation's name, or None where it has to stand outside.
@@ -274,10 +275,10 @@ def _source(
             bit = f"CASE WHEN f.file_row_number < {looked_up('bits')} THEN {bit} ELSE {not scan.marked_only} END"
         selected.append(f"{bit} AS {LIVE}")
     # DuckDB needs at least one column to look for; this one is found nowhere.
-    nothing = StructField("__delvec_none", PrimitiveType("boolean"), metadata=_NO_ID)
+    nothing = StructField(INTERNAL("none"), PrimitiveType("boolean"), metadata=_NO_ID)
     schema = ", ".join(read or [mapping(nothing, "c", mode)])
     sql = (
-        f"SELECT {', '.join(selected) or 'NULL AS __delvec_none'} "  # noqa: S608
+        f"SELECT {', '.join(selected) or 'NULL AS ' + INTERNAL('none')} "  # noqa: S608
         f"FROM read_parquet({file_list(names)}, schema=MAP {{{schema}}}, filename='{FILENAME}', "
         "file_row_number=true, hive_partitioning=false) AS f"
     )

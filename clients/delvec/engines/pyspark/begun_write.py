@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from delvec._backoff import pause
 from delvec.commands.append import add_rows
-from delvec.commands.new_rows import REPLACED, NewRows, WriteOptions
+from delvec.commands.new_rows import NewRows, WriteOptions
 from delvec.commands.overwrite import Replacement, replace_rows
 from delvec.connection import Connection
 from delvec.engines.engine import Engine, WriteTarget
@@ -26,6 +26,7 @@ from delvec.engines.pyspark.session_zone import in_local_time, is_utc, zone_of_s
 from delvec.engines.pyspark.sink_options import WriteRequest
 from delvec.engines.row_checks import RowChecks
 from delvec.protocol import locations
+from delvec.protocol.constraints import REPLACE_WHERE
 from delvec.protocol.errors import (
     BadRequest,
     DelvecError,
@@ -82,7 +83,7 @@ class BegunWrite:
         _check_partitions(request, rows.target)
         target = rows.target
         if request.replace_where is not None:
-            target = replace(target, configuration={**target.configuration, REPLACED: request.replace_where})
+            target = replace(target, replace_where=request.replace_where)
         if target.identity:
             # How many tasks there will be is not told: each gets blocks of numbers.
             target = replace(target, writers=_MOST_TASKS, numbers_at_once=_NUMBERS_AT_ONCE)
@@ -167,7 +168,7 @@ class BegunWrite:
         zone = "UTC" if local is None else zone_of_session(rows)
         if local is None or is_utc(zone):
             return
-        name = "replaceWhere" if REPLACED.endswith(local.name) else f"Constraint {local.name}"
+        name = "replaceWhere" if local.name == REPLACE_WHERE else f"Constraint {local.name}"
         raise UnsupportedWriterFeature(
             f"{name} ({local.expression}) depends on the time zone of Spark's session, which is {zone}, and "
             "format('delvec') evaluates in UTC. Nothing was committed; set spark.sql.session.timeZone to UTC, write "

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql import types as T  # noqa: N812
 
 from delvec.engines.engine import WriteTarget
+from delvec.engines.internal_names import INTERNAL
 from delvec.engines.pyspark import failures
 from delvec.engines.pyspark.assignments import assigned, is_same
 from delvec.engines.pyspark.change_tasks import CLAUSE, OLD, ChangeTask
@@ -32,7 +33,7 @@ from delvec.protocol.types import StructType
 
 __all__ = ["ChangeFrames", "Numbered", "Pass", "sql_column"]
 
-_RAW: Final = "__delvec_raw_"
+_RAW: Final = INTERNAL("raw") + "_"
 
 Numbered = tuple[int, Clause]
 """A clause, and its place among the clauses of the change."""

@@ -17,13 +17,11 @@ from pyspark.sql import DataFrame
 
 from delvec.engines.change_files import CHANGE_TYPE, ChangeFileWriter
 from delvec.engines.engine import WriteTarget
+from delvec.engines.internal_names import INTERNAL, InternalNames
 from delvec.engines.parquet_writer import DataFileWriter
-from delvec.engines.pyspark.facts import FILE
 from delvec.engines.pyspark.few_rows import FewRows, batches_in, sendable_bytes
-from delvec.engines.pyspark.merge_source import SOURCE_ROW
-from delvec.engines.pyspark.row_expressions import BROKEN, TaskChecks
+from delvec.engines.pyspark.row_expressions import TaskChecks
 from delvec.engines.pyspark.row_sets import RowSets
-from delvec.engines.pyspark.scan import ROW
 from delvec.engines.pyspark.write import in_tasks
 from delvec.protocol.constraints import Check
 from delvec.protocol.errors import DelvecError, StorageError, from_wire
@@ -31,9 +29,9 @@ from delvec.protocol.wire import AddFile, ChangeFile
 
 __all__ = ["CLAUSE", "OLD", "ChangeTask", "Outcome", "run", "write_few"]
 
-CLAUSE: Final = "__delvec_clause"
+CLAUSE: Final = INTERNAL("clause")
 """Column with the number of the clause that a row falls under."""
-OLD: Final = "__delvec_old_"
+OLD: Final = INTERNAL("old") + "_"
 """How the columns are called that hold rows as they were; their places in the schema follow."""
 
 _ANSWER: Final = "kind string, number long, pairs long, payload binary"
@@ -62,6 +60,7 @@ class ChangeTask:
         matches: whether rows that match are told, those of the source too.
         is_dry: whether nothing is written.
         sends_few: whether few new rows are sent, and not written.
+        names: of the driver, for what it adds to the rows.
     """
 
     target: WriteTarget
@@ -72,6 +71,7 @@ class ChangeTask:
     matches: bool
     is_dry: bool
     sends_few: bool
+    names: InternalNames = INTERNAL
 
 
 @dataclass
@@ -190,7 +190,7 @@ class _Work:
         self._task = task
         self._codes = np.array([*(_CODES[action] for action in task.actions), 0], np.int8)
         self._names = task.target.schema.names
-        self._checks = TaskChecks(task.target, task.tests, ())
+        self._checks = TaskChecks(task.target, task.tests, (), task.names)
         self._changed, self._matched, self._sources = RowSets(), RowSets(), RowSets()
         self._rows = dict.fromkeys(_CODES.values(), 0)
         self._feeds = task.change_feed and not task.is_dry
@@ -224,14 +224,15 @@ class _Work:
         return answers + [(action, self._rows[code], 0, b"") for action, code in _CODES.items()]
 
     def _take(self, batch: pa.RecordBatch, writer: _NewRows, feed: _Changes) -> None:
-        codes = self._codes[_numbers(batch, CLAUSE, -1)]
-        files, rows = _numbers(batch, FILE, 0), _numbers(batch, ROW, 0)
+        codes = self._codes[_numbers(batch, self._task.names("clause"), -1)]
+        names = self._task.names
+        files, rows = _numbers(batch, names("file"), 0), _numbers(batch, names("row"), 0)
         for code in self._rows:
             self._rows[code] += int((codes == code).sum())
         old = (codes == _UPDATE) | (codes == _DELETE)
         self._changed.add(files[old], rows[old])
         if self._task.matches:
-            numbers = _numbers(batch, SOURCE_ROW, -1)
+            numbers = _numbers(batch, names("source_row"), -1)
             pairs = numbers >= 0
             self._matched.add(files[pairs], rows[pairs])
             self._sources.add(np.zeros(int(pairs.sum()), np.int64), numbers[pairs])
@@ -254,7 +255,7 @@ class _Work:
             _tell(feed, before, kinds == _DELETE, "delete")
 
     def _new_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        names = [*self._names, BROKEN] if self._task.tests else self._names
+        names = [*self._names, self._task.names("broken")] if self._task.tests else self._names
         rows = batch.select(names)
         if not self._task.is_checked:
             return rows
@@ -262,7 +263,9 @@ class _Work:
         return checked
 
     def _old_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = [batch.column(f"{OLD}{position}") for position in range(len(self._names))]
+        columns = [
+            batch.column(f"{self._task.names('old')}_{position}") for position in range(len(self._names))
+        ]
         return pa.RecordBatch.from_arrays(columns, names=self._names)
 
 

@@ -20,11 +20,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql import types as T  # noqa: N812
 
+from delvec.engines.internal_names import INTERNAL
 from delvec.engines.pyspark.manifest import UNUSED_MULTIPLE
 
 __all__ = ["FILE", "SUBQUERY_LIMIT", "UNKNOWN_FILE", "Fact", "attach", "constant"]
 
-FILE: Final = "__delvec_file"
+FILE: Final = INTERNAL("file")
 """Column with the number of a row's file."""
 SUBQUERY_LIMIT: Final = 8 << 20
 """Bytes of facts up to which scalar subqueries hold them: they travel with every task."""
@@ -42,8 +43,8 @@ _EXACT_TEXT: Final = (
     T.LongType,
     T.DecimalType,
 )
-_FACTS: Final = "__delvec_facts"
-_NUMBER: Final = "__delvec_facts_file"
+_FACTS: Final = INTERNAL("facts")
+_NUMBER: Final = INTERNAL("facts_file")
 
 
 @dataclass(frozen=True)

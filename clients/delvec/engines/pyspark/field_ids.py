@@ -15,6 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from delvec.engines.internal_names import INTERNAL
 from delvec.engines.pyspark.data_file import DataFile, open_data_file
 from delvec.protocol.errors import CorruptTable
 from delvec.protocol.types import ArrayType, DataType, MapType, StructField, StructType
@@ -24,7 +25,7 @@ __all__ = ["maps_by_id", "named_as_in", "named_as_in_files"]
 
 _ID: Final = b"PARQUET:field_id"
 _PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
-_ABSENT: Final = "__delvec_absent_"
+_ABSENT: Final = INTERNAL("absent") + "_"
 _CONCURRENT_FOOTERS: Final = 32
 _MAX_CACHED: Final = 1 << 16
 

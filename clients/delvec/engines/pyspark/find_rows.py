@@ -85,14 +85,14 @@ def fold_on_executors(matches: DataFrame) -> dict[int, BitMap64]:
     """Return the same as :func:`fold_to_words`, with one bitmap per file and task as the only traffic."""
     table = folded(matches).toArrow()
     found = RowSets()
-    for number, rows in zip(table[FILE].to_pylist(), table["rows"], strict=True):
+    for number, rows in zip(table["file"].to_pylist(), table["rows"], strict=True):
         found.merge(number, rows.as_py(), 0)
     return found.found
 
 
 def folded(matches: DataFrame) -> DataFrame:
-    """Return one row for each file and task: FILE, and ``rows``, serialized."""
-    return matches.select(FILE, ROW).mapInArrow(_fold, f"{FILE} int, rows binary")
+    """Return one row for each file and task: ``file``, and ``rows``, serialized."""
+    return matches.select(FILE, ROW).mapInArrow(_fold, "file int, rows binary")
 
 
 def _fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -101,7 +101,7 @@ def _fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     found = RowSets()
     for batch in batches:
         found.add(batch.column(0).to_numpy(), batch.column(1).to_numpy())
-    schema = pa.schema([(FILE, pa.int32()), ("rows", pa.binary())])
+    schema = pa.schema([("file", pa.int32()), ("rows", pa.binary())])
     sent = list(found.serialized())
     columns = [[number for number, _, _ in sent], [rows for _, rows, _ in sent]]
     yield pa.RecordBatch.from_arrays(

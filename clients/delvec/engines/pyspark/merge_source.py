@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
 from delvec.engines import tabular
 from delvec.engines.conform import conform_batch
+from delvec.engines.internal_names import INTERNAL
 from delvec.engines.pyspark import failures
 from delvec.engines.pyspark.from_arrow import frame_of
 from delvec.engines.pyspark.write import is_spark_frame
@@ -38,7 +39,7 @@ from delvec.scan import Scan
 
 __all__ = ["SOURCE_ROW", "PinnedSource", "SourceRows", "merge_source"]
 
-SOURCE_ROW: Final = "__delvec_source_row"
+SOURCE_ROW: Final = INTERNAL("source_row")
 """The column that numbers the source's rows; numbers may have gaps."""
 
 _TEXT_BYTES: Final = 40

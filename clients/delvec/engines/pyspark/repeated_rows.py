@@ -7,12 +7,13 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
+from delvec.engines.internal_names import INTERNAL
 from delvec.engines.occurrences import Occurrences
 from delvec.scan import Scan
 
 __all__ = ["repeated"]
 
-_KEY: Final = "__delvec_occurrence"
+_KEY: Final = INTERNAL("occurrence")
 
 
 def repeated(

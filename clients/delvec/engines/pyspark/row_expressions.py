@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql import types as T  # noqa: N812
 
 from delvec.engines.engine import WriteTarget
+from delvec.engines.internal_names import INTERNAL, InternalNames
 from delvec.engines.pyspark.scan import spark_schema
 from delvec.engines.row_checks import RowChecks
 from delvec.protocol.constraints import Check, Generated
@@ -31,9 +32,9 @@ __all__ = [
     "generated_value",
 ]
 
-BROKEN: Final = "__delvec_broken"
+BROKEN: Final = INTERNAL("broken")
 """Column with the number of the first check that a row breaks."""
-_GIVEN: Final = "__delvec_given_"
+_GIVEN: Final = INTERNAL("given") + "_"
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,13 @@ class TaskChecks:
         tests: the checks, in the order of their numbers in the column that Spark added.
         given: names of columns as they came, by the name under which they come now: Spark evaluates the
             expressions over values of the table's types, and what is written must not have been cast.
+        names: of the driver, for what it adds to the rows.
     """
 
     target: WriteTarget
     tests: tuple[Check, ...]
     given: tuple[tuple[str, str], ...]
+    names: InternalNames = INTERNAL
 
     def checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the rows without what Spark added.
@@ -65,12 +68,13 @@ class TaskChecks:
             yield rows
 
     def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        came_as = {self.names("broken"), *(hidden for hidden, _ in self.given)}
         came = {name: batch.column(hidden) for hidden, name in self.given}
-        names = [name for name in batch.schema.names if not name.startswith((_GIVEN, BROKEN))]
+        names = [name for name in batch.schema.names if name not in came_as]
         return pa.RecordBatch.from_arrays([came.get(name, batch.column(name)) for name in names], names=names)
 
     def _raise(self, batch: pa.RecordBatch, rows: pa.RecordBatch, checks: RowChecks) -> None:
-        broken = batch.column(BROKEN)
+        broken = batch.column(self.names("broken"))
         if broken.null_count == len(broken):
             return
         first = broken.is_valid().index(pa.scalar(value=True)).as_py()
@@ -94,6 +98,7 @@ def examined(frame: DataFrame, target: WriteTarget, checks: RowChecks) -> Examin
         checks: what it asks of rows.
 
     Raises:
+        ExpressionNotAllowed: an expression holds what tables may not ask of an engine; names it.
         UnsupportedWriterFeature: Spark does not accept an expression; names it.
     """
     frame, given = _typed(frame, target)
@@ -106,6 +111,12 @@ def examined(frame: DataFrame, target: WriteTarget, checks: RowChecks) -> Examin
         frame = frame.select(
             "*", *(value.alias(rule.column) for value, rule in zip(values, defaults, strict=True))
         )
+    # A column that is absent is NULL, for the expressions too: a name that Spark does not find in the rows may be a
+    # variable of the session.
+    has_rule = {rule.column for rule in checks.constraints.computed}
+    absent = [name for name in target.schema.names if name not in frame.columns and name not in has_rule]
+    if absent:
+        frame = frame.select("*", *(F.lit(None).cast(kinds[name]).alias(name) for name in absent))
     computed = [
         generated_value(frame, rule, checks).cast(kinds[rule.column]).alias(rule.column)
         for rule in checks.constraints.generated
@@ -113,10 +124,6 @@ def examined(frame: DataFrame, target: WriteTarget, checks: RowChecks) -> Examin
     ]
     if computed:
         frame = frame.select("*", *computed)
-    # A column that is absent is NULL, for the expressions too.
-    absent = [name for name in target.schema.names if name not in frame.columns]
-    if absent:
-        frame = frame.select("*", *(F.lit(None).cast(kinds[name]).alias(name) for name in absent))
     if tests:
         frame = as_stored(frame, checks)
         frame = frame.select("*", first_broken(frame, tests, checks).alias(BROKEN))
@@ -178,11 +185,12 @@ def first_broken(frame: DataFrame, tests: Sequence[Check], checks: RowChecks) ->
     """Return the number of the first test that a row of ``frame`` breaks, or NULL.
 
     Raises:
+        ExpressionNotAllowed: an expression holds what tables may not ask of an engine; names it.
         UnsupportedWriterFeature: Spark does not accept an expression; names it.
     """
     whens = []
     for number, test in enumerate(tests):
-        condition = f"(\n{test.expression}\n)"
+        condition = f"({checks.sql(test)})"
         try:
             kind = frame.select(F.expr(condition).alias("v")).schema.fields[0].dataType
         except AnalysisException as error:
@@ -198,10 +206,11 @@ def generated_value(frame: DataFrame, rule: Generated, checks: RowChecks) -> Any
     """Return what a generated column's expression gives for a row of ``frame``, in the expression's own type.
 
     Raises:
+        ExpressionNotAllowed: it holds what tables may not ask of an engine.
         UnsupportedWriterFeature: Spark does not accept it.
     """
     try:
-        value = F.expr(f"(\n{rule.expression}\n)")
+        value = F.expr(f"({checks.sql(rule)})")
         frame.select(value.alias("v")).schema  # noqa: B018 - analysed here, for the error
     except AnalysisException as error:
         raise checks.refused(rule.check, _reason(error), "Spark") from error

@@ -3,6 +3,7 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
+from delvec.engines.internal_names import INTERNAL
 from delvec.protocol.identifiers import backticked
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import DataType, StructType, has_float
@@ -18,7 +19,7 @@ def filter_rows(frame: DataFrame, predicate: Predicate, schema: StructType) -> D
     for equal. So floating-point columns are compared in a form that is not pushed.
     """
     hidden = {
-        name: f"__delvec_float_{number}"
+        name: f"{INTERNAL('float')}_{number}"
         for number, name in enumerate(sorted(predicate.columns))
         if has_float(schema.field(name).type)
     }

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql import types as T  # noqa: N812
 
+from delvec.engines.internal_names import INTERNAL
 from delvec.engines.occurrences import Occurrences, occurrence_columns
 from delvec.engines.pyspark.dv_filter import DENSE_LIMIT, BitSets, is_live
 from delvec.engines.pyspark.dv_tasks import VectorSource, estimated_bytes, is_live_in_task
@@ -41,7 +42,7 @@ from delvec.scan import Scan
 
 __all__ = ["BROADCAST_LIMIT", "ROW", "ScanFrames", "spark_schema"]
 
-ROW: Final = "__delvec_row"
+ROW: Final = INTERNAL("row")
 """Column with a row's physical index in its file."""
 BROADCAST_LIMIT: Final = 128 << 20
 """Bytes of deleted rows, as bit sets, up to which the driver sends them to all tasks."""

@@ -48,16 +48,19 @@ def in_local_time(constraints: Constraints, schema: StructType, given: Collectio
         constraints: of the table.
         schema: the table's.
         given: columns of the rows, lower-case: their defaults are not evaluated.
+
+    Raises:
+        ExpressionNotAllowed: one holds what tables may not ask of an engine.
     """
-    asked = [(check, check.expression) for check in constraints.checks]
-    asked += [(rule.check, rule.expression) for rule in constraints.generated]
+    asked = [(check, check.sql) for check in constraints.checks]
+    asked += [(rule.check, rule.sql) for rule in constraints.generated]
     for rule in constraints.defaults:
         if rule.column.lower() in given:
             continue
         kind = schema.field(rule.column).type.to_json()
         # As it is evaluated: text becomes a timestamp.
-        cast = f"CAST((\n{rule.expression}\n) AS {kind})" if kind in ("timestamp", "date", "string") else None
-        asked.append((rule.check, cast or rule.expression))
+        cast = f"CAST(({rule.sql}) AS {kind})" if kind in ("timestamp", "date", "string") else None
+        asked.append((rule.check, cast or rule.sql))
     return next((check for check, text in asked if _is_local(text, schema)), None)
 
 

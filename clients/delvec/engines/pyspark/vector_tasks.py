@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame
 
 from delvec.engines.pyspark import failures
 from delvec.engines.pyspark.dv_tasks import VectorSource
-from delvec.engines.pyspark.facts import FILE
 from delvec.engines.pyspark.find_rows import folded, physical_rows
 from delvec.engines.pyspark.row_sets import RowSets
 from delvec.engines.pyspark.worker_process import forget_archives
@@ -74,7 +73,7 @@ def find_into_vectors(matches: DataFrame, scan: Scan, numbers: list[int], places
         files,
         SENT_BYTES // tasks,
     )
-    answers = folded(matches).repartition(tasks, FILE).mapInArrow(partial(_gather, work), _ANSWER).toArrow()
+    answers = folded(matches).repartition(tasks, "file").mapInArrow(partial(_gather, work), _ANSWER).toArrow()
     paths = dict(zip(numbers, scan.files["path"].to_pylist(), strict=True))
     held: dict[str, BitMap64] = {}
     written: dict[str, DeletionVectorDescriptor] = {}

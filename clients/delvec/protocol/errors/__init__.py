@@ -47,6 +47,7 @@
     ├── UnsupportedTable
     │   ├── UnsupportedReaderFeature
     │   ├── UnsupportedWriterFeature
+    │   │   └── ExpressionNotAllowed
     │   └── AppendOnlyTable
     ├── CorruptTable
     │   ├── CorruptLog
@@ -166,6 +167,7 @@ from delvec.protocol.errors.tables import (
     DeletionVectorNotFound,
     DeletionVectorSizeMismatch,
     DeletionVectorTruncated,
+    ExpressionNotAllowed,
     MissingDataFile,
     MissingLogFile,
     UnsupportedReaderFeature,
@@ -201,6 +203,7 @@ __all__ = [
     "DelvecError",
     "DuplicateFile",
     "EngineUnavailable",
+    "ExpressionNotAllowed",
     "FileNotInSnapshot",
     "FileNotInStorage",
     "FileNotInTable",

@@ -12,6 +12,7 @@ __all__ = [
     "DeletionVectorNotFound",
     "DeletionVectorSizeMismatch",
     "DeletionVectorTruncated",
+    "ExpressionNotAllowed",
     "MissingDataFile",
     "MissingLogFile",
     "UnsupportedReaderFeature",
@@ -36,6 +37,12 @@ class UnsupportedWriterFeature(UnsupportedTable):
     """The table has a writer feature that Delvec does not fully implement, so it must not write."""
 
     type, code = "UnsupportedWriterFeature", "UNSUPPORTED_WRITER_FEATURE"
+
+
+class ExpressionNotAllowed(UnsupportedWriterFeature):
+    """A default, a generated column or a constraint holds SQL that is not on the list of allowed expressions."""
+
+    type, code = "ExpressionNotAllowed", "EXPRESSION_NOT_ALLOWED"
 
 
 class AppendOnlyTable(UnsupportedTable):

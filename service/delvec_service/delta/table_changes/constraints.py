@@ -7,6 +7,7 @@ from typing import Final
 from sqlglot import exp
 
 from delvec.protocol import predicate as predicates
+from delvec.protocol.constraints import Check
 from delvec.protocol.errors import DelvecError, InvalidTableChange
 from delvec.protocol.predicate import Predicate
 from delvec.protocol.types import StructType
@@ -37,10 +38,12 @@ def parse_constraint(name: str, expression: str, schema: StructType) -> Predicat
         InvalidTableChange: its name cannot be, or its answer depends on more than the row.
         InvalidPredicate: it is no Boolean expression.
         UnknownColumn: it names a column that the table does not have.
+        ExpressionNotAllowed: it calls a function that is none of Spark's own, or holds what no writer should evaluate.
     """
     if not re.fullmatch(r"[^\s`'\"]+", name) or name.lower() in _TAKEN:
         raise InvalidTableChange(f"'{name}' cannot be the name of a constraint; use letters, digits and _.")
     parsed = predicates.parse(expression, schema)
+    Check(name, expression, tuple(schema.names)).sql  # noqa: B018 - for the error
     if not parsed.is_deterministic:
         raise InvalidTableChange(
             f"The constraint '{name}' calls a function whose answer may differ from one call to the next, or "

@@ -1,0 +1,235 @@
+"""Spark's own parser about the SQL that a table's metadata may hold."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
+from tests.expression_cases import COLUMNS, HOSTILE, LEGITIMATE, ROW
+
+from delvec.protocol.errors import ExpressionNotAllowed
+from delvec.protocol.sql_functions import SCALARS
+from delvec.protocol.table_expressions import allowed_expression
+
+PIECES = [
+    *("id", "name", "nums", "values", "table", "date", "s", "`my col`", "`table`", "secret", "x", "Über"),
+    *(
+        "upper",
+        "concat",
+        "exists",
+        "transform",
+        "map",
+        "reduce",
+        "filter",
+        "java_method",
+        "`reflect`",
+        "identifier",
+        "array",
+    ),
+    *(
+        "SELECT",
+        "TABLE",
+        "FROM",
+        "VALUES",
+        "WITH",
+        "USING",
+        "EXISTS",
+        "IN",
+        "ANY",
+        "AS",
+        "CASE",
+        "WHEN",
+        "THEN",
+        "END",
+        "LATERAL",
+    ),
+    *(
+        "AND",
+        "NOT",
+        "OVER",
+        "BETWEEN",
+        "INTERVAL",
+        "DAY",
+        "DATE",
+        "CAST",
+        "struct",
+        "\u017felect",
+        "\uff33ELECT",
+    ),
+    *(
+        "(",
+        ")",
+        "(",
+        ")",
+        "[",
+        "]",
+        ",",
+        ".",
+        ":",
+        "::",
+        "|>",
+        "->",
+        "=>",
+        "<",
+        ">",
+        ">>",
+        "<=>",
+        "=",
+        "*",
+        "-",
+        "--",
+        "/*",
+        "*/",
+        "/*+",
+    ),
+    *(
+        "'a'",
+        '"a"',
+        "'",
+        '"',
+        "`",
+        "\\",
+        "''",
+        "r'\\'",
+        'R"\'"',
+        "'\\''",
+        "x'0a'",
+        "1",
+        "1.5",
+        "1e3",
+        "1L",
+        ".5",
+        "\n",
+        " ",
+        "\\\n",
+        ";",
+        "?",
+        "@",
+        "{{",
+    ),
+    *("(TABLE secret)", "java_method('a', 'b')", "(FROM secret)", "x -> ", "array(1)", "upper(name)"),
+]
+
+OPERATORS = {"and", "any", "between", "div", "in", "mod", "not", "or", "some", "when"}
+"""By which the parser calls what has no name in the text, and aggregates that are keywords of LIKE."""
+
+
+def functions_and_classes(spark, text):
+    """Return what Spark's parser finds in an expression; None where it is none."""
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    try:
+        pending = [parser.parseExpression(f"(\n{text}\n)")]
+    except Exception:  # noqa: BLE001 - Spark's own errors, by way of Py4J
+        return None
+    functions, classes = set(), set()
+    while pending:
+        node = pending.pop()
+        name = node.getClass().getSimpleName()
+        classes.add(name)
+        if name == "UnresolvedFunction":
+            functions.add(node.nameParts().mkString(".").lower())
+        children = node.children()
+        pending += [children.apply(number) for number in range(children.size())]
+    return functions, classes
+
+
+def check(spark, text):
+    """Whether Spark parses an expression, in which there is nothing that is not on the list."""
+    found = functions_and_classes(spark, text)
+    if found is None:
+        return False
+    functions, classes = found
+    assert {each for each in functions if each[0].isalpha()} <= SCALARS | OPERATORS, text
+    assert not {
+        each
+        for each in classes
+        if "Subquery" in each
+        or "Plan" in each
+        or "Window" in each
+        or "Star" in each
+        or "Parameter" in each
+        or "Identifier" in each
+    } | (classes & {"Exists", "ListQuery", "InSubquery", "FunctionTableSubqueryArgumentExpression"}), text
+    return True
+
+
+def test_legitimate_expressions_mean_the_same_when_they_are_written_anew(spark):
+    row = spark.sql(ROW)
+    for text in LEGITIMATE:
+        assert check(spark, allowed_expression(text, COLUMNS, "It is")), text
+    columns = []
+    for number, text in enumerate(LEGITIMATE):
+        columns += [
+            F.expr(f"(\n{text}\n)").alias(f"a{number}"),
+            F.expr(f"({allowed_expression(text, COLUMNS, 'It is')})").alias(f"b{number}"),
+        ]
+    (found,) = row.select(*columns).collect()
+    for number, text in enumerate(LEGITIMATE):
+        assert found[f"a{number}"] == found[f"b{number}"], text
+
+
+def test_the_list_names_functions_that_spark_has(spark):
+    known = {row[0].rpartition(".")[2] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
+    # Those that only the parser knows, and those of other versions of Spark.
+    assert (
+        len(
+            SCALARS
+            - known
+            - {"cast", "try_cast", "timestampadd", "timestampdiff", "extract", "position", "overlay"}
+        )
+        < 40
+    )
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=9), st.booleans())
+def test_whatever_is_accepted_is_nothing_else_for_sparks_parser(spark, pieces, spaced):
+    text = (" " if spaced else "").join(pieces)
+    try:
+        written = allowed_expression(text, COLUMNS, "It is")
+    except ExpressionNotAllowed:
+        return
+    check(spark, written)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.sampled_from(HOSTILE + LEGITIMATE),
+    st.sampled_from(LEGITIMATE + HOSTILE),
+    st.integers(0, 60),
+    st.integers(0, 60),
+    st.integers(0, 60),
+)
+def test_neither_are_texts_that_are_cut_into_each_other(spark, one, other, start, end, at):
+    text = one[:at] + other[min(start, end) : max(start, end)] + one[at:]
+    try:
+        written = allowed_expression(text, COLUMNS, "It is")
+    except ExpressionNotAllowed:
+        return
+    check(spark, written)
+
+
+@pytest.mark.parametrize(
+    "name", ["spark.sql.ansi.doubleQuotedIdentifiers", "spark.sql.parser.escapedStringLiterals"]
+)
+def test_settings_of_the_lexer_make_no_functions_of_strings(spark, name):
+    before = spark.conf.get(name, "false")
+    spark.conf.set(name, "true")
+    try:
+        for text in (*LEGITIMATE, *HOSTILE):
+            try:
+                written = allowed_expression(text, COLUMNS, "It is")
+            except ExpressionNotAllowed:
+                continue
+            check(spark, written)
+    finally:
+        spark.conf.set(name, before)
+
+
+def test_a_variable_of_the_session_is_not_read(spark):
+    try:
+        spark.sql("DECLARE OR REPLACE VARIABLE delvec_secret STRING DEFAULT 'hidden'")
+    except PySparkException:
+        pytest.skip("this Spark has no variables")
+    with pytest.raises(ExpressionNotAllowed, match="'delvec_secret' is neither a column"):
+        allowed_expression("concat(name, delvec_secret)", COLUMNS, "It is")
