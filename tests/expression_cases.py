@@ -176,7 +176,7 @@ LEGITIMATE = [
     "CAST(NULL AS STRUCT<a: INT, b: ARRAY<DECIMAL(10,2)>>)",
     "cast('1.5' as decimal(5,1))",
     "DATE '2020-01-01'",
-    "INTERVAL '1' YEAR",
+    "day + INTERVAL '1' YEAR",
     "X'1F'",
     "r'\\d'",
     "concat('a', 'b')",
