@@ -395,3 +395,29 @@ def test_the_shell(sales, tmp_path, capsys):
     code, shown = shell("SELEC 1")
     assert code == 1
     assert "Line 1, column 1" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("query", "line", "column", "suggestion"),
+    [
+        ("SELECT\n  nmae FROM located", 2, 3, "'name'"),
+        ("\n\nSELECT located.nmae FROM located", 3, 16, None),
+        ("SELECT 'uper', uper(name) FROM located;", 1, 16, "'upper'"),
+        ("SELECT locted.id FROM located", 1, 8, "'located'"),
+        ("SELECT id,\n sum(name) FROM located", 2, 2, None),
+        ("SELECT name, id FROM located GROUP BY name", 1, 14, None),
+    ],
+)
+def test_what_duckdb_refuses_is_located_in_the_query_with_near_names(
+    lake, tmp_path, query, line, column, suggestion
+):
+    if "located" not in {table.name for table in lake.tables()}:
+        lake.create_table(tmp_path / "located", "id int, name string, age int", name="located")
+    with pytest.raises(InvalidStatement, match=f"^Line {line}, column") as caught:
+        lake.sql(query)
+    assert caught.value.details["line"] == line
+    if suggestion is None:
+        assert caught.value.details["column"] > 0
+    else:
+        assert caught.value.details["column"] == column
+        assert f"did you mean {suggestion}" in caught.value.message

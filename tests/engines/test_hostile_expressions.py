@@ -125,22 +125,23 @@ def test_tables_are_not_defined_with_what_is_not_on_the_list(lake, tmp_path):
 
 
 STATEMENTS = [
-    "UPDATE people SET s = {}",
-    "DELETE FROM people WHERE s = {}",
-    "MERGE INTO people USING people AS o ON people.id = o.id WHEN MATCHED THEN UPDATE SET s = {}",
-    "MERGE INTO people USING people AS o ON people.id = {} WHEN MATCHED THEN DELETE",
-    "INSERT INTO people SELECT 1, {}",
-    "SELECT {}",
+    "UPDATE {t} SET s = {call}",
+    "DELETE FROM {t} WHERE s = {call}",
+    "MERGE INTO {t} USING {t} AS o ON {t}.id = o.id WHEN MATCHED THEN UPDATE SET s = {call}",
+    "MERGE INTO {t} USING {t} AS o ON {t}.id = {call} WHEN MATCHED THEN DELETE",
+    "INSERT INTO {t} SELECT 1, {call}",
+    "SELECT {call}",
 ]
 
 
 def test_statements_call_functions_of_the_session_only_by_name(lake, engine, tmp_path):
-    table = lake.create_table(str(tmp_path / "people"), "id long, s string", name="people")
+    name = f"of_{tmp_path.name}"
+    table = lake.create_table(str(tmp_path / "people"), "id long, s string", name=name)
     table.append(pa.table({"id": [1, 2], "s": ["x", "y"]}))
     for statement in STATEMENTS:
         for call in (ATTACK, "(TABLE secret)", "no_such_udf(s)"):
             with pytest.raises(delvec.DelvecError) as caught:
-                lake.sql(statement.format(call), engine=engine)
+                lake.sql(statement.format(call=call, t=name), engine=engine)
             assert engine == "duckdb" or caught.value.type in (
                 "InvalidStatement",
                 "InvalidPredicate",
@@ -151,17 +152,18 @@ def test_statements_call_functions_of_the_session_only_by_name(lake, engine, tmp
 
 
 def test_a_function_of_the_users_session_is_called(lake, engine, tmp_path):
+    name = f"of_{tmp_path.name}"
     if engine == "duckdb":
         pytest.skip("DuckDB calls what is translated")
     engine.udf.register("delvec_shout", lambda text: text + "!", "string")
-    lake.create_table(str(tmp_path / "people"), "id long, s string", name="people").append(
+    lake.create_table(str(tmp_path / "people"), "id long, s string", name=name).append(
         pa.table({"id": [1, 2], "s": ["x", "y"]})
     )
-    table = lake.table("people", engine=engine)
+    table = lake.table(name, engine=engine)
     table.update({"s": "delvec_shout(s)"}, "id = 1")
-    lake.sql("UPDATE people SET s = delvec_shout(s) WHERE id = 2", engine=engine, functions=["delvec_shout"])
+    lake.sql(f"UPDATE {name} SET s = delvec_shout(s) WHERE id = 2", engine=engine, functions=["delvec_shout"])
     rows = lake.sql(
-        "SELECT delvec_shout(s) AS s FROM people ORDER BY 1", engine=engine, functions=["delvec_shout"]
+        f"SELECT delvec_shout(s) AS s FROM {name} ORDER BY 1", engine=engine, functions=["delvec_shout"]
     )
     assert [row.s for row in rows.collect()] == ["x!!", "y!!"]
     assert table.delete("delvec_shout(s) = 'x!!'")["numDeletedRows"] == 1

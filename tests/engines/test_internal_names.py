@@ -152,8 +152,9 @@ def test_a_constraint_reads_the_users_column(table, engine):
     assert table.version() == 1
 
 
-def test_queries_cannot_name_what_is_internal(lake, table, engine):
-    lake.create_table(table.location + "-named", "id long", name="people").append(pa.table({"id": [1, 2]}))
+def test_queries_cannot_name_what_is_internal(lake, table, engine, tmp_path):
+    people = f"of_{tmp_path.name}"
+    lake.create_table(table.location + "-named", "id long", name=people).append(pa.table({"id": [1, 2]}))
     spark = {} if engine == "duckdb" else {"engine": engine}
 
     def ids(text):
@@ -170,10 +171,10 @@ def test_queries_cannot_name_what_is_internal(lake, table, engine):
         "__delvec_scan",
         INTERNAL("scan"),
     ):
-        text = f"WITH `{name}` AS (SELECT 42 AS id) SELECT people.id FROM people"
+        text = f"WITH `{name}` AS (SELECT 42 AS id) SELECT {people}.id FROM {people}"
         assert ids(text) == [1, 2]
         assert ids(f"WITH `{name}` AS (SELECT 42 AS id) SELECT * FROM `{name}`") == [42]
-        assert ids(f"SELECT `{name}`.id FROM people AS `{name}`") == [1, 2]
+        assert ids(f"SELECT `{name}`.id FROM {people} AS `{name}`") == [1, 2]
         with pytest.raises(Exception, match=r"(?i)not found|no table|there is no|unknown|does not exist"):
             lake.sql(f"SELECT * FROM `{name}`", **spark)
 

@@ -1,19 +1,22 @@
 """Queries on DuckDB, in a database of their own that can open the files of the tables in question and nothing else."""
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 import pyarrow as pa
+from sqlglot.tokenizer_core import Token, TokenType
 
 from delvec.engines.duckdb.file_names import as_pattern, file_names
 from delvec.engines.duckdb.relation import relation
 from delvec.engines.duckdb.statements import damage
 from delvec.engines.internal_names import INTERNAL
 from delvec.protocol.errors import DelvecError, EngineUnavailable, InvalidStatement, StorageError
+from delvec.protocol.spark_dialect import SPARK
 from delvec.protocol.types import PrimitiveType
 from delvec.scan import Scan
 from delvec.sql.queries import Query
-from delvec.sql.tokens import TableName
+from delvec.sql.tokens import TableName, place
 
 if TYPE_CHECKING:
     from delvec.connection import Connection
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["query_duckdb"]
 
 _FLOAT: Final = PrimitiveType("float")
+_NAMED: Final = re.compile(
+    r'column named "([^"]+)"|[Cc]olumn "([^"]+)"|with name (\w+) does|[Tt]able "([^"]+)" not|types \'(\w+)\('
+)
+_NEAR: Final = re.compile(r"(?:Candidate (?:bindings|tables):|Did you mean)[^\n]*")
+_QUOTED: Final = re.compile(r'"([^"]+)"')
 _CONFIG: Final = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -52,10 +60,10 @@ def query_duckdb(lake: "Connection", query: Query) -> pa.Table:
             _lock(database, scans)
             return database.sql(text).to_arrow_table()
         except (duckdb.Error, pa.ArrowException, OSError) as error:
-            raise _explained(error, scans) from error
+            raise _explained(error, scans, query.text) from error
 
 
-def _explained(error: Exception, scans: list[Scan]) -> DelvecError:
+def _explained(error: Exception, scans: list[Scan], query: str) -> DelvecError:
     found = next(filter(None, (damage(error, scan) for scan in scans)), None)
     reason = str(error).partition("\n")[0]
     if found is not None:
@@ -64,7 +72,33 @@ def _explained(error: Exception, scans: list[Scan]) -> DelvecError:
         return EngineUnavailable(f"DuckDB ran out of memory on the query: {reason}; use Spark.")
     if isinstance(error, OSError | duckdb.IOException):
         return StorageError(f"Reading for the query failed: {reason}; try again, or check storage.")
-    return InvalidStatement(f"DuckDB cannot run the query: {reason}", line=1, column=1)
+    return _located(reason, str(error), query)
+
+
+def _located(reason: str, text: str, query: str) -> InvalidStatement:
+    """Return the error about the word of a query that DuckDB's message names; DuckDB counts in its own translation."""
+    named = _NAMED.search(reason)
+    word = next(filter(None, named.groups()), "") if named else ""
+    at = (
+        next((token.start for token in SPARK.tokenize(query) if _is_word(token, word)), None)
+        if word
+        else None
+    )
+    near = _QUOTED.findall("".join(_NEAR.findall(text)))[:3]
+    hint = f"; did you mean {' or '.join(repr(each) for each in near)}?" if near else ""
+    if at is None:
+        return InvalidStatement(f"DuckDB cannot run the query: {reason}{hint}", line=1, column=1)
+    line, column = place(query, at)
+    return InvalidStatement(
+        f"Line {line}, column {column}: DuckDB cannot run the query: {reason.rstrip('.!')}{hint}",
+        line=line,
+        column=column,
+        suggestions=near,
+    )
+
+
+def _is_word(token: Token, word: str) -> bool:
+    return token.token_type != TokenType.STRING and token.text.lower() == word.lower()
 
 
 def _planned(lake: "Connection", table: TableName, condition: str | None) -> Scan:

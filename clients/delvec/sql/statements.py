@@ -38,7 +38,7 @@ def run(
     word = cursor.word()
 
     if word in _QUERIES:
-        return _rows(lake, parse_query(text.strip().rstrip(";"), dialect), engine, functions)
+        return _rows(lake, parse_query(text.rstrip().rstrip(";"), dialect), engine, functions)
     if word in _CHANGES:
         return _change(
             lake, word, text if dialect == "spark" else _translated(text, dialect), engine, functions
