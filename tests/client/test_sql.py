@@ -197,7 +197,7 @@ def test_describe_and_show(lake, sales):
         ("SELECT 'abc FROM sales", 1, 1, "cannot be parsed"),
         ("SELECT * FROM sales VERSION AS OF -1", 1, 15, "a table's version is"),
         ("DESCRIBE sales sales", 1, 16, "end of the statement"),
-        ("SELECT nope FROM sales", 1, 1, "nope"),
+        ("SELECT nope FROM sales", 1, 8, "nope"),
     ],
 )
 def test_errors_have_a_position(lake, sales, text, line, column, reason):
