@@ -4,6 +4,7 @@ This is the one module of the client that imports the service, and only when it 
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from delvec._asgi import AppFailed, EmbeddedTransport
@@ -31,14 +32,18 @@ def state_directory() -> Path:
     return directory
 
 
-def embedded_service(database_url: str | None = None, warehouse: str | None = None) -> EmbeddedTransport:
-    """Start the service in this process, without a restriction on locations.
+def embedded_service(
+    database_url: str | None = None, warehouse: str | None = None, roots: Sequence[str] = ()
+) -> EmbeddedTransport:
+    """Start the service in this process.
 
     Args:
         database_url: an SQLAlchemy URL; by default an SQLite file in :func:`state_directory`.
         warehouse: whose names these are, and where tables that are created by name go.
+        roots: paths or URLs that tables, and the files that their logs name, must lie in; without any, everywhere.
 
     Raises:
+        InvalidLocation: a root is no location.
         EngineUnavailable: the service is not installed.
     """
     try:
@@ -52,4 +57,5 @@ def embedded_service(database_url: str | None = None, warehouse: str | None = No
             "pip install 'delvec[local]', or give the URL of a running service"
         ) from error
     url = database_url or f"sqlite:///{state_directory() / 'embedded.db'}"
-    return EmbeddedTransport(create_app(Settings.embedded(url, warehouse), names_by_folder=True))
+    settings = Settings.embedded(url, warehouse, tuple(roots))
+    return EmbeddedTransport(create_app(settings, names_by_folder=True))

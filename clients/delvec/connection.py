@@ -44,6 +44,7 @@ def connect(
     database_url: str | None = None,
     timeout: float | None = None,
     retries: int = DEFAULT_RETRIES,
+    roots: Sequence[str | os.PathLike[str]] | str | os.PathLike[str] | None = None,
 ) -> "Connection":
     """Connect to a service, or run one in this process.
 
@@ -63,6 +64,8 @@ def connect(
             SQLite file under ``$XDG_STATE_HOME/delvec`` or ``~/.local/state/delvec``.
         timeout: seconds to wait for a remote service to answer; 300 by default.
         retries: how often a command that lost a race is run again, unless the command itself says.
+        roots: paths or URLs that tables must lie in, and the files that their logs name, for a service in this process.
+            Without them a log may name any file, as those of shallow clones do: give them where tables come from others.
 
     Raises:
         EngineUnavailable: there is no URL and the service is not installed.
@@ -79,12 +82,13 @@ def connect(
     if url is None:
         if token:
             raise BadRequest("a token is for a service that runs elsewhere: give its url too")
-        transport = embedded_service(database_url, _warehouse(warehouse))
+        given = [roots] if isinstance(roots, str | os.PathLike) else roots or ()
+        transport = embedded_service(database_url, _warehouse(warehouse), [os.fspath(root) for root in given])
         client = ServiceClient(_EMBEDDED_URL, timeout=None, transport=transport)
         return Connection(client, retries, has_warehouse=_is_chosen(warehouse))
-    if database_url or warehouse is not None:
-        given = "database_url" if database_url else "warehouse"
-        raise BadRequest(f"{given} is for a service in this process: leave out url")
+    for name, value in {"database_url": database_url, "warehouse": warehouse, "roots": roots}.items():
+        if value:
+            raise BadRequest(f"{name} is for a service in this process: leave out url")
     token = token or os.environ.get("DELVEC_TOKEN")
     return Connection(ServiceClient(url, token=token, timeout=timeout or _REMOTE_TIMEOUT_SECONDS), retries)
 

@@ -6,8 +6,9 @@ by the environment (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``).
 """
 
 import os
+import stat as stat_
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ __all__ = [
     "Draft",
     "FileInfo",
     "Place",
+    "check_regular",
     "create_file",
     "delete_file",
     "draft",
@@ -97,6 +99,23 @@ def stat(location: str, path: str, *, allowed: Allowed | None = None) -> FileInf
             return FileInfo(meta["size"], milliseconds(meta["last_modified"]), meta.get("e_tag"))
     except FileNotFoundError:
         return None
+
+
+def check_regular(location: str, paths: Iterable[str], *, allowed: Allowed | None = None) -> None:
+    """Refuse what is there and is no regular file, before an engine opens it, which would wait for a FIFO for ever.
+
+    Files that are missing, or not on this machine, are for the engine to find.
+
+    Raises:
+        UnusableFile: one is no regular file.
+    """
+    for path in paths if location.startswith("file:") else ():
+        place = locate(location, path, allowed=allowed)
+        with suppress(FileNotFoundError), storage_errors("read", place.url):
+            if place.local is not None:
+                mode = os.stat(place.local).st_mode  # noqa: PTH116 - for every file of a scan
+                if not stat_.S_ISREG(mode):
+                    raise _local_files.not_regular(mode, place.local)
 
 
 def milliseconds(moment: DateTime) -> int:

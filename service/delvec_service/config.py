@@ -149,12 +149,13 @@ class Settings(BaseSettings):
         return value.lower() if isinstance(value, str) else value
 
     @classmethod
-    def embedded(cls, database_url: str, warehouse: str | None = None) -> Self:
+    def embedded(cls, database_url: str, warehouse: str | None = None, roots: tuple[str, ...] = ()) -> Self:
         """Return the settings of a service inside its only client's process.
 
         Args:
             database_url: where it keeps its records.
             warehouse: where tables that are created by name go; None for ``DELVEC_WAREHOUSE``.
+            roots: where tables may lie; without any, everywhere.
 
         ``DELVEC_ROOTS``, ``DELVEC_TOKEN`` and the limits of time and of queues are about a service that others reach, so
         they do not apply.
@@ -162,7 +163,7 @@ class Settings(BaseSettings):
         given: dict[str, Any] = {} if warehouse is None else {"warehouse": warehouse}
         return cls(
             database_url=SecretStr(database_url),
-            roots=(),
+            roots=roots,
             token=None,
             max_queued_requests=0,
             request_seconds=0,

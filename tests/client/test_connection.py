@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -5,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import delvec
@@ -12,10 +14,12 @@ from delvec.protocol.errors import (
     BadRequest,
     EngineUnavailable,
     InvalidSchema,
+    LocationNotAllowed,
     NotADeltaTable,
     ServiceUnavailable,
     TableAlreadyExists,
     TableNotFound,
+    UnusableFile,
 )
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
@@ -205,3 +209,43 @@ except delvec.EngineUnavailable as error:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
     )
     assert "the engine DuckDB needs duckdb: pip install 'delvec[local]'" in done.stdout
+
+
+def test_an_embedded_service_stays_in_its_roots(tmp_path):
+    """A log that comes from somebody else may name any file; with roots, none outside of them is read."""
+    (tmp_path / "lake").mkdir()
+    secret = tmp_path / "secret.parquet"
+    pq.write_table(pa.table({"id": [42]}), secret)
+    database = f"sqlite:///{tmp_path / 'own.db'}"
+    with delvec.connect(database_url=database, roots=tmp_path / "lake") as lake:
+        table = lake.create_table(tmp_path / "lake" / "people", "id long")
+        table.append(pa.table({"id": [1]}))
+        add = {"path": f"file://{secret}", "partitionValues": {}, "size": secret.stat().st_size}
+        add |= {"modificationTime": 1, "dataChange": True, "stats": '{"numRecords":1}'}
+        log = tmp_path / "lake" / "people" / "_delta_log" / f"{2:020}.json"
+        log.write_text(json.dumps({"add": add}) + "\n")
+        for read in (table.to_arrow, lambda: table.update(set={"id": "id + 1"})):
+            with pytest.raises(LocationNotAllowed, match="secret"):
+                read()
+        with pytest.raises(LocationNotAllowed):
+            lake.create_table(tmp_path / "elsewhere", "id long")
+    with delvec.connect(database_url=database) as anywhere:
+        # As a shallow clone's log does.
+        rows = anywhere.table(tmp_path / "lake" / "people").to_arrow()
+        assert sorted(rows["id"].to_pylist()) == [1, 42]
+
+
+def test_roots_are_for_a_service_in_this_process(tmp_path):
+    with pytest.raises(BadRequest, match="roots"):
+        delvec.connect("http://localhost:1", roots=[tmp_path])
+
+
+def test_a_data_file_that_is_a_fifo_is_not_waited_for(tmp_path):
+    with delvec.connect(database_url=f"sqlite:///{tmp_path / 'own.db'}") as lake:
+        table = lake.create_table(tmp_path / "people", "id long")
+        table.append(pa.table({"id": [1]}))
+        (file,) = (tmp_path / "people").glob("*.parquet")
+        file.unlink()
+        os.mkfifo(file)
+        with pytest.raises(UnusableFile, match="no regular file"):
+            table.to_arrow()

@@ -1,6 +1,7 @@
 """What the service does with a table's files stays in its roots, wherever and whenever links are put."""
 
 import itertools
+import json
 import os
 import shutil
 import string
@@ -197,3 +198,27 @@ def test_a_link_to_another_place_in_the_roots_is_followed(lakes):
     assert lake.run("delete").status_code == 200
     assert len(list(other.iterdir())) > 1
     assert lake.client.get(f"{lake.table.url}/check").json()["findings"] == []
+
+
+@pytest.mark.parametrize("size", [34, 100_000])
+@pytest.mark.parametrize(
+    "spelling", ["{}/dv.bin", "file:{}/dv.bin", "file://{}/dv.bin", "{}/%64v.bin", "file:{}/x/../dv.bin"]
+)
+def test_a_vector_outside_the_roots_is_in_no_plan(lakes, size, spelling):
+    """Inlined or not: whoever gets the plan would read it."""
+    lake = lakes()
+    (lake.outside / "dv.bin").write_bytes(b"\x01" + bytes(200))
+    vector = {"storageType": "p", "pathOrInlineDv": spelling.format(lake.outside), "offset": 1}
+    vector |= {"sizeInBytes": size, "cardinality": 1}
+    add = {"path": lake.path, "size": 1, "partitionValues": {}, "modificationTime": 1, "dataChange": True}
+    add |= {"stats": '{"numRecords":10}', "deletionVector": vector}
+    (lake.table.log / f"{3:020}.json").write_text(f"{json.dumps({'add': add})}\n")
+
+    for body in ({}, {"inline-deletion-vectors": False}):
+        answer = lake.client.post(f"{lake.table.url}/plan", json=body)
+        assert answer.status_code in (400, 403, 422), answer.text
+        assert answer.json()["error"]["type"] in {
+            "LocationNotAllowed",
+            "CorruptDeletionVector",
+            "InvalidLocation",
+        }

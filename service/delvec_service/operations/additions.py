@@ -28,7 +28,7 @@ from delvec_service.delta.segments.files import FILES_SCHEMA, table_from_adds
 from delvec_service.delta.snapshot import Snapshot
 from delvec_service.operations.changes import first_since
 from delvec_service.operations.log.log_reader import LogReader
-from delvec_service.operations.plan import PLAN_SCHEMA, check_places, inlined_vectors
+from delvec_service.operations.plan import PLAN_SCHEMA, check_places, check_vector_places, inlined_vectors
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 
@@ -111,6 +111,7 @@ def plan_additions(loader: SnapshotLoader, table: OpenTable, asked: AdditionsReq
         at = step.begin(start)
     files = pa.concat_tables(step.tables) if step.tables else PLAN_SCHEMA.empty_table()
     check_places(files["path"], table.location, table.name, table.roots.allows)
+    check_vector_places(files["deletion_vector"], table.location, table.name, table.roots.allows)
     return PlannedAdditions(last, start, at, step.snapshot_timestamp, files, step.num_found)
 
 

@@ -24,7 +24,7 @@ from delvec_service.delta.snapshot import Snapshot
 from delvec_service.delta.table_changes.column_mapping import is_mapped
 from delvec_service.operations.changed_files import CHANGES_SCHEMA, ChangedRows, files_of
 from delvec_service.operations.log.log_reader import LogReader
-from delvec_service.operations.plan import check_places, naming
+from delvec_service.operations.plan import check_places, check_vector_places, naming
 from delvec_service.operations.snapshots import SnapshotLoader
 from delvec_service.operations.tables import OpenTable
 from delvec_service.operations.time_travel import milliseconds, version_at
@@ -91,6 +91,7 @@ def plan_changes(loader: SnapshotLoader, table: OpenTable, asked: ChangesRequest
     found.sort(key=lambda entry: entry.version)
     files = files_of(table, found, shape.partition_columns)
     check_places(files["path"], table.location, table.name, table.roots.allows)
+    check_vector_places(files["deletion_vector"], table.location, table.name, table.roots.allows)
     return PlannedChanges(shape, start, end, files)
 
 

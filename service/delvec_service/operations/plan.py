@@ -23,7 +23,15 @@ from delvec_service.delta.segments.segment_rows import rows_of
 from delvec_service.delta.skipping.file_selection import Selected, select_files
 from delvec_service.delta.snapshot import Snapshot
 
-__all__ = ["PLAN_SCHEMA", "PlannedScan", "check_places", "inlined_vectors", "naming", "plan"]
+__all__ = [
+    "PLAN_SCHEMA",
+    "PlannedScan",
+    "check_places",
+    "check_vector_places",
+    "inlined_vectors",
+    "naming",
+    "plan",
+]
 
 PLAN_SCHEMA: Final = pa.schema(
     [
@@ -121,6 +129,7 @@ def plan(
     more = _ROW_IDS if row_ids and row_tracking.is_enabled(snapshot) else ()
     files = _files(selected, order, [*(["stats"] if stats else ()), *more])
     check_places(files["path"], snapshot.location, table, allowed)
+    check_vector_places(files["deletion_vector"], snapshot.location, table, allowed)
     found = {name: files[name] for name in files.column_names}
     if not stats:
         found["stats"] = pa.chunked_array([pa.nulls(files.num_rows, pa.string())])
@@ -171,6 +180,13 @@ def check_places(paths: pa.ChunkedArray, location: str, table: str, allowed: All
                 table=table,
                 file=url,
             )
+
+
+def check_vector_places(vectors: pa.ChunkedArray, location: str, table: str, allowed: Allowed | None) -> None:
+    """Refuse deletion vectors by absolute path that may not be read: whoever gets the plan reads them."""
+    if vectors.null_count < len(vectors):
+        absolute = vectors.filter(pc.equal(pc.struct_field(vectors, "storageType"), "p"))
+        check_places(pc.struct_field(absolute, "pathOrInlineDv"), location, table, allowed)
 
 
 def inlined_vectors(

@@ -49,7 +49,12 @@ def is_remote(name: str) -> bool:
 
 
 def file_names(location: str, files: pa.Table) -> list[str]:
-    """Return the names of a scan's files: plain local paths, or :class:`RemoteFile`."""
+    """Return the names of a scan's files: plain local paths, or :class:`RemoteFile`.
+
+    Raises:
+        UnusableFile: one is no regular file.
+    """
+    storage.check_regular(location, files["path"].to_pylist(), allowed=bool)
     columns = (files[name].to_pylist() for name in ("path", "size", "modification_time"))
     names: list[str] = []
     for path, size, modified in zip(*columns, strict=True):

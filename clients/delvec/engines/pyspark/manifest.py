@@ -110,6 +110,7 @@ class ManifestStore:
 
         Raises:
             CorruptTable: the log gives a file no size.
+            UnusableFile: a file is no regular file.
             EngineUnavailable: the table is where only this process can see it.
             StorageError: storage did not answer.
         """
@@ -118,6 +119,8 @@ class ManifestStore:
                 f"Table '{scan.name}' is in the memory of one process, where Spark cannot read it; use DuckDB",
                 table=scan.name,
             )
+        if not self._in_table:  # the driver may run where the files are not
+            storage.check_regular(scan.location, scan.files["path"].to_pylist(), allowed=bool)
         content = "\n".join(["v1", *_lines(scan, numbers).to_pylist()]).encode()
         # The time in the name is what sweeping goes by; from the mark at its end the plan of a frame tells what it reads.
         name = "-".join(filter(None, (f"{int(time.time())}-{uuid.uuid4()}", mark(scan))))
