@@ -1,5 +1,6 @@
 """One case: which table, which damage, and the damaged table on disk. All of it follows from the case's id."""
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -8,6 +9,8 @@ from random import Random
 from tests.fuzz import tables
 from tests.fuzz.draft import OUTSIDE, Draft
 from tests.fuzz.mutations import mutate
+
+_WRITTEN = 1_700_000_000
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,9 @@ def write(draft, folder):
             target.parent.mkdir(parents=True, exist_ok=True)
             made.add(target.parent)
         target.write_bytes(content.replace(place, draft.outside.encode()) if place in content else content)
+        if path.endswith(".json"):
+            # A commit that is cut short and new is taken for one that is still being written.
+            os.utime(target, (_WRITTEN, _WRITTEN))
     for path in draft.folders:
         if (folder / path).is_file():  # written again after it became a folder
             continue

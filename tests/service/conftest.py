@@ -32,6 +32,7 @@ SCHEMA = {
 COMMITTING = ("test_alter", "test_commit", "test_races", "test_repeats")
 DAMAGING = (
     "test_a_commit_whose_winners_are_cleaned_up_is_not_made",
+    "test_a_transaction_whose_own_version_was_cleaned_up_is_not_done_again",
     "test_a_damaged_deletion_vector_is_named_and_nothing_is_committed",
 )
 """Modules after whose tests a table must be sound; tests that damage it on purpose."""

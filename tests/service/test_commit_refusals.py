@@ -3,6 +3,7 @@
 import base64
 import os
 import time
+from datetime import datetime, timedelta
 
 import pytest
 from pyroaring import BitMap64
@@ -154,3 +155,21 @@ def test_the_age_of_new_files_is_a_setting(running, create, tmp_path):
         answer = client.post(f"{table.url}/commits", json={"read-version": 0, **old(table)})
 
     assert answer.status_code == 200, answer.text
+
+
+def test_a_file_that_is_too_old_names_both_clocks(filled, error, monkeypatch):
+    """On a service whose clock is ahead new files look old, and only the clocks tell why."""
+    add = filled.write_file("new.parquet", [1])
+    clock = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: clock() + 2 * 3600 * 10**9)
+    found = error(filled.append(add))
+    monkeypatch.undo()
+
+    assert found["type"] == "FileTooOld"
+    storage, here = (
+        datetime.fromisoformat(found["details"][f"{who}_time"]) for who in ("storage", "service")
+    )
+    assert timedelta(hours=2) <= here - storage < timedelta(hours=2, minutes=5)
+    for moment in (storage, here):
+        assert moment.isoformat(timespec="milliseconds") in found["message"]
+    assert "storage's clock" in found["message"]

@@ -1,13 +1,18 @@
 """What the service writes into a log beside commits."""
 
+import errno
 import json
+import os
 import threading
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 
+from delvec import _local_files
+from delvec.protocol.errors import StorageFull
 from delvec_service.operations.log import checkpoints as writing
 from delvec_service.operations.log.log_reader import LogReader
 from delvec_service.operations.log.log_upkeep import _Work, _Worker
@@ -139,6 +144,54 @@ def test_a_checkpoint_that_fails_is_logged_and_the_next_commit_tries_again(
     table.append(table.write_file("b.parquet", [2]))
     upkeep()
     assert checkpoints(table) == [f"{2:020}.checkpoint.parquet"]
+
+
+@pytest.mark.parametrize("moment", ["creating", "writing", "syncing"])
+def test_a_disk_that_is_full_is_a_warning_and_leaves_nothing_half_written(
+    client, create, tmp_path, upkeep, monkeypatch, caplog, moment
+):
+    table = create(client, tmp_path / "t", properties={"delta.checkpointInterval": "1"})
+    upkeep()
+    real_open, real_sync, create_hidden = os.open, os.fsync, _local_files.create_hidden
+
+    def full_open(path, flags, *args, **named):
+        if flags & os.O_CREAT:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return real_open(path, flags, *args, **named)
+
+    def full_sync(descriptor):
+        if Path(f"/proc/self/fd/{descriptor}").readlink().name.startswith("."):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real_sync(descriptor)
+
+    def full_device(directory, path):
+        name, descriptor = create_hidden(directory, path)
+        full = real_open("/dev/full", os.O_RDWR)
+        os.dup2(full, descriptor)
+        os.close(full)
+        return name, descriptor
+
+    assert table.append(table.write_file("a.parquet", [1])).status_code == 200
+    upkeep()
+    (table.log / f"{1:020}.checkpoint.parquet").unlink()
+    before = {path.name for path in table.log.iterdir()}
+    with monkeypatch.context() as patch:
+        if moment == "creating":
+            patch.setattr(os, "open", full_open)
+        elif moment == "writing":
+            patch.setattr(_local_files, "create_hidden", full_device)
+        else:
+            patch.setattr(os, "fsync", full_sync)
+        work = SimpleNamespace(table=client.service.tables.open(table.name))
+        with pytest.raises(StorageFull, match="free space"):
+            client.service.upkeep.checkpoint(work.table)
+        client.service.loader.discard(work.table.location)
+        client.service.upkeep._checksums.add(_Work(work.table, {1: "x"}))
+        caplog.clear()
+        upkeep()
+    assert "StorageFull" in caplog.text
+    assert "Traceback" not in caplog.text
+    assert {path.name for path in table.log.iterdir()} == before
 
 
 def test_two_replicas_write_one_checkpoint(running, create, tmp_path):

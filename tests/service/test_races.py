@@ -13,6 +13,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from delvec.protocol import locations
 from delvec.protocol.deletion_vector import Descriptor
 from delvec.protocol.errors import ServiceUnavailable, StorageError
 from delvec.storage import read_deletion_vectors
@@ -302,6 +303,35 @@ def test_a_commit_whose_winners_are_cleaned_up_is_not_made(
     found = error(answer)
     assert found["type"] == kind
     assert found["details"]["transaction_id"] == key
+    assert filled.version() == 4
+
+
+@pytest.mark.parametrize("replica", ["the same", "another"])
+@pytest.mark.parametrize("read_version", [1, 4])
+def test_a_transaction_whose_own_version_was_cleaned_up_is_not_done_again(
+    filled, running, tmp_path, error, replica, read_version
+):
+    """Whether the repeat has read versions before its own or after it."""
+    add = filled.write_file("0.parquet", [0])
+    assert filled.append(add, transaction_id="mine", read_version=1).json()["version"] == 2
+    for number in (1, 2):
+        filled.append(filled.write_file(f"{number}.parquet", [number]))
+    assert filled.client.post(f"{filled.url}/checkpoint", json={}).status_code == 200
+    for version in range(3):
+        (filled.log / f"{version:020}.json").unlink()
+
+    if replica == "the same":
+        filled.client.service.loader.forget(locations.canonical(str(filled.folder)))
+        answer = filled.append(add, transaction_id="mine", read_version=read_version)
+    else:
+        with running(database_url=f"sqlite:///{tmp_path / 'store.db'}") as filled.client:
+            answer = filled.append(add, transaction_id="mine", read_version=read_version)
+
+    assert answer.status_code == 500
+    found = error(answer)
+    assert found["type"] == "CommitOutcomeUnknown"
+    assert not found["retryable"]
+    assert found["details"]["transaction_id"] == "mine"
     assert filled.version() == 4
 
 

@@ -432,3 +432,31 @@ def test_one_directory_is_one_location(running, tmp_path):
         second = register(client, tmp_path / "real" / "people").json()
 
         assert first["location"] == second["location"] == f"file://{tmp_path}/real/people"
+
+
+@pytest.mark.parametrize(
+    "schema", ["", "{", "[]", '"long"', '{"type":"struct"}', '{"type":"struct","fields":[1]}']
+)
+def test_a_table_whose_schema_cannot_be_read_is_not_registered(client, tmp_path, error, schema):
+    folder = tmp_path / "people"
+    deltalake.write_deltalake(str(folder), pa.table({"id": [1]}))
+    first = folder / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in first.read_text().splitlines()]
+    for action in actions:
+        if "metaData" in action:
+            action["metaData"]["schemaString"] = schema
+    first.write_text("".join(json.dumps(action) + "\n" for action in actions))
+
+    answer = register(client, folder)
+
+    assert answer.status_code in (400, 422), answer.text
+    assert not error(answer)["retryable"]
+    assert client.get("/v1/tables").json()["tables"] == []
+
+
+@pytest.mark.parametrize("schema", [None, SCHEMA])
+def test_a_location_whose_name_is_too_long_is_the_request_s_fault(client, tmp_path, error, schema):
+    answer = register(client, tmp_path / ("x" * 300), **({} if schema is None else {"schema": schema}))
+    assert answer.status_code in (400, 404)
+    assert not error(answer)["retryable"]
+    assert client.get("/v1/tables").json()["tables"] == []

@@ -2,6 +2,10 @@
 
 What memory and database hold is only ever a shorter way to what the log says. A held version counts as long as the
 log has the same file for it; what the database loses in the middle of a request is read from the log instead.
+
+On local disk a commit of another program may appear piece by piece, as when a log is copied, and its first lines can be a
+valid commit. One that is cut short is no version yet, and all that changed a moment ago are looked at again for a while:
+what rests on one that changed since is dropped.
 """
 
 import threading
@@ -11,9 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from delvec.protocol.errors import BadRequest, MissingLogFile
+from delvec.protocol.errors import BadRequest, CorruptLog, MissingLogFile
+from delvec_service.delta.actions import CommitInfo
 from delvec_service.delta.log.checksum_check import ChecksumPolicy
-from delvec_service.delta.log.log_segment import ListedFile, LogListing
+from delvec_service.delta.log.log_segment import ListedFile, LogListing, commit_name
 from delvec_service.delta.log.replay import Commit
 from delvec_service.delta.segments.segment import SegmentsLost
 from delvec_service.delta.snapshot import Snapshot
@@ -38,6 +43,12 @@ _ACTION_BYTES: Final = 1500
 _MANY_COMMITS: Final = 100
 """From so many new commits on, a newer checkpoint is the shorter way."""
 
+_YOUNG_SECONDS: Final = 10.0
+"""A commit that did not change for so long is complete."""
+_YOUNG_AT_ONCE: Final = 16
+_ALL_YOUNG_SECONDS: Final = 1.0
+_CREATED: Final = 256
+
 _T = TypeVar("_T")
 
 
@@ -47,19 +58,72 @@ class _Held:
 
     Attributes:
         base: the snapshot that it follows from by ``commits``, where it was made so.
+        files: of commits that it was made from, as they were before they were read.
     """
 
     snapshot: Snapshot
     file: ListedFile
     base: Snapshot | None = None
     commits: Sequence[Commit] = ()
+    files: Mapping[int, ListedFile] = field(default_factory=dict)
 
     def still(self, found: ListedFile | None) -> bool:
-        return found is not None and (found.name, found.size, found.last_modified_ms) == (
-            self.file.name,
-            self.file.size,
-            self.file.last_modified_ms,
-        )
+        return found is not None and found.name == self.file.name and _same(found, self.file)
+
+
+class _Young:
+    """Commits that changed a moment ago and may do so again, of a table on local disk; the table's lock guards them."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[int, tuple[ListedFile, float]] = OrderedDict()
+        self._foreign: set[int] = set()
+        self._created: OrderedDict[int, int] = OrderedDict()
+        self._all_at = 0.0
+
+    def __bool__(self) -> bool:
+        return any(version in self._foreign for version in self._files)
+
+    def created(self, version: int, size: int) -> None:
+        """Take note of a commit that appeared whole, with its size: one of ours."""
+        self._created[version] = size
+        while len(self._created) > _CREATED:
+            self._created.popitem(last=False)
+
+    def add(self, files: Mapping[int, ListedFile], commits: Sequence[Commit]) -> None:
+        """Take note of commits that were read; those of Delvec appear whole, unless they are copied."""
+        by_delvec = {commit.where.version for commit in commits if _is_by_delvec(commit)}
+        now = time.monotonic()
+        for version, file in _young(files).items():
+            if self._created.get(version) != file.size:
+                self._files[version] = file, now
+                self._foreign |= {version} - by_delvec
+
+    def get(self, version: int) -> ListedFile | None:
+        """Return the file of a version that may change yet, as it was read."""
+        found = self._files.get(version)
+        return None if found is None else found[0]
+
+    @property
+    def first(self) -> int:
+        """The oldest of them."""
+        return min(self._files, default=0)
+
+    def changed(self, reader: LogReader, latest: int) -> bool:
+        """Return whether one changed, other than the latest, at which everyone looks anyway."""
+        now = time.monotonic()
+        for version, (file, since) in list(self._files.items()):
+            if now - since > _YOUNG_SECONDS:
+                # It is looked at for the last time.
+                if _any_changed(reader, {version: file}):
+                    return True
+                del self._files[version]
+                self._foreign.discard(version)
+        versions = [version for version in self._files if version != latest]
+        if now - self._all_at < _ALL_YOUNG_SECONDS:
+            versions = versions[-_YOUNG_AT_ONCE:]
+        else:
+            self._all_at = now
+        return _any_changed(reader, {version: self._files[version][0] for version in versions})
 
 
 @dataclass
@@ -81,6 +145,7 @@ class _Table:
     commits: OrderedDict[int, Commit] = field(default_factory=OrderedDict)
     actions: int = 0
     nbytes: int = 0
+    young: _Young = field(default_factory=_Young)
     measured: _Held | None = None
     measured_at: float = 0.0
 
@@ -99,6 +164,7 @@ class _Table:
         if self.latest is None or newest.base is not self.latest.snapshot:
             self.commits, self.actions = OrderedDict(), 0  # perhaps those of another log
         self.latest = _Held(newest.snapshot, newest.file)
+        self.young.add(newest.files, newest.commits)
         for commit in newest.commits:
             assert commit.where.version is not None  # noqa: S101 - it is a commit's
             self.commits[commit.where.version] = commit
@@ -161,6 +227,7 @@ class SnapshotLoader:
         self._tables: OrderedDict[str, _Table] = OrderedDict()
         self.store = store
         self._replaced: Callable[[ObjectStore, str], None] = lambda *_: None
+        self._grown: Callable[[ObjectStore, str, int], None] = lambda *_: None
         self._writer = (
             None if store is None else SnapshotWriter(store, max_stored_bytes, self.discard, self.lost)
         )
@@ -274,6 +341,32 @@ class SnapshotLoader:
         """Have ``call`` told of a table, and its name, whose log has another file for a version that was read."""
         self._replaced = call
 
+    def created(self, location: str, version: int, size: int) -> None:
+        """Take note of a version that this service created, whole, with so many bytes."""
+        with self._lock:
+            table = self._tables.setdefault(location, _Table())
+        table.young.created(version, size)
+
+    def is_settled(self, location: str) -> bool:
+        """Return whether no commit that was read may change yet: what is made of one would outlive its mistake."""
+        table = self._tables.get(location)
+        return table is None or not table.young
+
+    def is_unchanged(self, objects: ObjectStore, version: int) -> bool:
+        """Return whether a version that was read a moment ago is what it was; asks storage only where it may not be.
+
+        Raises:
+            StorageError: storage did not answer.
+        """
+        table = self._tables.get(objects.location)
+        known = None if table is None else table.young.get(version)
+        found = None if known is None else objects.head(f"_delta_log/{commit_name(version)}")
+        return known is None or found is None or _same(found, known)
+
+    def when_grown(self, call: Callable[[ObjectStore, str, int], None]) -> None:
+        """Have ``call`` told of a table, its name, and the version from which what was read of it may be wrong."""
+        self._grown = call
+
     def know_checkpoint(self, location: str, version: int) -> None:
         """Take note of a checkpoint: one that took long is of a version that no listing reaches back to any more."""
         table = self._tables.get(location)
@@ -336,6 +429,14 @@ class SnapshotLoader:
             # Whoever waited here while another thread looked at the log later than it was asked is served.
             if held.latest is None or (held.listed_at if checkpoints else held.asked_at) < asked:
                 began = time.monotonic()
+                if held.latest is not None and held.young.changed(reader, held.latest.snapshot.version):
+                    # What was made of its first lines is in everything since.
+                    first = held.young.first
+                    held.latest, held.young = None, _Young()
+                    held.old.clear()
+                    if self._writer is not None:
+                        self._writer.forget(reader.objects.location)
+                    self._grown(reader.objects, reader.table, first)
                 before, newest = held.latest, self._newest(reader, held.latest, checkpoints)
                 if before is not newest:
                     if before is not None:
@@ -367,14 +468,22 @@ class SnapshotLoader:
     def _stored(self, reader: LogReader) -> _Held | None:
         """Return what the database has, which is not compared with the log yet."""
         found = None if self._writer is None else self._writer.find(reader.objects.location)
-        return None if found is None else _Held(found.snapshot, found.file)
+        if found is None:
+            return None
+        changed = reader.changed_after(found.snapshot.version, found.file)
+        if changed is not None:
+            self._grown(reader.objects, reader.table, changed)
+            return None
+        return _Held(found.snapshot, found.file)
 
     def _advanced(self, reader: LogReader, before: _Held, checkpoints: bool) -> _Held | None:
         """Return the newest version by way of an older one, None where that is not possible or not shorter."""
+        version = before.snapshot.version
+        listing = (None if checkpoints else reader.list_next(version)) or reader.list_after(version)
+        return self._advanced_over(reader, before, listing)
+
+    def _advanced_over(self, reader: LogReader, before: _Held, listing: LogListing) -> _Held | None:
         snapshot = before.snapshot
-        listing = (None if checkpoints else reader.list_next(snapshot.version)) or reader.list_after(
-            snapshot.version
-        )
         file = file_of(listing, snapshot.version)
         if not listing or not before.still(file):
             # Cleaned up, deleted and created again, or replaced by a writer that does not create atomically.
@@ -390,12 +499,28 @@ class SnapshotLoader:
             if checkpoint is None or checkpoint == snapshot.checkpoint_version:
                 return before
             return _Held(snapshot.with_checkpoint(checkpoint), before.file, snapshot)
+        return self._followed(reader, before, listing, new)
+
+    def _followed(
+        self, reader: LogReader, before: _Held, listing: LogListing, new: Sequence[int]
+    ) -> _Held | None:
+        """Return the version that new commits lead to, without those that are not written to the end yet."""
+        snapshot = before.snapshot
+        files = {version: listing.commits[version] for version in new}
+        young = _young(files) if reader.is_local else {}
         try:
             commits = reader.commits(new)
             after = followed(reader, snapshot, commits, listing)
-            return _Held(after, listing.commits[new[-1]], snapshot, commits)
         except MissingLogFile:
             return None
+        except CorruptLog:
+            end = reader.first_incomplete(young)
+            if end is None and not _any_changed(reader, young):
+                raise
+            if end is None or end == new[0]:
+                return None if end is None else before
+            return self._advanced_over(reader, before, listing.before(end))
+        return _Held(after, files[new[-1]], snapshot, commits, young)
 
     def _version(self, reader: LogReader, version: int) -> Snapshot:
         held = self._table(reader)
@@ -436,5 +561,36 @@ def _gone(snapshot: Snapshot, error: SegmentsLost) -> frozenset[str]:
 
 
 def _held(reader: LogReader, listing: LogListing, version: int | None = None) -> _Held:
-    found = replayed(reader, listing, version)
-    return _Held(found.snapshot, found.file)
+    young = _young(listing.commits) if reader.is_local else {}
+    try:
+        found = replayed(reader, listing, version)
+    except CorruptLog:
+        end = reader.first_incomplete(young)
+        if end is None and _any_changed(reader, young):
+            return _held(reader, reader.list_all(), version)  # it grew while it was read
+        whole = listing if end is None or version is not None else listing.before(end)
+        if whole is listing or not whole:
+            raise
+        return _held(reader, whole)
+    return _Held(found.snapshot, found.file, files=young)
+
+
+def _is_by_delvec(commit: Commit) -> bool:
+    info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
+    return info is not None and (info.engine_info or "").startswith("Delvec/")
+
+
+def _any_changed(reader: LogReader, files: Mapping[int, ListedFile]) -> bool:
+    """Return whether one of some commits is not what it was."""
+    found = reader.commit_files(list(files))
+    return any(not _same(file, files[version]) for version, file in found.items())
+
+
+def _young(files: Mapping[int, ListedFile]) -> dict[int, ListedFile]:
+    """Return those of some commits that changed a moment ago, ascending."""
+    oldest = (time.time() - _YOUNG_SECONDS) * 1000
+    return {version: files[version] for version in sorted(files) if files[version].last_modified_ms > oldest}
+
+
+def _same(one: ListedFile, other: ListedFile) -> bool:
+    return (one.size, one.last_modified_ms) == (other.size, other.last_modified_ms)

@@ -203,6 +203,7 @@ class Tables:
         Raises:
             NotADeltaTable: there is no Delta log.
             UnsupportedReaderFeature: the table cannot be read.
+            CorruptLog: its log, or its schema, cannot be read.
             TableAlreadyExists: the name belongs to another table.
             LocationNotAllowed: the location lies outside the roots.
         """
@@ -212,7 +213,8 @@ class Tables:
         name = _checked_name(name)
         default = self._folder_name(canonical)
         objects = self._objects(canonical)
-        self._loader.load(objects, name or default)  # raises where it is not a table that can be read
+        # Both raise where it is not a table that can be read.
+        _ = self._loader.load(objects, name or default).schema
         return self._registry.add(canonical, name, default)
 
     def create(self, location: str | None, name: str | None, new: NewTable) -> tuple[TableRecord, int]:
@@ -252,13 +254,15 @@ class Tables:
         # The name first: it can be given back, a table that was created cannot.
         record, added = self._registry.add(canonical, name, self._folder_name(canonical))
         try:
-            created = objects.put_if_absent(commit_path(0), serialize_commit(actions))
+            data = serialize_commit(actions)
+            created = objects.put_if_absent(commit_path(0), data)
         except DelvecError:
             if added:
                 self._registry.remove(record.id)
             raise
         if not created and not self._made_by(objects, new.transaction_id):
             raise exists
+        self._loader.created(canonical, 0, len(data))
         return record, 0
 
     def _objects(self, location: str) -> ObjectStore:

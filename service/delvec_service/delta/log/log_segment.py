@@ -137,6 +137,15 @@ class LogListing:
             for version in [version for version in versions if version > _MAX_VERSION]:
                 del versions[version]
 
+    def before(self, version: int) -> "LogListing":
+        """Return what there is of the versions before one."""
+        found = LogListing(())
+        found.commits = {number: file for number, file in self.commits.items() if number < version}
+        found.checksums = {number: file for number, file in self.checksums.items() if number < version}
+        found.compactions = [one for one in self.compactions if one.last < version]
+        found._candidates = {number: each for number, each in self._candidates.items() if number < version}
+        return found
+
     @property
     def checkpoints(self) -> Mapping[int, LogCheckpoint]:
         """By version, one of each: all complete checkpoints of a version say the same."""

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -142,7 +143,8 @@ def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> N
         FileTooOld: it was written so long ago that VACUUM may take it for an orphan.
         StorageError: storage did not answer.
     """
-    oldest = time.time_ns() // 1_000_000 - max_age_seconds * 1000
+    now = time.time_ns() // 1_000_000
+    oldest = now - max_age_seconds * 1000
     sizes: dict[str, int | None] = {add.path: add.size for add in changes.adds}
     sizes |= {file.path: file.size for file in changes.change_files}
     places = (vector.relative_path() for vector in changes.written_vectors.values())
@@ -155,12 +157,23 @@ def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> N
             what = f"has {found.size} bytes in storage, not the {size} of the request"
             raise _refused(FileSizeMismatch, table, path, what)
         if found.last_modified_ms < oldest:
-            age = round((oldest - found.last_modified_ms) / 1000 + max_age_seconds)
-            what = (
-                f"was written {age} s ago, and a commit takes files of the last {max_age_seconds:.0f} s: VACUUM may "
-                "take older ones for left-overs. Write it again, or raise DELVEC_MAX_FILE_AGE_SECONDS"
+            written, here = _moment(found.last_modified_ms), _moment(now)
+            raise FileTooOld(
+                f"File '{path}' was written {round((now - found.last_modified_ms) / 1000)} s ago (at {written} by the "
+                f"storage's clock, and it is {here} by this service's), and a commit takes files of the last "
+                f"{max_age_seconds:.0f} s: VACUUM may take older ones for left-overs (table '{table.name}'). Write it "
+                "again, or raise DELVEC_MAX_FILE_AGE_SECONDS; if it is new, set the service's clock right.",
+                table=table.name,
+                file=path,
+                storage_time=written,
+                service_time=here,
+                max_file_age_seconds=max_age_seconds,
             )
-            raise _refused(FileTooOld, table, path, what)
+
+
+def _moment(milliseconds: int) -> str:
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+    return moment.isoformat(timespec="milliseconds")
 
 
 def _looked_up(table: OpenTable, paths: Sequence[str]) -> Iterable[ObjectMeta | None]:

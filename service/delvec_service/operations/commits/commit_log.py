@@ -127,7 +127,7 @@ class CommitLog:
             self._actions -= len(gone.commit.actions)
 
     def create(self, table: OpenTable, version: int, data: bytes) -> bool:
-        """Create a version; False where another commit is there.
+        """Create a version; False where another commit is there, or the version before is not what was read.
 
         Storage that fails in the middle leaves open whether the entry exists. Asking for the same bytes again
         settles it: they hold the transaction id, so an entry with these bytes is this commit.
@@ -144,6 +144,8 @@ class CommitLog:
                 f"{table.objects.max_commit_bytes}: commit in parts, or raise DELVEC_MAX_COMMIT_BYTES.",
                 table=table.name,
             )
+        if not self._loader.is_unchanged(table.objects, version - 1):
+            return False  # another program was not done with it
         path = commit_path(version)
         for number in range(_PUT_ATTEMPTS):
             try:
@@ -156,6 +158,8 @@ class CommitLog:
                 failure = error
                 time.sleep(random.uniform(0, _PUT_PAUSE_SECONDS * 2**number))  # noqa: S311 - spreads load
             else:
+                if created:
+                    self._loader.created(table.location, version, len(data))
                 return created
         return self._settled(table, version, data, failure)
 

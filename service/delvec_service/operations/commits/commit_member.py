@@ -9,6 +9,7 @@ from typing import Final
 from delvec.protocol.errors import DelvecError, ServiceUnavailable, StorageError
 from delvec_service.delta.changes import Changes
 from delvec_service.delta.conflicts import Ours, Winner
+from delvec_service.delta.log.replay import Commit
 from delvec_service.operations.commits.commit_result import CommitResult, Committed, Rebased
 
 __all__ = ["Member"]
@@ -22,6 +23,7 @@ class Member:
 
     Attributes:
         checked_to: the newest version in which it was looked for.
+        last: its commit as it was read.
         winners: the commits since the version that it read.
         ours: as the conflict check sees it, once it was checked.
         looked_at: when its new files were last seen in storage, by the monotonic clock.
@@ -32,6 +34,7 @@ class Member:
 
     changes: Changes
     checked_to: int = field(init=False)
+    last: Commit | None = None
     winners: list[Winner] = field(default_factory=list)
     ours: Ours | None = None
     looked_at: float | None = None

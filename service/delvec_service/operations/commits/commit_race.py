@@ -97,6 +97,7 @@ class CommitRace:
         """Answer transactions whose keys are in versions that they have read: other requests were committed with them.
 
         The search of the versions since would not find it. A database that does not answer is no reason to refuse.
+        One whose version was cleaned up gets CommitOutcomeUnknown: it must not be done again.
 
         Raises:
             StorageError: storage did not answer for long.
@@ -116,8 +117,16 @@ class CommitRace:
             return False
         try:
             (entry,) = self._log.entries(table, version, version)
-        except MissingLogFile:
-            return False
+        except MissingLogFile as error:
+            # It was committed once, and nothing is left that could say so: done again, it could be done twice.
+            raise CommitOutcomeUnknown(
+                f"Transaction {member.key} was recorded as version {version} of table '{table.name}', and the log no longer "
+                "has that version, so it cannot be told whether it is committed; read the table and decide anew, with "
+                "another transaction id.",
+                table=table.name,
+                version=version,
+                transaction_id=member.key,
+            ) from error
         return _is_in(member, entry)
 
     def _judge(
@@ -169,6 +178,11 @@ class CommitRace:
     def _find(self, table: OpenTable, member: Member, snapshot: Snapshot) -> bool:
         """Look for the member in the versions that came since; return whether it has its answer by that."""
         try:
+            if member.last is not None:
+                (last,) = self._log.entries(table, member.checked_to, member.checked_to)
+                if last.commit is not member.last:
+                    # The log was read anew: a commit in it is not what it was.
+                    member.checked_to, member.winners, member.last = member.changes.read_version, [], None
             entries = self._log.entries(table, member.checked_to + 1, snapshot.version)
         except MissingLogFile as error:
             self._ask_ledger(table, member, snapshot, error)
@@ -178,6 +192,7 @@ class CommitRace:
                 return True
             member.winners.append(entry.winner)
         member.checked_to = snapshot.version
+        member.last = entries[-1].commit if entries else member.last
         return False
 
     def _ask_ledger(

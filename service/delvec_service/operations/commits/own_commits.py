@@ -114,6 +114,7 @@ class OwnCommits:
         self._busy = False
         self._closed = False
         loader.when_replaced(self.suspect)
+        loader.when_grown(self._drop_checksums)
 
     # --- on the threads of requests -----------------------------------------------------------------------
 
@@ -341,7 +342,10 @@ class OwnCommits:
                     watch.drop(one.commit.version)
 
     def _drop_checksums(self, objects: ObjectStore, table: str, first: int) -> None:
-        """Delete checksums that count what a replaced commit had done: the table would be refused for them."""
+        """Delete own checksums from a version on that count what a commit had done, or had not yet done, before it changed.
+
+        The table would be refused for them.
+        """
         own = {one.commit.version: one.commit.key for one in self._known(objects.location)}
         reader = LogReader(objects, table)
         for version, file in reader.list_after(first).checksums.items():

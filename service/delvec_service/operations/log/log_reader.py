@@ -36,6 +36,7 @@ __all__ = ["LogReader"]
 _LOG: Final = "_delta_log"
 _CONCURRENT: Final = 16
 _FEW: Final = 4
+_LAST: Final = 16
 _MAX_HINT: Final = 4 * 1024 * 1024
 _MAX_CHECKSUM: Final = 64 * 1024 * 1024
 _UNTOLD: Final = Metadata("", "")
@@ -99,6 +100,30 @@ class LogReader:
         if not found or next(looks) is not None:
             return None  # there is a gap, or was one while commits were made
         return LogListing(found)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether files of this log may appear piece by piece: object stores show only whole ones."""
+        return self.objects.location.startswith("file:")
+
+    def first_incomplete(self, versions: Iterable[int]) -> int | None:
+        """Return the first of these commits that is cut short: whoever writes it is not done, or will never be."""
+        for version in versions:
+            try:
+                data = self.objects.get(f"{_LOG}/{commit_name(version)}")
+            except (FileNotFoundError, UnusableFile):
+                continue
+            if not data.strip() or not (data.endswith(b"\n") or _is_json(data.rpartition(b"\n")[2])):
+                return version
+        return None
+
+    def changed_after(self, version: int, file: ListedFile) -> int | None:
+        """Return the first of the last commits before a version that changed after ``file`` did, which is the version's."""
+        if not self.is_local:
+            return None
+        before = self.commit_files(range(max(0, version - _LAST), version))
+        later = (one for one, found in before.items() if found.last_modified_ms > file.last_modified_ms)
+        return min(later, default=None)
 
     def commit_files(self, versions: Collection[int]) -> dict[int, ListedFile]:
         """Return what is known of the files of these commits, of those that are there; reads none."""
@@ -274,6 +299,14 @@ class LogReader:
             return None
         usable = isinstance(version, int) and not isinstance(version, bool) and 0 <= version < 2**63
         return version if usable else None
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _sidecar_path(path: str) -> str:

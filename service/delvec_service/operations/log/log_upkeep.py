@@ -26,6 +26,8 @@ __all__ = ["LogUpkeep"]
 
 _REST_SECONDS: Final = 1.0
 _SHARE: Final = 0.05
+_SETTLED_SECONDS: Final = 2.0
+_PAUSE_SECONDS: Final = 0.1
 
 
 @dataclass
@@ -34,10 +36,12 @@ class _Work:
 
     Attributes:
         commits: transaction ids by version.
+        since: when it began to wait, by the monotonic clock.
     """
 
     table: OpenTable
     commits: dict[int, str] = field(default_factory=dict)
+    since: float = field(default_factory=time.monotonic)
 
 
 class _Worker:
@@ -73,6 +77,7 @@ class _Worker:
                 return
             waiting = self._waiting.setdefault(work.table.location, work)
             waiting.commits.update(work.commits)
+            waiting.since = min(waiting.since, work.since)
             if self._thread is None:
                 # A process that is killed may lose this work: nothing depends on it.
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -103,7 +108,11 @@ class _Worker:
                 self._task(work)
             except DelvecError as error:
                 logger.warning(
-                    "log upkeep failed", table=work.table.name, task=self._name, error=error.message
+                    "log upkeep failed",
+                    table=work.table.name,
+                    task=self._name,
+                    type=error.type,
+                    error=error.message,
                 )
             except Exception:  # noqa: BLE001 - the thread has other tables to look after
                 logger.exception("log upkeep failed", table=work.table.name, task=self._name)
@@ -206,6 +215,11 @@ class LogUpkeep:
         )
         if not _checkpoint_due(self._loader.load(table.objects, table.name)):
             return  # another replica was, with an older version
+        if not self._loader.is_settled(table.location) and time.monotonic() - work.since < _SETTLED_SECONDS:
+            # A checkpoint would make what was read of a foreign commit final, and that may not be complete yet.
+            time.sleep(_PAUSE_SECONDS)
+            self._keepers.add(work)
+            return
         written = self._checkpoints.write(table)
         if written.written:
             logger.info("checkpoint written", table=table.name, version=written.version, form=written.form)
