@@ -27,6 +27,7 @@ from delvec_service.api import (
     plan,
     probes,
     problems,
+    reference,
     snapshot,
     tables,
 )
@@ -118,12 +119,15 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
         version=version("delvec"),
         description=_DESCRIPTION,
         lifespan=lifespan,
+        docs_url=None,  # pages that load scripts from a CDN; see api.reference
+        redoc_url=None,
         generate_unique_id_function=_operation_id,
         redirect_slashes=False,  # a redirect would not be an answer in the envelope
     )
     app.state.service = service
     app.state.readiness = probes.Readiness(service.database)
     app.router.routes.extend(_routes())
+    reference.install(app)
     problems.install(app)
     service.row_commands.over(_without_door(service))
     app.add_middleware(

@@ -18,7 +18,7 @@ from delvec_service.logs import logger
 __all__ = ["RequestMiddleware"]
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._\-]{1,128}")
-_UNGUARDED: Final = ("/livez", "/readyz", "/openapi.json", "/docs", "/redoc")
+_UNGUARDED: Final = ("/livez", "/readyz", "/openapi.json", "/docs")
 
 
 class RequestMiddleware:
