@@ -38,7 +38,16 @@ _LONGEST = (
 """Modules that take a minute or so, the longest first: begun last, one would keep a worker busy while the other waits."""
 
 
+_SHARE = float(os.environ.get("DELVEC_TEST_EXAMPLES", "1"))
+"""Of each property's examples: ``make check`` runs a tenth of them, to stay within its minute; ``make test`` runs all."""
+
+
 def pytest_collection_modifyitems(items):
+    for item in items if _SHARE < 1 else ():
+        asked = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
+        if asked is not None:
+            fewer = max(5, round(asked.max_examples * _SHARE))
+            item.obj._hypothesis_internal_use_settings = settings(asked, max_examples=fewer)
     places = {path: place for place, path in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
     # PySpark 4.0 and 4.1 leave the socket to its finalizer from which they read a result.

@@ -15,7 +15,7 @@ import httpx
 
 import delvec
 
-_READY_SECONDS = 120
+_READY_SECONDS = 300
 _SERVE = re.compile(r"^delvec serve(?:.*\\\n)*.*$", re.MULTILINE)
 _FOLDERS = re.compile(r"(?<![\w./])/(data|tmp)(?=/|\b)")
 _PORT = 8710
@@ -25,7 +25,7 @@ _FORGET = ("DELVEC_URL", "DELVEC_TOKEN", "DELVEC_ROOTS", "DELVEC_DATABASE_URL")
 class Reader:
     """Runs examples in a folder of its own: ``/data``, ``/tmp`` and port 8710 of a page are elsewhere.
 
-    Python runs in this process, the shell in bash. ``delvec serve`` runs in the background until :meth:`leave`.
+    Python runs in this process, the shell in bash; what a block exports the next ones have. ``delvec serve`` runs in the background until :meth:`leave`.
 
     Args:
         folder: everything that examples write is below it.
@@ -37,6 +37,7 @@ class Reader:
         self._spark = spark
         self._names = {}
         self._services = []
+        self._exports = folder / "exports"
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
@@ -61,6 +62,7 @@ class Reader:
         Raises:
             AssertionError: one failed, or printed something else; the message names its place in the page.
         """
+        self._exports.write_text("")
         self._names = {"__name__": "__main__"} | ({} if self._spark is None else {"spark": self._spark})
         run = {"python": self._python, "shell": self._shell, "sql": self._sql}
         try:
@@ -122,13 +124,15 @@ class Reader:
         code = example.code
         for command in _SERVE.findall(code):
             self._serve(shlex.split(self._here(command.replace("\\\n", " ")), comments=True))
+        exported = f". {shlex.quote(str(self._exports))}\n"
+        keep = f"\nexport -p > {shlex.quote(str(self._exports))}"
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", self._here(_SERVE.sub("", code))],
+            ["bash", "-euo", "pipefail", "-c", exported + self._here(_SERVE.sub("", code)) + keep],
             cwd=self.workplace,
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=600,
             check=False,
         )
         said = f"{example.place} failed with code {done.returncode}:\n{done.stderr}{done.stdout}"

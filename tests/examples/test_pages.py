@@ -29,7 +29,7 @@ def with_examples():
             yield pytest.param(page, marks=marks, id=page.removeprefix("docs/"))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", list(with_examples()))
 def test_examples_run_twice(page, tmp_path, monkeypatch, request):
     found = examples(page)
@@ -71,6 +71,11 @@ false
 ```
 
 ```shell
+export FRUIT=apples
+```
+
+```shell
+test $FRUIT = apples
 echo '{"a": [1, 2], "b": 3}'
 ```
 
@@ -81,7 +86,7 @@ echo '{"a": [1, 2], "b": 3}'
 
 
 def test_page_is_read_as_its_author_means_it(tmp_path):
-    setup, printing, left_out, last = examples("page", PAGE)
+    setup, printing, left_out, _, last = examples("page", PAGE)
 
     assert (setup.code, setup.place) == ("number = 1\n", "page:3")
     assert (printing.output, printing.output_language) == ("2 apples <object …>\n", "text")
@@ -95,8 +100,8 @@ def test_page_is_read_as_its_author_means_it(tmp_path):
     [
         ("number + 1", "number + 2", "page:7 prints\n3 apples"),
         ("number + 1", "numbers", "page:7 failed: NameError"),
-        ('"b": 3', '"c": 3, "a": [2]', "page:21 prints"),
-        ("echo", "exit 3; echo", "page:21 failed with code 3"),
+        ('"b": 3', '"c": 3, "a": [2]', "page:25 prints"),
+        ("echo", "exit 3; echo", "page:25 failed with code 3"),
     ],
 )
 def test_example_that_fails_or_prints_something_else_is_named(was, becomes, says, tmp_path):

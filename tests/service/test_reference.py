@@ -34,6 +34,7 @@ OPERATION_IDS = {
     "plan_scan",
     "readyz",
     "register_table",
+    "rename_table",
     "update_rows",
     "write_checkpoint",
 }

@@ -138,6 +138,7 @@ RESPONSES: Final[Mapping[str, str]] = {
     "livez": "It answers.",
     "readyz": "It can serve.",
     "register_table": "The table was created, or registered.",
+    "rename_table": "The table under its new name.",
     "update_rows": "What was updated, in which version.",
 }
 
@@ -168,6 +169,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     },
     "DeleteRequest": {"predicate": "age < 18"},
     "PlanRequest": {"columns": ["id", "age"], "predicate": "age < 18"},
+    "RenameRequest": {"name": "sales.orders"},
     "TableRequest": {
         "location": "/data/people",
         "schema": {"type": "struct", "fields": [_COLUMN]},

@@ -106,10 +106,10 @@ def _parts(made: Mapping[str, Any]) -> Iterator[str]:
     yield _prose(made["info"]["description"])
     yield "<p>For programs: <a href='openapi.json'>openapi.json</a>.</p><nav>"
     for tag in made["tags"]:
-        yield f"<a href='#{_anchor(tag['name'])}'>{escape(tag['name'])}</a>"
+        yield f"<a href='#tag-{_anchor(tag['name'])}'>{escape(tag['name'])}</a>"
     yield "<a href='#shapes'>shapes</a></nav>"
     for tag in made["tags"]:
-        yield f"<h2 id='{_anchor(tag['name'])}'>{escape(tag['name'])}</h2>{_prose(tag['description'])}"
+        yield f"<h2 id='tag-{_anchor(tag['name'])}'>{escape(tag['name'])}</h2>{_prose(tag['description'])}"
         for path, operations in made["paths"].items():
             for method, operation in operations.items():
                 if tag["name"] in operation["tags"]:
