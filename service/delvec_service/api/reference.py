@@ -50,7 +50,7 @@ def install(app: FastAPI) -> None:
         headers = {"Content-Security-Policy": _POLICY, "X-Content-Type-Options": "nosniff"}
         return Response(_page(document()), media_type="text/html", headers=headers)
 
-    app.openapi = document  # type: ignore[method-assign] - how FastAPI says to do it
+    app.openapi = document  # type: ignore[method-assign]
     app.add_api_route("/docs", page, include_in_schema=False)
 
 
@@ -82,7 +82,7 @@ def _complete(operation: dict[str, Any]) -> None:
             answer["description"] = RESPONSES.get(operation["operationId"], first)
     for content in operation.get("requestBody", {}).get("content", {}).values():
         shape = _shape(content["schema"])
-        if shape in EXAMPLES:
+        if shape is not None and shape in EXAMPLES:
             content["example"] = EXAMPLES[shape]
 
 
