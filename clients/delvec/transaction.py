@@ -4,7 +4,7 @@ import base64
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypedDict
+from typing import Any, Self, TypedDict
 
 from pyroaring import BitMap64
 
@@ -34,8 +34,10 @@ from delvec.vector_files import SENT_BYTES, VectorPlaces
 __all__ = ["Metrics", "Transaction", "TransactionOptions", "begin"]
 
 
-class Metrics(dict[str, int]):
-    """What a command did: Delta's metric names and their values. Shown are those that are not 0; ``dict(metrics)`` has all.
+class Metrics(dict[str, Any]):
+    """What a command did: Delta's metric names and their values, None where a value is not known.
+
+    Shown are those that are not 0; ``dict(metrics)`` has all.
 
     Attributes:
         version: the version that the command committed; None where there was nothing to commit.
@@ -45,7 +47,7 @@ class Metrics(dict[str, int]):
 
     def __init__(
         self,
-        values: Mapping[str, int],
+        values: Mapping[str, int | None],
         version: int | None,
         *,
         already_applied: bool = False,
@@ -57,7 +59,7 @@ class Metrics(dict[str, int]):
         self.retries = retries
 
     @classmethod
-    def of(cls, done: CommitResponse, defaults: Mapping[str, int]) -> Self:
+    def of(cls, done: CommitResponse, defaults: Mapping[str, int | None]) -> Self:
         """Return what a commit did; ``defaults`` are the metrics that it has at least."""
         metrics = {**defaults, **done.operation_metrics}
         return cls(metrics, done.version, already_applied=done.result == "already-applied")

@@ -10,7 +10,7 @@ import pytest
 from pyroaring import BitMap, BitMap64
 from tests.engines.conftest import DataFile
 
-from delvec.protocol import z85
+from delvec.protocol import locations, z85
 
 IDS = pa.table({"id": range(10)})
 UUID = uuid.UUID(int=0x123456789ABCDEF)
@@ -117,3 +117,38 @@ def test_a_property_that_is_true_with_blanks_around_it_is_true(lake, engine, wri
     )
     done = lake.table(str(folder), engine=engine).delete("id = 1")
     assert done["numDeletionVectorsAdded"] == 1
+
+
+@pytest.fixture
+def uncounted(lake, engine, write_table, data_file):
+    """Files of ten rows by part: one with statistics, one without, and one that has three rows deleted besides."""
+    files = [
+        data_file(IDS, values={"part": part}, deleted=deleted, stats=stats, name=f"{part}.parquet")
+        for part, deleted, stats in (("counted", None, {}), ("bare", None, None), ("marked", [1, 2, 3], None))
+    ]
+    schema = pa.schema([("id", pa.int64()), ("part", pa.string())])
+    properties = {"delta.enableDeletionVectors": "true"}
+    folder = write_table("uncounted", schema, files, partition_by=["part"], properties=properties)
+    return lake.table(str(folder), engine=engine)
+
+
+@pytest.mark.parametrize(
+    ("predicate", "rows"),
+    [(None, 27), ("part = 'bare'", 10), ("part = 'marked'", 7), ("part = 'bare' OR id < 2", 13)],
+)
+def test_rows_of_whole_files_without_statistics_are_counted(uncounted, predicate, rows):
+    assert uncounted.delete(predicate, dry_run=True)["numDeletedRows"] == rows
+    assert uncounted.delete(predicate)["numDeletedRows"] == rows
+    assert uncounted.history(1)[0]["operationMetrics"]["numDeletedRows"] == str(rows)
+    assert uncounted.count() == 27 - rows
+
+
+def test_rows_of_a_file_that_cannot_be_read_are_unknown(uncounted):
+    (locations.local_path(uncounted.location) / "bare.parquet").unlink()
+
+    rehearsed = uncounted.delete("part = 'bare'", dry_run=True)
+    assert rehearsed["numDeletedRows"] is None
+    assert "all rows" in str(rehearsed)
+    assert uncounted.delete("part = 'bare'")["numDeletedRows"] is None
+    assert "numDeletedRows" not in uncounted.history(1)[0]["operationMetrics"]
+    assert uncounted.count() == 17

@@ -13,6 +13,7 @@ from delvec.commands import row_command, touched_files
 from delvec.commands.clock import Clock
 from delvec.commands.touched_files import TouchedFile
 from delvec.engines.engine import WriteTarget
+from delvec.engines.footers import with_row_counts
 from delvec.engines.row_changes import SOURCE, TARGET, Clause, MergeSource, RowChange
 from delvec.protocol.errors import BadRequest, UnknownColumn
 from delvec.protocol.expression import parse_expression
@@ -45,9 +46,10 @@ def delete(
     clock = Clock()
     scan, condition = table.plan(predicate=predicate, row_ids=True)
     vectors = table.deletes_by_vector(scan)
-    whole, rest = scan, scan.filter(pa.repeat(False, len(scan)))
-    if condition is not None:
-        whole = scan.filter(scan.files["matches_all"])
+    if condition is None:
+        whole, rest = with_row_counts(scan), scan.filter(pa.repeat(False, len(scan)))
+    else:
+        whole = with_row_counts(scan.filter(scan.files["matches_all"]))
         rest = scan.filter(pc.invert(scan.files["matches_all"]))
     feed = row_command.keeps_change_feed(scan)
     if condition is not None and len(rest) and feed and not vectors and not dry_run:
@@ -66,11 +68,11 @@ def delete(
     transaction.remove(whole.files["path"].to_pylist())
     if transaction.is_empty:
         return Metrics({**_METRICS, **clock.metrics()}, None)
-    metrics = {"numCopiedRows": copied}
-    if not len(whole):
-        # The service counts what it can; this is for files without statistics, and half a count is none.
-        metrics["numDeletedRows"] = sum(file.rows for file in files)
-    return Metrics.of(transaction.commit(metrics=metrics | clock.metrics()), _METRICS)
+    deleted = touched_files.rows_of([*_whole_files(whole), *files])
+    # The service counts by the log, and knows better where the files have statistics.
+    counted = {} if deleted is None else {"numDeletedRows": deleted}
+    done = transaction.commit(metrics={"numCopiedRows": copied, **counted, **clock.metrics()})
+    return Metrics.of(done, {**_METRICS, "numDeletedRows": deleted})
 
 
 def delete_keys(
@@ -147,7 +149,7 @@ def delete_keys(
     clock.rewritten()
     if transaction.is_empty:
         return Metrics({**_METRICS, **clock.metrics()}, None)
-    metrics = {"numCopiedRows": copied, "numDeletedRows": sum(file.rows for file in files)}
+    metrics = {"numCopiedRows": copied, "numDeletedRows": touched_files.rows_of(files) or 0}
     return Metrics.of(transaction.commit(metrics=metrics | clock.metrics()), _METRICS)
 
 
@@ -223,14 +225,19 @@ def _whole_files(scan: Scan) -> list[TouchedFile]:
     found = []
     for path, total, vector in zip(*columns, strict=True):
         live = None if total is None else total - (vector["cardinality"] if vector else 0)
-        found.append(TouchedFile(path, live or 0, live, "removal"))
+        found.append(TouchedFile(path, live, live, "removal"))
     return found
 
 
 def _rehearsal(files: Sequence[TouchedFile], clock: Clock) -> Metrics:
-    rows = {"numDeletedRows": sum(file.rows for file in files)}
     return touched_files.Rehearsal(
-        {**_METRICS, **rows, **row_command.foreseen(files), **clock.metrics()}, files
+        {
+            **_METRICS,
+            "numDeletedRows": touched_files.rows_of(files),
+            **row_command.foreseen(files),
+            **clock.metrics(),
+        },
+        files,
     )
 
 

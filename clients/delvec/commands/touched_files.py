@@ -5,7 +5,7 @@ stay. Of a file that loses 9 rows in 10, what stays is a tenth, and a file of a 
 there on it is written again. ``delvec.rewriteThreshold`` is that share; 1 means never.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -40,14 +40,15 @@ class TouchedFile:
 
     Attributes:
         path: as in the log.
-        rows: how many live rows it loses, be it because they are deleted or because they are updated.
-        live_rows: how many it had; None where no statistics tell.
+        rows: how many live rows it loses, be it because they are deleted or because they are updated; None where
+            neither statistics nor the file's footer tell.
+        live_rows: how many it had; None likewise.
         means: ``vector``: they are marked in a deletion vector. ``rewrite``: the others are written again, and the
             file is removed. ``removal``: there are no others.
     """
 
     path: str
-    rows: int
+    rows: int | None
     live_rows: int | None
     means: Means
 
@@ -59,7 +60,7 @@ class Rehearsal(Metrics):
         files: what would become of each file that it takes rows from.
     """
 
-    def __init__(self, values: Mapping[str, int], files: Sequence[TouchedFile]) -> None:
+    def __init__(self, values: Mapping[str, int | None], files: Sequence[TouchedFile]) -> None:
         super().__init__(values, None)
         self.files = tuple(files)
 
@@ -68,8 +69,15 @@ class Rehearsal(Metrics):
         lines = [f"dry run, nothing was committed; {counts or 'nothing would change'}"]
         for file in self.files:
             of = "" if file.live_rows is None else f" of {file.live_rows}"
-            lines.append(f"  {file.means:<8} {file.path}: {file.rows}{of} rows")
+            rows = "all" if file.rows is None else file.rows
+            lines.append(f"  {file.means:<8} {file.path}: {rows}{of} rows")
         return "\n".join(lines)
+
+
+def rows_of(files: Iterable[TouchedFile]) -> int | None:
+    """Return how many rows the files lose; None where that is not known of one of them."""
+    counts = [file.rows for file in files]
+    return None if None in counts else sum(count for count in counts if count is not None)
 
 
 def rewrite_threshold(configuration: Mapping[str, str]) -> float:

@@ -81,7 +81,12 @@ def _rehearsal(table: "DeltaTable", scan: Scan, predicate: str | None, clock: Cl
     condition = predicates.parse("true" if predicate is None else predicate, scan.schema)
     gone = table.engine.find_rows(scan, condition) if len(scan) else {}
     files = touched_files.touched_files(scan, gone, vectors=table.deletes_by_vector(scan))
-    rows = {"numUpdatedRows": sum(file.rows for file in files)}
     return touched_files.Rehearsal(
-        {**_METRICS, **rows, **row_command.foreseen(files), **clock.metrics()}, files
+        {
+            **_METRICS,
+            "numUpdatedRows": touched_files.rows_of(files),
+            **row_command.foreseen(files),
+            **clock.metrics(),
+        },
+        files,
     )

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from pyroaring import BitMap64
 
-from delvec.engines.duckdb.footers import rows_in
 from delvec.engines.duckdb.scan import left_out, quoted, sources
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.engine import WriteTarget
+from delvec.engines.footers import rows_in
 from delvec.engines.parquet_writer import DataFileWriter
 from delvec.protocol.errors import CorruptTable
 from delvec.protocol.wire import AddFile

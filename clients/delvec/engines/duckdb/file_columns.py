@@ -10,8 +10,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.engines.duckdb.footers import int96_columns
 from delvec.engines.duckdb.lookup import quoted, string_literal
+from delvec.engines.footers import int96_columns
 from delvec.protocol.types import (
     ArrayType,
     DataType,

@@ -36,7 +36,6 @@ from pyroaring import BitMap64
 
 from delvec.engines.duckdb.file_columns import is_without_zone, mapping, stored, whole
 from delvec.engines.duckdb.file_names import file_list, file_names
-from delvec.engines.duckdb.footers import rows_in
 from delvec.engines.duckdb.lookup import (
     FILENAME,
     LOOKUP,
@@ -47,6 +46,7 @@ from delvec.engines.duckdb.lookup import (
     quoted,
     string_literal,
 )
+from delvec.engines.footers import rows_in
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.occurrences import occurrence_columns
 from delvec.engines.row_ids import BASE_ROW_ID, per_file

@@ -1,0 +1,68 @@
+"""What data files say of themselves in their footers, where the log does not tell."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from delvec import storage
+from delvec.protocol.errors import DelvecError
+from delvec.scan import Scan
+
+__all__ = ["int96_columns", "rows_in", "with_row_counts"]
+
+_CONCURRENT: Final = 16
+_MOST: Final = 1000
+"""Files of a command whose footers are read only to count its rows."""
+
+
+def rows_in(scan: Scan, path: str) -> int:
+    """Return the number of rows of a file of the scan.
+
+    Raises:
+        OSError: it cannot be read.
+        pa.ArrowException: it is not a Parquet file.
+    """
+    return int(_footer(scan, path).num_rows)
+
+
+def with_row_counts(scan: Scan) -> Scan:
+    """Return the scan with ``num_records`` from the footers of the files of which the log does not tell it.
+
+    It stays null where a footer cannot be read, and where there are more than 1,000 such files.
+    """
+
+    def count(path: str) -> int | None:
+        try:
+            return rows_in(scan, path)
+        except (OSError, pa.ArrowException, DelvecError):
+            return None
+
+    counts = scan.files["num_records"]
+    paths = scan.files["path"].filter(pc.is_null(counts)).to_pylist()
+    if not 0 < len(paths) <= _MOST:
+        return scan
+    with ThreadPoolExecutor(min(_CONCURRENT, len(paths)), "delvec-footers") as pool:
+        found = dict(zip(paths, pool.map(count, paths), strict=True))
+    columns = zip(scan.files["path"].to_pylist(), counts.to_pylist(), strict=True)
+    known = pa.array([found.get(path, number) for path, number in columns], counts.type)
+    position = scan.files.schema.get_field_index("num_records")
+    return replace(scan, files=scan.files.set_column(position, scan.files.schema.field(position), known))
+
+
+def int96_columns(scan: Scan, path: str) -> frozenset[str]:
+    """Return the columns that a file keeps as INT96, as Spark does timestamps, in lower case; none if it cannot be read."""
+    try:
+        schema = _footer(scan, path).schema
+    except (OSError, pa.ArrowException):
+        return frozenset()
+    columns = (schema.column(number) for number in range(len(schema)))
+    return frozenset(each.path.lower() for each in columns if each.physical_type == "INT96")
+
+
+def _footer(scan: Scan, path: str) -> pq.FileMetaData:
+    with storage.open_input(scan.location, path, allowed=bool) as source:
+        return pq.read_metadata(source)
