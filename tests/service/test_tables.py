@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -348,6 +349,27 @@ def test_a_table_by_name_alone_goes_to_the_warehouse(running, tmp_path, error):
 
         assert answer.status_code == 400
         assert "DELVEC_WAREHOUSE" in error(answer)["message"]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_registered_table_whose_folder_is_gone_is_created_anew(running, tmp_path, error, named):
+    """In its place, by location or by name alone; another that has the name stays in the way while it is there."""
+    body = {"name": "people", "schema": SCHEMA}
+    place = {"location": str(tmp_path / "people")}
+    with running() as client:
+        assert client.post("/v1/tables", json={**body, **place}).status_code == 201
+        assert client.post("/v1/tables", json=body).status_code == 400  # there is no warehouse
+        shutil.rmtree(tmp_path / "people")
+
+        assert error(client.get("/v1/tables/people/snapshot"))["type"] == "NotADeltaTable"
+        answer = client.post("/v1/tables", json=body if named else {**body, **place})
+
+        assert answer.status_code == 201
+        assert answer.json()["location"] == f"file://{tmp_path}/people"
+        assert client.get("/v1/tables/people/snapshot").json()["version"] == 0
+        shutil.rmtree(tmp_path / "people")
+        assert client.post("/v1/tables", json={**body, **place, "name": "others"}).status_code == 201
+        assert [each["name"] for each in client.get("/v1/tables").json()["tables"]] == ["others"]
 
 
 def test_a_name_alone_registers_nothing(client, error):

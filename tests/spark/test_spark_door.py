@@ -267,6 +267,28 @@ def test_tables_are_built(lake, spark, tmp_path):
         DeltaTable.create(spark).addColumn("x", "int").execute()
 
 
+def test_a_table_whose_folder_is_gone_is_one_that_never_was(lake, spark, tmp_path):
+    """That the service knows it changes nothing."""
+    place = tmp_path / "gone"
+    lake.create_table(place, "id long", name=f"gone_{tmp_path.name}").append([{"id": 1}])
+    shutil.rmtree(place)
+
+    assert not DeltaTable.isDeltaTable(spark, str(place))
+    with pytest.raises(delvec.NotADeltaTable):
+        DeltaTable.forPath(spark, str(place))
+    with pytest.raises(delvec.TableNotFound):
+        DeltaTable.replace(spark).location(str(place)).addColumn("x", "int").execute()
+    made = DeltaTable.createIfNotExists(spark).location(str(place)).addColumn("x", "int").execute()
+    assert made.toDF().columns == ["x"]
+    assert DeltaTable.isDeltaTable(spark, str(place))
+    shutil.rmtree(place)
+    named = DeltaTable.createIfNotExists(spark).tableName(f"gone_{tmp_path.name}").addColumn("y", "int")
+    assert named.execute().toDF().columns == ["y"]
+    shutil.rmtree(place)
+    spark.createDataFrame([(7,)], "z int").write.format("delvec").mode("append").save(str(place))
+    assert spark.read.format("delvec").load(str(place)).collect() == [(7,)]
+
+
 @pytest.mark.parametrize("begin", ["replace", "createOrReplace"])
 def test_tables_are_replaced(lake, spark, tmp_path, begin):
     place = str(tmp_path / "replaced")

@@ -5,6 +5,7 @@ Most tests do what Spark does, without it: the writer is made, sent to tasks, an
 
 import datetime as dt
 import pickle
+import shutil
 import sys
 import tempfile
 from contextlib import contextmanager
@@ -113,6 +114,18 @@ def test_a_batch_of_an_application_is_written_once(people, tmp_path):
 def test_a_table_that_is_not_there_is_created(lake, tmp_path):
     write(tmp_path / "new", rows((1, "a", "NZ")))
     assert lake.table(tmp_path / "new").to_arrow().to_pylist() == [{"id": 1, "name": "a", "country": "NZ"}]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_table_whose_folder_is_gone_is_created_anew(people, lake, tmp_path, overwrite):
+    shutil.rmtree(tmp_path / "people")
+    with pytest.raises(delvec.NotADeltaTable):
+        people.append([{"id": 1, "name": "a", "country": "NZ"}])
+
+    write(tmp_path / "people", rows((1, "a", "NZ")), overwrite=overwrite)
+
+    assert people.to_arrow().to_pylist() == [{"id": 1, "name": "a", "country": "NZ"}]
+    assert people.version() == 1
 
 
 def test_errors_of_tasks_arrive_typed_and_nothing_is_committed(people, lake, tmp_path):

@@ -97,7 +97,9 @@ class DeltaTable(NotYet):
                 "own in the session",
                 keys=sorted(hadoopConf),
             )
-        return cls(sparkSession, current().table(locations.absolute(path), engine=sparkSession))
+        found = current().table(locations.absolute(path), engine=sparkSession)
+        found.version()  # raises where the service knows a table whose log is gone
+        return cls(sparkSession, found)
 
     @classmethod
     def forName(cls, sparkSession: SparkSession, tableOrViewName: str) -> "DeltaTable":

@@ -238,9 +238,11 @@ class DeltaTableBuilder:
 
     def _existing(self) -> Table | None:
         try:
-            return current().table(self._location or str(self._name), engine=self._spark)
+            there = current().table(self._location or str(self._name), engine=self._spark)
+            there.version()  # raises where the service knows a table whose log is gone
         except NotFound:
             return None
+        return there
 
 
 def _names(given: Sequence[str | Iterable[str]]) -> list[str]:

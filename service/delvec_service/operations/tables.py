@@ -4,6 +4,7 @@ import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version as distribution_version
@@ -15,8 +16,10 @@ from delvec.protocol.errors import (
     CorruptTable,
     DelvecError,
     InvalidLocation,
+    LocationNotAllowed,
     StorageError,
     TableAlreadyExists,
+    TableNotFound,
 )
 from delvec.protocol.types import StructType
 from delvec.protocol.wire.tables import TABLE_NAME
@@ -227,7 +230,7 @@ class Tables:
             LocationNotAllowed: the location lies outside the roots.
         """
         name = _checked_name(name)
-        canonical = self._roots.canonical(location or self._in_warehouse(name))
+        canonical = self._roots.canonical(location or self._place_of(name))
         definition = Definition(
             StructType.from_json(new.schema),
             new.partition_columns,
@@ -251,6 +254,11 @@ class Tables:
             if self._made_by(objects, new.transaction_id):
                 return self._registry.add(canonical, name, self._folder_name(canonical))[0], 0
             raise exists
+        known = self._registry.at(canonical)
+        if known is not None and name is not None and known.name != name:
+            # That of a table that is gone, as there is no log. What a new one is called is for who makes it to say.
+            self._registry.remove(known.id)
+            self._opened.pop(known.id, None)
         # The name first: it can be given back, a table that was created cannot.
         record, added = self._registry.add(canonical, name, self._folder_name(canonical))
         try:
@@ -276,7 +284,13 @@ class Tables:
             return False
         return any(isinstance(action, CommitInfo) and action.txn_id == transaction_id for action in first)
 
-    def _in_warehouse(self, name: str | None) -> str:
+    def _place_of(self, name: str | None) -> str:
+        """Return where a table goes that is created by name alone: where one of that name was and is gone, or the warehouse."""
+        if name is not None:
+            with suppress(TableNotFound, LocationNotAllowed):
+                known = self.open(name)
+                if not known.objects.list_from("_delta_log"):
+                    return known.location
         if self._warehouse is None:
             raise BadRequest(
                 f"There is no place for tables that are created by name alone: give '{name}' a location, "

@@ -257,11 +257,13 @@ class _WrittenFiles:
 def _table(request: WriteRequest, lake: Connection, columns: StructType) -> DeltaTable:
     engine = _WrittenFiles()
     try:
-        return lake.table(request.path, engine=engine)
+        table = lake.table(request.path, engine=engine)
+        table.version()  # raises where the service knows a table whose log is gone
     except NotFound:
         is_location = "/" in request.path or request.path.startswith(".")
         where = locations.absolute(request.path) if is_location else request.path
         return lake.create_table(where, columns, request.partition_by, engine=engine)
+    return table
 
 
 def _check_partitions(request: WriteRequest, target: WriteTarget) -> None:
