@@ -230,7 +230,7 @@ class Tables:
             LocationNotAllowed: the location lies outside the roots.
         """
         name = _checked_name(name)
-        canonical = self._roots.canonical(location or self._place_of(name))
+        canonical = self._roots.canonical(location or self._place_of(name, new))
         definition = Definition(
             StructType.from_json(new.schema),
             new.partition_columns,
@@ -284,12 +284,13 @@ class Tables:
             return False
         return any(isinstance(action, CommitInfo) and action.txn_id == transaction_id for action in first)
 
-    def _place_of(self, name: str | None) -> str:
+    def _place_of(self, name: str | None, new: NewTable) -> str:
         """Return where a table goes that is created by name alone: where one of that name was and is gone, or the warehouse."""
         if name is not None:
             with suppress(TableNotFound, LocationNotAllowed):
                 known = self.open(name)
-                if not known.objects.list_from("_delta_log"):
+                is_gone = not known.objects.list_from("_delta_log")
+                if is_gone or self._made_by(known.objects, new.transaction_id):
                     return known.location
         if self._warehouse is None:
             raise BadRequest(
