@@ -4,7 +4,6 @@ import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version as distribution_version
@@ -16,10 +15,8 @@ from delvec.protocol.errors import (
     CorruptTable,
     DelvecError,
     InvalidLocation,
-    LocationNotAllowed,
     StorageError,
     TableAlreadyExists,
-    TableNotFound,
 )
 from delvec.protocol.types import StructType
 from delvec.protocol.wire.tables import TABLE_NAME
@@ -255,7 +252,7 @@ class Tables:
                 return self._registry.add(canonical, name, self._folder_name(canonical))[0], 0
             raise exists
         known = self._registry.at(canonical)
-        if known is not None and name is not None and known.name != name:
+        if known is not None and known.is_named and name not in (None, known.name):
             # That of a table that is gone, as there is no log. What a new one is called is for who makes it to say.
             self._registry.remove(known.id)
             self._opened.pop(known.id, None)
@@ -286,12 +283,14 @@ class Tables:
 
     def _place_of(self, name: str | None, new: NewTable) -> str:
         """Return where a table goes that is created by name alone: where one of that name was and is gone, or the warehouse."""
-        if name is not None:
-            with suppress(TableNotFound, LocationNotAllowed):
-                known = self.open(name)
-                is_gone = not known.objects.list_from("_delta_log")
-                if is_gone or self._made_by(known.objects, new.transaction_id):
+        for known in () if name is None else self._registry.called(name):
+            if known.is_named and self._roots.allows(known.location):
+                objects = self._objects(known.location)
+                if not objects.list_from("_delta_log") or self._made_by(objects, new.transaction_id):
                     return known.location
+        return self._in_warehouse(name)
+
+    def _in_warehouse(self, name: str | None) -> str:
         if self._warehouse is None:
             raise BadRequest(
                 f"There is no place for tables that are created by name alone: give '{name}' a location, "
