@@ -166,4 +166,3 @@ def test_a_function_of_the_users_session_is_called(lake, engine, tmp_path):
         f"SELECT delvec_shout(s) AS s FROM {name} ORDER BY 1", engine=engine, functions=["delvec_shout"]
     )
     assert [row.s for row in rows.collect()] == ["x!!", "y!!"]
-    assert table.delete("delvec_shout(s) = 'x!!'")["numDeletedRows"] == 1
