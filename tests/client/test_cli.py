@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import re
@@ -374,3 +375,25 @@ def test_a_table_is_created_unless_it_is_there(delvec_command, people):
         assert again.json["version"] == 1
     both = delvec_command("create", people, "--schema", "x string", "--if-not-exists", "--replace")
     assert both.code == 2
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "csv", "json", "jsonl"])
+def test_rows_and_statements_come_from_standard_input(delvec_command, people, tmp_path, monkeypatch, kind):
+    rows = tmp_path / f"rows.{kind}"
+    assert delvec_command("read", people, "--out", rows).code == 0
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(rows.read_bytes())))
+    assert delvec_command("append", people, "-").code == 0
+    monkeypatch.setattr(sys, "stdin", io.StringIO("SELECT count(*) AS n\nFROM './people';\n"))
+    monkeypatch.chdir(tmp_path)
+    assert delvec_command("sql", "-", "--json").json == [{"n": 6}]
+
+
+def test_the_shell_completes_commands():
+    asked = {
+        **os.environ,
+        "_DELVEC_COMPLETE": "complete_bash",
+        "COMP_WORDS": "delvec re",
+        "COMP_CWORD": "1",
+    }
+    done = subprocess.run(DELVEC, capture_output=True, text=True, check=False, env=asked)
+    assert {"read", "register", "rename"} <= set(done.stdout.split())

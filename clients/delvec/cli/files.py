@@ -4,6 +4,7 @@ import io
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -26,9 +27,20 @@ _ROWS_AT_ONCE = 10_000
 def open_rows(path: Path, schema: pa.Schema) -> Any:
     """Return the rows of a file as Arrow; text formats are read as the table's types.
 
+    Args:
+        path: of the file; ``-`` is standard input, whose first bytes say what it is.
+        schema: the table's.
+
     Raises:
         SchemaMismatch: the file cannot be read as what its name says.
     """
+    if str(path) == "-":
+        with tempfile.TemporaryDirectory() as folder:
+            given = sys.stdin.buffer.read()
+            copy = Path(folder) / f"standard-input{_kind(given)}"
+            copy.write_bytes(given)
+            rows = open_rows(copy, schema)
+            return rows.read_all() if isinstance(rows, pa.RecordBatchReader) else rows
     types = {field.name: field.type for field in schema}
     try:
         match path.suffix.lower():
@@ -51,6 +63,15 @@ def open_rows(path: Path, schema: pa.Schema) -> Any:
             f"{path} cannot be read as {path.suffix[1:]}: {reason}", file=str(path)
         ) from error
     raise typer.BadParameter(f"{path.name} must end in .parquet, .csv, .json or .arrow")
+
+
+def _kind(given: bytes) -> str:
+    """Return the ending of the file that these bytes would be in; what is nothing else is CSV."""
+    start = given.removeprefix(b"\xef\xbb\xbf").lstrip()
+    for first, ending in ((b"PAR1", ".parquet"), (b"ARROW1", ".arrow"), (b"[", ".json"), (b"{", ".jsonl")):
+        if start.startswith(first):
+            return ending
+    return ".csv"
 
 
 def _present(rows: pa.Table) -> pa.Table:

@@ -17,7 +17,7 @@ from delvec.transaction import Metrics
 
 __all__ = ["append", "delete", "overwrite", "read", "report"]
 
-_File = Annotated[Path, typer.Argument(help="Rows: .parquet, .csv, .json (one object a line) or .arrow.")]
+_File = Annotated[Path, typer.Argument(help="Rows: .parquet, .csv, .json or .arrow; - for standard input.")]
 _MergeSchema = Annotated[
     bool, typer.Option("--merge-schema", help="Add columns to the table that it lacks and the file has.")
 ]

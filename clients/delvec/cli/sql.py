@@ -1,5 +1,6 @@
 """The command that runs one statement of SQL."""
 
+import sys
 from typing import Annotated
 
 import pyarrow as pa
@@ -19,7 +20,9 @@ def sql(
     context: typer.Context,
     statement: Annotated[
         str,
-        typer.Argument(help="SELECT, DELETE, UPDATE, MERGE, INSERT, DESCRIBE, SHOW TABLES, or ALTER TABLE."),
+        typer.Argument(
+            help="SELECT, DELETE, UPDATE, MERGE, INSERT, DESCRIBE, SHOW TABLES, or ALTER TABLE; - for standard input."
+        ),
     ],
     dialect: Annotated[str, typer.Option(help="How it is written: spark or duckdb.")] = "spark",
     limit: Limit = None,
@@ -32,6 +35,7 @@ def sql(
     [bold]delvec sql "SELECT country, count(*) FROM people VERSION AS OF 7 GROUP BY country"[/bold]
     """
     now = session(context)
+    statement = sys.stdin.read() if statement == "-" else statement
     destination = Destination(out, limit, as_json=now.as_json)
     with now.connect() as lake, working("running the statement", lake.progress, as_json=now.as_json):
         done = lake.sql(statement, dialect=dialect)
