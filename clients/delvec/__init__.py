@@ -13,6 +13,7 @@ Python worker, and need neither HTTP nor SQL parsing.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from delvec.engines.pyspark import typed_errors
 from delvec.protocol.errors import (
     AmbiguousColumn,
     AmbiguousTable,
@@ -208,6 +209,9 @@ _HOMES = {
     "Transaction": "delvec.transaction",
     "connect": "delvec.connection",
 }
+
+# Not with pyspark: it is imported where it is used.
+typed_errors.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -399,6 +399,33 @@ class Connection:
 
         return run(self, text, engine, dialect, functions)
 
+    def register(self, spark: Any, tables: Sequence[str] | Mapping[str, str] | None = None) -> Any:
+        """Make tables known by name to Spark SQL, as temporary views of a session, without any JAR.
+
+        ::
+
+            views = lake.register(spark)
+            spark.sql("SELECT count(*) FROM people")  # the version of when the views were made
+            views.sql("SELECT count(*) FROM people")  # the newest version
+            views.refresh()
+
+        Args:
+            spark: a SparkSession, classic or Connect.
+            tables: names, or a dict from names of views to names or locations of tables; by default all tables that the
+                service knows. A dot in a name becomes an underscore, as temporary views have no namespaces.
+
+        Returns:
+            A :class:`delvec.sql.spark_views.SparkViews`: ``refresh()``, ``sql(text)``, ``drop()``, ``names``.
+
+        Raises:
+            TableAlreadyExists: Spark knows something by that name already.
+            TableNotFound: or another error of a table that was named. Of all tables, those that cannot be read are left
+                out, with a warning.
+        """
+        from delvec.sql.spark_views import SparkViews
+
+        return SparkViews.of(self, spark, tables)
+
     def progress(self) -> float | None:
         """Return how far DuckDB is with what it does for this connection now; for another thread to ask.
 

@@ -18,6 +18,7 @@ from delvec.commands.reruns import DEFAULT_RETRIES, checked, with_retries
 from delvec.commands.table_definition import REPLACING, TableDefinition, replace_table
 from delvec.commands.update import update
 from delvec.engines.engine import Engine
+from delvec.engines.operation import running
 from delvec.peer_names import assignments, condition_of
 from delvec.protocol.errors import BadRequest, ConcurrentWrite
 from delvec.protocol.table_properties import is_true
@@ -96,6 +97,7 @@ class DeltaTable(ReadableTable):
 
     # --- writing --------------------------------------------------------------------------------------
 
+    @running("WRITE")
     def append(
         self,
         data: Any,
@@ -132,6 +134,7 @@ class DeltaTable(ReadableTable):
         options = WriteOptions(merge_schema=merge_schema, txn=txn, user_metadata=user_metadata)
         return with_retries(self._service, allowed, lambda: append(self._service, self, data, options))
 
+    @running("WRITE")
     def overwrite(
         self,
         data: Any,
@@ -181,6 +184,7 @@ class DeltaTable(ReadableTable):
             self._service, allowed, lambda: overwrite(self._service, table, data, replacement, options)
         )
 
+    @running("DELETE")
     def delete(
         self,
         predicate: str | None = None,
@@ -237,6 +241,7 @@ class DeltaTable(ReadableTable):
             ),
         )
 
+    @running("UPDATE")
     def update(
         self,
         set: Mapping[str, Any] | None = None,  # noqa: A002 - as in SQL
@@ -319,6 +324,7 @@ class DeltaTable(ReadableTable):
         )
         return MergeBuilder(statement, self._run_merge)
 
+    @running("MERGE")
     def _run_merge(
         self, statement: MergeStatement, *, dry_run: bool, retries: int | None, user_metadata: str | None
     ) -> Metrics:

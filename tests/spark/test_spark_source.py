@@ -345,3 +345,49 @@ def test_a_remote_service_by_options(spark, table, served, capfd):
     assert spark.table("remote").count() == 270
     spark.table("remote").explain(extended=True)
     assert served.token not in capfd.readouterr().out
+
+
+def test_changes_of_versions_are_read_in_one_go(lake, spark, tmp_path):
+    """As delta-spark's readChangeFeed; both ends are included."""
+    location = str(tmp_path / "changing")
+    table = lake.create_table(
+        location, SCHEMA, partition_by=["country"], properties={"delta.enableChangeDataFeed": "true"}
+    )
+    table.append(people(0, "NZ", 4))
+    table.update({"name": "'new'"}, "id = 1")
+    table.delete("id = 2")
+
+    def read(**options):
+        reader = spark.read.format("delvec").option("readChangeFeed", "true")
+        return reader.options(**options).load(location)
+
+    frame = read(startingVersion=0)
+    table.delete("id = 3")
+    kinds = sorted((row.id, row._change_type, row._commit_version) for row in frame.collect())
+    assert kinds == [
+        (0, "insert", 1),
+        (1, "insert", 1),
+        (1, "update_postimage", 2),
+        (1, "update_preimage", 2),
+        (2, "delete", 3),
+        (2, "insert", 1),
+        (3, "insert", 1),
+    ]
+    expected = lake.table(location, engine=spark).changes_df(2, 3)
+    assert read(startingVersion=2, endingVersion=3).exceptAll(expected).count() == 0
+    assert read(startingVersion=2, endingVersion=3).count() == expected.count() == 3
+    assert read(startingTimestamp="2020-01-01", columns="id,_change_type").columns == ["id", "_change_type"]
+    assert read(startingVersion=4, endingTimestamp="2999-01-01").count() == 1
+
+    with pytest.raises(delvec.BadRequest, match="startingVersion"):
+        read().collect()
+    with pytest.raises(delvec.BadRequest, match="endingVersion"):
+        read(startingVersion=0, version=2).collect()
+    with pytest.raises(delvec.BadRequest, match="not without readChangeFeed"):
+        spark.read.format("delvec").option("startingVersion", 1).load(location).collect()
+    stream = spark.readStream.format("delvec").option("readChangeFeed", "true").option("endingVersion", 2)
+    query = (
+        stream.load(location).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "cp"))
+    )
+    with pytest.raises(delvec.BadRequest, match="a stream goes on until it is stopped"):
+        query.start().awaitTermination()

@@ -3,6 +3,7 @@
 The names and arguments are those of ``delta.tables``; no JAR and no Spark configuration is needed.
 """
 
+from delvec.engines.pyspark.session_python import configure_spark_with_delvec
 from delvec.spark.connections import use
 from delvec.spark.delta_table import DeltaTable
 from delvec.spark.merge_builder import DeltaMergeBuilder
@@ -15,5 +16,6 @@ __all__ = [
     "DeltaTable",
     "DeltaTableBuilder",
     "IdentityGenerator",
+    "configure_spark_with_delvec",
     "use",
 ]

@@ -40,6 +40,9 @@ def catalog_entry(spark: SparkSession, name: str) -> CatalogEntry | None:
     """Return what the catalog has under a name of one to three parts; None where it has nothing."""
     quoted = [f"`{part.strip('`').replace('`', '``')}`" for part in name.split(".")]
     try:
+        # PySpark logs what is wrong with a statement, even where it is expected.
+        if not spark.catalog.tableExists(".".join(quoted)):
+            return None
         rows = spark.sql(f"DESCRIBE TABLE EXTENDED {'.'.join(quoted)}").collect()
     except AnalysisException:
         return None

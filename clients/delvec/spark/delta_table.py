@@ -134,7 +134,8 @@ class DeltaTable(NotYet):
         escaped = "".join(f"\\{character}" if character in "{}[]*?\\" else character for character in log)
         reader = sparkSession.read.format("binaryFile").option("pathGlobFilter", "*.{json,parquet}")
         try:
-            return bool(reader.load(escaped).select("path").head(1))
+            # Of a single path Spark logs that it is not there.
+            return bool(reader.load([escaped, escaped]).select("path").head(1))
         except AnalysisException:
             return False
 
@@ -220,6 +221,34 @@ class DeltaTable(NotYet):
     def detail(self) -> DataFrame:
         """Return one row about the table, as DESCRIBE DETAIL has it."""
         return self._spark.createDataFrame([_row(self._table.detail(), _DETAIL)], _DETAIL)
+
+    def changes(
+        self,
+        startingVersion: int | None = None,
+        endingVersion: int | None = None,
+        *,
+        startingTimestamp: str | datetime | None = None,
+        endingTimestamp: str | datetime | None = None,
+    ) -> DataFrame:
+        """Return the rows that versions changed, as ``readChangeFeed`` has them; beyond delta-spark.
+
+        Args:
+            startingVersion: the first version; or
+            startingTimestamp: the first that was not committed before this moment.
+            endingVersion: the last version, by default the newest; or
+            endingTimestamp: the last that was not committed after this moment.
+
+        Raises:
+            BadRequest: no start, or an end before it.
+            ChangeDataNotRecorded: the change data feed was off in some version.
+        """
+        frame: DataFrame = self._table.changes_df(
+            startingVersion,
+            endingVersion,
+            start_timestamp=startingTimestamp,
+            end_timestamp=endingTimestamp,
+        )
+        return frame if self._alias is None else frame.alias(self._alias)
 
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
         """Add to the protocol what two versions stand for; lower ones than the table has mean nothing.

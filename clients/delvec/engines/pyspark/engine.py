@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyspark
@@ -25,6 +26,7 @@ from delvec.engines.pyspark.find_rows import (
     physical_rows,
 )
 from delvec.engines.pyspark.from_arrow import frame_of
+from delvec.engines.pyspark.job_descriptions import described
 from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
 from delvec.engines.pyspark.merge_source import merge_source
 from delvec.engines.pyspark.remote import is_remote
@@ -32,6 +34,7 @@ from delvec.engines.pyspark.row_changes import RowChanger
 from delvec.engines.pyspark.row_expressions import absent_columns, examined
 from delvec.engines.pyspark.row_filter import filter_rows
 from delvec.engines.pyspark.scan import BROADCAST_LIMIT, ScanFrames
+from delvec.engines.pyspark.session_python import use_this_python
 from delvec.engines.pyspark.to_arrow import to_arrow
 from delvec.engines.pyspark.vector_tasks import find_into_vectors
 from delvec.engines.pyspark.write import check_schema, is_spark_frame, write_frame
@@ -55,7 +58,8 @@ class SparkEngine:
     """Reads and writes on a cluster. Needs PySpark 4.0 or later; executors need Delvec only to write.
 
     Args:
-        spark: the session. Its settings stay as they are.
+        spark: the session. Its settings stay as they are; see
+            :func:`~delvec.engines.pyspark.session_python.use_this_python` for the Python of its workers.
         manifests_in_table: put lists of files under the table, in ``_delvec/scans``, and not into a temporary
             directory; always so with Spark Connect, whose driver does not see this machine.
         max_rows_as_they_are: see :data:`~delvec.engines.pyspark.find_rows.MAX_ROWS_AS_THEY_ARE`.
@@ -74,6 +78,7 @@ class SparkEngine:
         max_rows_for_words: int = MAX_ROWS_FOR_WORDS,
         broadcast_limit: int | None = None,
     ) -> None:
+        use_this_python(spark)
         self.spark = spark
         self._is_remote = is_remote(spark)
         self._max_rows_as_they_are = max_rows_as_they_are
@@ -137,7 +142,7 @@ class SparkEngine:
         numbers = file_numbers(len(scan))
         physical = physical_rows(scan)
         is_large = physical > self._max_rows_for_words
-        with self._reading(scan, predicate):
+        with self._reading(scan, predicate, "find rows"):
             rows = self._frames.located(scan, sorted(predicate.columns), numbers, only_live=only_live)
             matches = self._filter(rows, predicate, scan.schema)
             if is_large and places is not None:
@@ -166,7 +171,8 @@ class SparkEngine:
         """Update, delete and insert rows; see :meth:`delvec.engines.engine.Engine.change_rows`."""
         # With Spark Connect this machine may not reach the table.
         sends_few = not self._is_remote
-        return RowChanger(self.spark, self._frames, scan, change, target, sends_few=sends_few).run()
+        with described(self.spark, scan.name, "change rows"):
+            return RowChanger(self.spark, self._frames, scan, change, target, sends_few=sends_few).run()
 
     def copy_rows(self, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget) -> Sequence[AddFile]:
         """Write the live rows of the scan's files again, without those in ``gone``.
@@ -174,7 +180,7 @@ class SparkEngine:
         Raises:
             CorruptTable: the files do not have the rows that their statistics say.
         """
-        with self._reading(scan):
+        with self._reading(scan, None, "rewrite files"):
             return copy_rows(self._frames, scan, gone, target)
 
     def write(self, data: Any, target: WriteTarget) -> Sequence[AddFile]:
@@ -202,7 +208,7 @@ class SparkEngine:
             # A task can give numbers that no other gives only where all know how many they are.
             writers = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
             data, target = data.repartition(writers), replace(target, writers=writers)
-        with failures.of_source():
+        with failures.of_source(), described(self.spark, _last_part(target.location), "write files"):
             if not checks.is_needed:
                 return write_frame(data, target)
             found = examined(data, target, checks)
@@ -214,19 +220,19 @@ class SparkEngine:
         schema = scan.schema.select([name for name in scan.schema.names if name in wanted])
         if not len(scan):
             return schema.to_arrow().empty_table()
-        with self._reading(scan, predicate):
+        with self._reading(scan, predicate, "read rows"):
             return to_arrow(self.to_df(scan, schema.names, predicate), schema)
 
     def count(self, scan: Scan, predicate: Predicate | None) -> int:
         """Return the number of live rows that satisfy ``predicate``, counted in the files."""
         if not len(scan):
             return 0
-        with self._reading(scan, predicate):
+        with self._reading(scan, predicate, "count rows"):
             return int(self.to_df(scan, sorted(predicate.columns) if predicate else [], predicate).count())
 
     @contextmanager
-    def _reading(self, scan: Scan, predicate: Predicate | None = None) -> Iterator[None]:
-        with failures.of_scan(scan, predicate):
+    def _reading(self, scan: Scan, predicate: Predicate | None, step: str) -> Iterator[None]:
+        with failures.of_scan(scan, predicate), described(self.spark, scan.name, step):
             yield
 
     def _filter(self, frame: DataFrame, predicate: Predicate, schema: StructType) -> DataFrame:
@@ -235,6 +241,11 @@ class SparkEngine:
             if self._is_remote:
                 filtered.schema  # noqa: B018 - Connect analyses here, and not with an error of a later action
         return filtered
+
+
+def _last_part(location: str) -> str:
+    """Return what to call a table whose name the engine is not given."""
+    return unquote(location.rpartition("/")[2])
 
 
 def _broadcast_limit(given: int | None, *, is_remote: bool) -> int:

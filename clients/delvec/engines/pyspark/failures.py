@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -24,12 +25,13 @@ from delvec.protocol.errors import (
     MissingDataFile,
     SchemaMismatch,
     UnsupportedTable,
+    error_classes,
     from_wire,
 )
 from delvec.protocol.predicate import Predicate
 from delvec.scan import Scan
 
-__all__ = ["of_change", "of_predicate", "of_scan", "refusal", "unknown_file"]
+__all__ = ["named_in", "of_change", "of_predicate", "of_scan", "of_source", "refusal", "unknown_file"]
 
 _UNREADABLE: Final = re.compile(
     r"\[FAILED_READ_FILE\.([A-Z_]+)\]\s+Encountered error while reading file (.+?)\. [ \n]*(?:File |SQLSTATE|[A-Z]|$)"
@@ -39,6 +41,19 @@ _DATA_ERROR: Final = re.compile(r"\[[A-Z_.]+\] ([^\n]+?) SQLSTATE: 22\w{3}")
 """SQL's class of errors about values: a cast, a division by zero, an overflow."""
 _TASK_ERROR: Final = re.compile(rf"{TASK_ERROR}(\{{.*\}})")
 _FRAGMENT: Final = re.compile(r"== SQL[^\n]*==\n+(.+?)\n\^", re.DOTALL)
+_RAISED: Final = re.compile(
+    r"^(?:.*: )?delvec\.protocol\.errors\.\w+\.(\w+): (.+?)(?= SQLSTATE: |\n\s*\n|\n\s+at |\n\w[\w.]*: |\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+"""How a traceback ends: the process that raised it sends no more than text."""
+_NOT_FOUND: Final = re.compile(
+    r"\[DATA_SOURCE_NOT_FOUND\] Failed to find the data source: delvec\b", re.IGNORECASE
+)
+_NO_PROGRAM: Final = re.compile(r'Cannot run program "([^"]*python[^"]*)"')
+_NO_MODULE: Final = re.compile(r"ModuleNotFoundError: No module named '(delvec\b[\w.]*)'")
+_OTHER_PYTHON: Final = re.compile(
+    r"\[PYTHON_VERSION_MISMATCH\] Python in worker has different version: (\S+) than that in driver: ([\d.]+)"
+)
 _LOST_ROWS: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 _HINT: Final = re.compile(r"\. (?=Use |Correct |If |To )")
 
@@ -58,7 +73,7 @@ def of_scan(scan: Scan, predicate: Predicate | None = None) -> Iterator[None]:
     except Exception as error:
         if not _is_sparks(error):
             raise
-        known = _sent(str(error)) or _translated(str(error), scan, predicate)
+        known = _known(str(error)) or _translated(str(error), scan, predicate)
         if known is None:
             raise
         raise known from error
@@ -80,7 +95,7 @@ def of_change(scan: Scan) -> Iterator[None]:
         if not _is_sparks(error):
             raise
         text = str(error)
-        known = _sent(text) or _translated(text, scan, None) or _of_value(text, scan)
+        known = _known(text) or _translated(text, scan, None) or _of_value(text, scan)
         if known is None:
             raise
         raise known from error
@@ -105,19 +120,62 @@ def of_source() -> Iterator[None]:
         causes = _CAUSE.findall(str(error))
         lines = [line for line in str(error).splitlines() if line.strip()]
         said = causes[-1] if causes else lines[0] if lines else type(error).__name__
-        raise _sent(str(error)) or BadRequest(
+        raise _known(str(error)) or BadRequest(
             f"The source cannot be read: {said.strip()}. Nothing was changed."
         ) from error
 
 
 def _is_sparks(error: Exception) -> bool:
+    if isinstance(error, DelvecError):
+        return False
     # Collecting Arrow from classic Spark gives py4j's bare error; Connect comes without py4j.
     return isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError"
 
 
-def _sent(text: str) -> DelvecError | None:
-    found = _TASK_ERROR.search(text)
-    return from_wire(json.loads(found[1])) if found else None
+def named_in(text: str) -> DelvecError | None:
+    """Return the error of Delvec's own that Spark's text has, raised in another process; None where there is none.
+
+    That such a process does not have Delvec is one of them.
+    """
+    sent = _TASK_ERROR.search(text)
+    if sent:
+        return from_wire(json.loads(sent[1]))
+    # What follows a chain of tracebacks are Java's frames, and after them the same again.
+    raised = [*_RAISED.finditer(text.partition("\n\tat ")[0])] or [*_RAISED.finditer(text)]
+    kind = next((each for each in error_classes() if raised and each.__name__ == raised[-1][1]), None)
+    if kind is not None:
+        return kind(raised[-1][2].strip())
+    module = _NO_MODULE.search(text)
+    if module:
+        return EngineUnavailable(f"The Python of Spark's workers has no module '{module[1]}'. {_remedy()}")
+    if _NOT_FOUND.search(text):
+        return EngineUnavailable(
+            "Spark finds no data source 'delvec': the Python that it runs has no Delvec. "
+            f"{_remedy()} delvec.spark.configure_spark_with_delvec(builder) sets it, too."
+        )
+    return None
+
+
+def _known(text: str) -> DelvecError | None:
+    return named_in(text) or _of_python(text)
+
+
+def _of_python(text: str) -> DelvecError | None:
+    version, program = _OTHER_PYTHON.search(text), _NO_PROGRAM.search(text)
+    if version:
+        return EngineUnavailable(
+            f"Spark's workers run Python {version[1]}, and this program runs Python {version[2]}. {_remedy()}"
+        )
+    if program:
+        return EngineUnavailable(f"Spark cannot start its Python '{program[1]}'. {_remedy()}")
+    return None
+
+
+def _remedy() -> str:
+    return (
+        f"Set PYSPARK_PYTHON before the session starts: to {sys.executable}, or on a cluster to a Python of the executors that "
+        "has Delvec."
+    )
 
 
 def _of_value(text: str, scan: Scan) -> DelvecError | None:

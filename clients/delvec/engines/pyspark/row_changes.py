@@ -20,6 +20,7 @@ from delvec.engines.pyspark import failures
 from delvec.engines.pyspark.change_frames import ChangeFrames, Numbered, sql_column
 from delvec.engines.pyspark.change_tasks import Outcome, run, write_few
 from delvec.engines.pyspark.facts import FILE
+from delvec.engines.pyspark.job_descriptions import described
 from delvec.engines.pyspark.manifest import file_numbers
 from delvec.engines.pyspark.merge_source import SOURCE_ROW, PinnedSource
 from delvec.engines.pyspark.row_filter import opaque
@@ -79,7 +80,8 @@ class RowChanger:
     def run(self) -> ChangedRows:
         """Do it; see :meth:`delvec.engines.engine.Engine.change_rows`."""
         with failures.of_change(self._scan):
-            source = None if self._change.source is None else self._change.source.data.pinned
+            with described(self._spark, self._scan.name, "read the source"):
+                source = None if self._change.source is None else self._change.source.data.pinned
             if source is None:
                 self._update()
             else:
@@ -106,7 +108,8 @@ class RowChanger:
                 rest = (
                     source.frame.filter(_is_not_in(matched, F.col(SOURCE_ROW))) if matched else source.frame
                 )
-                self._run(self._passes.inserted(rest.alias(SOURCE), self._inserts))
+                with described(self._spark, self._scan.name, "insert rows"):
+                    self._run(self._passes.inserted(rest.alias(SOURCE), self._inserts))
 
     def _match(self, table: DataFrame, source: PinnedSource) -> None:
         frame = source.frame

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from delvec.connection import connect
 from delvec.engines.pyspark.begun_write import BegunWrite
 from delvec.engines.pyspark.sink_options import WriteRequest
-from delvec.engines.pyspark.worker_process import forget_archives
+from delvec.engines.pyspark.worker_process import forget_archives, plainly
 from delvec.protocol.errors import DelvecError, from_wire
 from delvec.protocol.types import schema_from
 from delvec.protocol.wire import AddFile
@@ -82,6 +82,7 @@ class DelvecWriter(DataSourceArrowWriter):  # type: ignore[misc]
         """Runs on executors."""
         return Written([]) if self._begun.already_applied else Written.by(self._begun, iterator)
 
+    @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit what tasks wrote, in a process of the driver's.
 

@@ -31,6 +31,7 @@ from delvec.engines.pyspark.slices import FilesOfTask, cut
 from delvec.engines.pyspark.spark_catalog import NOT_IN_CATALOGS, refuse_catalog
 from delvec.engines.pyspark.stream import default_limits, reader_of
 from delvec.engines.pyspark.task_side import read_slices
+from delvec.engines.pyspark.worker_process import plainly
 from delvec.protocol.change_feed import feed_schema
 from delvec.protocol.errors import BadRequest, SchemaMismatch, UnsupportedOperation, UnsupportedTable
 from delvec.protocol.types import StructType, has_variant
@@ -52,7 +53,11 @@ _OPTIONS: Final = {
     "columns": "columns",
     "skipfilesunless": "skip_files_unless",
     "partitionbytes": "partition_bytes",
+    "endingversion": "ending_version",
+    "endingtimestamp": "ending_timestamp",
 }
+_OF_CHANGES: Final = frozenset({"readchangefeed", "readchangedata", "startingversion", "startingtimestamp"})
+"""What ``spark.read`` has of the options of streams."""
 _PARTITION_BYTES: Final = 64 << 20
 
 
@@ -68,6 +73,8 @@ class _Options:
     columns: tuple[str, ...] | None = None
     skip_files_unless: str | None = None
     partition_bytes: int = _PARTITION_BYTES
+    ending_version: int | None = None
+    ending_timestamp: str | None = None
     of_streams: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -84,7 +91,10 @@ class _Options:
                 continue
             name = _OPTIONS.get(key.lower())
             if name is None:
-                known = "path, url, token, version, timestamp, columns, skipFilesUnless, partitionBytes"
+                known = (
+                    "path, url, token, version, timestamp, columns, skipFilesUnless, partitionBytes, and of changes "
+                    "readChangeFeed, startingVersion, startingTimestamp, endingVersion, endingTimestamp"
+                )
                 raise BadRequest(f"format('delvec') has no option '{key}'; it has {known}")
             if name in values and values[name] != value:
                 raise BadRequest(f"the option '{key}' is given twice, under two spellings")
@@ -93,19 +103,32 @@ class _Options:
             raise BadRequest(
                 f"format('delvec') needs a table: .load('/path/to/table'), or its name. {NOT_IN_CATALOGS}"
             )
-        for name in ("version", "partition_bytes"):
-            if name in values:
-                values[name] = _whole_number(name, values[name])
-        if "version" in values and "timestamp" in values:
-            raise BadRequest("give the option version or timestamp, not both")
+        _check_versions(values)
         if "columns" in values:
             values["columns"] = tuple(name.strip() for name in values["columns"].split(","))
         return cls(**values, of_streams=of_streams)
 
     @property
+    def has_end(self) -> bool:
+        """Whether it is said where changes end."""
+        return self.ending_version is not None or self.ending_timestamp is not None
+
+    @property
     def stream(self) -> StreamOptions:
         """Those that ``readStream`` has."""
         return default_limits(StreamOptions.of(self.of_streams))
+
+
+def _check_versions(values: dict[str, Any]) -> None:
+    for name in ("version", "partition_bytes", "ending_version"):
+        if name in values:
+            values[name] = _whole_number(name, values[name])
+    for one, other, said in (
+        ("version", "timestamp", "version or timestamp"),
+        ("ending_version", "ending_timestamp", "endingVersion or endingTimestamp"),
+    ):
+        if one in values and other in values:
+            raise BadRequest(f"give the option {said}, not both")
 
 
 def _whole_number(name: str, text: str) -> int:
@@ -131,6 +154,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
         """Return what ``format()`` takes."""
         return "delvec"
 
+    @plainly
     def schema(self) -> T.StructType:
         """Return the table's schema, and pin the version.
 
@@ -149,6 +173,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
             )
         return _spark_schema(schema)
 
+    @plainly
     def reader(self, schema: T.StructType) -> DataSourceReader:
         """Return what plans the tasks.
 
@@ -162,14 +187,20 @@ class DelvecSource(DataSource):  # type: ignore[misc]
             )
         self._planned = True
         pin = self._pinned()
-        if pin.options.of_streams:
-            names = ", ".join(sorted(pin.options.of_streams))
-            raise BadRequest(
-                f"{names}: options of spark.readStream, which spark.read does not have; read a version by the option "
-                "version, and changes by DeltaTable.changes_df()"
+        of_streams = pin.options.of_streams.keys() - _OF_CHANGES
+        is_feed = pin.options.stream.read_change_feed
+        if of_streams or ((pin.options.of_streams or pin.options.has_end) and not is_feed):
+            names = (
+                ", ".join(sorted(of_streams))
+                or "startingVersion and others that say where changes begin and end"
             )
-        return _Reader(pin, schema)
+            raise BadRequest(
+                f"{names}: options that spark.read has not, or not without readChangeFeed; read a version by the option "
+                "version, and changes by readChangeFeed with startingVersion"
+            )
+        return _ChangesReader(pin, schema) if is_feed else _Reader(pin, schema)
 
+    @plainly
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what reads rows as they are added; see :mod:`delvec.engines.pyspark.stream`."""
         from delvec.commands.stream import TableStream
@@ -181,10 +212,15 @@ class DelvecSource(DataSource):  # type: ignore[misc]
                 "version, timestamp and skipFilesUnless are no options of spark.readStream; startingVersion and "
                 "startingTimestamp say where it begins"
             )
+        if given.has_end:
+            raise BadRequest(
+                "endingVersion and endingTimestamp are options of spark.read; a stream goes on until it is stopped"
+            )
         self._planned = True
         stream = TableStream(_table(given)._service, pin.snapshot, given.stream)  # noqa: SLF001
         return reader_of(stream, given.stream, _checked_names(pin, schema), given.partition_bytes)
 
+    @plainly
     def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceWriter:
         """Return what writes rows with these columns; see :mod:`delvec.engines.pyspark.sink`."""
         from delvec.engines.pyspark.sink import DelvecWriter
@@ -192,6 +228,7 @@ class DelvecSource(DataSource):  # type: ignore[misc]
 
         return DelvecWriter(WriteRequest.of(self.options, overwrite=overwrite), schema, overwrite=overwrite)
 
+    @plainly
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
         """Return what writes batches of a stream; see :mod:`delvec.engines.pyspark.stream_sink`.
 
@@ -261,6 +298,7 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
         # Executors get the reader too, and need neither the service nor the token.
         return {}
 
+    @plainly
     def partitions(self) -> Sequence[InputPartition]:
         """Ask the service for files, and group them by bytes."""
         options = self._pin.options
@@ -271,6 +309,45 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
         """Runs on executors."""
         assert isinstance(partition, FilesOfTask)  # noqa: S101 - of partitions()
         return read_slices(partition.read, partition.slices)
+
+
+class _ChangesReader(_Reader):
+    """Reads what versions changed, up to the one that was the newest when the schema was asked for."""
+
+    @plainly
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ask the service for the files that hold changed rows."""
+        from delvec.commands.changes import plan_changes
+
+        given, table = self._pin.options, _table(self._pin.options)
+        start = given.stream
+        if start.starting_version == "latest" or (
+            start.starting_version is None and start.starting_timestamp is None
+        ):
+            raise BadRequest(
+                "readChangeFeed needs the option startingVersion, a version, or startingTimestamp; both ends are included"
+            )
+        if given.version is not None or given.timestamp is not None or given.skip_files_unless is not None:
+            raise BadRequest(
+                "version, timestamp and skipFilesUnless do not go with readChangeFeed: endingVersion and endingTimestamp say "
+                "where the changes end"
+            )
+        feed = plan_changes(
+            table._service,  # noqa: SLF001
+            table.id,
+            columns=self._names,
+            start_version=start.starting_version,
+            start_timestamp=start.starting_timestamp,
+            end_version=given.ending_version if given.has_end else self._pin.version,
+            end_timestamp=given.ending_timestamp,
+        )
+        if feed.schema.select(self._names) != self._pin.schema.select(self._names):
+            raise SchemaMismatch(
+                f"The columns of table '{given.path}' were others at the end of these changes than in version "
+                f"{self._pin.version}; read them with DeltaTable.changes_df()",
+                table=given.path,
+            )
+        return [part for scan in feed.scans for part in cut(scan, self._names, given.partition_bytes)]
 
 
 def _checked_names(pin: _Pin, schema: T.StructType) -> list[str]:

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from delvec.commands.stream_options import StreamOptions
 from delvec.engines.pyspark.slices import FilesOfTask, cut
 from delvec.engines.pyspark.task_side import read_slices
+from delvec.engines.pyspark.worker_process import plainly
 from delvec.protocol.errors import UnsupportedOperation
 
 try:
@@ -70,6 +71,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
         """Return that nothing was read; where that is, the first batch's end says."""
         return dict(self._stream.beginning)
 
+    @plainly
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
         """Return where the next batch ends; the start where nothing is to be read.
 
@@ -99,6 +101,7 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
         self._passed, self._looked_at = (start, step.end), now
         return dict(start)
 
+    @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a batch; nothing where it is empty."""
         if start == end:

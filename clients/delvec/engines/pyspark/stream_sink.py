@@ -21,6 +21,7 @@ from delvec.engines.pyspark.begun_write import BegunWrite
 from delvec.engines.pyspark.driver_connection import driver_connection
 from delvec.engines.pyspark.sink import Written, written
 from delvec.engines.pyspark.sink_options import WriteRequest
+from delvec.engines.pyspark.worker_process import plainly
 from delvec.protocol.errors import DelvecError, InternalError
 from delvec.protocol.types import schema_from
 
@@ -75,6 +76,7 @@ class DelvecStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         found = Written([]) if batch is not None and int(batch) <= done else Written.by(begun, iterator)
         return _Part(query, found, begun if context.partitionId() == 0 else None)
 
+    @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Commit what tasks wrote, in a process of the driver's.
 

@@ -49,7 +49,9 @@ def error_classes(root: type[DelvecError] = DelvecError) -> Iterator[type[Delvec
     """Yield ``root`` and every class below it."""
     yield root
     for child in root.__subclasses__():
-        yield from error_classes(child)
+        # An engine may make classes that are one of its own, too; see delvec.engines.pyspark.typed_errors.
+        if child.__bases__ == (root,):
+            yield from error_classes(child)
 
 
 def from_wire(body: dict[str, Any]) -> DelvecError:

@@ -1,0 +1,100 @@
+"""Tables of a connection by name in Spark SQL, as temporary views of a session."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from delvec.protocol.errors import BadRequest, DelvecError, TableAlreadyExists
+from delvec.protocol.identifiers import backticked
+
+if TYPE_CHECKING:
+    from delvec.connection import Connection
+
+__all__ = ["SparkViews"]
+
+
+class SparkViews:
+    """Temporary views of a Spark session, each of one version of a table, as Spark reads Parquet itself.
+
+    ``spark.sql`` sees the versions of when the views were made or refreshed, so that several queries agree;
+    :meth:`sql` sees the newest ones. Get it from :meth:`delvec.Connection.register`.
+    """
+
+    def __init__(self, lake: "Connection", spark: Any, tables: Mapping[str, str]) -> None:
+        self._lake = lake
+        self._spark = spark
+        self._tables = dict(tables)
+        self._versions: dict[str, int] = {}
+
+    @classmethod
+    def of(
+        cls, lake: "Connection", spark: Any, tables: Sequence[str] | Mapping[str, str] | None
+    ) -> "SparkViews":
+        """Make the views; see :meth:`delvec.Connection.register`."""
+        if isinstance(tables, str):
+            raise BadRequest(
+                f"tables must be a list of names, or a dict from views to tables, not the text {tables!r}"
+            )
+        if isinstance(tables, Mapping):
+            found = cls(lake, spark, tables)
+        else:
+            names = [table.name for table in lake.tables()] if tables is None else tables
+            found = cls(lake, spark, {name.replace(".", "_"): name for name in names})
+        found._check_free()
+        if tables is None:
+            found._make_those_that_can_be_read()
+        else:
+            found.refresh()
+        return found
+
+    def __repr__(self) -> str:
+        return f"SparkViews({', '.join(f'{view} (version {self._versions[view]})' for view in self.names)})"
+
+    @property
+    def names(self) -> list[str]:
+        """The views that there are."""
+        return sorted(self._versions)
+
+    def refresh(self) -> None:
+        """Move each view whose table has a newer version to that; DataFrames that were made before stay as they are.
+
+        Raises:
+            TableNotFound: or another error of a table that cannot be read; its view stays as it was.
+        """
+        for view, name in self._tables.items():
+            self._make(view, name)
+
+    def sql(self, text: str) -> Any:
+        """Run a query of ``spark.sql``, whatever it is, over the newest versions."""
+        self.refresh()
+        return self._spark.sql(text)
+
+    def drop(self) -> None:
+        """Drop the views."""
+        for view in self.names:
+            self._spark.catalog.dropTempView(view)
+        self._tables.clear()
+        self._versions.clear()
+
+    def _check_free(self) -> None:
+        for view in self._tables:
+            if self._spark.catalog.tableExists(backticked(view)):
+                raise TableAlreadyExists(
+                    f"Spark has a table or a view '{view}' already, which a view of that name would hide; drop it, or name the "
+                    f"view otherwise: register(spark, {{'other_name': '{self._tables[view]}'}})."
+                )
+
+    def _make_those_that_can_be_read(self) -> None:
+        for view, name in list(self._tables.items()):
+            try:
+                self._make(view, name)
+            except DelvecError as error:
+                del self._tables[view]
+                warnings.warn(f"Spark gets no view of table '{name}': {error.message}", stacklevel=4)
+
+    def _make(self, view: str, name: str) -> None:
+        table = self._lake.table(name, engine=self._spark)
+        newest = table.version()
+        if self._versions.get(view) != newest:
+            table.to_df(version=newest).createOrReplaceTempView(backticked(view))
+            self._versions[view] = newest

@@ -1,0 +1,114 @@
+"""The page for the first hour with Spark runs as it stands: with an environment that is not activated, twice, and quietly."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "first-hour-spark.md").read_text()
+WITHOUT = (
+    "PYSPARK_PYTHON",
+    "PYSPARK_DRIVER_PYTHON",
+    "VIRTUAL_ENV",
+    "DELVEC_URL",
+    "DELVEC_TOKEN",
+    "DELVEC_DATABASE_URL",
+)
+
+OF_TESTS = """
+import os, sys
+from pyspark.sql import SparkSession
+session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+session.config("spark.driver.host", "localhost").config("spark.sql.shuffle.partitions", "2")
+session.config("spark.ui.showConsoleProgress", "false").config("spark.sql.warehouse.dir", os.getcwd() + "/warehouse")
+"""
+
+RUNNING = f"""
+{OF_TESTS}
+spark = session.getOrCreate()
+assert spark.sparkContext.pythonExec == "python3"
+try:
+    spark.read.format("delvec").load(os.getcwd() + "/nothing")
+except Exception as error:
+    assert "DATA_SOURCE_NOT_FOUND" in str(error), error
+import delvec
+try:
+    spark.read.format("delvec").load(os.getcwd() + "/nothing")
+except delvec.EngineUnavailable as error:
+    assert "PYSPARK_PYTHON" in error.message and sys.executable in error.message
+else:
+    raise AssertionError
+from delvec.spark import DeltaTable
+assert not DeltaTable.isDeltaTable(spark, os.getcwd() + "/nothing")
+builder = DeltaTable.createIfNotExists(spark).tableName("fresh").addColumn("id", "LONG")
+people = builder.execute()
+people._table.append(spark.range(3))
+assert people.toDF().count() == 3
+spark.range(3, 5).write.format("delvec").mode("append").save(people._table.location)
+assert spark.read.format("delvec").load(people._table.location).count() == 5
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a job by the path of its Python, where the first python3 of PATH is another one."""
+    if not os.environ.get("JAVA_HOME"):
+        from shutil import which
+
+        if which("java") is None:
+            pytest.skip("no Java: Spark needs Java 17 or later in JAVA_HOME or on PATH")
+    others = tmp_path / "bin"
+    others.mkdir()
+    python3 = others / "python3"
+    # It has no Delvec: the standard library, and what Spark puts on PYTHONPATH.
+    python3.write_text(f'#!/bin/sh\nexec "{Path(sys.executable).resolve()}" -S "$@"\n')
+    python3.chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if name not in WITHOUT}
+    environment["PATH"] = f"{others}:{environment['PATH']}"
+    environment["XDG_STATE_HOME"] = str(tmp_path / "state")
+
+    def of(code):
+        job = tmp_path / "job.py"
+        job.write_text(code)
+        done = subprocess.run(
+            [sys.executable, "job.py"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done
+
+    return of
+
+
+def frames(log):
+    return [line for line in log.splitlines() if re.match(r"\s+at [\w.$]+\(|.*Exception: |Traceback ", line)]
+
+
+@pytest.mark.timeout(900)
+def test_the_page_runs_in_order_and_twice(run, tmp_path):
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(blocks) > 5
+    page = (
+        "\n".join(blocks)
+        .replace("/tmp/", f"{tmp_path}/")
+        .replace("SparkSession.builder.appName", "session.appName")
+    )
+
+    done = run(f"{OF_TESTS}\n{page}\n{page}")
+
+    assert done.stdout.count("1 0\n") == 2
+    assert done.stdout.count(f"There is no Delta table at file://{tmp_path}/delvec-first-hour/nothing") == 2
+    assert frames(done.stderr) == []
+
+
+@pytest.mark.timeout(900)
+def test_a_session_that_runs_another_python_is_named_and_then_set_right(run):
+    assert frames(run(RUNNING).stderr) == []

@@ -1,0 +1,80 @@
+"""Tables by name in Spark SQL: each query sees the versions of the views, or the newest, as the program chooses."""
+
+import pyarrow as pa
+import pytest
+
+import delvec
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def lake(tmp_path):
+    with delvec.connect(database_url=f"sqlite:///{tmp_path}/delvec.db") as lake:
+        yield lake
+
+
+@pytest.fixture
+def people(lake, tmp_path):
+    table = lake.create_table(tmp_path / "people", "id long, age int")
+    table.append(pa.table({"id": [1, 2, 3], "age": pa.array([12, 40, 17], pa.int32())}))
+    table.delete("id = 1")
+    return table
+
+
+def test_queries_see_the_versions_of_the_views_until_they_are_refreshed(lake, people, spark, tmp_path):
+    other = lake.create_table(tmp_path / "Orders-2", "id long")
+    other.append(pa.table({"id": [2]}))
+    views = lake.register(spark)
+    try:
+        query = "SELECT p.id, p.age FROM people p JOIN `orders-2` o ON p.id = o.id"
+        assert sorted(views.names) == sorted(table.name for table in lake.tables())
+        assert [tuple(row) for row in spark.sql(query).collect()] == [(2, 40)]
+        # Rows of Parquet that Spark reads itself, and filters where it reads them.
+        plan = spark.sql("SELECT age FROM people WHERE age > 20")._jdf.queryExecution().toString()
+        assert "PushedFilters: [IsNotNull(age), GreaterThan(age,20)]" in plan
+        assert "ReadSchema: struct<age:int>" in plan
+
+        frame = spark.table("people")
+        people.update({"age": "41"}, "id = 2")
+
+        assert [tuple(row) for row in spark.sql(query).collect()] == [(2, 40)]
+        assert [tuple(row) for row in views.sql(query).collect()] == [(2, 41)]
+        assert [tuple(row) for row in spark.sql(query).collect()] == [(2, 41)]
+        assert sorted(row.age for row in frame.collect()) == [17, 40]
+    finally:
+        views.drop()
+    assert not spark.catalog.tableExists("people")
+    assert views.names == []
+
+
+def test_names_that_spark_has_are_refused_and_others_can_be_given(lake, people, spark):
+    spark.range(1).createOrReplaceTempView("people")
+    try:
+        with pytest.raises(delvec.TableAlreadyExists, match="'people' already"):
+            lake.register(spark)
+        with pytest.raises(delvec.TableNotFound):
+            lake.register(spark, ["nothing"])
+        with pytest.raises(delvec.BadRequest, match="list of names"):
+            lake.register(spark, "people")
+
+        views = lake.register(spark, {"grown_ups": people.location})
+
+        assert spark.table("grown_ups").count() == 2
+        assert spark.table("people").count() == 1
+        views.drop()
+    finally:
+        spark.catalog.dropTempView("people")
+
+
+def test_a_table_that_cannot_be_read_keeps_the_others_from_nothing(lake, people, spark, tmp_path):
+    import shutil
+
+    gone = lake.create_table(tmp_path / "gone", "id long")
+    shutil.rmtree(tmp_path / "gone")
+
+    with pytest.warns(UserWarning, match=f"no view of table '{gone.name}'"):
+        views = lake.register(spark)
+
+    assert views.names == ["people"]
+    views.drop()
