@@ -54,7 +54,7 @@ def embedded_service(
             raise
         raise EngineUnavailable(
             f"connect() without a URL runs the service in this process, which needs {error.name}: "
-            "pip install 'delvec[local]', or give the URL of a running service"
+            "pip install '.[local]' in Delvec's clone, or give the URL of a running service"
         ) from error
     url = database_url or f"sqlite:///{state_directory() / 'embedded.db'}"
     settings = Settings.embedded(url, warehouse, tuple(roots))

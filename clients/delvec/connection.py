@@ -462,7 +462,7 @@ def _duckdb_engine() -> Engine:
         from delvec.engines.duckdb import DuckDBEngine
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
-            f"the engine DuckDB needs {error.name}: pip install 'delvec[local]', or pass engine=spark"
+            f"the engine DuckDB needs {error.name}: pip install '.[local]' in Delvec's clone, or pass engine=spark"
         ) from error
     engine: Engine = DuckDBEngine()
     return engine
@@ -473,7 +473,7 @@ def _spark_engine(spark: Any) -> Engine:
         from delvec.engines.pyspark import SparkEngine
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
-            f"the engine Spark needs {error.name}: pip install 'delvec[spark]'"
+            f"the engine Spark needs {error.name}: pip install '.[spark]' in Delvec's clone"
         ) from error
     engine: Engine = SparkEngine(spark)
     return engine

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ _INTERNAL: Final = frozenset(
     {"change_from_itself", "check_made_from", "deletes_by_vector", "made_from", "replace_with"}
 )
 """What other parts of Delvec call, and completion does not offer."""
+_FILES_TO_ASK_ABOUT: Final = 10_000
 
 
 class ReadableTable:
@@ -238,10 +240,17 @@ class ReadableTable:
     ) -> Any:
         """Return the live rows as a lazy Spark DataFrame, pinned to one version.
 
+        Columns that are NOT NULL are so in its schema, too, where the statistics of up to 10,000 files show that they have no
+        NULL: Spark would compute wrong values of one.
+
         Raises:
             EngineUnavailable: the table's engine is not Spark.
         """
-        return self.scan(columns, predicate, version, timestamp).to_df()
+        planned, condition = self.plan(columns, predicate, version, timestamp)
+        if _asks_for_statistics(planned):
+            told, _ = self.plan(columns, predicate, planned.version, stats=True)
+            planned = replace(planned, files=told.files)
+        return Rows(self.engine, planned, columns, condition).to_df()
 
     def count(
         self,
@@ -441,6 +450,13 @@ class ReadableTable:
             is_newest=version is None and timestamp is None,
         )
         return scan, None if predicate is None else predicates.parse(predicate, schema)
+
+
+def _asks_for_statistics(scan: Scan) -> bool:
+    """Whether it matters for a frame's schema what statistics say."""
+    return 0 < len(scan) <= _FILES_TO_ASK_ABOUT and any(
+        not item.nullable and item.name not in scan.partition_columns for item in scan.schema.fields
+    )
 
 
 def _iso(timestamp: str | datetime | None) -> str | None:

@@ -18,7 +18,7 @@ from delvec.protocol.errors import (
     MissingDataFile,
     UnsupportedTable,
 )
-from delvec.protocol.types import StructType
+from delvec.protocol.types import PrimitiveType, StructField, StructType
 
 pytestmark = pytest.mark.spark
 
@@ -601,3 +601,46 @@ def test_the_sparse_layout_is_chosen_beyond_the_limit():
 
     assert not sets.is_dense
     assert sets.nbytes < 3 << 20
+
+
+def test_columns_that_are_not_null_are_so_in_frames_where_statistics_show_it(lake, spark, tmp_path):
+    """And filters are evaluated where rows are read, as for others."""
+    fields = [("id", "long", False), ("p", "integer", False), ("day", "date", False), ("v", "string", True)]
+    schema = StructType(tuple(StructField(name, PrimitiveType(kind), null) for name, kind, null in fields))
+    table = lake.create_table(str(tmp_path / "t"), schema, partition_by=["p", "day"], engine=spark)
+    assert [item.nullable for item in table.to_df().schema] == [False, False, False, True]
+    day = dt.date(2026, 1, 1)
+    table.append(
+        pa.table(
+            {
+                "id": range(300),
+                "p": pa.array([i % 3 for i in range(300)], pa.int32()),
+                "day": [day] * 300,
+                "v": ["x"] * 300,
+            }
+        )
+    )
+    table.delete("id % 10 = 3")
+
+    frame = table.to_df()
+
+    assert [item.nullable for item in frame.schema] == [False, False, False, True]
+    found = frame.where("id > 290 AND p = 1 AND day = '2026-01-01'")
+    assert sorted(row.id for row in found.collect()) == [292, 295, 298]
+    plan = found._jdf.queryExecution().toString()
+    assert "PushedFilters: [GreaterThan(id,290)]" in plan
+    assert frame.where("id IS NULL").count() == 0
+    assert frame.count() == 270
+
+
+def test_a_null_that_a_writer_left_in_a_column_that_is_not_null_is_read_as_one(make_scan, spark):
+    schema = StructType(
+        (StructField("id", PrimitiveType("long"), False), StructField("p", PrimitiveType("string"), False))
+    )
+    rows = pa.table({"id": pa.array([1, None], pa.int64())})
+    scan = make_scan([{"name": "a.parquet", "rows": rows, "values": {"p": None}}], schema, partition_by=["p"])
+
+    frame = SparkEngine(spark).to_df(scan)
+
+    assert [item.nullable for item in frame.schema] == [True, True]
+    assert sorted(map(tuple, frame.collect()), key=str) == [(1, None), (None, None)]

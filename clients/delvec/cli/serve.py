@@ -51,7 +51,9 @@ def serve(
         from delvec_service.app import create_app
         from delvec_service.config import Settings, check_servable
     except ModuleNotFoundError as error:
-        raise EngineUnavailable(f"the service needs {error.name}: pip install 'delvec[service]'") from error
+        raise EngineUnavailable(
+            f"the service needs {error.name}: pip install '.[service]' in Delvec's clone"
+        ) from error
     given: dict[str, Any] = {
         "host": host,
         "port": port,

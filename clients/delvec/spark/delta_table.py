@@ -12,7 +12,7 @@ from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
 from delvec.engines.pyspark.manifest import hadoop_path
 from delvec.protocol import locations
-from delvec.protocol.errors import BadRequest, NotADeltaTable, TableNotFound
+from delvec.protocol.errors import BadRequest, InvalidTableChange, NotADeltaTable, TableNotFound
 from delvec.spark.arguments import check_condition, check_value, check_values
 from delvec.spark.catalog import catalog_entry, short_name
 from delvec.spark.columns import to_sql, without_alias
@@ -24,6 +24,7 @@ from delvec.table import DeltaTable as Table
 
 __all__ = ["DeltaTable"]
 
+_UNKNOWN_FEATURE: Final = "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXTS: Final = T.MapType(T.StringType(), T.StringType())
 _JOB: Final = ("jobId", "jobName", "jobRunId", "runId", "jobOwnerId", "triggerType")
@@ -268,7 +269,13 @@ class DeltaTable(NotYet):
             InvalidTableChange: Delvec could not write the table any more.
         """
         check_value(featureName, str, "featureName", "a string")
-        self._table.alter.add_feature(featureName)
+        try:
+            self._table.alter.add_feature(featureName)
+        except InvalidTableChange as error:
+            if error.details.get("feature") != featureName:
+                raise
+            # By the name that delta-spark's error has, which programs look for.
+            raise InvalidTableChange(f"[{_UNKNOWN_FEATURE}] {error.message}", **error.details) from None
 
     def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
         """Take a table feature out of the protocol that nothing of the table needs any more.

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Final, Literal, Self
 
+from pyspark.errors import AnalysisException, ParseException, UnsupportedOperationException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
 from delvec.commands.table_definition import TableDefinition
 from delvec.ddl import parse_type
+from delvec.engines.pyspark.typed_errors import also
 from delvec.protocol import locations
 from delvec.protocol.constraints import GENERATION
-from delvec.protocol.errors import BadRequest, NotFound, TableAlreadyExists, TableNotFound
-from delvec.protocol.types import StructField, StructType, schema_from
+from delvec.protocol.errors import BadRequest, InvalidSchema, NotFound, TableAlreadyExists, TableNotFound
+from delvec.protocol.types import PrimitiveType, StructField, StructType, schema_from
 from delvec.spark.arguments import check_kind
 from delvec.spark.catalog import catalog_entry, place_of, short_name
 from delvec.spark.connections import current
@@ -33,6 +35,7 @@ class IdentityGenerator:
 
 
 _TEXT: Final = "a string"
+_LONG: Final = PrimitiveType("long")
 
 
 class DeltaTableBuilder:
@@ -104,7 +107,8 @@ class DeltaTableBuilder:
         Raises:
             TypeError: an argument is of another kind.
             ValueError: it is generated always and by default, or numbers do not move.
-            InvalidSchema: the type is not one.
+            InvalidSchema: the type is not one, and a ``ParseException``; or numbers are not to be long, and an
+                ``UnsupportedOperationException``.
         """
         check_kind(colName, str, "The name of a column", _TEXT)
         check_kind(dataType, (str, T.DataType), f"The type of column '{colName}'", "a string or a DataType")
@@ -112,13 +116,21 @@ class DeltaTableBuilder:
         check_kind(comment, (str, NoneType), f"The comment of column '{colName}'", _TEXT)
         identity = _identity(colName, generatedAlwaysAs, generatedByDefaultAs)
         if isinstance(dataType, str):
-            field = parse_type(dataType, colName)
+            try:
+                field = parse_type(dataType, colName)
+            except InvalidSchema as error:
+                raise also(error, ParseException) from None
         else:
             # Its text would say nothing of comments, and of what may be NULL, inside of it.
             (field,) = schema_from(T.StructType([T.StructField("x", dataType)])).fields
         metadata = dict(field.metadata) | ({} if comment is None else {"comment": comment})
         if isinstance(generatedAlwaysAs, str):
             metadata[GENERATION] = generatedAlwaysAs
+        if identity is not None and field.type != _LONG:
+            raise also(
+                InvalidSchema(f"Identity column '{colName}' must be of type long, not {field.type}."),
+                UnsupportedOperationException,
+            )
         if identity is not None:
             metadata["delta.identity.start"] = int(identity.start)
             metadata["delta.identity.step"] = int(identity.step)
@@ -160,14 +172,20 @@ class DeltaTableBuilder:
         """Make the table; return it as a ``delvec.spark.DeltaTable``.
 
         Raises:
-            TableAlreadyExists: it is there, and the builder is of ``create``.
-            TableNotFound: it is not there, and the builder is of ``replace``.
+            TableAlreadyExists: it is there, and the builder is of ``create``; an ``AnalysisException``, too.
+            TableNotFound: it is not there, and the builder is of ``replace``; an ``AnalysisException``, too.
             InvalidSchema: the columns make no table.
             InvalidTableChange: a property, a constraint or a clustering column cannot be.
             ConcurrentModification: or a subclass: others changed the table that is replaced again and again.
         """
         if self._name is None and self._location is None:
             raise BadRequest("a new table needs .tableName(...) or .location(...)")
+        try:
+            return self._execute()
+        except (TableAlreadyExists, TableNotFound) as error:
+            raise also(error, AnalysisException) from None
+
+    def _execute(self) -> Any:
         if self._location is None:
             self._look_up(str(self._name))
         there = self._existing() if self._mode in ("createIfNotExists", "replace") else None
@@ -175,7 +193,10 @@ class DeltaTableBuilder:
             return self._wrap(self._spark, there)
         if self._mode == "replace":
             if there is None:
-                raise TableNotFound(f"there is no table '{self._name or self._location}' to replace")
+                raise TableNotFound(
+                    f"The table '{self._name or self._location}' cannot be found, so that it cannot be replaced; "
+                    "createOrReplace makes it."
+                )
             there.replace_with(self._definition(), "REPLACE TABLE")
             return self._wrap(self._spark, there)
         wanted = self._definition()

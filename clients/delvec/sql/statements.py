@@ -91,7 +91,7 @@ def _rows(lake: "Connection", query: Query, engine: Any, functions: Collection[s
         from delvec.sql.on_duckdb import query_duckdb
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
-            f"queries need {error.name}: pip install 'delvec[local]', or pass engine=spark"
+            f"queries need {error.name}: pip install '.[local]' in Delvec's clone, or pass engine=spark"
         ) from error
     return query_duckdb(lake, query)
 

@@ -244,7 +244,7 @@ class Tables:
         )
         objects = self._objects(canonical)
         exists = TableAlreadyExists(
-            f"There is a Delta table at {canonical} already; open it, or create yours elsewhere.",
+            f"A Delta table already exists at {canonical}; open it, or create yours elsewhere.",
             location=canonical,
         )
         if objects.list_from("_delta_log"):

@@ -227,7 +227,7 @@ class Session:
                 from delvec.engines.duckdb.remote import StorageFileSystem
             except ModuleNotFoundError as error:
                 raise EngineUnavailable(
-                    f"The DuckDB engine needs {error.name} to read object stores: pip install 'delvec[local]'"
+                    f"The DuckDB engine needs {error.name} to read object stores: pip install '.[local]' in Delvec's clone"
                 ) from error
             self._connection.register_filesystem(StorageFileSystem())
 

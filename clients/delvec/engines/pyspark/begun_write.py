@@ -191,7 +191,7 @@ class BegunWrite:
             raise EngineUnavailable(
                 f"The table at {self.target.location} has CHECK constraints, column defaults or generated columns, or the "
                 f"write has replaceWhere; to evaluate them format('delvec') needs {error.name} where tasks run: "
-                "pip install 'delvec[local]', or use Delvec's table.append(df) and table.overwrite(df)."
+                "pip install '.[local]' in Delvec's clone, or use Delvec's table.append(df) and table.overwrite(df)."
             ) from error
         with closing(Session()) as session:
             with session.connected() as cursor:
@@ -242,7 +242,7 @@ class _WrittenFiles:
             except ModuleNotFoundError as error:
                 raise EngineUnavailable(
                     f"replaceWhere takes some rows out of files, for which format('delvec') needs {error.name} on the "
-                    "driver: pip install 'delvec[local]', or use Delvec's table.overwrite(df, replace_where=...)."
+                    "driver: pip install '.[local]' in Delvec's clone, or use Delvec's table.overwrite(df, replace_where=...)."
                 ) from error
             self._duckdb = DuckDBEngine()
         found: Engine = self._duckdb

@@ -9,6 +9,7 @@ nothing but constants and the file's number, which Spark knows before it opens a
 where the filter comes long after the plan.
 """
 
+import datetime as dt
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from pyspark.sql import types as T  # noqa: N812
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.pyspark.manifest import UNUSED_MULTIPLE
 
-__all__ = ["FILE", "SUBQUERY_LIMIT", "UNKNOWN_FILE", "Fact", "attach", "constant"]
+__all__ = ["FILE", "SUBQUERY_LIMIT", "UNKNOWN_FILE", "Fact", "attach", "constant", "never_null"]
 
 FILE: Final = INTERNAL("file")
 """Column with the number of a row's file."""
@@ -43,6 +44,16 @@ _EXACT_TEXT: Final = (
     T.LongType,
     T.DecimalType,
 )
+_STAND_INS: Final = {
+    T.StringType: "",
+    T.BooleanType: False,
+    T.ByteType: 0,
+    T.ShortType: 0,
+    T.IntegerType: 0,
+    T.LongType: 0,
+    T.DateType: dt.date(1970, 1, 1),
+    T.TimestampType: dt.datetime(1970, 1, 1, tzinfo=dt.UTC),
+}
 _FACTS: Final = INTERNAL("facts")
 _NUMBER: Final = INTERNAL("facts_file")
 
@@ -118,6 +129,13 @@ def constant(fact: Fact) -> Column | None:
     value = convert(F.lit(values[0].cast(pa.string()).as_py()).cast(kind))
     # Whether a column may be NULL does not depend on the rows that it has; the optimizer takes this away again.
     return F.nullif(value, F.lit(None).cast(fact.type))
+
+
+def never_null(value: Column, kind: T.DataType) -> Column:
+    """Return a value that is known not to be NULL as one that Spark knows not to be; the same where it has no such literal."""
+    stand_in = _STAND_INS.get(type(kind))
+    # The optimizer evaluates it with the value's own constants, before files are read.
+    return value if stand_in is None else F.coalesce(value, F.lit(stand_in).cast(kind))
 
 
 def _as_text(fact: Fact) -> tuple[T.DataType, pa.Array, Callable[[Column], Column]] | None:

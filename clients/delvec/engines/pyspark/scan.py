@@ -4,8 +4,9 @@ Files without a deletion vector never pay for those that have one: they are read
 Deletion vectors and partition values come to the rows as :mod:`~delvec.engines.pyspark.facts`.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from delvec.engines.internal_names import INTERNAL
 from delvec.engines.occurrences import Occurrences, occurrence_columns
 from delvec.engines.pyspark.dv_filter import DENSE_LIMIT, BitSets, is_live
 from delvec.engines.pyspark.dv_tasks import VectorSource, estimated_bytes, is_live_in_task
-from delvec.engines.pyspark.facts import FILE, SUBQUERY_LIMIT, Fact, attach, constant
+from delvec.engines.pyspark.facts import FILE, SUBQUERY_LIMIT, Fact, attach, constant, never_null
 from delvec.engines.pyspark.field_ids import named_as_in_files
 from delvec.engines.pyspark.manifest import ManifestStore, file_numbers
 from delvec.engines.pyspark.repeated_rows import repeated
@@ -111,9 +112,12 @@ class ScanFrames:
             CorruptDeletionVector: or a subclass; a deletion vector cannot be read.
             UnsupportedTable: the session is set up so that rows would be read wrongly.
         """
-        schema = scan.schema.select(columns)
+        schema = _as_is(scan, scan.schema.select(columns))
         if not len(scan):
-            nothing = self._spark.createDataFrame([], spark_schema(schema))
+            kind = spark_schema(schema)
+            for item, field in zip(schema.fields, kind.fields, strict=True):
+                field.nullable = item.nullable
+            nothing = self._spark.createDataFrame([], kind)
             return nothing.alias(mark(scan)) if mark(scan) else nothing
         if deleted is None:
             with_dv = pc.is_valid(scan.files["deletion_vector"])
@@ -145,7 +149,7 @@ class ScanFrames:
             numbers: the numbers that :data:`FILE` shall have, in the order of the scan's files.
             only_live: leave out rows that are deleted, before any filter on the frame sees them.
         """
-        schema = scan.schema.select(columns)
+        schema = _nullable(scan.schema.select(columns))
         deleted = _Deleted(None, strict=True) if only_live and scan.has_deletion_vectors else None
         return self._facts(scan, self._files(scan, schema, numbers), numbers, schema, deleted, {})
 
@@ -225,7 +229,16 @@ class ScanFrames:
     ) -> DataFrame:
         """Add partition columns, and leave out deleted rows; ``fixed`` are those that are the same for all files."""
         if fixed:
-            frame = frame.select("*", *(column.alias(name) for name, column in fixed.items()))
+            kinds = {item.name: item for item in schema.fields}
+            frame = frame.select(
+                "*",
+                *(
+                    (
+                        column if kinds[name].nullable else never_null(column, _spark_type(kinds[name].type))
+                    ).alias(name)
+                    for name, column in fixed.items()
+                ),
+            )
         varying = _partition_names(scan) - fixed.keys()
         partition = [item for item in schema.fields if item.name in varying]
         tracked = [item for item in schema.fields if per_file(item) is not None]
@@ -253,7 +266,10 @@ class ScanFrames:
             columns = dict(zip(sets.columns, found[len(partition) + len(tracked) :], strict=True))
             live = is_live(columns, F.col(ROW), is_dense=sets.is_dense)
             frame = frame.filter(~live if scan.marked_only else live)
-        named = [column.alias(item.name) for column, item in zip(found, partition, strict=False)]
+        named = [
+            (column if item.nullable else never_null(column, _spark_type(item.type))).alias(item.name)
+            for column, item in zip(found, partition, strict=False)
+        ]
         ids = {
             item.name: _with_fact(item, fact)
             for item, fact in zip(tracked, found[len(partition) :], strict=False)
@@ -302,6 +318,40 @@ def _with_fact(item: StructField, fact: Column) -> Column:
 
 def _mapping(scan: Scan) -> str:
     return scan.configuration.get("delta.columnMapping.mode", "none").lower()
+
+
+def _as_is(scan: Scan, schema: StructType) -> StructType:
+    """Return the columns, NOT NULL only those that surely have no NULL in these files.
+
+    Spark goes by it, and computes wrong values of a NULL that is there; a writer that checks nothing may have left one.
+    """
+    wanted = [item.name for item in schema.fields if not item.nullable]
+    if not wanted:
+        return schema
+    partition = _partition_names(scan)
+    nulls = _null_counts(scan) if set(wanted) - partition else []
+    mapped = _mapping(scan) != "none"
+
+    def has_none(item: StructField) -> bool:
+        if item.name in partition:
+            values = partition_values.parse_column(_partition_texts(scan, item), item.type)
+            return bool(values.null_count == 0)
+        name = item.physical_name if mapped else item.name
+        return all(counts.get(name) == 0 for counts in nulls)
+
+    return StructType(
+        tuple(replace(item, nullable=item.nullable or not has_none(item)) for item in schema.fields)
+    )
+
+
+def _null_counts(scan: Scan) -> list[Mapping[str, Any]]:
+    """Return how many NULLs each file has of each column, as far as its statistics say so."""
+    texts = scan.files["stats"].to_pylist()
+    return [json.loads(text).get("nullCount") or {} if text else {} for text in texts]
+
+
+def _nullable(schema: StructType) -> StructType:
+    return StructType(tuple(replace(item, nullable=True) for item in schema.fields))
 
 
 def _partition_names(scan: Scan) -> set[str]:
@@ -370,8 +420,9 @@ def _physical(item: StructField, mode: str) -> dict[str, Any]:
     by_id = mode == "id" and item.field_id is not None
     return {
         "name": name,
-        "type": _mapped_type(_readable(item), lambda inner: _physical(inner, mode)),
-        "nullable": True,
+        "type": _mapped_type(_readable(item), lambda inner: _physical(replace(inner, nullable=True), mode)),
+        # Kept by Spark for files that a manifest lists, and not for those of a folder.
+        "nullable": item.nullable,
         "metadata": {"parquet.field.id": item.field_id} if by_id else {},
     }
 

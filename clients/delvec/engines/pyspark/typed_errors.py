@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from delvec.protocol.errors import DelvecError
 
-__all__ = ["install", "typed"]
+__all__ = ["also", "install", "typed"]
 
 _MADE_BY: Final = {
     "pyspark.errors.exceptions.captured": (None, "convert_exception"),
@@ -58,6 +58,11 @@ def typed(error: Any) -> Any:
     both.__dict__.update(error.__dict__)
     both.__dict__.update(found.__dict__)
     return both
+
+
+def also(error: DelvecError, theirs: type[Exception]) -> DelvecError:
+    """Return an error that programs written for delta-spark catch as PySpark's, too."""
+    return _class_of_both(type(error), theirs)(error.message, **error.details)
 
 
 def _class_of_both(ours: type[DelvecError], theirs: type[Exception]) -> type[DelvecError]:
