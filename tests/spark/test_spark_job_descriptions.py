@@ -47,7 +47,7 @@ def test_jobs_of_commands_are_described(spark, events):
         "delvec UPDATE events: change rows"
     }
     assert jobs(spark, merge.execute) == {
-        "delvec MERGE events: read the source",
+        "delvec MERGE: read the source",
         "delvec MERGE events: change rows",
         "delvec MERGE events: insert rows",
     }

@@ -377,7 +377,7 @@ def test_changes_of_versions_are_read_in_one_go(lake, spark, tmp_path):
     assert read(startingVersion=2, endingVersion=3).exceptAll(expected).count() == 0
     assert read(startingVersion=2, endingVersion=3).count() == expected.count() == 3
     assert read(startingTimestamp="2020-01-01", columns="id,_change_type").columns == ["id", "_change_type"]
-    assert read(startingVersion=4, endingTimestamp="2999-01-01").count() == 1
+    assert read(startingVersion=4, endingVersion=9).count() == 1
 
     with pytest.raises(delvec.BadRequest, match="startingVersion"):
         read().collect()

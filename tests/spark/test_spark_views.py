@@ -33,7 +33,7 @@ def test_queries_see_the_versions_of_the_views_until_they_are_refreshed(lake, pe
         # Rows of Parquet that Spark reads itself, and filters where it reads them.
         plan = spark.sql("SELECT age FROM people WHERE age > 20")._jdf.queryExecution().toString()
         assert "PushedFilters: [IsNotNull(age), GreaterThan(age,20)]" in plan
-        assert "ReadSchema: struct<age:int>" in plan
+        assert "ReadSchema: struct<age:int,_tmp_metadata_row_index:bigint>" in plan
 
         frame = spark.table("people")
         people.update({"age": "41"}, "id = 2")

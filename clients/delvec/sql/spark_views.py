@@ -2,7 +2,8 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from delvec.protocol.errors import BadRequest, DelvecError, TableAlreadyExists
 from delvec.protocol.identifiers import backticked
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
     from delvec.connection import Connection
 
 __all__ = ["SparkViews"]
+
+_made: Final["WeakKeyDictionary[Any, set[str]]"] = WeakKeyDictionary()
+"""The views of each session that are from here: made again, as when a cell of a notebook runs again, they are replaced."""
 
 
 class SparkViews:
@@ -73,12 +77,13 @@ class SparkViews:
         """Drop the views."""
         for view in self.names:
             self._spark.catalog.dropTempView(view)
+            _made.get(self._spark, set()).discard(view)
         self._tables.clear()
         self._versions.clear()
 
     def _check_free(self) -> None:
         for view in self._tables:
-            if self._spark.catalog.tableExists(backticked(view)):
+            if view not in _made.get(self._spark, ()) and self._spark.catalog.tableExists(backticked(view)):
                 raise TableAlreadyExists(
                     f"Spark has a table or a view '{view}' already, which a view of that name would hide; drop it, or name the "
                     f"view otherwise: register(spark, {{'other_name': '{self._tables[view]}'}})."
@@ -98,3 +103,4 @@ class SparkViews:
         if self._versions.get(view) != newest:
             table.to_df(version=newest).createOrReplaceTempView(backticked(view))
             self._versions[view] = newest
+            _made.setdefault(self._spark, set()).add(view)

@@ -17,13 +17,14 @@ _BETWEEN: Final = ": "
 
 
 @contextmanager
-def described(spark: SparkSession, table: str, step: str) -> Iterator[None]:
+def described(spark: SparkSession, table: str | None, step: str) -> Iterator[None]:
     """Describe the jobs that are started inside; afterwards the description is the program's own again.
 
     A description of the program's stands before it. With Spark Connect, whose jobs cannot be described, it is a tag of the
     operations: the UI shows it, and ``interruptTag`` takes it.
     """
-    text = f"{_OF_DELVEC}{operation()} {table}{_BETWEEN}{step}"
+    what = operation() if table is None else f"{operation()} {table}"
+    text = f"{_OF_DELVEC}{what}{_BETWEEN}{step}"
     if is_remote(spark):
         # A tag must not have one.
         tag = text.replace(",", ";")

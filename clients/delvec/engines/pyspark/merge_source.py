@@ -21,6 +21,7 @@ from delvec.engines.conform import conform_batch
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.pyspark import failures
 from delvec.engines.pyspark.from_arrow import frame_of
+from delvec.engines.pyspark.job_descriptions import described
 from delvec.engines.pyspark.write import is_spark_frame
 from delvec.engines.row_changes import MergeSource
 from delvec.protocol.errors import InvalidSchema
@@ -42,6 +43,7 @@ __all__ = ["SOURCE_ROW", "PinnedSource", "SourceRows", "merge_source"]
 SOURCE_ROW: Final = INTERNAL("source_row")
 """The column that numbers the source's rows; numbers may have gaps."""
 
+_STEP: Final = "read the source"
 _TEXT_BYTES: Final = 40
 _ELEMENTS: Final = 4
 _BOUNDED: Final = frozenset({"byte", "short", "integer", "long", "string", "date"})
@@ -98,7 +100,7 @@ class SourceRows:
             frame = frame_of(self._spark, table, schema)
             return PinnedSource(frame, table.num_rows, table.nbytes)
         numbered = self._data.select("*", F.monotonically_increasing_id().alias(SOURCE_ROW))
-        with failures.of_source():
+        with failures.of_source(), described(self._spark, None, _STEP):
             kept = numbered.localCheckpoint(eager=True)
             rows = kept.count()
         return PinnedSource(kept, rows, rows * _row_bytes(self._schema))
@@ -114,7 +116,10 @@ class SourceRows:
         else:
             frame = self.pinned.frame
             both = [end(backticked(name)) for name in names for end in (F.min, F.max)]
-            row = frame.agg(*(each.alias(f"b{i}") for i, each in enumerate(both))).toArrow().to_pylist()[0]
+            with described(self._spark, None, _STEP):
+                row = (
+                    frame.agg(*(each.alias(f"b{i}") for i, each in enumerate(both))).toArrow().to_pylist()[0]
+                )
             ends = [(row[f"b{2 * i}"], row[f"b{2 * i + 1}"]) for i in range(len(names))]
         return {name: each for name, each in zip(names, ends, strict=True) if each[0] is not None}
 

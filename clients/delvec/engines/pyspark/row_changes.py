@@ -80,8 +80,7 @@ class RowChanger:
     def run(self) -> ChangedRows:
         """Do it; see :meth:`delvec.engines.engine.Engine.change_rows`."""
         with failures.of_change(self._scan):
-            with described(self._spark, self._scan.name, "read the source"):
-                source = None if self._change.source is None else self._change.source.data.pinned
+            source = None if self._change.source is None else self._change.source.data.pinned
             if source is None:
                 self._update()
             else:
