@@ -399,12 +399,12 @@ class Connection:
 
         return run(self, text, engine, dialect, functions)
 
-    def register(self, spark: Any, tables: Sequence[str] | Mapping[str, str] | None = None) -> Any:
+    def register_views(self, spark: Any, tables: Sequence[str] | Mapping[str, str] | None = None) -> Any:
         """Make tables known by name to Spark SQL, as temporary views of a session, without any JAR.
 
         ::
 
-            views = lake.register(spark)
+            views = lake.register_views(spark)
             spark.sql("SELECT count(*) FROM people")  # the version of when the views were made
             views.sql("SELECT count(*) FROM people")  # the newest version
             views.refresh()

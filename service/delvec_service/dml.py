@@ -177,7 +177,7 @@ def _engine(memory_bytes: int) -> Any:
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
             f"This service cannot run DELETE and UPDATE itself, because {error.name} is not installed: pip install "
-            "'delvec[local]' where it runs, or run the command on an engine of your own, as "
+            "'.[local]' in Delvec's clone, where it runs, or run the command on an engine of your own, as "
             "delvec.connect(url).table(name).delete(predicate) does."
         ) from error
     return DuckDBEngine(memory_limit=memory_bytes)

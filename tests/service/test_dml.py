@@ -167,7 +167,7 @@ def test_without_duckdb_it_says_how_to_get_it(running, people, tmp_path, monkeyp
         answer = client.post("/v1/tables/people/delete", json={"predicate": "true"})
 
     assert refusal(answer) == (501, "EngineUnavailable")
-    assert "pip install 'delvec[local]'" in answer.json()["error"]["message"]
+    assert "pip install '.[local]'" in answer.json()["error"]["message"]
 
 
 def test_commands_beyond_the_number_wait_their_turn_elsewhere(running, people, tmp_path, monkeypatch):

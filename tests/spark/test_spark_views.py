@@ -25,7 +25,7 @@ def people(lake, tmp_path):
 def test_queries_see_the_versions_of_the_views_until_they_are_refreshed(lake, people, spark, tmp_path):
     other = lake.create_table(tmp_path / "Orders-2", "id long")
     other.append(pa.table({"id": [2]}))
-    views = lake.register(spark)
+    views = lake.register_views(spark)
     try:
         query = "SELECT p.id, p.age FROM people p JOIN `orders-2` o ON p.id = o.id"
         assert sorted(views.names) == sorted(table.name for table in lake.tables())
@@ -52,13 +52,13 @@ def test_names_that_spark_has_are_refused_and_others_can_be_given(lake, people, 
     spark.range(1).createOrReplaceTempView("people")
     try:
         with pytest.raises(delvec.TableAlreadyExists, match="'people' already"):
-            lake.register(spark)
+            lake.register_views(spark)
         with pytest.raises(delvec.TableNotFound):
-            lake.register(spark, ["nothing"])
+            lake.register_views(spark, ["nothing"])
         with pytest.raises(delvec.BadRequest, match="list of names"):
-            lake.register(spark, "people")
+            lake.register_views(spark, "people")
 
-        views = lake.register(spark, {"grown_ups": people.location})
+        views = lake.register_views(spark, {"grown_ups": people.location})
 
         assert spark.table("grown_ups").count() == 2
         assert spark.table("people").count() == 1
@@ -74,7 +74,7 @@ def test_a_table_that_cannot_be_read_keeps_the_others_from_nothing(lake, people,
     shutil.rmtree(tmp_path / "gone")
 
     with pytest.warns(UserWarning, match=f"no view of table '{gone.name}'"):
-        views = lake.register(spark)
+        views = lake.register_views(spark)
 
     assert views.names == ["people"]
     views.drop()

@@ -21,7 +21,7 @@ class SparkViews:
     """Temporary views of a Spark session, each of one version of a table, as Spark reads Parquet itself.
 
     ``spark.sql`` sees the versions of when the views were made or refreshed, so that several queries agree;
-    :meth:`sql` sees the newest ones. Get it from :meth:`delvec.Connection.register`.
+    :meth:`sql` sees the newest ones. Get it from :meth:`delvec.Connection.register_views`.
     """
 
     def __init__(self, lake: "Connection", spark: Any, tables: Mapping[str, str]) -> None:
@@ -34,7 +34,7 @@ class SparkViews:
     def of(
         cls, lake: "Connection", spark: Any, tables: Sequence[str] | Mapping[str, str] | None
     ) -> "SparkViews":
-        """Make the views; see :meth:`delvec.Connection.register`."""
+        """Make the views; see :meth:`delvec.Connection.register_views`."""
         if isinstance(tables, str):
             raise BadRequest(
                 f"tables must be a list of names, or a dict from views to tables, not the text {tables!r}"
@@ -86,7 +86,7 @@ class SparkViews:
             if view not in _made.get(self._spark, ()) and self._spark.catalog.tableExists(backticked(view)):
                 raise TableAlreadyExists(
                     f"Spark has a table or a view '{view}' already, which a view of that name would hide; drop it, or name the "
-                    f"view otherwise: register(spark, {{'other_name': '{self._tables[view]}'}})."
+                    f"view otherwise: register_views(spark, {{'other_name': '{self._tables[view]}'}})."
                 )
 
     def _make_those_that_can_be_read(self) -> None:
