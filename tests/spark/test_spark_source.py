@@ -186,7 +186,7 @@ def test_what_does_not_fit_the_table(spark, table, options, schema, message):
 def test_a_table_is_needed(spark, tmp_path):
     with pytest.raises(Exception, match="needs a table"):
         spark.read.format("delvec").load()
-    with pytest.raises(Exception, match="NotADeltaTable"):
+    with pytest.raises(delvec.NotADeltaTable):
         spark.read.format("delvec").load(str(tmp_path))
 
 

@@ -150,7 +150,7 @@ def test_columns_are_added_where_the_stream_says_so(lake, feed, tmp_path):
     place = tmp_path / "people"
     lake.create_table(place, "id long")
     feed.put((1, "a"))
-    with pytest.raises(Exception, match="SchemaMismatch"):
+    with pytest.raises(delvec.SchemaMismatch):
         write(feed.frame(), place, tmp_path / "refused")
     write(feed.frame(), place, tmp_path / "checkpoint", mergeSchema="true")
     table = lake.table(place)
