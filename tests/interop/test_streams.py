@@ -163,7 +163,7 @@ def test_versions_that_take_rows_away(scene):
         assert len(streams.run()) == 20
     scene.sql("DELETE FROM $t WHERE part IS NULL")
     scene.append(100, 103)
-    plain.refuse("DELTA_SOURCE_IGNORE_DELETE", "SourceRowsChanged.*ignoreDeletes")
+    plain.refuse("DELTA_SOURCE_IGNORE_DELETE", "ignoreDeletes")
     assert deletes.ids() == [100, 101, 102]
     scene.sql("DELETE FROM $t WHERE id = 1")
     scene.append(200, 202)
@@ -199,7 +199,7 @@ def test_versions_that_change_rows(scene):
     scene.table().update({"name": "'y'"}, "id = 8")
     scene.sql("DELETE FROM $t WHERE id = 9")
     scene.append(200, 202)
-    deletes.refuse("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "SourceRowsChanged.*skipChangeCommits")
+    deletes.refuse("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "skipChangeCommits")
     assert changes.ids() == [100, 101, 102, 200, 201]
     scene.rows(900, 910).write.format("delta").mode("overwrite").save(str(scene.location))
     assert changes.run() == []
