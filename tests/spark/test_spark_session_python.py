@@ -1,7 +1,6 @@
 """A job that is started by the path of its Python, with an environment that is not activated, at Spark's default log level."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -86,10 +85,10 @@ def run(tmp_path):
     return of
 
 
-def frames(log):
-    return [line for line in log.splitlines() if re.match(r"\s+at [\w.$]+\(|.*Exception: |Traceback ", line)]
-
-
 @pytest.mark.timeout(900)
 def test_a_session_that_runs_another_python_is_named_and_then_set_right(run):
-    assert frames(run(RUNNING).stderr) == []
+    log = run(RUNNING).stderr
+
+    # Spark says itself what it could not find out with the other Python; what is not there yet leaves no trace.
+    assert "FileStreamSink" not in log
+    assert "SQLQueryContextLogger" not in log

@@ -307,7 +307,9 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs on executors."""
-        assert isinstance(partition, FilesOfTask)  # noqa: S101 - of partitions()
+        if not isinstance(partition, FilesOfTask):
+            # Of no partitions PySpark makes one task, whose partition is its own.
+            return iter(())
         return read_slices(partition.read, partition.slices)
 
 
