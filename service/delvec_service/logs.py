@@ -5,11 +5,24 @@ Nothing is configured by importing this: in a process that embeds the service, i
 
 import logging
 import sys
-from typing import Any
+from collections.abc import MutableMapping
+from typing import Any, Final
 
 import structlog
 
 __all__ = ["configure", "logger"]
+
+_LONGEST: Final = 8000
+
+
+def _capped(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Cut what is long out of its middle: how a traceback begins and ends says most."""
+    for key, value in event.items():
+        if isinstance(value, str) and len(value) > _LONGEST:
+            half = _LONGEST // 2
+            event[key] = f"{value[:half]} [{len(value) - _LONGEST} characters] {value[-half:]}"
+    return event
+
 
 logger: Any = structlog.wrap_logger(
     logging.getLogger("delvec_service"),
@@ -19,6 +32,7 @@ logger: Any = structlog.wrap_logger(
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
+        _capped,
         structlog.processors.JSONRenderer(),
     ],
     wrapper_class=structlog.stdlib.BoundLogger,
@@ -36,10 +50,17 @@ def configure(level: str) -> None:
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
+            _capped,
             structlog.processors.JSONRenderer(),
         ],
     )
-    for name, formatter in (("delvec_service", logging.Formatter("%(message)s")), ("uvicorn", foreign)):
+    logging.captureWarnings(capture=True)
+    for name, formatter in (
+        ("delvec_service", logging.Formatter("%(message)s")),
+        ("uvicorn", foreign),
+        ("asyncio", foreign),
+        ("py.warnings", foreign),
+    ):
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(formatter)
         log = logging.getLogger(name)

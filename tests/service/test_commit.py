@@ -601,7 +601,7 @@ def test_descriptors_are_allocated_in_shared_files(filled):
 
     assert answer.status_code == 201
     places = answer.json()["deletion-vectors"]
-    assert [place["size-in-bytes"] for place in places] == [40, 1_500_000, 700_000, 40]
+    assert [place["sizeInBytes"] for place in places] == [40, 1_500_000, 700_000, 40]
     assert [place["offset"] for place in places] == [1, 49, 1, 700_009]
     assert [place["file"] == places[0]["file"] for place in places] == [True, True, False, False]
     table_id = filled.client.get(filled.url).json()["id"]

@@ -432,7 +432,7 @@ def test_an_answer_that_stays_lost_is_an_unknown_outcome_that_asking_again_settl
 
     answer = filled.delete({"a.parquet": [1]}, transaction_id="x")
 
-    assert answer.status_code == 500
+    assert answer.status_code == 504
     assert error(answer)["type"] == "CommitOutcomeUnknown"
     assert error(answer)["details"]["transaction_id"] == "x"
     monkeypatch.undo()

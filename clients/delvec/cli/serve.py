@@ -48,6 +48,7 @@ def serve(
         import uvicorn
 
         from delvec_service import logs
+        from delvec_service.api.connections import BoundedProtocol
         from delvec_service.app import create_app
         from delvec_service.config import Settings, check_servable
     except ModuleNotFoundError as error:
@@ -77,6 +78,8 @@ def serve(
         port=settings.port,
         log_config=None,
         access_log=False,
+        http=BoundedProtocol,
+        ws="none",
         log_level=settings.log_level,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )

@@ -18,6 +18,8 @@ from delvec_service.logs import logger
 __all__ = ["RequestMiddleware"]
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._\-]{1,128}")
+_LOGGED: Final = 300
+"""Characters of a path in the log."""
 _UNGUARDED: Final = ("/livez", "/readyz", "/openapi.json", "/docs")
 
 
@@ -61,7 +63,9 @@ class RequestMiddleware:
                 await problems.answer(error)(scope, receive, send_with_id)
             except Exception:
                 # Not exception(): the standard library would add the traceback a second time, not as JSON.
-                logger.error("request failed", exc_info=True, method=scope["method"], path=scope["path"])
+                logger.error(
+                    "request failed", exc_info=True, method=scope["method"], path=scope["path"][:_LOGGED]
+                )
                 if status:
                     raise  # half an answer is out: only breaking the connection tells the client
                 failure = InternalError(
@@ -74,7 +78,7 @@ class RequestMiddleware:
                 logger.info(
                     "request",
                     method=scope["method"],
-                    path=scope["path"],
+                    path=scope["path"][:_LOGGED],
                     status=status,
                     milliseconds=round((time.perf_counter() - start) * 1000, 1),
                 )

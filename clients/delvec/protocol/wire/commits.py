@@ -11,6 +11,7 @@ from delvec.protocol.wire.shapes import (
     FILES,
     Answer,
     Base64,
+    Delta,
     Envelope,
     Expression,
     FilePath,
@@ -85,20 +86,23 @@ class AllocateRequest(Envelope):
         return self
 
 
-class AllocatedDeletionVector(Answer):
-    """Where to write one deletion vector: ``offset`` bytes into ``file``."""
+class AllocatedDeletionVector(Delta):
+    """Where to write one deletion vector: ``offset`` bytes into ``file``.
 
-    storage_type: Literal["u"] = "u"
-    path_or_inline_dv: str
+    With its cardinality it is the descriptor that a commit takes.
+    """
+
+    storage_type: Literal["u"] = Field(default="u", alias="storageType")
+    path_or_inline_dv: str = Field(alias="pathOrInlineDv")
     offset: int
-    size_in_bytes: int
+    size_in_bytes: int = Field(alias="sizeInBytes")
     file: str = Field(description="Relative to the table's location.")
 
 
-class AllocatedVectorFile(Answer):
+class AllocatedVectorFile(Delta):
     """A file of deletion vectors that the engine lays out: the version byte, then one after the other."""
 
-    path_or_inline_dv: str
+    path_or_inline_dv: str = Field(alias="pathOrInlineDv")
     file: str = Field(description="Relative to the table's location.")
 
 

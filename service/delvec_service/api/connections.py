@@ -1,0 +1,88 @@
+"""What a connection may do before there is a request: how long, how large, and how many of them."""
+
+import asyncio
+import json
+from typing import Final
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from delvec.protocol.errors import BadRequest
+
+__all__ = ["BoundedProtocol"]
+
+_HEADER_SECONDS: Final = 20.0
+_HEADER_BYTES: Final = 64 * 1024
+_CONNECTIONS: Final = 2000
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1, which waits for ever for headers and takes as many as come, with limits.
+
+    A request line and headers have to come within a time, and be no larger than common proxies take. Beyond a number of
+    connections new ones are closed at once.
+    """
+
+    _timer: asyncio.TimerHandle | None = None
+    _header_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin; the first headers have to come soon."""
+        super().connection_made(transport)
+        if len(self.connections) > _CONNECTIONS:
+            transport.close()
+        self._expect_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._headers_are_here()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Take the first byte of a request."""
+        self._header_bytes = 0
+        if self._timer is None:
+            self._expect_headers()
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the request line."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        self._count(len(name) + len(value) + 4)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Take the end of the headers."""
+        self._headers_are_here()
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP, in the envelope of all errors."""
+        if self.transport.is_closing():
+            return
+        body = json.dumps(
+            BadRequest(f"{msg.rstrip('.')}: it is not HTTP/1.1, or its headers are too large.").to_wire()
+        )
+        head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        self.transport.write(STATUS_LINE[400] + head.encode() + body.encode())
+        self.transport.close()
+
+    def _count(self, size: int) -> None:
+        self._header_bytes += size
+        if self._header_bytes > _HEADER_BYTES:
+            raise ValueError("the headers are too large")  # the parser makes it an error of its own
+
+    def _expect_headers(self) -> None:
+        self._timer = self.loop.call_later(_HEADER_SECONDS, self._give_up)
+
+    def _headers_are_here(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        self.transport.abort()
