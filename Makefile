@@ -68,6 +68,7 @@ large: ## Deletes of 100 million rows, and the memory that they take (about 20 m
 fuzz: ## Damage tables in 100,000 ways (about an hour; goes on where it was stopped)
 	@$(SETUP)
 	@$(RUN) python -m tests.fuzz --cases 100000
+	@DELVEC_FUZZ_CASES=20000 $(RUN) pytest tests/service/test_openapi_fuzz.py --timeout 3600 -q
 
 chaos: ## 1,000 rounds of faults with replicas, their store and the network (about an hour)
 	@$(SETUP)
