@@ -327,7 +327,7 @@ def test_a_transaction_whose_own_version_was_cleaned_up_is_not_done_again(
         with running(database_url=f"sqlite:///{tmp_path / 'store.db'}") as filled.client:
             answer = filled.append(add, transaction_id="mine", read_version=read_version)
 
-    assert answer.status_code == 500
+    assert answer.status_code == 504
     found = error(answer)
     assert found["type"] == "CommitOutcomeUnknown"
     assert not found["retryable"]
