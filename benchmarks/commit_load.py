@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from pyroaring import BitMap64
 
-from delvec.protocol.deletion_vector import serialize_bitmap
+from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
 
 __all__ = ["Load", "Measured", "Target", "run_load"]
 

@@ -30,7 +30,16 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 EQUIVALENT: Final = ROOT / "dev" / "equivalent_mutants.toml"
-_COPIED: Final = ("docs", "clients", "service", "migrations", "tests", "benchmarks", "pyproject.toml")
+_COPIED: Final = (
+    "docs",
+    "kernel",
+    "clients",
+    "service",
+    "migrations",
+    "tests",
+    "benchmarks",
+    "pyproject.toml",
+)
 _LEAST_SECONDS: Final = 20.0
 _LONGEST_SECONDS: Final = 600.0
 _OTHERS: Final = (
@@ -46,6 +55,7 @@ _OTHERS: Final = (
 )
 """What takes long to import, and may be there before a fork: it starts no threads."""
 _MEMORY_BYTES: Final = 8 << 30
+_KERNEL: Final = "kernel/delvec_kernel/"
 _SERVICE: Final = "service/delvec_service/"
 _CLIENT: Final = "clients/delvec/"
 
@@ -58,8 +68,12 @@ class Subject(NamedTuple):
 
 
 _CONFLICTS: Final = (
-    *("tests/unit/test_conflicts.py", "tests/unit/test_group.py", "tests/unit/test_conflict_matrix.py"),
-    "tests/unit/test_row_runs.py",
+    *(
+        "tests/kernel/transaction/test_conflicts.py",
+        "tests/kernel/transaction/test_group.py",
+        "tests/kernel/transaction/test_conflict_matrix.py",
+    ),
+    "tests/kernel/transaction/test_row_runs.py",
 )
 _ROW_CHANGES: Final = (
     "tests/client/test_row_commands.py",
@@ -68,49 +82,77 @@ _ROW_CHANGES: Final = (
 )
 SUBJECTS: Final = (
     Subject(
-        [_SERVICE + "delta/concurrency", _SERVICE + "delta/conflicts.py", _SERVICE + "delta/group.py"],
+        [
+            _KERNEL + f"transaction/{name}.py"
+            for name in (
+                "conflict_checker",
+                "rebase",
+                "compaction_rebase",
+                "current_transaction",
+                "metadata_conflicts",
+                "row_runs",
+                "winning_commit",
+                "group_commit",
+            )
+        ],
         _CONFLICTS,
     ),
     Subject(
-        [_SERVICE + "delta/commit_builder.py", _SERVICE + "delta/dv_packing.py"],
+        [_KERNEL + "transaction/commit_builder.py", _KERNEL + "deletion_vectors/dv_packing.py"],
         [
-            "tests/unit/test_commit_builder.py",
+            "tests/kernel/transaction/test_commit_builder.py",
             "tests/unit/test_change_files.py",
-            "tests/unit/test_dv_packing.py",
+            "tests/kernel/deletion_vectors/test_dv_packing.py",
             "tests/service/test_written_vectors.py",
         ],
     ),
     Subject(
-        [_SERVICE + "delta/skipping"],
         [
-            *("tests/unit/test_skipping.py", "tests/unit/test_file_selection.py"),
-            *("tests/unit/test_typed_statistics.py", "tests/unit/test_generated_columns.py"),
-            "tests/unit/test_skipping_rows.py",
+            _KERNEL + "data_skipping",
+            _KERNEL + "statistics/bounds.py",
+            _KERNEL + "statistics/literal_bounds.py",
+            _KERNEL + "statistics/typed_statistics.py",
+            _KERNEL + "file_index/column_bounds.py",
         ],
-    ),
-    Subject(
-        [_SERVICE + "delta/segments"],
         [
             *(
-                "tests/unit/test_live_files.py",
-                "tests/unit/test_part_cache.py",
-                "tests/unit/test_file_clustering.py",
+                "tests/kernel/data_skipping/test_skipping.py",
+                "tests/kernel/data_skipping/test_file_selection.py",
             ),
-            *("tests/unit/test_replay.py", "tests/contract/test_snapshot_store.py"),
+            *(
+                "tests/kernel/statistics/test_typed_statistics.py",
+                "tests/kernel/data_skipping/test_generated_columns.py",
+            ),
+            "tests/kernel/data_skipping/test_skipping_rows.py",
         ],
     ),
     Subject(
-        [_SERVICE + "delta/log/replay.py", _SERVICE + "delta/log/tombstones.py"],
-        ["tests/unit/test_replay.py", "tests/unit/test_tombstones.py", "tests/unit/test_checkpoint.py"],
+        [_KERNEL + "file_index"],
+        [
+            *(
+                "tests/kernel/file_index/test_live_files.py",
+                "tests/kernel/file_index/test_part_cache.py",
+                "tests/kernel/file_index/test_file_clustering.py",
+            ),
+            *("tests/kernel/snapshot/test_replay.py", "tests/contract/test_snapshot_store.py"),
+        ],
     ),
     Subject(
-        [_SERVICE + "delta/log/log_cleanup.py", _SERVICE + "operations/log/log_cleanup.py"],
+        [_KERNEL + "snapshot/replay.py", _KERNEL + "log/tombstones.py"],
+        [
+            "tests/kernel/snapshot/test_replay.py",
+            "tests/kernel/log/test_tombstones.py",
+            "tests/kernel/log/test_checkpoint.py",
+        ],
+    ),
+    Subject(
+        [_KERNEL + "log/log_cleanup.py", _SERVICE + "maintenance/log_cleanup.py"],
         ["tests/service/test_log_cleanup.py"],
     ),
     Subject(
         [
-            _SERVICE + f"operations/commits/{name}.py"
-            for name in ("commit_loop", "commit_race", "commit_log", "commit_member", "own_commits")
+            _SERVICE + f"commits/{name}.py"
+            for name in ("commit_loop", "commit_race", "commit_log", "commit_member", "overwrite_watch")
         ],
         [
             *("tests/unit/test_commit_log.py", "tests/service/test_commit_loop.py"),
@@ -123,13 +165,13 @@ SUBJECTS: Final = (
     ),
     Subject(
         [
-            _SERVICE + f"operations/commits/{name}.py"
+            _SERVICE + f"commits/{name}.py"
             for name in (
                 "commit_checks",
-                "write_changes",
-                "written_vectors",
-                "vector_writer",
-                "vectors",
+                "metadata_changes",
+                "uploaded_dvs",
+                "dv_writer",
+                "dv_cache",
                 "outcomes",
             )
         ],
@@ -144,15 +186,15 @@ SUBJECTS: Final = (
         ],
     ),
     Subject(
-        [_SERVICE + "operations/commits/group_commit.py"],
+        [_SERVICE + "commits/group_commit.py"],
         ["tests/unit/test_group_queue.py", "tests/service/test_group_commit.py"],
     ),
     Subject(
-        [_CLIENT + f"commands/{name}.py" for name in ("merge", "update", "row_command", "touched_files")],
+        [_CLIENT + f"dml/{name}.py" for name in ("merge", "update", "row_command", "touched_files")],
         _ROW_CHANGES,
     ),
     Subject(
-        [_CLIENT + "commands/delete.py", _CLIENT + "found_rows.py", _CLIENT + "transaction.py"],
+        [_CLIENT + "dml/delete.py", _CLIENT + "engines/found_rows.py", _CLIENT + "transaction.py"],
         [
             *("tests/client/test_row_commands.py", "tests/client/test_delta_table.py"),
             *(
@@ -167,8 +209,11 @@ SUBJECTS: Final = (
         ["tests/client/test_duckdb_row_changes.py", *_ROW_CHANGES],
     ),
     Subject(
-        [_CLIENT + "protocol/deletion_vector.py", _CLIENT + "protocol/z85.py"],
-        ["tests/unit/test_z85.py", "tests/unit/test_deletion_vector_codec.py"],
+        [_KERNEL + "deletion_vectors/deletion_vector.py", _KERNEL + "deletion_vectors/z85.py"],
+        [
+            "tests/kernel/deletion_vectors/test_z85.py",
+            "tests/kernel/deletion_vectors/test_deletion_vector_codec.py",
+        ],
     ),
 )
 
@@ -428,7 +473,7 @@ class Copy:
                 os.dup2(file.fileno(), 2)
             os.chdir(self._folder)
             sys.dont_write_bytecode = True
-            ours = [str(self._folder / "clients"), str(self._folder / "service"), str(self._folder)]
+            ours = [str(self._folder / name) for name in ("kernel", "clients", "service", "")]
             sys.path[:0] = ours
             os.environ["PYTHONPATH"] = os.pathsep.join(ours)
             os.environ["PYTHONDONTWRITEBYTECODE"] = "1"

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import delvec
-from delvec.protocol import errors
+from delvec_kernel import errors
 
 ROWS = pa.table(
     {

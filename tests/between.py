@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
-from delvec_service.operations import fault_points
+from delvec_service.commits import fault_points
 
 
 @contextmanager

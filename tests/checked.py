@@ -1,8 +1,8 @@
 """The check that scenarios end with: every invariant of the table holds, by its log and by its files."""
 
-from delvec.protocol import locations
-from delvec_service.operations.checks.check import check
-from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_kernel import locations
+from delvec_service.maintenance.check import check
+from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 
 

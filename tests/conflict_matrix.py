@@ -1,6 +1,6 @@
 """The conflict matrix: what becomes of our commit when another one came first, and why; beside delta-spark's answer.
 
-Each row: our operation and how it is done, the winner's and how, our answer, delta-spark's, the reason. Ours has read
+Each row: our operation and how it is done, the winner's and how, our answer, delta-spark's, the reason. CurrentTransaction has read
 version 3 of the table in tests/conflict_scenes.py; without a word on how, an operation is about id 3 in file ``a``.
 docs/conflicts.md has the rows as tables; ``python -m tests.conflict_matrix`` prints these.
 """

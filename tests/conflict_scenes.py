@@ -9,9 +9,9 @@ from dataclasses import replace
 from pyroaring import BitMap64
 from tests.rows_in_files import Facts, RowsInFiles, changes
 
-from delvec_service.delta.actions import CommitInfo, Metadata, Protocol, Txn
-from delvec_service.delta.changes import Reads, RowRun
-from delvec_service.delta.conflicts import Ours
+from delvec_kernel.actions.actions import CommitInfo, Metadata, Protocol, Txn
+from delvec_kernel.transaction.conflict_checker import CurrentTransaction
+from delvec_kernel.transaction.transaction_changes import Reads, RowRun
 
 READ = 3
 ID_3, ID_4, ID_5 = (BitMap64([row]) for row in (3, 4, 5))
@@ -45,7 +45,7 @@ class Scene:
         facts = self.facts
         if variant == "under WriteSerializable":
             facts, variant = facts.with_properties(isolationLevel="WriteSerializable"), ""
-        return Ours.of(getattr(self, operation.lower())(variant), facts)
+        return CurrentTransaction.of(getattr(self, operation.lower())(variant), facts)
 
     def win(self, operation, variant):
         """Let the other commit come first."""

@@ -33,7 +33,7 @@ _LONGEST = (
     "tests/engines/test_update.py",
     "tests/engines/test_changes.py",
     "tests/chaos/test_chaos.py",
-    "tests/unit/test_skipping_rows.py",
+    "tests/kernel/data_skipping/test_skipping_rows.py",
 )
 """Modules that take a minute or so, the longest first: begun last, one would keep a worker busy while the other waits."""
 

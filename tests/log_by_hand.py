@@ -8,8 +8,8 @@ from collections import Counter
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delvec.protocol import locations
-from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_kernel import locations
+from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 
 SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'

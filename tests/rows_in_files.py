@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 
 from pyroaring import BitMap64
 
-from delvec.protocol.deletion_vector import Descriptor
-from delvec.protocol.types import PrimitiveType, StructField, StructType
-from delvec_service.delta.actions import AddFile, CommitInfo, Metadata, Protocol, RemoveFile
-from delvec_service.delta.changes import Changes
-from delvec_service.delta.concurrency import row_runs
-from delvec_service.delta.conflicts import Winner
+from delvec_kernel.actions.actions import AddFile, CommitInfo, Metadata, Protocol, RemoveFile
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
+from delvec_kernel.transaction import row_runs
+from delvec_kernel.transaction.conflict_checker import WinningCommit
+from delvec_kernel.transaction.transaction_changes import Changes
 
 LOCATION = "file:///data/people"
 SCHEMA = StructType((StructField("id", PrimitiveType("long")), StructField("day", PrimitiveType("string"))))
@@ -95,7 +95,7 @@ class RowsInFiles:
     def winners(self, read_version):
         """Return the commits after a version."""
         return [
-            Winner.of(version, self.commits[version], LOCATION)
+            WinningCommit.of(version, self.commits[version], LOCATION)
             for version in range(read_version + 1, self.version + 1)
         ]
 

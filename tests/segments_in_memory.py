@@ -2,11 +2,11 @@
 
 import pyarrow as pa
 
-from delvec_service.delta.segments.file_counts import FileCounts
-from delvec_service.delta.segments.files import FILES_SCHEMA
-from delvec_service.delta.segments.live_files import LiveFiles, Member, dead_rows
-from delvec_service.delta.segments.part_cache import DECODED
-from delvec_service.delta.segments.segment import Segment, SegmentsLost
+from delvec_kernel.file_index.file_counts import FileCounts
+from delvec_kernel.file_index.files import FILES_SCHEMA
+from delvec_kernel.file_index.live_files import LiveFiles, LiveSegment, dead_rows
+from delvec_kernel.file_index.part_cache import DECODED
+from delvec_kernel.file_index.segment import Segment, SegmentsLost
 
 LOCATION = "file:///data/t"
 
@@ -32,7 +32,7 @@ class SegmentsInMemory:
 
     def restore(self, kept, counts):
         """Return live files of which nothing is in memory."""
-        members = [Member(Segment.stored(id_, rows, self), dead_rows(dead)) for id_, rows, dead in kept]
+        members = [LiveSegment(Segment.stored(id_, rows, self), dead_rows(dead)) for id_, rows, dead in kept]
         for member in members:
             DECODED.drop(member.segment.id)
         return LiveFiles.restored(LOCATION, members, counts)
@@ -76,6 +76,6 @@ def laid_out(files, sizes):
     members, start = [], 0
     while start < count:
         size = sizes[len(members) % len(sizes)]
-        members.append(Member(Segment.of(whole.slice(start, size), LOCATION)))
+        members.append(LiveSegment(Segment.of(whole.slice(start, size), LOCATION)))
         start += size
     return LiveFiles(LOCATION, tuple(members), FileCounts.of(whole))

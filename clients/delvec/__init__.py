@@ -13,8 +13,8 @@ Python worker, and need neither HTTP nor SQL parsing.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from delvec.engines.pyspark import typed_errors
-from delvec.protocol.errors import (
+from delvec.engines.spark import typed_errors
+from delvec_kernel.errors import (
     AmbiguousColumn,
     AmbiguousTable,
     AppendOnlyTable,
@@ -91,7 +91,9 @@ from delvec.protocol.errors import (
 
 if TYPE_CHECKING:
     from delvec.connection import Connection, connect
-    from delvec.protocol.types import (
+    from delvec.table import DeltaTable
+    from delvec.transaction import Metrics, Transaction
+    from delvec_kernel.schema.types import (
         ArrayType,
         DataType,
         DecimalType,
@@ -100,8 +102,6 @@ if TYPE_CHECKING:
         StructField,
         StructType,
     )
-    from delvec.table import DeltaTable
-    from delvec.transaction import Metrics, Transaction
 
     __version__: str
 
@@ -195,17 +195,17 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ArrayType": "delvec.protocol.types",
+    "ArrayType": "delvec_kernel.schema.types",
     "Connection": "delvec.connection",
-    "DataType": "delvec.protocol.types",
-    "DecimalType": "delvec.protocol.types",
+    "DataType": "delvec_kernel.schema.types",
+    "DecimalType": "delvec_kernel.schema.types",
     "DeltaTable": "delvec.table",
-    "MapType": "delvec.protocol.types",
+    "MapType": "delvec_kernel.schema.types",
     "Metrics": "delvec.transaction",
-    "PrimitiveType": "delvec.protocol.types",
-    "lit": "delvec.protocol.literals",
-    "StructField": "delvec.protocol.types",
-    "StructType": "delvec.protocol.types",
+    "PrimitiveType": "delvec_kernel.schema.types",
+    "lit": "delvec_kernel.expressions.literals",
+    "StructField": "delvec_kernel.schema.types",
+    "StructType": "delvec_kernel.schema.types",
     "Transaction": "delvec.transaction",
     "connect": "delvec.connection",
 }

@@ -5,15 +5,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from delvec._transport import ServiceClient, answer, request, table_path
-from delvec.commands.identity_reach import reached
 from delvec.ddl import parse_ddl, parse_type
-from delvec.protocol.characters import CHARACTERS
-from delvec.protocol.constraints import DEFAULT, GENERATION
-from delvec.protocol.errors import ConcurrentModification, ConstraintViolation, UnsupportedOperation
-from delvec.protocol.identifiers import backticked
-from delvec.protocol.types import StructField, schema_from
-from delvec.protocol.wire import (
+from delvec.dml.identity_marks import reached
+from delvec.http.service_client import ServiceClient, answer, request, table_path
+from delvec_kernel.constraints.declared import DEFAULT, GENERATION
+from delvec_kernel.errors import ConcurrentModification, ConstraintViolation, UnsupportedOperation
+from delvec_kernel.schema.char_varchar import CHARACTERS
+from delvec_kernel.schema.column_paths import backticked
+from delvec_kernel.schema.types import StructField, schema_from
+from delvec_kernel.wire import (
     AddColumns,
     AddConstraint,
     AddFeature,

@@ -9,15 +9,16 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from delvec._embedded import embedded_service
-from delvec._transport import ServiceClient, answer, request, table_path
-from delvec.commands.reruns import DEFAULT_RETRIES, checked
-from delvec.commands.table_definition import TableDefinition
 from delvec.ddl import parse_ddl
 from delvec.display import pairs, rows
-from delvec.engines.engine import Engine
-from delvec.protocol import locations
-from delvec.protocol.errors import (
+from delvec.dml.retry import DEFAULT_RETRIES, checked
+from delvec.dml.table_definition import TableDefinition
+from delvec.engines.protocol import Engine
+from delvec.http.embedded import embedded_service
+from delvec.http.service_client import ServiceClient, answer, request, table_path
+from delvec.table import DeltaTable
+from delvec_kernel import locations
+from delvec_kernel.errors import (
     BadRequest,
     DelvecError,
     EngineUnavailable,
@@ -25,9 +26,8 @@ from delvec.protocol.errors import (
     TableAlreadyExists,
     TableNotFound,
 )
-from delvec.protocol.types import StructType, schema_from
-from delvec.protocol.wire import RenameRequest, TableRequest, TableResource, TablesResponse
-from delvec.table import DeltaTable
+from delvec_kernel.schema.types import StructType, schema_from
+from delvec_kernel.wire import RenameRequest, TableRequest, TableResource, TablesResponse
 
 __all__ = ["Connection", "connect"]
 
@@ -470,7 +470,7 @@ def _duckdb_engine() -> Engine:
 
 def _spark_engine(spark: Any) -> Engine:
     try:
-        from delvec.engines.pyspark import SparkEngine
+        from delvec.engines.spark import SparkEngine
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
             f"the engine Spark needs {error.name}: pip install '.[spark]' in Delvec's clone"

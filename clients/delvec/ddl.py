@@ -10,9 +10,9 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any, NoReturn
 
-from delvec.protocol.characters import as_texts
-from delvec.protocol.errors import InvalidSchema
-from delvec.protocol.types import StructField, StructType
+from delvec_kernel.errors import InvalidSchema
+from delvec_kernel.schema.char_varchar import as_texts
+from delvec_kernel.schema.types import StructField, StructType
 
 __all__ = ["parse_ddl", "parse_type"]
 

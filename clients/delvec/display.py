@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from delvec.protocol.types import StructType
+from delvec_kernel.schema.types import StructType
 
 __all__ = ["History", "columns_of", "moment", "pairs", "rows", "shown", "tree", "type_text"]
 

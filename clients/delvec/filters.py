@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, Final
 
-from delvec.protocol.errors import BadRequest
-from delvec.protocol.identifiers import backticked
-from delvec.protocol.literals import literal
-from delvec.protocol.types import PrimitiveType, StructType
+from delvec_kernel.errors import BadRequest
+from delvec_kernel.expressions.literals import literal
+from delvec_kernel.schema.column_paths import backticked
+from delvec_kernel.schema.types import PrimitiveType, StructType
 
 __all__ = ["both", "of_polars", "of_tuples"]
 

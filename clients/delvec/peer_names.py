@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from delvec.protocol.errors import BadRequest
-from delvec.protocol.literals import lit
+from delvec_kernel.errors import BadRequest
+from delvec_kernel.expressions.literals import lit
 
 __all__ = ["MERGE_HINTS", "MODULE_HINTS", "TABLE_HINTS", "assignments", "condition_of", "no_attribute"]
 

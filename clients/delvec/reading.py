@@ -7,23 +7,31 @@ from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from delvec._transport import ServiceClient, answer, request, table_path
-from delvec.commands.changes import ChangeFeed, plan_changes, read_changes, read_changes_lazily
+from delvec.change_feed.feed import ChangeFeed, plan_changes, read_changes, read_changes_lazily
 from delvec.display import History, columns_of, pairs, tree
-from delvec.engines.engine import Engine
+from delvec.engines.protocol import Engine
 from delvec.filters import both, of_tuples
-from delvec.partitions import partitions
+from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.peer_names import TABLE_HINTS, no_attribute
-from delvec.protocol import predicate as predicates
-from delvec.protocol.errors import BadRequest, DelvecError
-from delvec.protocol.predicate import Predicate
-from delvec.protocol.types import StructType
-from delvec.protocol.wire import DetailResponse, HistoryResponse, PlanRequest, SnapshotResponse, TableResource
 from delvec.rows import Rows
 from delvec.scan import Scan
+from delvec_kernel.errors import BadRequest, DelvecError
+from delvec_kernel.expressions import predicate as predicates
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema import partition_values
+from delvec_kernel.schema.types import DataType, StructType
+from delvec_kernel.wire import (
+    CheckResponse,
+    DetailResponse,
+    HistoryResponse,
+    PlanRequest,
+    SnapshotResponse,
+    TableResource,
+)
 
-__all__ = ["ReadableTable"]
+__all__ = ["ReadableTable", "check", "partitions"]
 
 _INTERNAL: Final = frozenset(
     {"change_from_itself", "check_made_from", "deletes_by_vector", "made_from", "replace_with"}
@@ -461,3 +469,51 @@ def _asks_for_statistics(scan: Scan) -> bool:
 
 def _iso(timestamp: str | datetime | None) -> str | None:
     return timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp
+
+
+def partitions(scan: Scan) -> list[dict[str, Any]]:
+    """Return values, files, live rows and bytes of each partition that has files in the scan, in order of values.
+
+    Without partition columns there is one, unless the scan has no file. Numbers of rows are None where a file has
+    none in its statistics.
+    """
+    mapped = scan.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
+    fields = [scan.schema.field(name) for name in scan.partition_columns]
+    values = scan.files["partition_values"].combine_chunks()
+    typed = [_values(values, item.physical_name if mapped else item.name, item.type) for item in fields]
+    vectors = scan.files["deletion_vector"].combine_chunks()
+    gone = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
+    keys = [f"p{number}" for number in range(len(fields))]
+    facts = {
+        **dict(zip(keys, typed, strict=True)),
+        "rows": pc.subtract(scan.files["num_records"], gone),
+        "size": scan.files["size"],
+    }
+    # One number that is not known makes the sum not known.
+    whole = pc.ScalarAggregateOptions(skip_nulls=False)
+    sums = [("size", "count"), ("rows", "sum", whole), ("size", "sum")]
+    grouped = pa.table(facts).group_by(keys).aggregate(sums)
+    if keys:
+        grouped = grouped.sort_by([(key, "ascending") for key in keys])
+    return [
+        {
+            "values": {item.name: row[key] for item, key in zip(fields, keys, strict=True)},
+            "numFiles": row["size_count"],
+            "numRows": row["rows_sum"],
+            "sizeInBytes": row["size_sum"],
+        }
+        for row in grouped.to_pylist()
+        if row["size_count"]
+    ]
+
+
+def _values(values: pa.Array, key: str, kind: DataType) -> pa.Array:
+    text = pc.map_lookup(values, pa.scalar(key, values.type.key_type), "last").cast(pa.string())
+    return partition_values.parse_column(text, kind)
+
+
+def check(service: ServiceClient, table_id: str, *, data_files: bool) -> dict[str, Any]:
+    """Return what a check found; names are as on the wire."""
+    parameters = {"data-files": str(data_files).lower()}
+    body = service.get(table_path(table_id, "check"), parameters)
+    return answer(CheckResponse, body).model_dump(by_alias=True)

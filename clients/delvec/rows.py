@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.engines.engine import Engine
+from delvec.engines.protocol import Engine
 from delvec.filters import of_polars
-from delvec.protocol import locations
-from delvec.protocol.errors import BadRequest, EngineUnavailable
-from delvec.protocol.predicate import Predicate
 from delvec.scan import Scan
+from delvec_kernel import locations
+from delvec_kernel.errors import BadRequest, EngineUnavailable
+from delvec_kernel.expressions.predicate import Predicate
 
 __all__ = ["Rows"]
 

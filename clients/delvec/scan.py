@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from delvec.protocol.deletion_vector import Descriptor, deserialize_bitmap
-from delvec.protocol.types import StructType
-from delvec.storage import read_deletion_vectors
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.storage.files import read_deletion_vectors
 
 __all__ = ["OCCURRENCES", "Scan", "ScanFile"]
 
 OCCURRENCES: Final = "occurrences"
-"""A column that ``Scan.files`` may have: see :mod:`delvec.engines.occurrences`."""
+"""A column that ``Scan.files`` may have: see :mod:`delvec.engines.repeated_rows`."""
 
 
 @dataclass(frozen=True)

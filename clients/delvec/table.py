@@ -4,28 +4,27 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any, Unpack
 
-from delvec import checking
-from delvec._transport import ServiceClient, answer, request, table_path
+from delvec import reading as checking
 from delvec.alterations import Alterations
-from delvec.commands.append import append, is_repeatable
-from delvec.commands.delete import delete, delete_keys
-from delvec.commands.merge import merge
-from delvec.commands.merge_builder import MergeBuilder, MergeStatement
-from delvec.commands.new_rows import WriteOptions
-from delvec.commands.overwrite import PartitionOverwrite, Replacement, overwrite
-from delvec.commands.own_rows import own_version
-from delvec.commands.reruns import DEFAULT_RETRIES, checked, with_retries
-from delvec.commands.table_definition import REPLACING, TableDefinition, replace_table
-from delvec.commands.update import update
-from delvec.engines.engine import Engine
+from delvec.dml.append import WriteOptions, append, is_repeatable
+from delvec.dml.delete import delete, delete_keys
+from delvec.dml.merge import merge
+from delvec.dml.merge_builder import MergeBuilder, MergeStatement
+from delvec.dml.overwrite import PartitionOverwrite, Replacement, overwrite
+from delvec.dml.retry import DEFAULT_RETRIES, checked, with_retries
+from delvec.dml.self_reads import own_version
+from delvec.dml.table_definition import REPLACING, TableDefinition, replace_table
+from delvec.dml.update import update
 from delvec.engines.operation import running
+from delvec.engines.protocol import Engine
+from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.peer_names import assignments, condition_of
-from delvec.protocol.errors import BadRequest, ConcurrentWrite
-from delvec.protocol.table_properties import is_true
-from delvec.protocol.wire import CheckpointRequest, CheckpointResponse, HealthResponse, TableResource
 from delvec.reading import ReadableTable
 from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, TransactionOptions, begin
+from delvec_kernel.errors import BadRequest, ConcurrentWrite
+from delvec_kernel.table_properties import is_true
+from delvec_kernel.wire import CheckpointRequest, CheckpointResponse, HealthResponse, TableResource
 
 __all__ = ["DeltaTable"]
 

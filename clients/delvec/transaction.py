@@ -8,11 +8,12 @@ from typing import Any, Self, TypedDict
 
 from pyroaring import BitMap64
 
-from delvec._transport import ServiceClient, answer, request, table_path
 from delvec.display import pairs, shown
-from delvec.protocol.deletion_vector import serialize_bitmap
-from delvec.protocol.types import StructType
-from delvec.protocol.wire import (
+from delvec.dv_files import SENT_BYTES, VectorPlaces
+from delvec.http.service_client import ServiceClient, answer, request, table_path
+from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.wire import (
     AddFile,
     AppTransaction,
     BeginRequest,
@@ -29,7 +30,6 @@ from delvec.protocol.wire import (
     RowRun,
     WriteChange,
 )
-from delvec.vector_files import SENT_BYTES, VectorPlaces
 
 __all__ = ["Metrics", "Transaction", "TransactionOptions", "begin"]
 

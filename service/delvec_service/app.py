@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.routing import BaseRoute
 
-from delvec.protocol.errors import ServiceUnavailable
+from delvec_kernel.errors import ServiceUnavailable
 from delvec_service.api import (
     additions,
     alter,
@@ -34,25 +34,25 @@ from delvec_service.api import (
 from delvec_service.api.dependencies import Service
 from delvec_service.api.lanes import Lanes
 from delvec_service.api.requests import RequestMiddleware
+from delvec_service.commits import fault_points
+from delvec_service.commits.commit import Commits
+from delvec_service.commits.idempotency import Answers
+from delvec_service.commits.outcomes import Outcomes
+from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.config import Settings
 from delvec_service.dml import Limits, RowCommands
-from delvec_service.operations import fault_points
-from delvec_service.operations.answers import Answers
-from delvec_service.operations.commits.commit import Commits
-from delvec_service.operations.commits.outcomes import Outcomes
-from delvec_service.operations.commits.own_commits import OwnCommits
-from delvec_service.operations.log.checkpoints import Checkpoints
-from delvec_service.operations.log.log_upkeep import LogUpkeep
-from delvec_service.operations.rehearsal import rehearse
-from delvec_service.operations.roots import Roots
-from delvec_service.operations.snapshots import SnapshotLoader
-from delvec_service.operations.tables import Tables
+from delvec_service.maintenance.checkpoints import Checkpoints
+from delvec_service.maintenance.log_upkeep import LogUpkeep
+from delvec_service.scans.warm_up import warm_up
+from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.answers import AnswerStore
 from delvec_service.store.database import Database
 from delvec_service.store.ledger import Ledger
+from delvec_service.store.open_table import Roots
 from delvec_service.store.own_commits import OwnCommitStore
 from delvec_service.store.registry import Registry
 from delvec_service.store.snapshots import SnapshotStore
+from delvec_service.tables.registry import Tables
 
 __all__ = ["create_app"]
 
@@ -104,7 +104,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
         service.database.migrate()
         if settings.roots:  # and not embedded, where the first request is as good a time
             with suppress(ServiceUnavailable):  # one that vanishes now is no reason not to run
-                rehearse(service.loader.store)
+                warm_up(service.loader.store)
         try:
             yield
         finally:
@@ -182,7 +182,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
     )
     registry = Registry(database, warehouse if names_by_folder else None)
     stored_answers = AnswerStore(database, seconds=settings.idempotency_seconds, claim_seconds=_CLAIM_SECONDS)
-    own_commits = OwnCommits(
+    own_commits = OverwriteWatch(
         loader, OwnCommitStore(database), stored_answers, watched=settings.commit_watch_seconds
     )
     upkeep = LogUpkeep(loader, Checkpoints(loader), enabled=settings.log_upkeep)

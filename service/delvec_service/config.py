@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from delvec.protocol.errors import BadRequest
+from delvec_kernel.errors import BadRequest
 
 __all__ = ["Settings", "check_servable"]
 

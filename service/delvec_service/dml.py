@@ -15,19 +15,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec._asgi import ASGIApp, EmbeddedTransport
-from delvec._transport import ServiceClient, answer
-from delvec.protocol import locations
-from delvec.protocol.errors import (
-    EngineUnavailable,
-    LocationNotAllowed,
-    ReadLimitExceeded,
-    ServiceUnavailable,
-)
-from delvec.protocol.wire import CommitOutcome, CommitRequest, CommitResponse, PlanRequest, PlanResponse
-from delvec.protocol.wire import TableResource as Resource
-from delvec_service.operations.answers import Answers, request_hash
-from delvec_service.operations.tables import OpenTable
+from delvec.http.asgi import ASGIApp, EmbeddedTransport
+from delvec.http.service_client import ServiceClient, answer
+from delvec_kernel import locations
+from delvec_kernel.errors import EngineUnavailable, LocationNotAllowed, ReadLimitExceeded, ServiceUnavailable
+from delvec_kernel.wire import CommitOutcome, CommitRequest, CommitResponse, PlanRequest, PlanResponse
+from delvec_kernel.wire import TableResource as Resource
+from delvec_service.commits.idempotency import Answers, request_hash
+from delvec_service.store.open_table import OpenTable
 
 __all__ = ["Limits", "RowCommands"]
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from delvec.protocol.errors import error_classes
+from delvec_kernel.actions.actions import Protocol
+from delvec_kernel.errors import error_classes
+from delvec_kernel.features import table_features as features
+from delvec_kernel.table_properties import PROPERTIES
 from delvec_service.config import Settings
-from delvec_service.delta import features
-from delvec_service.delta.actions import Protocol
-from delvec_service.delta.table_properties import PROPERTIES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])

@@ -1,5 +1,7 @@
 """The import rules of docs/architecture.md hold, and modules stay small and say what they are."""
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,9 @@ from importlinter.cli import lint_imports
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(
-    path for folder in ("clients", "service", "benchmarks", "dev") for path in (ROOT / folder).rglob("*.py")
+    path
+    for folder in ("kernel", "clients", "service", "benchmarks", "dev")
+    for path in (ROOT / folder).rglob("*.py")
 )
 LONGEST_MODULE = 800
 NAMES_THAT_SAY_NOTHING = {"util", "utils", "helper", "helpers", "common", "misc", "manager", "base"}
@@ -33,3 +37,16 @@ def test_all_sql_is_in_the_store():
     }
 
     assert importers <= {"store"}
+
+
+def test_the_architecture_page_and_the_contracts_agree():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    listed = page.partition("## Which way imports point")[2].partition("## ")[0]
+
+    assert re.findall(r"(?m)^- \*\*(.+?)\*\*", listed) == [
+        contract["name"][:1].upper() + contract["name"][1:] for contract in contracts
+    ]
+    assert re.findall(r"(?m)^  (delvec\S.*)$", listed) == [
+        layer for contract in contracts for layer in contract.get("layers", [])
+    ]

@@ -19,9 +19,9 @@ from tests.chaos.proxy import Chances, Proxy
 from tests.chaos.replica import Replica
 from tests.chaos.writer import Writer
 
-from delvec._transport import ServiceClient
 from delvec.connection import Connection
-from delvec.protocol.errors import ServiceUnavailable
+from delvec.http.service_client import ServiceClient
+from delvec_kernel.errors import ServiceUnavailable
 
 WRITERS = 8
 REPLICAS = 3

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from tests.postgres_server import NoPostgresError, PostgresServer
 
-from delvec._embedded import EmbeddedTransport
+from delvec.http.embedded import EmbeddedTransport
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from delvec.protocol.deletion_vector import Descriptor
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 
 ACKNOWLEDGED, CONFLICT, REFUSED, UNAVAILABLE, UNKNOWN = (
     "acknowledged",

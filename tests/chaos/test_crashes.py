@@ -19,10 +19,10 @@ from tests.chaos.campaign import read_with_deltalake
 from tests.chaos.oracle import Log
 from tests.chaos.replica import Replica
 
-from delvec._transport import ServiceClient
 from delvec.connection import Connection
-from delvec.protocol.deletion_vector import serialize_bitmap
-from delvec_service.operations.fault_points import POINTS
+from delvec.http.service_client import ServiceClient
+from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
+from delvec_service.commits.fault_points import POINTS
 
 ROWS = set(range(10))
 CREATED, FILLED, COMMITTED = 0, 1, 2

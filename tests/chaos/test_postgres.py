@@ -15,10 +15,10 @@ import pytest
 from tests.chaos.campaign import read_with_deltalake
 from tests.chaos.oracle import Log
 
-from delvec._transport import ServiceClient
 from delvec.connection import Connection
-from delvec.protocol.errors import DelvecError
-from delvec_service.operations import fault_points
+from delvec.http.service_client import ServiceClient
+from delvec_kernel.errors import DelvecError
+from delvec_service.commits import fault_points
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

@@ -12,11 +12,11 @@ from sqlalchemy import text
 from tests.chaos.campaign import read_with_deltalake
 from tests.chaos.oracle import Log
 
-from delvec._transport import ServiceClient
 from delvec.connection import Connection
-from delvec.protocol.deletion_vector import serialize_bitmap
-from delvec.protocol.errors import ServiceUnavailable
-from delvec_service.operations import fault_points
+from delvec.http.service_client import ServiceClient
+from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
+from delvec_kernel.errors import ServiceUnavailable
+from delvec_service.commits import fault_points
 from delvec_service.store.database import Database
 from delvec_service.store.direct import Prepared
 

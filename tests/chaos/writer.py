@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tests.chaos import oracle
 
-from delvec._transport import ServiceClient
 from delvec.connection import Connection
-from delvec.engines.engine import WriteTarget
-from delvec.protocol.errors import (
+from delvec.engines.protocol import WriteTarget
+from delvec.http.service_client import ServiceClient
+from delvec.transaction import Transaction, begin
+from delvec_kernel.errors import (
     BadRequest,
     CommitOutcomeUnknown,
     ConcurrentModification,
@@ -20,7 +21,6 @@ from delvec.protocol.errors import (
     StorageError,
     TableNotFound,
 )
-from delvec.transaction import Transaction, begin
 
 _TRIES = 8
 _LONGEST_PAUSE_SECONDS = 0.3

@@ -3,14 +3,14 @@
 import pytest
 from tests import bad_input_cases as cases
 
-from delvec import _backoff
-from delvec._embedded import EmbeddedTransport
-from delvec._transport import ServiceClient
 from delvec.connection import Connection
-from delvec.protocol import errors
+from delvec.http import backoff as _backoff
+from delvec.http.embedded import EmbeddedTransport
+from delvec.http.service_client import ServiceClient
+from delvec_kernel import errors
 from delvec_service.app import create_app
+from delvec_service.commits import commit_log
 from delvec_service.config import Settings
-from delvec_service.operations.commits import commit_log
 from delvec_service.store.objects import ObjectStore
 
 

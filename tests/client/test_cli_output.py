@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from delvec.cli import files, output
-from delvec.protocol.errors import SchemaMismatch
+from delvec_kernel.errors import SchemaMismatch
 
 NESTED = pa.table(
     {

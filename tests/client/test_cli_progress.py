@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 import delvec
-from delvec.cli import progress
-from delvec.cli.progress import working
+from delvec.cli import output as progress
+from delvec.cli.output import working
 
 
 class Terminal(io.StringIO):

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import delvec
-from delvec.protocol.errors import (
+from delvec_kernel.errors import (
     BadRequest,
     EngineUnavailable,
     InvalidSchema,

@@ -1,8 +1,8 @@
 import pytest
 
 from delvec.ddl import parse_ddl, parse_type
-from delvec.protocol.errors import InvalidSchema
-from delvec.protocol.types import schema_from
+from delvec_kernel.errors import InvalidSchema
+from delvec_kernel.schema.types import schema_from
 
 
 def columns(text):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import delvec
-from delvec.protocol.errors import (
+from delvec_kernel.errors import (
     AppendOnlyTable,
     BadRequest,
     ConcurrentModification,

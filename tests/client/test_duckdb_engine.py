@@ -19,12 +19,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from delvec import storage
 from delvec.engines.duckdb import DuckDBEngine
 from delvec.engines.duckdb import scan as scan_module
-from delvec.engines.engine import Engine, WriteTarget
-from delvec.protocol.deletion_vector import inline, serialize_bitmap
-from delvec.protocol.errors import (
+from delvec.engines.protocol import Engine, WriteTarget
+from delvec.scan import Scan
+from delvec_kernel.deletion_vectors.deletion_vector import inline, serialize_bitmap
+from delvec_kernel.errors import (
     CorruptTable,
     EngineUnavailable,
     InternalError,
@@ -33,10 +33,10 @@ from delvec.protocol.errors import (
     UnknownColumn,
     UnsupportedTable,
 )
-from delvec.protocol.predicate import parse
-from delvec.protocol.types import ArrayType, MapType, PrimitiveType, StructField, StructType
-from delvec.scan import Scan
-from delvec_service.operations.plan import PLAN_SCHEMA
+from delvec_kernel.expressions.predicate import parse
+from delvec_kernel.schema.types import ArrayType, MapType, PrimitiveType, StructField, StructType
+from delvec_kernel.storage import files as storage
+from delvec_service.scans.plan import PLAN_SCHEMA
 
 ODD_NAMES = [
     "sp ace",

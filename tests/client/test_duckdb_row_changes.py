@@ -21,9 +21,9 @@ from delvec.engines.duckdb import DuckDBEngine
 from delvec.engines.duckdb import row_changes as row_changes_module
 from delvec.engines.duckdb import scan as scan_module
 from delvec.engines.duckdb import statements as statements_module
-from delvec.engines.engine import WriteTarget
+from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import Clause, RowChange
-from delvec.protocol.errors import (
+from delvec_kernel.errors import (
     BadRequest,
     ConstraintViolation,
     CorruptTable,
@@ -33,8 +33,8 @@ from delvec.protocol.errors import (
     SchemaMismatch,
     UnsupportedTable,
 )
-from delvec.protocol.expression import parse_expression
-from delvec.protocol.types import PrimitiveType, StructField, StructType
+from delvec_kernel.expressions.expression import parse_expression
+from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
 
 SCHEMA = pa.schema(
     {"id": pa.int64(), "name": pa.string(), "size": pa.int32(), "part": pa.string(), "price": pa.float64()}

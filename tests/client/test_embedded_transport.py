@@ -15,9 +15,9 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
-from delvec._asgi import AppFailed, EmbeddedTransport
-from delvec._embedded import state_directory
-from delvec.protocol.errors import InternalError, StorageError
+from delvec.http.asgi import AppFailed, EmbeddedTransport
+from delvec.http.embedded import state_directory
+from delvec_kernel.errors import InternalError, StorageError
 
 
 def application(events):  # noqa: C901 - one small route per behaviour
@@ -241,7 +241,7 @@ def test_exit_of_the_process_shuts_the_application_down():
     program = """
 import contextlib, httpx
 from fastapi import FastAPI
-from delvec._embedded import EmbeddedTransport
+from delvec.http.embedded import EmbeddedTransport
 
 @contextlib.asynccontextmanager
 async def lifespan(app):

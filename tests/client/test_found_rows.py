@@ -5,9 +5,9 @@ from functools import partial
 import pytest
 from pyroaring import BitMap64
 
-from delvec.commands import touched_files
+from delvec.dml import touched_files
 from delvec.engines.duckdb import find_rows as duckdb_find_rows
-from delvec.found_rows import RowCollector
+from delvec.engines.found_rows import RowCollector
 
 FILES = 6
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 from tests import bad_input_cases as cases
 
-from delvec.protocol import errors
+from delvec_kernel import errors
 
 LIMIT = 2 << 20
 """Bytes beyond which no file may grow; what the service keeps for itself stays below."""

@@ -10,10 +10,10 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from delvec._embedded import EmbeddedTransport
-from delvec._transport import ServiceClient
 from delvec.connection import Connection
-from delvec.protocol.errors import CommitOutcomeUnknown, ServiceUnavailable, TableNotFound
+from delvec.http.embedded import EmbeddedTransport
+from delvec.http.service_client import ServiceClient
+from delvec_kernel.errors import CommitOutcomeUnknown, ServiceUnavailable, TableNotFound
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 import delvec
-from delvec.protocol.errors import (
+from delvec_kernel.errors import (
     AmbiguousTable,
     BadRequest,
     InvalidLocation,

@@ -7,10 +7,10 @@ import pytest
 from pydantic import SecretStr
 from tests import bad_input_cases as cases
 
-from delvec._embedded import EmbeddedTransport
-from delvec._transport import ServiceClient
 from delvec.connection import Connection
-from delvec.protocol import errors
+from delvec.http.embedded import EmbeddedTransport
+from delvec.http.service_client import ServiceClient
+from delvec_kernel import errors
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 

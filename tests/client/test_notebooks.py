@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import delvec
-from delvec._transport import ServiceClient
+from delvec.http.service_client import ServiceClient
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 
 import delvec
 from delvec.filters import of_polars, of_tuples
-from delvec.protocol.errors import BadRequest
-from delvec.protocol.types import schema_from
+from delvec_kernel.errors import BadRequest
+from delvec_kernel.schema.types import schema_from
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import delvec
-from delvec.protocol.errors import EngineUnavailable, MissingDataFile, UnknownColumn
+from delvec_kernel.errors import EngineUnavailable, MissingDataFile, UnknownColumn
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import delvec
-from delvec.commands import merge as merge_command
+from delvec.dml import merge as merge_command
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "n": pa.int32()})
 

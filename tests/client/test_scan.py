@@ -2,10 +2,10 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
-from delvec.protocol.deletion_vector import inline, serialize_bitmap
-from delvec.protocol.types import StructType
 from delvec.scan import Scan
-from delvec_service.operations.plan import PLAN_SCHEMA
+from delvec_kernel.deletion_vectors.deletion_vector import inline, serialize_bitmap
+from delvec_kernel.schema.types import StructType
+from delvec_service.scans.plan import PLAN_SCHEMA
 
 
 def file(path, **values):

@@ -7,10 +7,10 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from delvec._backoff import pause
-from delvec._plan_stream import ARROW_STREAM
-from delvec._transport import ServiceClient, table_path
-from delvec.protocol.errors import (
+from delvec.http.backoff import pause
+from delvec.http.plan_stream import ARROW_STREAM
+from delvec.http.service_client import ServiceClient, table_path
+from delvec_kernel.errors import (
     AtomicCreateUnsupported,
     BadRequest,
     CommitOutcomeUnknown,
@@ -23,7 +23,7 @@ from delvec.protocol.errors import (
     TableNotFound,
     Unauthorized,
 )
-from delvec.protocol.wire import CommitRequest, CommitResponse, PlanRequest, PlanResponse, TableRequest
+from delvec_kernel.wire import CommitRequest, CommitResponse, PlanRequest, PlanResponse, TableRequest
 
 
 class Script(httpx.BaseTransport):

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import delvec
-from delvec.protocol.errors import (
+from delvec_kernel.errors import (
     BadRequest,
     EngineUnavailable,
     InvalidStatement,
@@ -356,7 +356,7 @@ def test_conditions_leave_files_out(lake, tmp_path, monkeypatch):
     for n in range(3):
         table.append([{"id": n, "day": date(2024, 1, 1 + n)}])
     read = []
-    from delvec.sql import on_duckdb
+    from delvec.sql import query_engines as on_duckdb
 
     original = on_duckdb.relation
     monkeypatch.setattr(

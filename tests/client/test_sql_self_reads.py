@@ -4,8 +4,8 @@ import pytest
 
 import delvec
 from delvec.engines.duckdb.engine import DuckDBEngine
-from delvec.protocol.errors import ConcurrentModification
-from delvec.sql import on_duckdb
+from delvec.sql import query_engines as on_duckdb
+from delvec_kernel.errors import ConcurrentModification
 
 WHEN = [
     pytest.param((on_duckdb, "query_duckdb"), id="after the query"),

@@ -3,8 +3,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from delvec.engines.tabular import to_arrow, to_reader
-from delvec.protocol.errors import SchemaMismatch
+from delvec.engines.input_data import to_arrow, to_reader
+from delvec_kernel.errors import SchemaMismatch
 
 ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
 TABLE = pa.table({"id": [1, 2], "name": ["a", "b"]})

@@ -8,8 +8,8 @@ import pytest
 from pyroaring import BitMap64
 
 from delvec import transaction
-from delvec.protocol.deletion_vector import Descriptor, Where, encode, frame, unframe
-from delvec.protocol.errors import (
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, Where, encode, frame, unframe
+from delvec_kernel.errors import (
     BadRequest,
     CommitOverwritten,
     ConcurrentAppend,
@@ -18,7 +18,7 @@ from delvec.protocol.errors import (
     InvalidCommit,
     InvalidDeletionVector,
 )
-from delvec.protocol.wire import AddFile
+from delvec_kernel.wire import AddFile
 
 
 def ids(table, **options):

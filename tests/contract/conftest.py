@@ -15,7 +15,7 @@ from tests.postgres_server import NoPostgresError, PostgresServer
 from tests.versitygw_server import NoVersitygwError, VersitygwServer
 from werkzeug.serving import make_server
 
-from delvec.protocol import locations
+from delvec_kernel import locations
 from delvec_service.store.database import Database
 
 BUCKET = "lake"

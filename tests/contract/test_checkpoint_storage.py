@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from delvec_service.operations.log.checkpoints import Checkpoints
-from delvec_service.operations.log.log_cleanup import clean_up
-from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_service.maintenance.checkpoints import Checkpoints
+from delvec_service.maintenance.log_cleanup import clean_up
+from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 
 FEATURES = ["deletionVectors", "v2Checkpoint"]

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from delvec import storage
-from delvec._embedded import EmbeddedTransport
-from delvec.protocol.deletion_vector import Descriptor, serialize_bitmap
+from delvec.http.embedded import EmbeddedTransport
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
+from delvec_kernel.storage import files as storage
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 

@@ -1,7 +1,7 @@
 import pytest
 
-from delvec import _drafts
-from delvec.protocol import locations
+from delvec_kernel import locations
+from delvec_kernel.storage import drafts as _drafts
 from delvec_service.store.objects import ObjectStore
 
 PATH = "_delta_log/00000000000000000010.checkpoint.parquet"

@@ -9,9 +9,10 @@ from urllib.parse import quote
 
 import pytest
 
-from delvec import _local_files, _places
-from delvec.protocol import locations
-from delvec.protocol.errors import AtomicCreateUnsupported, LocationNotAllowed, StorageError
+from delvec_kernel import locations
+from delvec_kernel.errors import AtomicCreateUnsupported, LocationNotAllowed, StorageError
+from delvec_kernel.storage import local_files as _local_files
+from delvec_kernel.storage import places as _places
 from delvec_service.store.objects import ObjectStore
 
 ODD_NAMES = [

@@ -11,9 +11,9 @@ import pytest
 from pyroaring import BitMap64
 
 import delvec
-from delvec import storage
-from delvec.protocol.deletion_vector import Descriptor, encode, frame
-from delvec_service.delta.dv_packing import pack
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode, frame
+from delvec_kernel.deletion_vectors.dv_packing import pack
+from delvec_kernel.storage import files as storage
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

@@ -12,14 +12,14 @@ from decimal import Decimal
 import pytest
 from sqlalchemy import text
 
-from delvec.protocol import locations
-from delvec.protocol.errors import DelvecError, ServiceUnavailable
-from delvec_service.delta.actions import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
-from delvec_service.delta.log.commit_file import serialize_commit
-from delvec_service.delta.segments.segment import SegmentRecord, SegmentsLost, Summary
-from delvec_service.operations.plan import plan
-from delvec_service.operations.rehearsal import rehearse
-from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_kernel import locations
+from delvec_kernel.actions.actions import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from delvec_kernel.errors import DelvecError, ServiceUnavailable
+from delvec_kernel.file_index.segment import SegmentRecord, SegmentsLost, Summary
+from delvec_kernel.log.commit_file import serialize_commit
+from delvec_service.scans.plan import plan
+from delvec_service.scans.warm_up import warm_up
+from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store import database
 from delvec_service.store.database import Database
 from delvec_service.store.objects import ObjectStore
@@ -316,7 +316,7 @@ def test_a_table_in_use_is_noted_as_used(replica, people, monkeypatch):
     replica.saved(people)
     with replica.database.read() as session:
         assert session.execute(text("SELECT used_at FROM snapshots")).scalar() == before
-    monkeypatch.setattr("delvec_service.operations.snapshot_writer._TOUCH_SECONDS", 0.0)
+    monkeypatch.setattr("delvec_service.snapshots.snapshot_writer._TOUCH_SECONDS", 0.0)
     replica.saved(people)
     with replica.database.read() as session:
         assert session.execute(text("SELECT used_at FROM snapshots")).scalar() > before
@@ -573,8 +573,8 @@ def test_space_is_given_back(tmp_path):
 
 
 def test_a_rehearsal_leaves_nothing_behind(replica):
-    rehearse(replica.store)
-    rehearse(None)
+    warm_up(replica.store)
+    warm_up(None)
     assert [replica.count(name) for name in TABLES] == [0] * 5
 
 

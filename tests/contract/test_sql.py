@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 import delvec
-from delvec.protocol.errors import InvalidStatement
 from delvec.sql import queries
+from delvec_kernel.errors import InvalidStatement
 
 
 @pytest.fixture

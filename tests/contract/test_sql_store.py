@@ -12,7 +12,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
-from delvec.protocol.errors import (
+from delvec_kernel.errors import (
     AmbiguousTable,
     BadRequest,
     ServiceUnavailable,

@@ -10,15 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from delvec._embedded import EmbeddedTransport
-from delvec._transport import ServiceClient
 from delvec.connection import Connection
-from delvec.protocol import locations
-from delvec.protocol.errors import CommitOverwritten, ConcurrentModification
+from delvec.http.embedded import EmbeddedTransport
+from delvec.http.service_client import ServiceClient
 from delvec.transaction import Transaction
+from delvec_kernel import locations
+from delvec_kernel.errors import CommitOverwritten, ConcurrentModification
 from delvec_service.app import create_app
+from delvec_service.commits import fault_points
 from delvec_service.config import Settings
-from delvec_service.operations import fault_points
 
 BUCKET = "lake"
 WRITERS, ROWS = 8, 40
@@ -51,7 +51,7 @@ def lake(service, location):  # the location first: it takes the settings of S3 
 @pytest.fixture
 def table(lake, location, monkeypatch):
     """Forty rows in one file, at version 1; at the end its invariants hold and others read the same."""
-    monkeypatch.setattr("delvec_service.operations.commits.commit_log._PUT_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("delvec_service.commits.commit_log._PUT_PAUSE_SECONDS", 0.001)
     table = lake.create_table(location, rows([]).schema)
     table.append(rows(range(ROWS)))
     yield table

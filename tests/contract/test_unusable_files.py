@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from delvec import storage
-from delvec.protocol import locations
-from delvec.protocol.deletion_vector import Descriptor
-from delvec.protocol.errors import (
+from delvec_kernel import locations
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import (
     CorruptDeletionVector,
     CorruptLog,
     DelvecError,
@@ -21,7 +20,8 @@ from delvec.protocol.errors import (
     StorageFull,
     UnusableFile,
 )
-from delvec_service.operations.log.log_reader import LogReader
+from delvec_kernel.storage import files as storage
+from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.objects import ObjectStore
 
 COMMIT = f"_delta_log/{0:020}.json"

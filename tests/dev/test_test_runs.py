@@ -21,7 +21,7 @@ CHANCE = (
     "tests/service/test_alter.py::test_changes_at_the_same_time_are_all_made_once",
     "tests/spark/test_spark_stream_source.py::test_a_query_that_is_killed_goes_on_where_it_was",
     "tests/fuzz/test_fuzz.py::test_some",
-    "tests/unit/test_conflict_histories.py::test_some",
+    "tests/kernel/transaction/test_conflict_histories.py::test_some",
 )
 
 
@@ -142,7 +142,11 @@ def test_what_is_promised_is_not_skipped(tmp_path, name):
 
 @pytest.mark.parametrize(
     "path",
-    ["corpus/test_change_feed.py", "service/test_corpus_replay.py", "unit/test_deletion_vector_codec.py"],
+    [
+        "corpus/test_change_feed.py",
+        "service/test_corpus_replay.py",
+        "kernel/deletion_vectors/test_deletion_vector_codec.py",
+    ],
 )
 def test_tests_of_the_corpus_fail_where_it_is_promised(tmp_path, path):
     left = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from delvec.protocol.deletion_vector import inline
-from delvec.protocol.types import StructType
+from delvec_kernel.deletion_vectors.deletion_vector import inline
+from delvec_kernel.schema.types import StructType
 
 READER_FEATURES = {
     "columnMapping",

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from tests import bad_input_cases as cases
 
-from delvec.protocol import errors
+from delvec_kernel import errors
 
 SOURCE = pa.table({"id": pa.array([1, 2, 50], pa.int64()), "name": ["a", "b", "c"], "extra": [1, 2, 3]})
 KEYS = "target.id = source.id"

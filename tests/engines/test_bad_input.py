@@ -3,7 +3,7 @@
 import pytest
 from tests import bad_input_cases as cases
 
-from delvec.protocol import errors
+from delvec_kernel import errors
 
 
 @pytest.fixture

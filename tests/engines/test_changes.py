@@ -12,10 +12,10 @@ import pytest
 from pyroaring import BitMap64
 
 import delvec
-from delvec.commands import changed_files
-from delvec.commands import changes as changes_command
-from delvec.protocol.deletion_vector import inline
-from delvec.protocol.types import StructType
+from delvec.change_feed import changed_files
+from delvec.change_feed import feed as changes_command
+from delvec_kernel.deletion_vectors.deletion_vector import inline
+from delvec_kernel.schema.types import StructType
 
 SCHEMA = StructType.from_arrow(pa.schema([("id", pa.int64()), ("place", pa.string())]))
 WIDER = StructType.from_arrow(pa.schema([("id", pa.int64()), ("place", pa.string()), ("extra", pa.string())]))
@@ -234,8 +234,8 @@ def test_files_of_which_too_many_rows_changed_are_read_for_each_version(
 
 @pytest.mark.spark
 def test_tasks_of_a_stream_read_it_once_too(lake, changed_often):
-    from delvec.engines.pyspark.slices import cut
-    from delvec.engines.pyspark.task_side import read_slices
+    from delvec.engines.spark.file_slices import read_slices
+    from delvec.spark_datasource.partitions import cut
 
     folder, changes = changed_often
     table = lake.table(str(folder))

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import delvec
-from delvec.protocol.errors import AppendOnlyTable, ConstraintViolation, InvalidTableChange, MetadataChanged
+from delvec_kernel.errors import AppendOnlyTable, ConstraintViolation, InvalidTableChange, MetadataChanged
 
 SCHEMA = "id long, name string, place struct<city: string, zip: int>"
 ROWS = [{"id": n, "name": f"n{n}", "place": {"city": "Rome", "zip": n} if n % 2 else None} for n in range(6)]

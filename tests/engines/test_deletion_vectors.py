@@ -10,7 +10,8 @@ import pytest
 from pyroaring import BitMap, BitMap64
 from tests.engines.conftest import DataFile
 
-from delvec.protocol import locations, z85
+from delvec_kernel import locations
+from delvec_kernel.deletion_vectors import z85
 
 IDS = pa.table({"id": range(10)})
 UUID = uuid.UUID(int=0x123456789ABCDEF)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delvec.protocol.errors import ConcurrentModification, ConcurrentWrite, UnsupportedOperation
+from delvec_kernel.errors import ConcurrentModification, ConcurrentWrite, UnsupportedOperation
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 import delvec
 from delvec.engines import row_ids
-from delvec.engines.engine import WriteTarget
+from delvec.engines.protocol import WriteTarget
 
 TRACKED = {"delta.enableRowTracking": "true", "delvec.rewriteThreshold": "0.5"}
 KINDS = {

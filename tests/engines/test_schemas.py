@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from delvec.protocol.types import StructType
+from delvec_kernel.schema.types import StructType
 
 
 def text_list(kind):

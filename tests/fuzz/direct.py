@@ -4,12 +4,13 @@ Three times as fast as the whole way, which a share of the cases takes.
 """
 
 from delvec.engines.duckdb import DuckDBEngine
-from delvec.protocol import locations, predicate
 from delvec.scan import Scan
-from delvec_service.operations.plan import plan
-from delvec_service.operations.roots import Roots
-from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_kernel import locations
+from delvec_kernel.expressions import predicate
+from delvec_service.scans.plan import plan
+from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
+from delvec_service.store.open_table import Roots
 
 
 class DirectLake:

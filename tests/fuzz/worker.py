@@ -22,10 +22,10 @@ from tests.fuzz.direct import DirectLake
 from tests.fuzz.draft import Draft
 from tests.fuzz.judge import Judge, Suspicion, Verdict, baseline
 
-from delvec._embedded import EmbeddedTransport
-from delvec._transport import ServiceClient
 from delvec.connection import Connection
-from delvec.protocol.errors import DelvecError
+from delvec.http.embedded import EmbeddedTransport
+from delvec.http.service_client import ServiceClient
+from delvec_kernel.errors import DelvecError
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from delvec.engines.change_files import ChangeFileWriter
-from delvec.engines.engine import WriteTarget
 from delvec.engines.parquet_writer import write_data_files
+from delvec.engines.protocol import WriteTarget
 
 pytestmark = [pytest.mark.jars, pytest.mark.spark]
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties
 
-from delvec.protocol.errors import ConstraintViolation
+from delvec_kernel.errors import ConstraintViolation
 
 TEXTS = [
     "plain",

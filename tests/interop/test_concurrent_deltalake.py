@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pytest
 from deltalake.exceptions import CommitFailedError
 
-from delvec.protocol.errors import ConcurrentModification
 from delvec.transaction import Transaction
+from delvec_kernel.errors import ConcurrentModification
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 FILES, ROWS = 4, 50

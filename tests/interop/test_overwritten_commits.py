@@ -10,11 +10,11 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from delvec._embedded import EmbeddedTransport
-from delvec._transport import ServiceClient
 from delvec.connection import Connection
-from delvec.protocol.errors import CommitOverwritten
+from delvec.http.embedded import EmbeddedTransport
+from delvec.http.service_client import ServiceClient
 from delvec.transaction import Transaction
+from delvec_kernel.errors import CommitOverwritten
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delvec.protocol import locations
+from delvec_kernel import locations
 
 __all__ = ["make"]
 

@@ -15,9 +15,9 @@ import pytest
 from pyroaring import BitMap64
 from tests.checked import assert_sound
 
-from delvec._embedded import EmbeddedTransport
-from delvec.protocol import locations
-from delvec.protocol.deletion_vector import serialize_bitmap
+from delvec.http.embedded import EmbeddedTransport
+from delvec_kernel import locations
+from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
 from delvec_service.app import create_app
 from delvec_service.config import Settings
 

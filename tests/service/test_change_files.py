@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.checked import assert_sound
 
-from delvec.protocol.wire import CommitRequest
+from delvec_kernel.wire import CommitRequest
 
 
 @pytest.fixture

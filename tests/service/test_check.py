@@ -8,11 +8,11 @@ from pyroaring import BitMap64
 from tests.checked import assert_sound
 from tests.log_by_hand import VECTORS, LogByHand, add, remove, vector
 
-from delvec.protocol.deletion_vector import Descriptor, inline
-from delvec.protocol.errors import NotADeltaTable, ServiceUnavailable
-from delvec_service.delta.invariants.finding import INVARIANTS
-from delvec_service.operations.checks.check import check
-from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_kernel.checks.findings import INVARIANTS
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, inline
+from delvec_kernel.errors import NotADeltaTable, ServiceUnavailable
+from delvec_service.maintenance.check import check
+from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 
 ROOT = Path(__file__).resolve().parents[2]

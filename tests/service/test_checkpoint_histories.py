@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from delvec.protocol import locations
-from delvec_service.operations.log.checkpoints import Checkpoints
-from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_kernel import locations
+from delvec_service.maintenance.checkpoints import Checkpoints
+from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 
 NOW = time.time_ns() // 1_000_000

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
-from delvec.protocol.deletion_vector import Descriptor
-from delvec.storage import read_deletion_vectors
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.storage.files import read_deletion_vectors
 
 
 def live_ids(table):

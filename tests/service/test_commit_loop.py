@@ -14,14 +14,14 @@ import pytest
 from pyroaring import BitMap64
 from tests.between import in_between
 
-from delvec.protocol.deletion_vector import Descriptor
-from delvec.protocol.errors import FileNotInSnapshot, MetadataChanged, ServiceUnavailable
-from delvec.storage import read_deletion_vectors
-from delvec_service.delta.changes import Changes
-from delvec_service.operations import fault_points
-from delvec_service.operations.commits.commit import Committed, NothingToDo, Rebased
-from delvec_service.operations.commits.commit_member import Member
-from delvec_service.operations.log.log_reader import LogReader
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import FileNotInSnapshot, MetadataChanged, ServiceUnavailable
+from delvec_kernel.storage.files import read_deletion_vectors
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_service.commits import fault_points
+from delvec_service.commits.commit import Committed, NothingToDo, Rebased
+from delvec_service.commits.commit_member import Member
+from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.objects import ObjectStore
 
 
@@ -446,7 +446,7 @@ def test_a_group_whose_version_is_taken_is_checked_again_member_by_member(filled
 
 @pytest.fixture
 def no_pauses(monkeypatch):
-    monkeypatch.setattr("delvec_service.operations.commits.commit_log._PUT_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("delvec_service.commits.commit_log._PUT_PAUSE_SECONDS", 0.001)
 
 
 @pytest.mark.usefixtures("no_pauses")
@@ -488,7 +488,7 @@ KILLED = """
     from pyroaring import BitMap64
     from delvec_service.app import create_app
     from delvec_service.config import Settings
-    from delvec_service.delta.changes import Changes
+    from delvec_kernel.transaction.transaction_changes import Changes
 
     service = create_app(Settings(database_url=sys.argv[1])).state.service
     table = service.tables.open(sys.argv[2])

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 from pyroaring import BitMap64
 
-from delvec.protocol.deletion_vector import serialize_bitmap
+from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
 
 
 def rows(*indexes):

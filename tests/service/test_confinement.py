@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from delvec_service.operations.log import checkpoints
+from delvec_service.maintenance import checkpoints
 
 SECRET = "SECRET-OUTSIDE"
 LOG = "_delta_log"

@@ -9,8 +9,8 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 
-from delvec.protocol import locations
-from delvec.protocol.errors import (
+from delvec_kernel import locations
+from delvec_kernel.errors import (
     CorruptLog,
     CorruptTable,
     MissingLogFile,
@@ -18,10 +18,10 @@ from delvec.protocol.errors import (
     NotFound,
     UnsupportedReaderFeature,
 )
-from delvec_service.operations.checks.check import check as check_table
-from delvec_service.operations.history import history
-from delvec_service.operations.plan import plan
-from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_service.maintenance.check import check as check_table
+from delvec_service.scans.describe import history
+from delvec_service.scans.plan import plan
+from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,15 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyroaring import BitMap64
 
-from delvec.protocol.deletion_vector import Descriptor
-from delvec.protocol.errors import IdempotencyKeyReused, InternalError, StorageError
-from delvec.storage import read_deletion_vectors
-from delvec_service.delta.actions import AddFile
-from delvec_service.delta.changes import Changes
-from delvec_service.operations import fault_points
-from delvec_service.operations.commits import commit_checks
-from delvec_service.operations.commits.commit_log import CommitLog
-from delvec_service.operations.commits.commit_member import Member
+from delvec_kernel.actions.actions import AddFile
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import IdempotencyKeyReused, InternalError, StorageError
+from delvec_kernel.storage.files import read_deletion_vectors
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_service.commits import commit_checks, fault_points
+from delvec_service.commits.commit_log import CommitLog
+from delvec_service.commits.commit_member import Member
 
 LONG = 60.0
 
@@ -409,7 +408,7 @@ def test_storage_that_does_not_answer_for_long_is_everybody_s_matter(filled, mon
         seen.append(1)
         raise StorageError("Cannot look up a file: no answer; try again, or check storage.")
 
-    monkeypatch.setattr("delvec_service.operations.commits.commit_member._LONG_SECONDS", -1)
+    monkeypatch.setattr("delvec_service.commits.commit_member._LONG_SECONDS", -1)
     monkeypatch.setattr(commit_checks, "check_table", fails)
     members = [
         Member(Changes("DELETE", 1, str(number), "x", row_deletes={"a.parquet": BitMap64([number])}))

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from delvec.protocol import locations
-from delvec_service.operations.commits.commit_log import CommitLog
-from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_kernel import locations
+from delvec_service.commits.commit_log import CommitLog
+from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 
 

@@ -5,15 +5,14 @@ import os
 
 import pytest
 
-from delvec.protocol import locations
-from delvec.protocol.deletion_vector import Descriptor
-from delvec.protocol.errors import CorruptLog, NotADeltaTable
-from delvec_service.delta.actions import AddFile, CommitInfo, DomainMetadata, Metadata, Protocol
-from delvec_service.delta.log.commit_file import serialize_commit
-from delvec_service.operations.detail import detail
-from delvec_service.operations.health import health
-from delvec_service.operations.history import history
-from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_kernel import locations
+from delvec_kernel.actions.actions import AddFile, CommitInfo, DomainMetadata, Metadata, Protocol
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import CorruptLog, NotADeltaTable
+from delvec_kernel.log.commit_file import serialize_commit
+from delvec_service.maintenance.health import health
+from delvec_service.scans.describe import detail, history
+from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 
 MIB = 1024 * 1024

@@ -7,7 +7,7 @@ import time
 import httpx
 import pytest
 
-from delvec.protocol.errors import error_classes, from_wire
+from delvec_kernel.errors import error_classes, from_wire
 
 SECRET = "s3cr3t-token"
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from delvec.protocol import wire
-from delvec.protocol.wire.shapes import Envelope
+from delvec_kernel import wire
+from delvec_kernel.wire.shapes import Envelope
 
 JSON = {"Content-Type": "application/json"}
 MIB = 1024 * 1024

@@ -9,10 +9,10 @@ from datetime import timedelta
 import pyarrow.parquet as pq
 import pytest
 
-from delvec_service.delta.actions import Protocol
-from delvec_service.delta.log.log_cleanup import Expired, expired_files
-from delvec_service.delta.log.log_policy import LogPolicy
-from delvec_service.operations.log.log_cleanup import clean_up
+from delvec_kernel.actions.actions import Protocol
+from delvec_kernel.log.log_cleanup import Expired, expired_files
+from delvec_kernel.log.log_policy import LogPolicy
+from delvec_service.maintenance.log_cleanup import clean_up
 from delvec_service.store.objects import ObjectMeta
 
 DAY = 86_400_000

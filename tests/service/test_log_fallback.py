@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.log_by_hand import PROTOCOL, VECTORS, LogByHand, add, remove, vector
 
-from delvec.protocol.errors import CorruptLog, LocationNotAllowed, MissingLogFile, UnsupportedReaderFeature
-from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_kernel.errors import CorruptLog, LocationNotAllowed, MissingLogFile, UnsupportedReaderFeature
+from delvec_service.snapshots.loader import SnapshotLoader
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
 FILES = ["f1", "f2", "f3", "f4", "f5"]

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
-from delvec import _local_files
-from delvec.protocol.errors import StorageFull
-from delvec_service.operations.log import checkpoints as writing
-from delvec_service.operations.log.log_reader import LogReader
-from delvec_service.operations.log.log_upkeep import _Work, _Worker
+from delvec_kernel.errors import StorageFull
+from delvec_kernel.storage import local_files as _local_files
+from delvec_service.maintenance import checkpoints as writing
+from delvec_service.maintenance.log_upkeep import _Work, _Worker
+from delvec_service.snapshots.log_reader import LogReader
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import text
 
-from delvec_service.delta.segments.segment import SegmentsLost
+from delvec_kernel.file_index.segment import SegmentsLost
 
 REQUESTS = ["plan", "health", "snapshot", "detail", "checkpoint", "delete", "append"]
 

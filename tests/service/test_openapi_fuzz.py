@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from tests.postgres_server import PostgresServer
 
-from delvec.protocol.errors import from_wire
+from delvec_kernel.errors import from_wire
 
 CASES = int(os.environ.get("DELVEC_FUZZ_CASES", "500"))
 """For each database."""

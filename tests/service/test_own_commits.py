@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from delvec.protocol.errors import ServiceUnavailable
-from delvec_service.operations import fault_points
-from delvec_service.operations.commits.own_commits import OwnCommits
+from delvec_kernel.errors import ServiceUnavailable
+from delvec_service.commits import fault_points
+from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.store.own_commits import OwnCommit, OwnCommitStore
 
 WAIT = 60
@@ -218,7 +218,9 @@ def away(*_arguments, **_options):
 def test_what_is_old_is_not_watched_any_more(filled):
     service = filled.client.service
     objects = service.tables.open(filled.name).objects
-    watcher = OwnCommits(service.loader, OwnCommitStore(service.database), own(filled)._answers, watched=0)
+    watcher = OverwriteWatch(
+        service.loader, OwnCommitStore(service.database), own(filled)._answers, watched=0
+    )
     watcher.committed(objects, filled.name, OwnCommit(1, "key", 10, "m"), ["key"])
 
     assert watcher.wait(WAIT)

@@ -9,23 +9,18 @@ import pytest
 from pyroaring import BitMap64
 from tests import log_by_hand
 
-from delvec.protocol import locations
-from delvec.protocol.deletion_vector import Descriptor, deserialize_bitmap, inline
-from delvec.protocol.errors import (
-    DeletionVectorNotFound,
-    InvalidPredicate,
-    LocationNotAllowed,
-    UnknownColumn,
-)
-from delvec.protocol.types import PHYSICAL_NAME
-from delvec.protocol.wire import PlanFile
-from delvec_service.delta.actions import AddFile, Metadata, Protocol
-from delvec_service.delta.dv_packing import pack
-from delvec_service.delta.log.commit_file import serialize_commit
-from delvec_service.delta.segments.file_change import FileChange
-from delvec_service.delta.segments.live_files import LiveFiles
-from delvec_service.operations.plan import PLAN_SCHEMA, plan
-from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_kernel import locations
+from delvec_kernel.actions.actions import AddFile, Metadata, Protocol
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap, inline
+from delvec_kernel.deletion_vectors.dv_packing import pack
+from delvec_kernel.errors import DeletionVectorNotFound, InvalidPredicate, LocationNotAllowed, UnknownColumn
+from delvec_kernel.file_index.live_files import LiveFiles
+from delvec_kernel.file_index.packed_files import FileChange
+from delvec_kernel.log.commit_file import serialize_commit
+from delvec_kernel.schema.types import PHYSICAL_NAME
+from delvec_kernel.wire import PlanFile
+from delvec_service.scans.plan import PLAN_SCHEMA, plan
+from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 
 SCHEMA = {

@@ -13,11 +13,11 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from delvec.protocol import locations
-from delvec.protocol.deletion_vector import Descriptor
-from delvec.protocol.errors import ServiceUnavailable, StorageError
-from delvec.storage import read_deletion_vectors
-from delvec_service.operations import fault_points
+from delvec_kernel import locations
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import ServiceUnavailable, StorageError
+from delvec_kernel.storage.files import read_deletion_vectors
+from delvec_service.commits import fault_points
 from delvec_service.store.objects import ObjectStore
 
 ALONE = {"delvec.groupCommit": "false"}
@@ -360,7 +360,7 @@ class Faults:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr("delvec_service.operations.commits.commit_log._PUT_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("delvec_service.commits.commit_log._PUT_PAUSE_SECONDS", 0.001)
 
 
 @pytest.mark.parametrize(
@@ -518,7 +518,7 @@ KILLED = """
     from pyroaring import BitMap64
     from delvec_service.app import create_app
     from delvec_service.config import Settings
-    from delvec_service.delta.changes import Changes
+    from delvec_kernel.transaction.transaction_changes import Changes
     from delvec_service.store.objects import ObjectStore
 
     method = sys.argv[3]

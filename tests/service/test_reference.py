@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from pydantic import TypeAdapter
 
-from delvec.protocol import wire
+from delvec_kernel import wire
 from delvec_service.api.glossary import EXAMPLES, FIELDS, PARAMETERS, RESPONSES, TAGS
 
 OPERATION_IDS = {

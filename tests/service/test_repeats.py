@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from delvec.protocol.errors import ServiceUnavailable
-from delvec_service.operations.tables import Tables
+from delvec_kernel.errors import ServiceUnavailable
 from delvec_service.store.answers import AnswerStore
+from delvec_service.tables.registry import Tables
 
 SCHEMA = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
 

@@ -5,7 +5,7 @@ import json
 from tests.between import in_between
 from tests.checked import assert_sound
 
-from delvec_service.operations import table_preparation
+from delvec_service.alter_table import table_preparation
 
 ON = {"delta.enableRowTracking": "true"}
 

@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.log_by_hand import CountingStore
 
-from delvec.protocol import locations
-from delvec.protocol.errors import (
+from delvec_kernel import locations
+from delvec_kernel.actions.actions import AddFile, CommitInfo, Metadata, Protocol, RemoveFile
+from delvec_kernel.errors import (
     BadRequest,
     CorruptLog,
     MissingLogFile,
@@ -21,9 +22,8 @@ from delvec.protocol.errors import (
     UnsupportedTable,
     VersionNotFound,
 )
-from delvec_service.delta.actions import AddFile, CommitInfo, Metadata, Protocol, RemoveFile
-from delvec_service.delta.log.commit_file import serialize_commit
-from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_kernel.log.commit_file import serialize_commit
+from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 
 SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'

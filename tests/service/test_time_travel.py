@@ -3,9 +3,9 @@
 import pytest
 from tests.log_by_hand import HOUR, START, LogByHand, add
 
-from delvec.protocol.errors import BadRequest, CorruptLog, VersionNotFound
-from delvec_service.operations.history import history
-from delvec_service.operations.time_travel import milliseconds
+from delvec_kernel.errors import BadRequest, CorruptLog, VersionNotFound
+from delvec_service.scans.describe import history
+from delvec_service.snapshots.time_travel import milliseconds
 
 ENABLED = {"delta.enableInCommitTimestamps": "true"}
 

@@ -6,8 +6,8 @@ import logging
 import pytest
 from tests.log_by_hand import VECTORS, LogByHand, add, vector
 
-from delvec.protocol.errors import CorruptLog
-from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_kernel.errors import CorruptLog
+from delvec_service.snapshots.loader import SnapshotLoader
 
 FILES = ["f1", "f2", "f3"]
 

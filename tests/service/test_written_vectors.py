@@ -6,8 +6,8 @@ import time
 import pytest
 from pyroaring import BitMap64
 
-from delvec.protocol.deletion_vector import FILE_VERSION, Descriptor, encode, frame
-from delvec.storage import read_deletion_vectors
+from delvec_kernel.deletion_vectors.deletion_vector import FILE_VERSION, Descriptor, encode, frame
+from delvec_kernel.storage.files import read_deletion_vectors
 
 
 class Engine:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import delvec
-from delvec.engines.pyspark import SparkEngine, vector_tasks
+from delvec.engines.spark import SparkEngine, vector_tasks
 from delvec.spark import DeltaTable, use
 
 _EXECUTORS = 2

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from delvec.protocol import predicate as predicates
-from delvec.protocol.deletion_vector import inline, serialize_bitmap
-from delvec.protocol.types import StructType, schema_from
 from delvec.scan import Scan
-from delvec_service.operations.plan import PLAN_SCHEMA
+from delvec_kernel.deletion_vectors.deletion_vector import inline, serialize_bitmap
+from delvec_kernel.expressions import predicate as predicates
+from delvec_kernel.schema.types import StructType, schema_from
+from delvec_service.scans.plan import PLAN_SCHEMA
 
 
 class ScanMaker:

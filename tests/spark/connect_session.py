@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.sql_statements import STATEMENTS
 
 import delvec
-from delvec.engines.pyspark import SparkEngine
+from delvec.engines.spark import SparkEngine
 from delvec.spark import DeltaTable, use
 
 HAS_SINK = hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter")

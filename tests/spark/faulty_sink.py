@@ -6,11 +6,11 @@ from pathlib import Path
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from delvec import storage
-from delvec.engines.pyspark.sink_options import WriteRequest
-from delvec.engines.pyspark.source import DelvecSource
-from delvec.engines.pyspark.stream_sink import DelvecStreamWriter
-from delvec.protocol.errors import StorageError
+from delvec.spark_datasource.sink_options import WriteRequest
+from delvec.spark_datasource.source import DelvecSource
+from delvec.spark_datasource.stream_sink import DelvecStreamWriter
+from delvec_kernel.errors import StorageError
+from delvec_kernel.storage import files as storage
 
 _STAT = storage.stat
 

@@ -106,8 +106,9 @@ def test_detail(people, tmp_path):
     assert row.createdAt <= row.lastModified
 
 
-def test_for_name(people, spark):
-    by_name = DeltaTable.forName(spark, people._table.name)
+def test_for_name(lake, people, spark, tmp_path):
+    lake.rename(tmp_path / "people", "people_by_name")  # other tests' tables are in folders of that name, too
+    by_name = DeltaTable.forName(spark, "people_by_name")
 
     assert by_name.toDF().columns == ["id", "name", "country"]
     with pytest.raises(delvec.TableNotFound):

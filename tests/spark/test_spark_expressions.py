@@ -7,9 +7,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 from tests.expression_cases import COLUMNS, HOSTILE, LEGITIMATE, ROW
 
-from delvec.protocol.errors import ExpressionNotAllowed
-from delvec.protocol.sql_functions import SCALARS
-from delvec.protocol.table_expressions import allowed_expression
+from delvec_kernel.errors import ExpressionNotAllowed
+from delvec_kernel.expressions.spark_dialect import SCALARS
+from delvec_kernel.expressions.table_expressions import allowed_expression
 
 PIECES = [
     *("id", "name", "nums", "values", "table", "date", "s", "`my col`", "`table`", "secret", "x", "Über"),

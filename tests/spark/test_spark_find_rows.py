@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from delvec.engines.pyspark import SparkEngine
-from delvec.engines.pyspark.dv_filter import BitSets, bitmap_from_words, nonzero_words
-from delvec.engines.pyspark.find_rows import physical_rows
-from delvec.protocol.errors import InvalidPredicate
+from delvec.engines.spark import SparkEngine
+from delvec.engines.spark.dv_filter import BitSets, bitmap_from_words, nonzero_words
+from delvec.engines.spark.find_rows import physical_rows
+from delvec_kernel.errors import InvalidPredicate
 
 pytestmark = pytest.mark.spark
 

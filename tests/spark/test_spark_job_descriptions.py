@@ -4,8 +4,8 @@ import pytest
 
 import delvec
 from delvec.engines.operation import operation, running
-from delvec.engines.pyspark import SparkEngine
-from delvec.engines.pyspark.job_descriptions import described
+from delvec.engines.spark import SparkEngine
+from delvec.engines.spark.job_descriptions import described
 
 pytestmark = pytest.mark.spark
 

@@ -8,10 +8,10 @@ import pytest
 from pyroaring import BitMap64
 from pyspark.sql import functions as F  # noqa: N812
 
-from delvec.engines.engine import WriteTarget
-from delvec.engines.pyspark import SparkEngine
+from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import Clause, RowChange
-from delvec.protocol.errors import (
+from delvec.engines.spark import SparkEngine
+from delvec_kernel.errors import (
     BadRequest,
     ConstraintViolation,
     InvalidPredicate,
@@ -19,9 +19,9 @@ from delvec.protocol.errors import (
     MultipleMatches,
     SchemaMismatch,
 )
-from delvec.protocol.expression import parse_expression
-from delvec.protocol.types import StructType, schema_from
-from delvec.storage import open_input
+from delvec_kernel.expressions.expression import parse_expression
+from delvec_kernel.schema.types import StructType, schema_from
+from delvec_kernel.storage.files import open_input
 
 pytestmark = pytest.mark.spark
 

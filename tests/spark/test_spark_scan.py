@@ -6,11 +6,11 @@ import decimal
 import pyarrow as pa
 import pytest
 
-from delvec.engines.pyspark import SparkEngine, dv_filter, manifest
-from delvec.engines.pyspark.facts import FILE
-from delvec.engines.pyspark.manifest import GUARD, ManifestStore
-from delvec.engines.pyspark.scan import ScanFrames
-from delvec.protocol.errors import (
+from delvec.engines.spark import SparkEngine, dv_filter, manifest
+from delvec.engines.spark.file_values import FILE
+from delvec.engines.spark.manifest import GUARD, ManifestStore
+from delvec.engines.spark.scan import ScanFrames
+from delvec_kernel.errors import (
     CorruptTable,
     EngineUnavailable,
     InternalError,
@@ -18,7 +18,7 @@ from delvec.protocol.errors import (
     MissingDataFile,
     UnsupportedTable,
 )
-from delvec.protocol.types import PrimitiveType, StructField, StructType
+from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
 
 pytestmark = pytest.mark.spark
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 
 import delvec
-from delvec.engines.pyspark import sink
-from delvec.engines.pyspark.scan import spark_schema
-from delvec.engines.pyspark.sink import DelvecWriter
-from delvec.engines.pyspark.sink_options import WriteRequest
-from delvec.protocol.types import schema_from
+from delvec.engines.spark.scan import spark_schema
+from delvec.spark_datasource import sink
+from delvec.spark_datasource.sink import DelvecWriter
+from delvec.spark_datasource.sink_options import WriteRequest
+from delvec_kernel.schema.types import schema_from
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("country", pa.string())])
 

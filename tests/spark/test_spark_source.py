@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 
 import delvec
-from delvec.engines.pyspark import source
-from delvec.engines.pyspark.scan import spark_schema
-from delvec.engines.pyspark.slices import cut
-from delvec.engines.pyspark.source import DelvecSource, _Options
-from delvec.engines.pyspark.task_side import read_slices
-from delvec.protocol.types import schema_from
+from delvec.engines.spark.file_slices import read_slices
+from delvec.engines.spark.scan import spark_schema
+from delvec.spark_datasource import source
+from delvec.spark_datasource.partitions import cut
+from delvec.spark_datasource.source import DelvecSource, _Options
+from delvec_kernel.schema.types import schema_from
 
 pytestmark = pytest.mark.spark
 
@@ -226,7 +226,10 @@ def test_columns_that_are_never_null(lake, spark, tmp_path):
     frame = spark.read.format("delvec").load(folder)
 
     assert rows(frame) == rows(table.to_df())
-    assert frame.schema == table.to_df().schema
+    described = [(item.name, item.dataType) for item in frame.schema]
+    assert described == [(item.name, item.dataType) for item in table.to_df().schema]
+    assert [item.nullable for item in frame.schema] == [True, True, True]
+    assert not table.to_df().schema["id"].nullable
     day = dt.date(2024, 2, 29)
     assert rows(frame) == [{"id": 1, "s": {"x": 2, "ys": [{"y": 3}]}, "day": day}]
     assert spark.read.format("delvec").option("columns", "day,s").load(folder).count() == 1

@@ -8,7 +8,7 @@ import pytest
 from tests.spark.test_spark_stream_steps import SCHEMA, Job, log_file, people
 
 import delvec
-from delvec.engines.pyspark import stream as stream_module
+from delvec.spark_datasource import stream_source as stream_module
 
 
 @pytest.fixture

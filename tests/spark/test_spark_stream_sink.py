@@ -314,10 +314,10 @@ def test_a_driver_that_is_killed_loses_nothing_and_repeats_nothing(tmp_path):
 
 
 def test_pyspark_4_0_is_told_what_to_do_instead(monkeypatch):
-    from delvec.engines.pyspark.source import DelvecSource
+    from delvec.spark_datasource.source import DelvecSource
 
     if HAS_SINK:
-        monkeypatch.setitem(sys.modules, "delvec.engines.pyspark.stream_sink", None)
+        monkeypatch.setitem(sys.modules, "delvec.spark_datasource.stream_sink", None)
     source = DelvecSource({"path": "t"})
     with pytest.raises(delvec.UnsupportedOperation, match="foreachBatch"):
         source.streamWriter(None, overwrite=False)

@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import delvec
-from delvec.engines.pyspark.stream import limits
 from delvec.spark import DeltaTable, use
+from delvec.spark_datasource.stream_source import limits
 
 pytestmark = pytest.mark.spark
 

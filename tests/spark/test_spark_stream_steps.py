@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import delvec
-from delvec.engines.pyspark import stream as stream_module
-from delvec.engines.pyspark.source import DelvecSource
+from delvec.spark_datasource import stream_source as stream_module
+from delvec.spark_datasource.source import DelvecSource
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("country", pa.string())])
 

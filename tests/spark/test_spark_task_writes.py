@@ -15,13 +15,15 @@ import pyarrow as pa
 import pytest
 
 import delvec
-from delvec import storage
-from delvec.engines.pyspark import begun_write, kept_rows, sink
-from delvec.engines.pyspark.kept_rows import KeptRows
-from delvec.engines.pyspark.scan import spark_schema
-from delvec.engines.pyspark.sink import DelvecWriter
-from delvec.engines.pyspark.sink_options import WriteRequest
-from delvec.protocol.types import schema_from
+from delvec.engines.spark import task_rows as kept_rows
+from delvec.engines.spark.scan import spark_schema
+from delvec.engines.spark.task_rows import KeptRows
+from delvec.spark_datasource import sink
+from delvec.spark_datasource import write_transaction as begun_write
+from delvec.spark_datasource.sink import DelvecWriter
+from delvec.spark_datasource.sink_options import WriteRequest
+from delvec_kernel.schema.types import schema_from
+from delvec_kernel.storage import files as storage
 
 pytestmark = pytest.mark.spark
 

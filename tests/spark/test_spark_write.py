@@ -7,12 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from delvec.engines.engine import WriteTarget
-from delvec.engines.pyspark import SparkEngine
-from delvec.engines.pyspark import copy_rows as copying
-from delvec.protocol.errors import ConstraintViolation, CorruptTable, SchemaMismatch, StorageError
-from delvec.protocol.types import StructType, schema_from
-from delvec.storage import open_input
+from delvec.engines.protocol import WriteTarget
+from delvec.engines.spark import SparkEngine
+from delvec.engines.spark import write as copying
+from delvec_kernel.errors import ConstraintViolation, CorruptTable, SchemaMismatch, StorageError
+from delvec_kernel.schema.types import StructType, schema_from
+from delvec_kernel.storage.files import open_input
 
 pytestmark = pytest.mark.spark
 

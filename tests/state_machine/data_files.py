@@ -9,9 +9,16 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delvec import storage
-from delvec.protocol.deletion_vector import FILE_VERSION, Descriptor, encode, encode_uuid, file_name, frame
-from delvec_service.delta.actions import AddFile
+from delvec_kernel.actions.actions import AddFile
+from delvec_kernel.deletion_vectors.deletion_vector import (
+    FILE_VERSION,
+    Descriptor,
+    encode,
+    encode_uuid,
+    file_name,
+    frame,
+)
+from delvec_kernel.storage import files as storage
 
 __all__ = ["write_file", "write_files", "write_vector"]
 

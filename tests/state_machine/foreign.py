@@ -8,10 +8,10 @@ from tests.state_machine.conditions import any_condition
 from tests.state_machine.data_files import write_vector
 from tests.state_machine.rows import Appends, Nothing, Replaces, Restores, Row, Updates
 
-from delvec import storage
-from delvec.protocol.deletion_vector import inline
-from delvec_service.delta.actions import AddFile, CommitInfo, Metadata, RemoveFile, Txn
-from delvec_service.delta.log.commit_file import serialize_commit
+from delvec_kernel.actions.actions import AddFile, CommitInfo, Metadata, RemoveFile, Txn
+from delvec_kernel.deletion_vectors.deletion_vector import inline
+from delvec_kernel.log.commit_file import serialize_commit
+from delvec_kernel.storage import files as storage
 
 __all__ = ["ForeignWriter"]
 

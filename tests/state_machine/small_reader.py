@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 from tests.state_machine.rows import Row
 
-from delvec import storage
-from delvec.protocol.deletion_vector import Descriptor
-from delvec.protocol.errors import StorageError
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import StorageError
+from delvec_kernel.storage import files as storage
 
 __all__ = ["LiveFile", "SmallReader", "Version"]
 

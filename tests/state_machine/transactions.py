@@ -19,8 +19,8 @@ from tests.state_machine.rows import (
     Updates,
 )
 
-from delvec_service.delta.actions import Metadata, Txn
-from delvec_service.delta.changes import Changes, Reads, RowRun
+from delvec_kernel.actions.actions import Metadata, Txn
+from delvec_kernel.transaction.transaction_changes import Changes, Reads, RowRun
 
 __all__ = ["FAMILIES", "PLANS", "Pending", "Planner"]
 

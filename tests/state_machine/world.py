@@ -12,18 +12,19 @@ from tests.state_machine.rows import Moment
 from tests.state_machine.small_reader import SmallReader
 from tests.state_machine.transactions import FAMILIES, PLANS, Planner
 
-from delvec import _places, storage
-from delvec.protocol import locations
-from delvec.protocol.errors import StorageError
+from delvec_kernel import locations
+from delvec_kernel.errors import StorageError
+from delvec_kernel.storage import files as storage
+from delvec_kernel.storage import places as _places
+from delvec_kernel.transaction.group_commit import Group
+from delvec_kernel.transaction.verdict import Conflict
 from delvec_service.app import create_app
+from delvec_service.commits.commit_member import Member
 from delvec_service.config import Settings
-from delvec_service.delta.concurrency.verdict import Conflict
-from delvec_service.delta.group import Group
-from delvec_service.operations.commits.commit_member import Member
-from delvec_service.operations.roots import Roots
-from delvec_service.operations.tables import NewTable, OpenTable
 from delvec_service.store.objects import ObjectStore
+from delvec_service.store.open_table import OpenTable, Roots
 from delvec_service.store.registry import TableRecord, table_id
+from delvec_service.tables.registry import NewTable
 
 __all__ = ["World"]
 

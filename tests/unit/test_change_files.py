@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from delvec.engines.change_files import ChangeFileWriter
-from delvec.engines.engine import WriteTarget
-from delvec.protocol.errors import SchemaMismatch
-from delvec.protocol.types import PrimitiveType, StructField, StructType
+from delvec.engines.protocol import WriteTarget
+from delvec_kernel.errors import SchemaMismatch
+from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
 
 
 def target(place: Path, configuration: dict[str, str] | None = None, *, mapped: bool = False) -> WriteTarget:

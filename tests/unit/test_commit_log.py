@@ -1,10 +1,10 @@
 """What a commit log keeps in memory, and what it reads in commits of others."""
 
-from delvec_service.delta.actions import AddFile, CommitInfo
-from delvec_service.delta.log.log_json import LogFile
-from delvec_service.delta.log.replay import Commit
-from delvec_service.operations.commits import commit_log
-from delvec_service.operations.commits.commit_log import CommitLog
+from delvec_kernel.actions.action_json import LogFile
+from delvec_kernel.actions.actions import AddFile, CommitInfo
+from delvec_kernel.snapshot.replay import Commit
+from delvec_service.commits import commit_log
+from delvec_service.commits.commit_log import CommitLog
 
 
 class Loader:

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from delvec.protocol.errors import BadRequest, StorageError
-from delvec_service.operations import fault_points
+from delvec_kernel.errors import BadRequest, StorageError
+from delvec_service.commits import fault_points
 
 
 def failures(point, passages):
@@ -63,7 +63,9 @@ def test_what_is_no_fault_is_refused(wrong):
 
 
 def test_a_kill_kills():
-    script = "from delvec_service.operations import fault_points as f; f.arm('after-put:kill'); f.reach('after-put')"
+    script = (
+        "from delvec_service.commits import fault_points as f; f.arm('after-put:kill'); f.reach('after-put')"
+    )
 
     found = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True)
 

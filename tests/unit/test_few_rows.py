@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from delvec.engines.pyspark.few_rows import FewRows, batches_in, sendable_bytes
+from delvec.engines.spark.task_rows import FewRows, batches_in, sendable_bytes
 
 
 class _Writer:

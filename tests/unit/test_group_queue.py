@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import pytest
 from pyroaring import BitMap64
 
-from delvec.protocol.errors import InternalError
-from delvec_service.delta.changes import Changes
-from delvec_service.operations.commits.group_commit import GroupCommit
+from delvec_kernel.errors import InternalError
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_service.commits.group_commit import GroupCommit
 
 LONG = 30.0
 

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from delvec.commands.merge_builder import MergeStatement, When
-from delvec.commands.schema_evolution import new_columns, with_new_columns
-from delvec.protocol.types import StructType
+from delvec.dml.merge_builder import MergeStatement, When
+from delvec.dml.schema_evolution import new_columns, with_new_columns
+from delvec_kernel.schema.types import StructType
 
 HOME = pa.struct({"city": pa.string()})
 MORE = pa.struct(

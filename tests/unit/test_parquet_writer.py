@@ -13,19 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delvec import storage
 from delvec.engines import parquet_writer
-from delvec.engines.engine import WriteTarget
 from delvec.engines.parquet_writer import DataFileWriter, write_data_files
-from delvec.protocol.errors import ConstraintViolation, SchemaMismatch, StorageError
-from delvec.protocol.types import (
-    ArrayType,
-    DecimalType,
-    MapType,
-    PrimitiveType,
-    StructField,
-    StructType,
-)
+from delvec.engines.protocol import WriteTarget
+from delvec_kernel.errors import ConstraintViolation, SchemaMismatch, StorageError
+from delvec_kernel.schema.types import ArrayType, DecimalType, MapType, PrimitiveType, StructField, StructType
+from delvec_kernel.storage import files as storage
 
 TRANSACTION = "0192f0c1-7d3a-7b5e-9c44-1f2e3d4c5b6a"
 LONG, INTEGER, STRING = PrimitiveType("long"), PrimitiveType("integer"), PrimitiveType("string")

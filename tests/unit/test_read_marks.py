@@ -1,6 +1,6 @@
 """Marks of versions: whether two of them may be of one file."""
 
-from delvec_service.operations.read_marks import is_same
+from delvec_service.snapshots.version_marks import is_same
 
 
 def test_a_mark_is_told_from_one_of_another_size_time_or_content():

@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from delvec_service.delta.log import checkpoint_writer
-from delvec_service.delta.log.checkpoint_writer import ROW_GROUP, row_groups
+from delvec_kernel.log import checkpoint_writer
+from delvec_kernel.log.checkpoint_writer import ROW_GROUP, row_groups
 
 
 def numbered(start, count):

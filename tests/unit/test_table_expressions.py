@@ -3,10 +3,10 @@
 import pytest
 from tests.expression_cases import CHANGING, COLUMNS, HOSTILE, LEGITIMATE
 
-from delvec.protocol.errors import ExpressionNotAllowed
-from delvec.protocol.predicate import parse
-from delvec.protocol.table_expressions import allowed_expression, check_functions
-from delvec.protocol.types import StructType
+from delvec_kernel.errors import ExpressionNotAllowed
+from delvec_kernel.expressions.predicate import parse
+from delvec_kernel.expressions.table_expressions import allowed_expression, check_functions
+from delvec_kernel.schema.types import StructType
 
 
 def allowed(text, columns=tuple(COLUMNS)):

@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyroaring import BitMap64
 
-from delvec.protocol import deletion_vector
-from delvec.protocol.deletion_vector import Descriptor
-from delvec_service.operations.commits.vectors import VectorCache
+from delvec_kernel.deletion_vectors import deletion_vector
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_service.commits.dv_cache import VectorCache
 
 SCATTERED = BitMap64(range(0, 2_000, 2))
 """2,000 bytes of memory, too few values for anything denser."""

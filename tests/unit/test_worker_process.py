@@ -5,7 +5,7 @@ import sys
 import zipfile
 from zipimport import zipimporter
 
-from delvec.engines.pyspark.worker_process import forget_archives
+from delvec.engines.spark.row_sets import forget_archives
 
 
 def test_archives_are_forgotten_and_found_again(tmp_path, monkeypatch):

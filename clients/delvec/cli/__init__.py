@@ -15,9 +15,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from delvec.cli import alter, changes, inspection, maintenance, rows, serve, sql, tables
+from delvec.cli import alter, inspection, maintenance, rows, serve, sql, tables
+from delvec.cli import rows as changes
 from delvec.cli.session import Session
-from delvec.protocol.errors import DelvecError, InternalError
+from delvec_kernel.errors import DelvecError, InternalError
 
 __all__ = ["app", "main"]
 

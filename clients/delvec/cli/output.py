@@ -1,20 +1,72 @@
-"""Results on standard output: JSON for programs, aligned tables for people."""
+"""A bar on standard error while a command takes long, for people who watch a terminal."""
 
 import base64
 import io
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["instant", "number", "plain", "print_json", "print_pairs", "print_table", "rows_of", "say"]
+__all__ = [
+    "instant",
+    "number",
+    "plain",
+    "print_json",
+    "print_pairs",
+    "print_table",
+    "rows_of",
+    "say",
+    "working",
+]
+
+_QUICK_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.2
+
+
+@contextmanager
+def working(what: str, fraction: Callable[[], float | None], *, as_json: bool) -> Iterator[None]:
+    """Show that something is being done, once it has taken a second; nothing is left of it at the end.
+
+    Args:
+        what: is done: ``deleting rows``.
+        fraction: how much of the present step is done, from 0 to 1; None where that is not known.
+        as_json: a program reads the output; nothing is shown then, nor where standard error is no terminal.
+    """
+    if as_json or not sys.stderr.isatty():
+        yield
+        return
+    fraction()  # those who are asked later know that they will be
+    ended = threading.Event()
+    shown = threading.Thread(target=_show, args=(what, fraction, ended), daemon=True)
+    shown.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        shown.join()
+
+
+def _show(what: str, fraction: Callable[[], float | None], ended: threading.Event) -> None:
+    if ended.wait(_QUICK_SECONDS):
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        while not ended.wait(_LOOK_SECONDS):
+            done = fraction()
+            # Without a number the bar moves to and fro.
+            bar.update(task, total=None if done is None else 1.0, completed=done or 0.0)
+
 
 _PIPE_WIDTH = 10_000  # a pipe has no width; nothing is folded or cut there
 

@@ -1,4 +1,4 @@
-"""Commands that read, add, replace and delete rows."""
+"""The command that reads the change data feed."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -8,14 +8,55 @@ import pyarrow as pa
 import typer
 
 from delvec.cli import files
-from delvec.cli.destination import Destination, Limit, Out
+from delvec.cli.files import Destination, Limit, Out
 from delvec.cli.output import number, print_json, print_pairs, rows_of, say
 from delvec.cli.session import Table, session
-from delvec.commands.reruns import DEFAULT_RETRIES
-from delvec.commands.touched_files import Rehearsal
+from delvec.dml.retry import DEFAULT_RETRIES
+from delvec.dml.touched_files import DryRun
 from delvec.transaction import Metrics
 
-__all__ = ["append", "delete", "overwrite", "read", "report"]
+__all__ = ["append", "changes", "delete", "overwrite", "read", "report"]
+
+
+def changes(
+    context: typer.Context,
+    table: Table,
+    *,
+    start_version: Annotated[int | None, typer.Option(min=0, help="The first version.")] = None,
+    end_version: Annotated[
+        int | None, typer.Option(min=0, help="The last one; by default the newest.")
+    ] = None,
+    start_timestamp: Annotated[
+        str | None, typer.Option(help="From the first version not before this moment (ISO 8601; UTC).")
+    ] = None,
+    end_timestamp: Annotated[
+        str | None, typer.Option(help="To the last version not after this moment (ISO 8601; UTC).")
+    ] = None,
+    columns: Annotated[str | None, typer.Option(help="Which columns, separated by commas.")] = None,
+    where: Annotated[str | None, typer.Option(help="Only rows for which this SQL condition is true.")] = None,
+    limit: Limit = None,
+    out: Out = None,
+) -> None:
+    """Print the rows that versions inserted, deleted and updated, or write them to a file.
+
+    [bold]delvec changes people --start-version 3[/bold]
+
+    [bold]delvec changes people --start-version 3 --where "_change_type = 'delete'" --out deleted.parquet[/bold]
+    """
+    now = session(context)
+    destination = Destination(out, limit, as_json=now.as_json)
+    names = [name.strip() for name in columns.split(",") if name.strip()] if columns else None
+    with now.table(table) as source:
+        rows = source.changes(
+            start_version,
+            end_version,
+            start_timestamp=start_timestamp,
+            end_timestamp=end_timestamp,
+            columns=names,
+            predicate=where,
+        )
+    destination.take(rows.to_reader())
+
 
 _File = Annotated[Path, typer.Argument(help="Rows: .parquet, .csv, .json or .arrow; - for standard input.")]
 _MergeSchema = Annotated[
@@ -144,7 +185,7 @@ def delete(
     now = session(context)
     with now.table(table, doing="deleting rows") as target:
         metrics = target.delete(where, dry_run=dry_run, retries=retries)
-    if isinstance(metrics, Rehearsal):
+    if isinstance(metrics, DryRun):
         files = [asdict(file) for file in metrics.files]
         if now.as_json:
             print_json({"version": None, "metrics": metrics, "files": files})

@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 import delvec
-from delvec.cli.progress import working
+from delvec.cli.output import working
 from delvec.connection import Connection
 from delvec.table import DeltaTable
 

@@ -8,8 +8,8 @@ import typer
 
 from delvec.alterations import Altered
 from delvec.cli import alter, rows
-from delvec.cli.destination import Destination, Limit, Out
-from delvec.cli.progress import working
+from delvec.cli.files import Destination, Limit, Out
+from delvec.cli.output import working
 from delvec.cli.session import session
 from delvec.transaction import Metrics
 

@@ -9,8 +9,8 @@ import typer
 
 from delvec.cli.output import print_json, print_table, say
 from delvec.cli.session import session
-from delvec.protocol.errors import InvalidSchema
 from delvec.table import DeltaTable
+from delvec_kernel.errors import InvalidSchema
 
 __all__ = ["create", "drop", "register", "rename", "tables"]
 

@@ -9,12 +9,12 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from delvec.engines.engine import WriteTarget
 from delvec.engines.parquet_writer import DataFileWriter
+from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_ids import visible
-from delvec.protocol.change_feed import CHANGE_TYPE
-from delvec.protocol.types import PrimitiveType, StructField, StructType
-from delvec.protocol.wire import ChangeFile
+from delvec_kernel.change_feed.feed_schema import CHANGE_TYPE
+from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
+from delvec_kernel.wire import ChangeFile
 
 __all__ = ["CHANGE_TYPE", "ChangeFileWriter"]
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from delvec import storage
-from delvec.protocol.errors import DelvecError
 from delvec.scan import Scan
+from delvec_kernel.errors import DelvecError
+from delvec_kernel.storage import files as storage
 
 __all__ = ["int96_columns", "rows_in", "with_row_counts"]
 

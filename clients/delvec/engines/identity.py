@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.protocol.errors import ConstraintViolation
-from delvec.protocol.identifiers import backticked
-from delvec.protocol.types import PrimitiveType, StructField, StructType
-from delvec.protocol.wire import AddFile, AdvanceIdentity
+from delvec_kernel.errors import ConstraintViolation
+from delvec_kernel.schema.column_paths import backticked
+from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
+from delvec_kernel.wire import AddFile, AdvanceIdentity
 
 __all__ = [
     "START",

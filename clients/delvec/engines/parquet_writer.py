@@ -21,16 +21,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delvec import storage
-from delvec.engines.conform import conform_batch, physical_schema
-from delvec.engines.engine import WriteTarget
+from delvec.engines.arrow_conversion import conform_batch, physical_schema
 from delvec.engines.identity import IdentityNumbers
+from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_ids import visible
-from delvec.protocol import locations, partition_values
-from delvec.protocol.errors import ConstraintViolation, StorageError
-from delvec.protocol.statistics import StatisticsCollector
-from delvec.protocol.types import PrimitiveType
-from delvec.protocol.wire import AddFile
+from delvec_kernel import locations
+from delvec_kernel.errors import ConstraintViolation, StorageError
+from delvec_kernel.schema import partition_values
+from delvec_kernel.schema.types import PrimitiveType
+from delvec_kernel.statistics.file_statistics import StatisticsCollector
+from delvec_kernel.storage import files as storage
+from delvec_kernel.wire import AddFile
 
 __all__ = ["DEFAULT_FILE_SIZE", "DataFileWriter", "write_data_files"]
 
@@ -71,7 +72,7 @@ def write_data_files(
     """Write record batches as new files and return their actions; none for no rows.
 
     Args:
-        batches: columns in any order and case; see :mod:`delvec.engines.conform` for what fits.
+        batches: columns in any order and case; see :mod:`delvec.engines.arrow_conversion` for what fits.
         target: the table.
         task: which of several writers of one transaction this is; goes into the names.
 

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal
 
 from pyroaring import BitMap64
 
-from delvec.protocol.expression import Expression
-from delvec.protocol.types import StructType
-from delvec.protocol.wire import AddFile, ChangeFile
+from delvec_kernel.expressions.expression import Expression
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.wire import AddFile, ChangeFile
 
 __all__ = ["SOURCE", "TARGET", "ChangedRows", "Clause", "MergeSource", "RowChange"]
 

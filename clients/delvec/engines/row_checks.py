@@ -6,11 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.engines.conform import conform_batch
-from delvec.engines.engine import WriteTarget
-from delvec.protocol.constraints import Check, Constraints, Generated
-from delvec.protocol.errors import ConstraintViolation, ExpressionNotAllowed, UnsupportedWriterFeature
-from delvec.protocol.types import PrimitiveType, StructType
+from delvec.engines.arrow_conversion import conform_batch
+from delvec.engines.protocol import WriteTarget
+from delvec_kernel.constraints.declared import Check, Constraints, Generated
+from delvec_kernel.errors import ConstraintViolation, ExpressionNotAllowed, UnsupportedWriterFeature
+from delvec_kernel.schema.types import PrimitiveType, StructType
 
 __all__ = ["RowChecks"]
 

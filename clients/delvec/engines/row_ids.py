@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from delvec.engines.engine import WriteTarget
+from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import TARGET, Clause, RowChange
-from delvec.protocol.errors import UnsupportedWriterFeature
-from delvec.protocol.expression import Expression, parse_expression
-from delvec.protocol.identifiers import backticked
-from delvec.protocol.table_properties import is_true
-from delvec.protocol.types import PHYSICAL_NAME, PrimitiveType, StructField, StructType
 from delvec.scan import Scan
+from delvec_kernel.errors import UnsupportedWriterFeature
+from delvec_kernel.expressions.expression import Expression, parse_expression
+from delvec_kernel.schema.column_paths import backticked
+from delvec_kernel.schema.types import PHYSICAL_NAME, PrimitiveType, StructField, StructType
+from delvec_kernel.table_properties import is_true
 
 __all__ = ["BASE_ROW_ID", "PER_FILE", "copying", "keeping", "per_file", "visible"]
 

@@ -3,7 +3,7 @@
 The names and arguments are those of ``delta.tables``; no JAR and no Spark configuration is needed.
 """
 
-from delvec.engines.pyspark.session_python import configure_spark_with_delvec
+from delvec.engines.spark.session_python import configure_spark_with_delvec
 from delvec.spark.connections import use
 from delvec.spark.delta_table import DeltaTable
 from delvec.spark.merge_builder import DeltaMergeBuilder

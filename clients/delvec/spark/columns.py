@@ -13,10 +13,10 @@ from typing import Any, Final, NoReturn
 
 from pyspark.sql import Column
 
-from delvec.engines.pyspark.remote import is_remote
-from delvec.protocol.errors import BadRequest, InvalidPredicate
-from delvec.protocol.identifiers import backticked
-from delvec.protocol.literals import literal
+from delvec.engines.spark.session import is_remote
+from delvec_kernel.errors import BadRequest, InvalidPredicate
+from delvec_kernel.expressions.literals import literal
+from delvec_kernel.schema.column_paths import backticked
 
 __all__ = ["to_sql", "without_alias"]
 

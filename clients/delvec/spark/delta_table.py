@@ -10,9 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
-from delvec.engines.pyspark.manifest import hadoop_path
-from delvec.protocol import locations
-from delvec.protocol.errors import BadRequest, InvalidTableChange, NotADeltaTable, TableNotFound
+from delvec.engines.spark.manifest import hadoop_path
 from delvec.spark.arguments import check_condition, check_value, check_values
 from delvec.spark.catalog import catalog_entry, short_name
 from delvec.spark.columns import to_sql, without_alias
@@ -21,6 +19,8 @@ from delvec.spark.merge_builder import DeltaMergeBuilder, assignments
 from delvec.spark.not_yet import NotYet
 from delvec.spark.table_builder import DeltaTableBuilder
 from delvec.table import DeltaTable as Table
+from delvec_kernel import locations
+from delvec_kernel.errors import BadRequest, InvalidTableChange, NotADeltaTable, TableNotFound
 
 __all__ = ["DeltaTable"]
 

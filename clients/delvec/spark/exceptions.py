@@ -4,30 +4,14 @@
 changes. Unlike there, ``DeltaConcurrentModificationException`` is the base of the others.
 """
 
-from delvec.protocol.errors import (
-    ConcurrentAppend as ConcurrentAppendException,
-)
-from delvec.protocol.errors import (
-    ConcurrentDeleteDelete as ConcurrentDeleteDeleteException,
-)
-from delvec.protocol.errors import (
-    ConcurrentDeleteRead as ConcurrentDeleteReadException,
-)
-from delvec.protocol.errors import (
-    ConcurrentModification as DeltaConcurrentModificationException,
-)
-from delvec.protocol.errors import (
-    ConcurrentTransaction as ConcurrentTransactionException,
-)
-from delvec.protocol.errors import (
-    ConcurrentWrite as ConcurrentWriteException,
-)
-from delvec.protocol.errors import (
-    MetadataChanged as MetadataChangedException,
-)
-from delvec.protocol.errors import (
-    ProtocolChanged as ProtocolChangedException,
-)
+from delvec_kernel.errors import ConcurrentAppend as ConcurrentAppendException
+from delvec_kernel.errors import ConcurrentDeleteDelete as ConcurrentDeleteDeleteException
+from delvec_kernel.errors import ConcurrentDeleteRead as ConcurrentDeleteReadException
+from delvec_kernel.errors import ConcurrentModification as DeltaConcurrentModificationException
+from delvec_kernel.errors import ConcurrentTransaction as ConcurrentTransactionException
+from delvec_kernel.errors import ConcurrentWrite as ConcurrentWriteException
+from delvec_kernel.errors import MetadataChanged as MetadataChangedException
+from delvec_kernel.errors import ProtocolChanged as ProtocolChangedException
 
 __all__ = [
     "ConcurrentAppendException",

@@ -8,11 +8,11 @@ from typing import Any, Final, Self
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
-from delvec.engines.pyspark.remote import is_remote
-from delvec.protocol.errors import BadRequest
+from delvec.engines.spark.session import is_remote
 from delvec.spark.arguments import check_condition, check_source, check_values
 from delvec.spark.columns import to_sql, without_alias
 from delvec.table import DeltaTable as Table
+from delvec_kernel.errors import BadRequest
 
 __all__ = ["DeltaMergeBuilder", "alias_of", "assignments"]
 

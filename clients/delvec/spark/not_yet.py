@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
-from delvec.protocol.errors import UnsupportedOperation
+from delvec_kernel.errors import UnsupportedOperation
 
 __all__ = ["DeltaOptimizeBuilder", "NotYet"]
 

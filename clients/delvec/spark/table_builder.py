@@ -11,17 +11,17 @@ from pyspark.errors import AnalysisException, ParseException, UnsupportedOperati
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
-from delvec.commands.table_definition import TableDefinition
 from delvec.ddl import parse_type
-from delvec.engines.pyspark.typed_errors import also
-from delvec.protocol import locations
-from delvec.protocol.constraints import GENERATION
-from delvec.protocol.errors import BadRequest, InvalidSchema, NotFound, TableAlreadyExists, TableNotFound
-from delvec.protocol.types import PrimitiveType, StructField, StructType, schema_from
+from delvec.dml.table_definition import TableDefinition
+from delvec.engines.spark.typed_errors import also
 from delvec.spark.arguments import check_kind
 from delvec.spark.catalog import catalog_entry, place_of, short_name
 from delvec.spark.connections import current
 from delvec.table import DeltaTable as Table
+from delvec_kernel import locations
+from delvec_kernel.constraints.declared import GENERATION
+from delvec_kernel.errors import BadRequest, InvalidSchema, NotFound, TableAlreadyExists, TableNotFound
+from delvec_kernel.schema.types import PrimitiveType, StructField, StructType, schema_from
 
 __all__ = ["DeltaTableBuilder", "IdentityGenerator"]
 

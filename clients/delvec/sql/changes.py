@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from delvec.protocol.errors import SchemaMismatch
-from delvec.protocol.identifiers import backticked
 from delvec.sql.queries import Query, parse_query
 from delvec.sql.tokens import Cursor, TableName, invalid
 from delvec.transaction import Metrics
+from delvec_kernel.errors import SchemaMismatch
+from delvec_kernel.schema.column_paths import backticked
 
 if TYPE_CHECKING:
     from delvec.table import DeltaTable
@@ -269,7 +269,7 @@ def _assigned_frame(frame: Any, targets: dict[str, pa.DataType]) -> Any:
     from pyspark.sql import types as T  # noqa: N812
     from pyspark.sql.pandas.types import from_arrow_type
 
-    from delvec.engines.pyspark.assignments import exactly_assigned
+    from delvec.engines.spark.assignments import exactly_assigned
 
     columns = []
     for field in frame.schema.fields:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from delvec.display import type_text
-from delvec.protocol.types import StructType
 from delvec.sql.tokens import Cursor
+from delvec_kernel.schema.types import StructType
 
 if TYPE_CHECKING:
     from delvec.connection import Connection

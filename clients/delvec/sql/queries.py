@@ -10,11 +10,10 @@ from sqlglot.dialects import DuckDB
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
-from delvec.protocol.errors import InvalidStatement
-from delvec.protocol.spark_dialect import SPARK
-from delvec.protocol.sql_functions import AGGREGATES, GENERATORS, STATEMENTS, WINDOW_ONLY
-from delvec.protocol.table_expressions import NAMED
 from delvec.sql.tokens import NOT_A_PATH, TableName, invalid, is_path, parse_error
+from delvec_kernel.errors import InvalidStatement
+from delvec_kernel.expressions.spark_dialect import AGGREGATES, GENERATORS, SPARK, STATEMENTS, WINDOW_ONLY
+from delvec_kernel.expressions.table_expressions import NAMED
 
 __all__ = ["DIALECTS", "Query", "parse_query"]
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from delvec.protocol.errors import BadRequest, DelvecError, TableAlreadyExists
-from delvec.protocol.identifiers import backticked
+from delvec_kernel.errors import BadRequest, DelvecError, TableAlreadyExists
+from delvec_kernel.schema.column_paths import backticked
 
 if TYPE_CHECKING:
     from delvec.connection import Connection

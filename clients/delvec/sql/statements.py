@@ -1,4 +1,4 @@
-"""One statement: which it is, and what runs it."""
+"""ALTER TABLE: what of it has no better form than SQL's."""
 
 import re
 from collections.abc import Collection
@@ -7,17 +7,43 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlglot
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
-from delvec.protocol.errors import BadRequest, EngineUnavailable, InvalidStatement
-from delvec.sql import alterations, changes, inspection
+from delvec.alterations import Altered
+from delvec.sql import changes, inspection
 from delvec.sql.queries import DIALECTS, Query, parse_query
 from delvec.sql.tokens import Cursor, TableName, invalid, parse_error
 from delvec.transaction import Metrics
+from delvec_kernel.errors import BadRequest, EngineUnavailable, InvalidStatement
+
+__all__ = ["alter", "run"]
+
+if TYPE_CHECKING:
+    from delvec.sql.changes import OpenTable
+
+
+def alter(cursor: Cursor, opened: "OpenTable") -> Altered:
+    """Run ALTER TABLE table ALTER COLUMN column SYNC IDENTITY.
+
+    Raises:
+        InvalidStatement: it is something else.
+    """
+    cursor.expect("ALTER", "TABLE")
+    name = cursor.table()
+    if not cursor.take("CHANGE"):
+        cursor.expect("ALTER")
+    cursor.take("COLUMN")
+    column = cursor.column()
+    if not cursor.take("SYNC", "IDENTITY"):
+        cursor.fail("SYNC IDENTITY is expected; other changes of tables are made by table.alter")
+    cursor.end()
+    done = opened(name).alter.sync_identity(column)
+    assert done is not None  # noqa: S101 - None is for blocks only
+    return done
+
 
 if TYPE_CHECKING:
     from delvec.connection import Connection
     from delvec.table import DeltaTable
 
-__all__ = ["run"]
 
 _QUERIES: Final = frozenset({"SELECT", "VALUES", "WITH", "FROM", "("})
 _SHOW: Final = re.compile(
@@ -44,7 +70,7 @@ def run(
             lake, word, text if dialect == "spark" else _translated(text, dialect), engine, functions
         )
     if word == "ALTER":
-        return alterations.alter(cursor, lambda name: lake.table(name.name, engine=engine))
+        return alter(cursor, lambda name: lake.table(name.name, engine=engine))
     if word in ("DESCRIBE", "DESC"):
         return inspection.describe(lake, cursor)
     shown = _SHOW.fullmatch(text)
@@ -81,14 +107,14 @@ def _is_spark(engine: Any) -> bool:
 
 def _rows(lake: "Connection", query: Query, engine: Any, functions: Collection[str]) -> Any:
     if _is_spark(engine):
-        from delvec.sql.on_spark import query_spark
+        from delvec.sql.query_engines import query_spark
 
         query.check_functions(functions)
         return query_spark(lake, query, engine)
     if engine not in (None, "duckdb"):
         raise EngineUnavailable(f"queries run on 'duckdb' or on a SparkSession, not on {engine!r}")
     try:
-        from delvec.sql.on_duckdb import query_duckdb
+        from delvec.sql.query_engines import query_duckdb
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
             f"queries need {error.name}: pip install '.[local]' in Delvec's clone, or pass engine=spark"

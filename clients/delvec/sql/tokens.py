@@ -8,9 +8,9 @@ from typing import Final, NoReturn
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from delvec.protocol.errors import InvalidStatement
-from delvec.protocol.spark_dialect import SPARK
-from delvec.protocol.table_expressions import check_functions
+from delvec_kernel.errors import InvalidStatement
+from delvec_kernel.expressions.spark_dialect import SPARK
+from delvec_kernel.expressions.table_expressions import check_functions
 
 __all__ = ["NOT_A_PATH", "Cursor", "TableName", "invalid", "is_path", "parse_error", "place"]
 

@@ -4,19 +4,19 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header
 
-from delvec.protocol.errors import (
+from delvec_kernel.change_feed.stream_positions import Position
+from delvec_kernel.errors import (
     ChangeDataNotRecorded,
     IncompatibleSchemaChange,
     SourceRowsChanged,
     StreamSchemaChanged,
 )
-from delvec.protocol.wire import AdditionsRequest, AdditionsResponse, PlanFile, StreamPosition
+from delvec_kernel.wire import AdditionsRequest, AdditionsResponse, PlanFile, StreamPosition
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import ARROW_STREAM, arrow_response, file_responses, plan_files
 from delvec_service.api.routes import Route
-from delvec_service.delta.additions import Position
-from delvec_service.operations.additions import PlannedAdditions, plan_additions
-from delvec_service.operations.tables import OpenTable
+from delvec_service.scans.stream_plan import PlannedAdditions, plan_additions
+from delvec_service.store.open_table import OpenTable
 
 __all__ = ["router"]
 

@@ -4,7 +4,7 @@ import uuid
 
 from fastapi import APIRouter
 
-from delvec.protocol.errors import (
+from delvec_kernel.errors import (
     AtomicCreateUnsupported,
     BadRequest,
     CommitOutcomeUnknown,
@@ -23,12 +23,12 @@ from delvec.protocol.errors import (
     UnsupportedWriterFeature,
     VersionFromFuture,
 )
-from delvec.protocol.wire import AlterRequest, AlterResponse
+from delvec_kernel.wire import AlterRequest, AlterResponse
+from delvec_service.alter_table.alter import Altered, Unchanged, alter
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
-from delvec_service.operations.alter import Altered, Unchanged, alter
-from delvec_service.operations.commits.commit import Rebased
+from delvec_service.commits.commit import Rebased
 
 __all__ = ["router"]
 

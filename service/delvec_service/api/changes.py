@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 from fastapi import APIRouter, Header
 
-from delvec.protocol.errors import (
+from delvec_kernel.errors import (
     ChangeDataNotRecorded,
     IncompatibleSchemaChange,
     InvalidPredicate,
@@ -14,12 +14,12 @@ from delvec.protocol.errors import (
     UnknownColumn,
     UnsupportedTable,
 )
-from delvec.protocol.wire import ChangedFile, ChangesRequest, ChangesResponse
+from delvec_kernel.wire import ChangedFile, ChangesRequest, ChangesResponse
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import ARROW_STREAM, arrow_response, descriptor_answer, file_responses
 from delvec_service.api.routes import Route
-from delvec_service.operations.changes import PlannedChanges, plan_changes
-from delvec_service.operations.tables import OpenTable
+from delvec_service.scans.change_feed_plan import PlannedChanges, plan_changes
+from delvec_service.store.open_table import OpenTable
 
 __all__ = ["router"]
 

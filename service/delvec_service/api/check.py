@@ -4,12 +4,12 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
-from delvec.protocol.errors import NotADeltaTable, StorageError
-from delvec.protocol.wire import CheckFinding, CheckResponse, OrphanFile
+from delvec_kernel.errors import NotADeltaTable, StorageError
+from delvec_kernel.wire import CheckFinding, CheckResponse, OrphanFile
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, responses
 from delvec_service.api.routes import Route
-from delvec_service.operations.checks.check import check
+from delvec_service.maintenance.check import check
 
 __all__ = ["router"]
 

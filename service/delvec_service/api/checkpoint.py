@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from delvec.protocol.errors import ConcurrentWrite, CorruptTable, UnsupportedWriterFeature
-from delvec.protocol.wire import CheckpointRequest, CheckpointResponse, LogCleanUp
+from delvec_kernel.errors import ConcurrentWrite, CorruptTable, UnsupportedWriterFeature
+from delvec_kernel.wire import CheckpointRequest, CheckpointResponse, LogCleanUp
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Mutation

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Response, status
 
-from delvec.protocol.errors import (
+from delvec_kernel.errors import (
     AppendOnlyTable,
     AtomicCreateUnsupported,
     BadRequest,
@@ -33,7 +33,8 @@ from delvec.protocol.errors import (
     UnsupportedWriterFeature,
     VersionNotFound,
 )
-from delvec.protocol.wire import BeginRequest, BeginResponse, CommitRequest, CommitResponse
+from delvec_kernel.log.log_segment import commit_path
+from delvec_kernel.wire import BeginRequest, BeginResponse, CommitRequest, CommitResponse
 from delvec_service.api import problems
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.outcomes import committed_response
@@ -42,16 +43,11 @@ from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, res
 from delvec_service.api.repeats import REPLAYED, IdempotencyKey, Mutation, ParsedBody, replay
 from delvec_service.api.routes import Route
 from delvec_service.api.snapshot import snapshot_fields
-from delvec_service.operations.answers import is_final, request_hash
-from delvec_service.operations.commits.commit import (
-    AlreadyApplied,
-    CommitResult,
-    Committed,
-    NothingToDo,
-)
-from delvec_service.operations.commits.commit_request import changes_of
-from delvec_service.operations.commits.transactions import begin
-from delvec_service.operations.tables import OpenTable, commit_path
+from delvec_service.commits.allocation import begin
+from delvec_service.commits.commit import AlreadyApplied, CommitResult, Committed, NothingToDo
+from delvec_service.commits.commit_request import changes_of
+from delvec_service.commits.idempotency import is_final, request_hash
+from delvec_service.store.open_table import OpenTable
 
 __all__ = ["router"]
 

@@ -2,17 +2,12 @@
 
 from fastapi import APIRouter, status
 
-from delvec.protocol.errors import InvalidCommit, UnsupportedWriterFeature
-from delvec.protocol.wire import (
-    AllocatedDeletionVector,
-    AllocatedVectorFile,
-    AllocateRequest,
-    AllocateResponse,
-)
+from delvec_kernel.errors import InvalidCommit, UnsupportedWriterFeature
+from delvec_kernel.wire import AllocatedDeletionVector, AllocatedVectorFile, AllocateRequest, AllocateResponse
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Mutation
-from delvec_service.operations.commits.deletion_vectors import allocate
+from delvec_service.commits.allocation import allocate
 
 __all__ = ["router"]
 

@@ -5,19 +5,20 @@ from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Path, Query, Request
 
-from delvec.protocol.errors import BadRequest
+from delvec_kernel.errors import BadRequest
 from delvec_service.api.lanes import Lanes, in_thread
+from delvec_service.commits.commit import Commits
+from delvec_service.commits.idempotency import Answers
+from delvec_service.commits.outcomes import Outcomes
+from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.config import Settings
 from delvec_service.dml import RowCommands
-from delvec_service.operations.answers import Answers
-from delvec_service.operations.commits.commit import Commits
-from delvec_service.operations.commits.outcomes import Outcomes
-from delvec_service.operations.commits.own_commits import OwnCommits
-from delvec_service.operations.log.log_upkeep import LogUpkeep
-from delvec_service.operations.snapshots import SnapshotLoader
-from delvec_service.operations.tables import OpenTable, Tables
+from delvec_service.maintenance.log_upkeep import LogUpkeep
+from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.database import Database
 from delvec_service.store.ledger import Ledger
+from delvec_service.store.open_table import OpenTable
+from delvec_service.tables.registry import Tables
 
 __all__ = ["Moment", "PointInTime", "Service", "ServiceState", "Table"]
 
@@ -33,7 +34,7 @@ class Service:
     tables: Tables
     commits: Commits
     upkeep: LogUpkeep
-    own_commits: OwnCommits
+    own_commits: OverwriteWatch
     answers: Answers
     outcomes: Outcomes
     row_commands: RowCommands

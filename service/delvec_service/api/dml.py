@@ -4,7 +4,7 @@ from typing import Final
 
 from fastapi import APIRouter
 
-from delvec.protocol.errors import (
+from delvec_kernel.errors import (
     AppendOnlyTable,
     AtomicCreateUnsupported,
     CommitOutcomeUnknown,
@@ -27,7 +27,7 @@ from delvec.protocol.errors import (
     UnsupportedTable,
     UnsupportedWriterFeature,
 )
-from delvec.protocol.wire import CommitResponse, DeleteRequest, UpdateRequest
+from delvec_kernel.wire import CommitResponse, DeleteRequest, UpdateRequest
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses

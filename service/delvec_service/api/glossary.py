@@ -1,7 +1,7 @@
 """What the fields of requests and answers are called, and what each name means.
 
 A name means the same wherever it occurs; a shape whose field needs another sentence has it beside the field, in
-``delvec.protocol.wire``, which goes before what is said here.
+``delvec_kernel.wire``, which goes before what is said here.
 """
 
 from collections.abc import Mapping

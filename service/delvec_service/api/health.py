@@ -2,11 +2,11 @@
 
 from fastapi import APIRouter
 
-from delvec.protocol.wire import HealthResponse
+from delvec_kernel.wire import HealthResponse
 from delvec_service.api.dependencies import PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.routes import Route
-from delvec_service.operations.health import health
+from delvec_service.maintenance.health import health
 
 __all__ = ["router"]
 

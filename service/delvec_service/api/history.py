@@ -4,12 +4,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from delvec.protocol.wire import DetailResponse, HistoryResponse
+from delvec_kernel.wire import DetailResponse, HistoryResponse
 from delvec_service.api.dependencies import PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.routes import Route
-from delvec_service.operations.detail import detail
-from delvec_service.operations.history import history
+from delvec_service.scans.describe import detail, history
 
 __all__ = ["router"]
 

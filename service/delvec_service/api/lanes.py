@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from delvec.protocol.errors import DelvecError, ServiceUnavailable
+from delvec_kernel.errors import DelvecError, ServiceUnavailable
 from delvec_service.logs import logger
 
 __all__ = ["Kind", "Lane", "Lanes", "in_thread"]

@@ -5,12 +5,12 @@ from typing import Annotated, Literal, TypeAlias
 
 from fastapi import APIRouter, Query
 
-from delvec.protocol.wire import CommitOutcome, CommitResponse, ErrorBody
+from delvec_kernel.wire import CommitOutcome, CommitResponse, ErrorBody
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.routes import Route
-from delvec_service.operations.commits.commit_result import Committed, Rebased
-from delvec_service.operations.commits.outcomes import Outcome
+from delvec_service.commits.commit_result import Committed, Rebased
+from delvec_service.commits.outcomes import Outcome
 
 __all__ = ["committed_response", "router"]
 

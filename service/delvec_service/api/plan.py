@@ -9,8 +9,8 @@ import pyarrow as pa
 from fastapi import APIRouter, Header
 from fastapi.responses import Response, StreamingResponse
 
-from delvec.protocol.deletion_vector import Descriptor
-from delvec.protocol.errors import (
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import (
     BadRequest,
     CorruptDeletionVector,
     DeletionVectorCardinalityMismatch,
@@ -23,7 +23,7 @@ from delvec.protocol.errors import (
     UnknownColumn,
     UnsupportedTable,
 )
-from delvec.protocol.wire import (
+from delvec_kernel.wire import (
     AdditionsResponse,
     ChangesResponse,
     DeletionVectorDescriptor,
@@ -34,10 +34,10 @@ from delvec.protocol.wire import (
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.routes import Route
-from delvec_service.operations.plan import PlannedScan, plan
-from delvec_service.operations.read_marks import read_mark
-from delvec_service.operations.snapshots import SnapshotLoader
-from delvec_service.operations.tables import OpenTable
+from delvec_service.scans.plan import PlannedScan, plan
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.version_marks import read_mark
+from delvec_service.store.open_table import OpenTable
 
 __all__ = [
     "ARROW_STREAM",

@@ -11,8 +11,8 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import APIRouter, Request
 
-from delvec.protocol.errors import ServiceUnavailable
-from delvec.protocol.wire import ConfigResponse
+from delvec_kernel.errors import ServiceUnavailable
+from delvec_kernel.wire import ConfigResponse
 from delvec_service.api.dependencies import ServiceState
 from delvec_service.api.plan import ARROW_STREAM
 from delvec_service.api.problems import COMMON, responses

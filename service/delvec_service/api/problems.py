@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from delvec.protocol.errors import (
+from delvec_kernel.errors import (
     AmbiguousTable,
     BadRequest,
     CommitOutcomeUnknown,
@@ -34,7 +34,7 @@ from delvec.protocol.errors import (
     UnusableFile,
     VersionNotFound,
 )
-from delvec.protocol.wire import ErrorEnvelope
+from delvec_kernel.wire import ErrorEnvelope
 
 __all__ = [
     "COMMON",

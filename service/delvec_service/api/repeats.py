@@ -10,12 +10,12 @@ from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from fastapi import Depends, Header, Request, Response
 
-from delvec.protocol.errors import BadRequest, DelvecError
+from delvec_kernel.errors import BadRequest, DelvecError
 from delvec_service.api import problems
 from delvec_service.api.bodies import Checked
 from delvec_service.api.lanes import Kind, in_thread
 from delvec_service.api.routes import Route
-from delvec_service.operations.answers import Answers, is_final, request_hash
+from delvec_service.commits.idempotency import Answers, is_final, request_hash
 from delvec_service.store.answers import Claim, StoredAnswer, Taken
 
 __all__ = ["REPLAYED", "IdempotencyKey", "Mutation", "ParsedBody", "replay"]

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from delvec.protocol.errors import DelvecError, InternalError, RequestTooLarge, Unauthorized
+from delvec_kernel.errors import DelvecError, InternalError, RequestTooLarge, Unauthorized
 from delvec_service.api import problems
 from delvec_service.logs import logger
 

@@ -4,13 +4,13 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from delvec.protocol.wire import SnapshotResponse
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.wire import SnapshotResponse
 from delvec_service.api.dependencies import PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.routes import Route
-from delvec_service.delta.snapshot import Snapshot
-from delvec_service.operations.read_marks import read_mark
-from delvec_service.operations.snapshots import SnapshotLoader
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.version_marks import read_mark
 from delvec_service.store.registry import TableRecord
 
 __all__ = ["router", "snapshot_fields"]
@@ -28,7 +28,7 @@ def get_snapshot(table: Table, service: ServiceState, moment: PointInTime) -> Sn
 
 
 def snapshot_fields(record: TableRecord, snapshot: Snapshot, loader: SnapshotLoader) -> dict[str, Any]:
-    """Return the fields of :class:`~delvec.protocol.wire.SnapshotResponse`."""
+    """Return the fields of :class:`~delvec_kernel.wire.SnapshotResponse`."""
     return {
         "table_id": record.id,
         "name": record.name,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response, status
 
-from delvec.protocol.errors import (
+from delvec_kernel.errors import (
     AtomicCreateUnsupported,
     InvalidLocation,
     InvalidPredicate,
@@ -15,12 +15,12 @@ from delvec.protocol.errors import (
     TableAlreadyExists,
     UnknownColumn,
 )
-from delvec.protocol.wire import RenameRequest, TableRequest, TableResource, TablesResponse
+from delvec_kernel.wire import RenameRequest, TableRequest, TableResource, TablesResponse
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
-from delvec_service.operations.tables import NewTable
 from delvec_service.store.registry import TableRecord
+from delvec_service.tables.registry import NewTable
 
 __all__ = ["router"]
 

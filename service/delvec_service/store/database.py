@@ -21,7 +21,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from delvec.protocol.errors import BadRequest, ServiceUnavailable
+from delvec_kernel.errors import BadRequest, ServiceUnavailable
 from delvec_service.store.direct import Direct, direct
 from delvec_service.store.models import REVISION
 

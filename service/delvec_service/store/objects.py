@@ -11,9 +11,10 @@ from urllib.parse import unquote
 import obstore
 import pyarrow as pa
 
-from delvec import _local_files, storage
-from delvec.protocol.errors import LocationNotAllowed
-from delvec.storage import Allowed, Draft, Place, milliseconds, storage_errors
+from delvec_kernel.errors import LocationNotAllowed
+from delvec_kernel.storage import files as storage
+from delvec_kernel.storage import local_files as _local_files
+from delvec_kernel.storage.files import Allowed, Draft, Place, milliseconds, storage_errors
 
 __all__ = ["MAX_COMMIT_BYTES", "ObjectMeta", "ObjectStore"]
 
@@ -164,7 +165,7 @@ class ObjectStore:
         storage.write_file(self.location, path, data, durable=True, allowed=self._allowed)
 
     def draft(self, path: str) -> AbstractContextManager[Draft]:
-        """Begin a large file, to be published whole or not at all; see :class:`~delvec.storage.Draft`."""
+        """Begin a large file, to be published whole or not at all; see :class:`~delvec_kernel.storage.files.Draft`."""
         return storage.draft(self.location, path, allowed=self._allowed)
 
     def open(self, path: str) -> pa.NativeFile:

@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import and_, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from delvec.protocol.errors import AmbiguousTable, TableAlreadyExists, TableNotFound
+from delvec_kernel.errors import AmbiguousTable, TableAlreadyExists, TableNotFound
 from delvec_service.store.database import Database
 from delvec_service.store.models import TableRow
 

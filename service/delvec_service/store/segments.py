@@ -10,8 +10,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from delvec.protocol.errors import ServiceUnavailable
-from delvec_service.delta.segments.segment import SegmentRecord, SegmentsLost, Summary
+from delvec_kernel.errors import ServiceUnavailable
+from delvec_kernel.file_index.segment import SegmentRecord, SegmentsLost, Summary
 from delvec_service.store.database import Database
 from delvec_service.store.models import SegmentBlobRow, SegmentRow, SegmentSummaryRow
 from delvec_service.store.snapshot_state import checksum

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import xxhash
 
-from delvec_service.delta.actions import DomainMetadata, Metadata, Protocol, Txn
-from delvec_service.delta.log.log_segment import ListedFile
-from delvec_service.delta.segments.file_counts import FileCounts
-from delvec_service.delta.segments.live_files import LiveFiles, Member
-from delvec_service.delta.snapshot import Snapshot
+from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol, Txn
+from delvec_kernel.file_index.file_counts import FileCounts
+from delvec_kernel.file_index.live_files import LiveFiles, LiveSegment
+from delvec_kernel.log.log_segment import ListedFile
+from delvec_kernel.snapshot.snapshot import Snapshot
 
-__all__ = ["FORMAT", "LogMark", "StoredMember", "checksum", "decode_state", "digest", "encode_state"]
+__all__ = ["FORMAT", "LogMark", "StoredSegment", "checksum", "decode_state", "digest", "encode_state"]
 
 FORMAT: Final = 1
 """Of states and of segments; raise it when either is encoded in another way."""
@@ -42,7 +42,7 @@ class LogMark:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredMember:
+class StoredSegment:
     """A member of a snapshot's live files; ``dead`` as bytes."""
 
     segment_id: str
@@ -50,7 +50,7 @@ class StoredMember:
     dead: bytes
 
     @classmethod
-    def of(cls, member: Member) -> "StoredMember":
+    def of(cls, member: LiveSegment) -> "StoredSegment":
         """Return what a database keeps of a member."""
         return cls(member.segment.id, member.segment.num_rows, member.dead.tobytes())
 
@@ -71,7 +71,7 @@ def encode_state(snapshot: Snapshot) -> bytes:
     return zlib.compress(json.dumps(document, separators=(",", ":")).encode(), _LEVEL)
 
 
-def decode_state(state: bytes, version: int, members: Iterable[Member]) -> Snapshot:
+def decode_state(state: bytes, version: int, members: Iterable[LiveSegment]) -> Snapshot:
     """Return the snapshot of a state and its files.
 
     Raises:
@@ -101,7 +101,7 @@ def checksum(data: bytes, *owner: str) -> int:
     return xxhash.xxh3_64_intdigest(data, seed) - _SIGNED
 
 
-def digest(table_id: str, version: int, mark: LogMark, state: bytes, members: Iterable[StoredMember]) -> int:
+def digest(table_id: str, version: int, mark: LogMark, state: bytes, members: Iterable[StoredSegment]) -> int:
     """Return one checksum over all that the database keeps of a snapshot in several rows."""
     found = xxhash.xxh3_64(f"{FORMAT}/{table_id}/{version}/{mark}/{len(state)}/".encode())
     found.update(state)

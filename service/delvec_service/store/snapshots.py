@@ -11,10 +11,10 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from delvec.protocol.errors import ServiceUnavailable
-from delvec_service.delta.segments.live_files import Member, dead_rows
-from delvec_service.delta.segments.segment import Segment, SegmentRecord, SegmentsLost
-from delvec_service.delta.snapshot import Snapshot
+from delvec_kernel.errors import ServiceUnavailable
+from delvec_kernel.file_index.live_files import LiveSegment, dead_rows
+from delvec_kernel.file_index.segment import Segment, SegmentRecord, SegmentsLost
+from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.store.database import Database
 from delvec_service.store.models import SegmentRow, SnapshotMemberRow, SnapshotRow
 from delvec_service.store.registry import table_id
@@ -22,7 +22,7 @@ from delvec_service.store.segments import SegmentStore, unused
 from delvec_service.store.snapshot_state import (
     FORMAT,
     LogMark,
-    StoredMember,
+    StoredSegment,
     decode_state,
     digest,
     encode_state,
@@ -234,11 +234,11 @@ class SnapshotStore:
                 return self.segments.sweep(stopping=stopping)
             return self.segments.sweep(grace, stopping)
 
-    def _member(self, member: StoredMember) -> Member:
+    def _member(self, member: StoredSegment) -> LiveSegment:
         segment = Segment.stored(member.segment_id, member.num_rows, self.segments)
-        return Member(segment, dead_rows(member.dead))
+        return LiveSegment(segment, dead_rows(member.dead))
 
-    def _row(self, location: str) -> tuple[SnapshotRow | None, list[StoredMember] | None]:
+    def _row(self, location: str) -> tuple[SnapshotRow | None, list[StoredSegment] | None]:
         """Return the row of a table, if there is one, and its members, if they are all there and as they were."""
         row = None
         for _ in range(2):  # between the two queries of one try, another replica may have saved
@@ -264,7 +264,7 @@ def _failures() -> Iterator[None]:
         raise ServiceUnavailable(f"The service's database cannot be used for snapshots: {reason}.") from error
 
 
-def _members(session: Session, row: SnapshotRow) -> list[StoredMember] | None:
+def _members(session: Session, row: SnapshotRow) -> list[StoredSegment] | None:
     """Return the members of a snapshot in order, None if they are not those that were saved with it."""
     member = SnapshotMemberRow
     query = (
@@ -273,7 +273,7 @@ def _members(session: Session, row: SnapshotRow) -> list[StoredMember] | None:
         .where(member.table_id == row.table_id)
         .order_by(member.position, member.segment_id)
     )
-    found = [StoredMember(*values) for values in session.execute(query)]
+    found = [StoredSegment(*values) for values in session.execute(query)]
     return found if digest(row.table_id, row.version, _mark(row), row.state, found) == row.digest else None
 
 
@@ -301,7 +301,7 @@ def _point(
     generation: str,
 ) -> None:
     """Make a version the one that is saved, if nobody else has saved since."""
-    members = [StoredMember.of(member) for member in snapshot.live.members]
+    members = [StoredSegment.of(member) for member in snapshot.live.members]
     state = encode_state(snapshot)
     values = {
         "generation": generation,
@@ -330,7 +330,7 @@ def _point(
     _write_members(session, id_, members)
 
 
-def _write_members(session: Session, id_: str, members: Sequence[StoredMember]) -> None:
+def _write_members(session: Session, id_: str, members: Sequence[StoredSegment]) -> None:
     """Write the members that differ from those that are saved."""
     row = SnapshotMemberRow
     query = select(row.segment_id, row.position, row.dead).where(row.table_id == id_)

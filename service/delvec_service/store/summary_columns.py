@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from delvec_service.delta.segments.segment import Bound, Summary
+from delvec_kernel.file_index.segment import Bound, Summary
 from delvec_service.store.snapshot_state import checksum
 
 __all__ = ["from_columns", "to_columns"]

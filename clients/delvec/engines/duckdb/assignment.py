@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from delvec.engines.duckdb.file_columns import TYPES, sql_type
 from delvec.engines.duckdb.scan import quoted, string_literal
-from delvec.protocol.duckdb_operands import to_real
-from delvec.protocol.errors import InvalidPredicate
-from delvec.protocol.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
+from delvec_kernel.errors import InvalidPredicate
+from delvec_kernel.expressions.duckdb_functions import to_real
+from delvec_kernel.schema.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
 
 __all__ = ["FAILED", "assigned"]
 

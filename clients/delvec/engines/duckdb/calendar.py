@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.protocol.types import ArrayType, DataType, MapType, PrimitiveType, StructType
+from delvec_kernel.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructType
 
 __all__ = ["holds_times", "is_legacy", "may_ask_for_early", "shows_early"]
 

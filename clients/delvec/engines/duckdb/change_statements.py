@@ -14,14 +14,14 @@ from delvec.engines.duckdb.merge_source import SOURCE_ROW, SOURCE_TABLE
 from delvec.engines.duckdb.row_expressions import refuse_inexact
 from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, LIVE, ROW_INDEX, ScanSource, quoted
 from delvec.engines.duckdb.statements import Question, errors
-from delvec.engines.engine import WriteTarget
 from delvec.engines.internal_names import INTERNAL
+from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import SOURCE, TARGET, Clause, RowChange
-from delvec.protocol.errors import InvalidPredicate
-from delvec.protocol.expression import Expression
-from delvec.protocol.expression_kinds import column_path
-from delvec.protocol.types import StructField, StructType
 from delvec.scan import Scan
+from delvec_kernel.errors import InvalidPredicate
+from delvec_kernel.expressions.expression import Expression
+from delvec_kernel.expressions.expression_kinds import column_path
+from delvec_kernel.schema.types import StructField, StructType
 
 __all__ = ["CLAUSE", "UNMATCHED", "ChangeStatements", "new_column", "old_column"]
 

@@ -8,22 +8,21 @@ from typing import Any
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from delvec.engines.conform import conform_batch
-from delvec.engines.duckdb.copy_rows import copy_rows
+from delvec.dv_files import VectorPlaces
+from delvec.engines.arrow_conversion import conform_batch
 from delvec.engines.duckdb.find_rows import find_rows
 from delvec.engines.duckdb.merge_source import merge_source
 from delvec.engines.duckdb.row_changes import change_rows
 from delvec.engines.duckdb.scan import ScanSource, quoted, sources
 from delvec.engines.duckdb.statements import Session
-from delvec.engines.duckdb.write import append
-from delvec.engines.engine import WriteTarget
+from delvec.engines.duckdb.write import append, copy_rows
+from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
-from delvec.protocol.errors import InvalidPredicate
-from delvec.protocol.predicate import Predicate
-from delvec.protocol.types import StructType
-from delvec.protocol.wire import AddFile
 from delvec.scan import Scan
-from delvec.vector_files import VectorPlaces
+from delvec_kernel.errors import InvalidPredicate
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.wire import AddFile
 
 __all__ = ["DuckDBEngine"]
 

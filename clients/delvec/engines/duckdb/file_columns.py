@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from delvec.engines.duckdb.lookup import quoted, string_literal
 from delvec.engines.footers import int96_columns
-from delvec.protocol.types import (
+from delvec.scan import Scan
+from delvec_kernel.schema.types import (
     ArrayType,
     DataType,
     DecimalType,
@@ -21,7 +22,6 @@ from delvec.protocol.types import (
     StructField,
     StructType,
 )
-from delvec.scan import Scan
 
 __all__ = ["TYPES", "holds_timestamps", "is_without_zone", "mapping", "sql_type", "stored", "whole"]
 

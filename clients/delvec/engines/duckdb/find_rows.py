@@ -9,13 +9,13 @@ from array import array
 import numpy as np
 from pyroaring import BitMap64
 
+from delvec.dv_files import VectorPlaces
 from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, ScanSource, sources
 from delvec.engines.duckdb.statements import Session
-from delvec.found_rows import FoundRows, RowCollector
-from delvec.protocol.errors import InternalError, InvalidPredicate
-from delvec.protocol.predicate import Predicate
+from delvec.engines.found_rows import FoundRows, RowCollector
 from delvec.scan import Scan
-from delvec.vector_files import VectorPlaces
+from delvec_kernel.errors import InternalError, InvalidPredicate
+from delvec_kernel.expressions.predicate import Predicate
 
 __all__ = ["check_positions", "find_rows"]
 

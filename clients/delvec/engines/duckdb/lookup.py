@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from delvec.engines.internal_names import INTERNAL
-from delvec.engines.occurrences import Occurrences
+from delvec.engines.repeated_rows import RepeatedRows
 
 __all__ = [
     "FILENAME",
@@ -47,11 +47,11 @@ def looked_up(column: str) -> str:
 def add_occurrences(files: pa.Table, lookup: dict[str, pa.Array]) -> str:
     """Add the occurrences of rows to what is looked up; return the column that a scan needs for :func:`joined`."""
     positions = range(files.num_rows)
-    found = Occurrences.of(files, positions)
+    found = RepeatedRows.of(files, positions)
     lookup["place"] = pa.array(positions, pa.int64())
     lookup[_KEY] = pa.array(found.keys)
     lookup.update({f"{_VALUES}{name}": values for name, values in found.columns.items()})
-    return f"{Occurrences.key(looked_up('place'), 'f.file_row_number')} AS {_KEY}"
+    return f"{RepeatedRows.key(looked_up('place'), 'f.file_row_number')} AS {_KEY}"
 
 
 def joined(scan: str, columns: Iterable[str]) -> str:

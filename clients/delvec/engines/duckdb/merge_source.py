@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.engines.conform import conform_batch
+from delvec.engines.arrow_conversion import conform_batch
 from delvec.engines.duckdb.calendar import shows_early
+from delvec.engines.input_data import to_arrow, to_reader
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.row_changes import MergeSource
-from delvec.engines.tabular import to_arrow, to_reader
-from delvec.protocol.errors import BadRequest, DelvecError, EngineUnavailable
-from delvec.protocol.types import StructType
 from delvec.scan import Scan
+from delvec_kernel.errors import BadRequest, DelvecError, EngineUnavailable
+from delvec_kernel.schema.types import StructType
 
 __all__ = ["SOURCE_ROW", "SOURCE_TABLE", "LoadedSource", "load", "merge_source"]
 
@@ -48,7 +48,7 @@ def merge_source(data: Any) -> MergeSource:
     """Take rows; only those of a list are looked at before they are needed.
 
     Args:
-        data: what :func:`~delvec.engines.tabular.to_reader` takes, or a :class:`~delvec.DeltaTable`, of which the
+        data: what :func:`~delvec.engines.input_data.to_reader` takes, or a :class:`~delvec.DeltaTable`, of which the
             version that is now the newest is taken.
 
     Raises:

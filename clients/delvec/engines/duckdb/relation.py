@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec.engines.duckdb.calendar import holds_times
+from delvec.engines.duckdb.data_files import file_names, is_remote
 from delvec.engines.duckdb.file_columns import holds_timestamps
-from delvec.engines.duckdb.file_names import file_names, is_remote
 from delvec.engines.duckdb.scan import LOOKUP, ScanSource, quoted, sources
 from delvec.engines.duckdb.statements import Session, damage
-from delvec.engines.read_marks import mark, marked
+from delvec.engines.protocol import mark, marked
 from delvec.scan import Scan
 
 __all__ = ["arrow_relation", "check_files", "relation", "versions_read"]

@@ -1,4 +1,4 @@
-"""Files in object stores, for DuckDB: a read-only fsspec file system over :mod:`delvec.storage`.
+"""Files in object stores, for DuckDB: a read-only fsspec file system over :mod:`delvec_kernel.storage.files`.
 
 DuckDB's own HTTP and S3 extensions are downloads; this works wherever the package does, with the same
 credentials as everything else, and for ``memory:`` too. Size and time come from the log, so opening a file costs
@@ -12,8 +12,8 @@ from typing import Any
 
 from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
 
-from delvec import storage
-from delvec.engines.duckdb.file_names import PROTOCOL, RemoteFile
+from delvec.engines.duckdb.data_files import PROTOCOL, RemoteFile
+from delvec_kernel.storage import files as storage
 
 __all__ = ["StorageFileSystem"]
 

@@ -33,13 +33,13 @@ from delvec.engines.duckdb.change_statements import (
 )
 from delvec.engines.duckdb.find_rows import check_positions
 from delvec.engines.duckdb.merge_source import SOURCE_ROW, LoadedSource, load
-from delvec.engines.duckdb.new_rows import NewRows
 from delvec.engines.duckdb.scan import FILE_INDEX, ROW_INDEX, ScanSource, quoted, sources
 from delvec.engines.duckdb.statements import Question, Session, errors
-from delvec.engines.engine import WriteTarget
+from delvec.engines.duckdb.write import NewRows
+from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import TARGET, ChangedRows, RowChange
-from delvec.protocol.errors import InvalidPredicate, MultipleMatches
 from delvec.scan import Scan
+from delvec_kernel.errors import InvalidPredicate, MultipleMatches
 
 __all__ = ["change_rows"]
 

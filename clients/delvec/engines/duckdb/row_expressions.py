@@ -9,17 +9,17 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from delvec.engines.conform import conform_array
+from delvec.engines.arrow_conversion import conform_array
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.row_checks import RowChecks
-from delvec.protocol.constraints import Check, Generated
-from delvec.protocol.duckdb_sql import to_duckdb
-from delvec.protocol.errors import ConstraintViolation, InvalidPredicate, UnknownColumn
-from delvec.protocol.expression_kinds import kind_of
-from delvec.protocol.literals import literal
-from delvec.protocol.predicate import parse
-from delvec.protocol.types import StructType
+from delvec_kernel.constraints.declared import Check, Generated
+from delvec_kernel.errors import ConstraintViolation, InvalidPredicate, UnknownColumn
+from delvec_kernel.expressions.duckdb_sql import to_duckdb
+from delvec_kernel.expressions.expression_kinds import kind_of
+from delvec_kernel.expressions.literals import literal
+from delvec_kernel.expressions.predicate import parse
+from delvec_kernel.schema.types import StructType
 
 __all__ = ["RowExpressions", "refuse_inexact"]
 

@@ -34,8 +34,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from delvec.engines.duckdb.data_files import file_list, file_names
 from delvec.engines.duckdb.file_columns import is_without_zone, mapping, stored, whole
-from delvec.engines.duckdb.file_names import file_list, file_names
 from delvec.engines.duckdb.lookup import (
     FILENAME,
     LOOKUP,
@@ -48,12 +48,13 @@ from delvec.engines.duckdb.lookup import (
 )
 from delvec.engines.footers import rows_in
 from delvec.engines.internal_names import INTERNAL
-from delvec.engines.occurrences import occurrence_columns
+from delvec.engines.repeated_rows import occurrence_columns
 from delvec.engines.row_ids import BASE_ROW_ID, per_file
-from delvec.protocol import partition_values
-from delvec.protocol.errors import UnsupportedReaderFeature, UnsupportedTable
-from delvec.protocol.predicate import Predicate
-from delvec.protocol.types import (
+from delvec.scan import Scan
+from delvec_kernel.errors import UnsupportedReaderFeature, UnsupportedTable
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema import partition_values
+from delvec_kernel.schema.types import (
     DataType,
     DecimalType,
     PrimitiveType,
@@ -62,7 +63,6 @@ from delvec.protocol.types import (
     has_float,
     has_variant,
 )
-from delvec.scan import Scan
 
 __all__ = ["LOOKUP", "ScanSource", "left_out", "quoted", "sources", "string_literal"]
 

@@ -10,12 +10,12 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
-from delvec import storage
 from delvec.engines.duckdb.assignment import FAILED
 from delvec.engines.duckdb.calendar import holds_times, is_legacy, may_ask_for_early, shows_early
-from delvec.engines.duckdb.file_names import PROTOCOL, file_list, file_names, is_remote
+from delvec.engines.duckdb.data_files import PROTOCOL, file_list, file_names, is_remote
 from delvec.engines.duckdb.scan import LOOKUP, ScanSource
-from delvec.protocol.errors import (
+from delvec.scan import Scan
+from delvec_kernel.errors import (
     CorruptTable,
     DelvecError,
     EngineUnavailable,
@@ -26,9 +26,9 @@ from delvec.protocol.errors import (
     StorageError,
     UnsupportedTable,
 )
-from delvec.protocol.predicate import Predicate
-from delvec.protocol.types import DataType
-from delvec.scan import Scan
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.types import DataType
+from delvec_kernel.storage import files as storage
 
 __all__ = ["Asked", "Question", "Session", "damage", "errors"]
 

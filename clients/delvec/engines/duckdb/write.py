@@ -1,20 +1,67 @@
-"""New rows, written with DuckDB."""
+"""Rows that stay where files are replaced: written again, with the proof that none of them was missed."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
 
 import pyarrow as pa
+from pyroaring import BitMap64
 
-from delvec.engines.conform import conform_batch
+from delvec.engines.arrow_conversion import conform_batch
+from delvec.engines.change_files import CHANGE_TYPE, ChangeFileWriter
 from delvec.engines.duckdb.row_expressions import RowExpressions
+from delvec.engines.duckdb.scan import left_out, quoted, sources
 from delvec.engines.duckdb.statements import Session
-from delvec.engines.engine import WriteTarget
+from delvec.engines.footers import rows_in
+from delvec.engines.input_data import to_reader
 from delvec.engines.parquet_writer import DataFileWriter
+from delvec.engines.protocol import WriteTarget
+from delvec.engines.row_changes import Clause
 from delvec.engines.row_checks import RowChecks
-from delvec.engines.tabular import to_reader
-from delvec.protocol.wire import AddFile
+from delvec.scan import Scan
+from delvec_kernel.errors import CorruptTable
+from delvec_kernel.wire import AddFile, ChangeFile
 
-__all__ = ["append", "completion"]
+__all__ = ["NewRows", "append", "completion", "copy_rows"]
+
+
+def copy_rows(
+    session: Session, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget
+) -> list[AddFile]:
+    """Write the live rows of the scan's files again, without those in ``gone``.
+
+    Rows are not held against the table's constraints: they were when they were new.
+
+    Raises:
+        CorruptTable: a file cannot be read, or does not have the rows that its statistics say.
+        StorageError: storage did not answer.
+    """
+    columns = ", ".join(quoted(name) for name in scan.schema.names)
+    with DataFileWriter(target) as writer:
+        for source in sources(scan, scan.schema.names, gone=gone):
+            for batch in session.batches(scan, source, source.select(columns, None), None):
+                writer.write(batch)
+        _check_all_read(scan, gone, writer.rows)
+        return writer.finish()
+
+
+def _check_all_read(scan: Scan, gone: Mapping[str, BitMap64], rows: int) -> None:
+    """Refuse to replace files of which not every row was either read or meant to go."""
+    counts = [
+        rows_in(scan, path) if count is None else count
+        for path, count in zip(
+            *(scan.files[name].to_pylist() for name in ("path", "num_records")), strict=True
+        )
+    ]
+    expected = sum(counts) - sum(len(rows) for rows in left_out(scan, scan.files, gone))
+    if rows != expected:
+        raise CorruptTable(
+            f"The {len(scan)} files to rewrite of table '{scan.name}' (version {scan.version}) have {rows} rows that "
+            f"stay, but by their statistics there are {expected}; nothing was changed. Check the table's statistics.",
+            table=scan.name,
+            version=scan.version,
+        )
 
 
 def append(session: Session, data: Any, target: WriteTarget) -> list[AddFile]:
@@ -69,3 +116,94 @@ def completion(
         return whole
 
     return complete
+
+
+class NewRows:
+    """Checks and writes rows; a context manager that removes its files if the block raises.
+
+    Args:
+        session: DuckDB, for what the table asks in SQL.
+        target: the table.
+        clauses: of the change; rows come with the number of theirs.
+        change_feed: whether change files are written.
+        dry_run: check the rows, and write nothing.
+
+    Raises:
+        UnsupportedWriterFeature: DuckDB cannot evaluate what the table asks of rows, or compute a column.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        target: WriteTarget,
+        clauses: Sequence[Clause],
+        *,
+        change_feed: bool,
+        dry_run: bool = False,
+    ) -> None:
+        self._target = target
+        self._is_dry = dry_run
+        self._clauses = clauses
+        checks = RowChecks(target)
+        numbered = {column.name for column in target.identity}
+        self._columns: dict[int, list[int]] = {}
+        self._complete: dict[int, Callable[[pa.RecordBatch], pa.RecordBatch]] = {}
+        for number, clause in enumerate(clauses):
+            if clause.action != "delete":
+                given = [
+                    place
+                    for place, value in enumerate(clause.values)
+                    if value is not None or target.schema.names[place] in numbered
+                ]
+                self._columns[number] = given
+                names = [target.schema.names[place] for place in given]
+                self._complete[number] = completion(session, names, target, checks, replaces=True)
+        self._writer = DataFileWriter(target)
+        self._feed = ChangeFileWriter(target) if change_feed and not dry_run else None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(self._writer)
+        if self._feed is not None:
+            self._stack.enter_context(self._feed)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def write(self, clause: int, columns: Sequence[pa.Array]) -> None:
+        """Take rows that a clause made.
+
+        Args:
+            clause: its number.
+            columns: one for each column of the target; those without a value are computed.
+
+        Raises:
+            ConstraintViolation: a row does not satisfy what the table asks.
+            SchemaMismatch: a value does not fit its column.
+        """
+        names = self._target.schema.names
+        given = self._columns[clause]
+        rows = pa.RecordBatch.from_arrays(
+            [columns[place] for place in given], names=[names[place] for place in given]
+        )
+        whole = self._writer.numbered(self._complete[clause](rows))
+        if not self._is_dry:
+            self._writer.write(whole)
+        self.trace("insert" if self._clauses[clause].action == "insert" else "update_postimage", whole)
+
+    def trace(self, kind: str, rows: pa.RecordBatch) -> None:
+        """Note changed rows for the change data feed, if there is one."""
+        if self._feed is not None and rows.num_rows:
+            self._feed.write(rows.append_column(CHANGE_TYPE, pa.repeat(kind, rows.num_rows)))
+
+    def finish(self) -> tuple[list[AddFile], list[ChangeFile]]:
+        """Complete all files, durably, and return their actions.
+
+        Raises:
+            StorageError: storage did not answer.
+        """
+        changes = [] if self._feed is None else self._feed.finish()
+        return self._writer.finish(), changes

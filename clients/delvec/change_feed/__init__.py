@@ -1,0 +1,1 @@
+"""The change data feed and streams, whatever the engine."""

@@ -1,0 +1,237 @@
+"""The files that a plan of the change data feed lists, as scans: what is read together, and what a file is read for.
+
+A file that several versions took rows from is listed for each of them. It is read once, and its rows are told from one
+another by their place, as far as they are few enough to be looked up: see :mod:`delvec.engines.repeated_rows`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from delvec.engines.repeated_rows import listed
+from delvec.scan import OCCURRENCES, Scan
+from delvec_kernel.change_feed.feed_schema import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    feed_columns,
+    feed_values,
+)
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap, serialize_bitmap
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.storage.files import read_deletion_vectors
+from delvec_kernel.wire import ChangesResponse
+
+__all__ = ["scans_of"]
+
+_LOOKED_UP: Final = 1 << 21
+"""Rows of one feed that are looked up, at the most: they take some 40 bytes each, and more in a cluster's driver."""
+
+_Numbers = npt.NDArray[np.int64]
+
+
+def scans_of(plan: ChangesResponse, schema: StructType, files: pa.Table) -> Iterator[Scan]:
+    """Yield scans, at least one, in none of which a path occurs twice: rows are told apart by their file.
+
+    Args:
+        plan: of the feed.
+        schema: the table's, with the columns of the feed.
+        files: of the plan.
+
+    Raises:
+        CorruptDeletionVector: or a subclass; a deletion vector cannot be read.
+    """
+    if not files.num_rows:
+        yield _scan(plan, schema, files, is_change_file=True)
+        return
+    is_change_file = pc.is_null(files["change_type"])
+    for tells_kinds in (True, False):
+        for marked_only in (False, True):
+            part = files.filter(
+                pc.and_(pc.equal(is_change_file, tells_kinds), pc.equal(files["marked_only"], marked_only))
+            )
+            if marked_only:
+                often = _looked_up(part)
+                if often.any():
+                    yield _repeated(plan, schema, part.filter(pa.array(often)))
+                    part = part.filter(pa.array(~often))
+            rounds = _rounds(part["path"])
+            for number in range(rounds.max(initial=-1) + 1):
+                chosen = part.filter(pa.array(rounds == number))
+                yield _scan(plan, schema, chosen, is_change_file=tells_kinds, marked_only=marked_only)
+
+
+def _codes(paths: pa.ChunkedArray) -> _Numbers:
+    """Return a number for each path, the same for the same."""
+    codes = paths.combine_chunks().dictionary_encode().indices
+    return np.asarray(codes.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _rounds(paths: pa.ChunkedArray) -> _Numbers:
+    """Return for each path how often it came before."""
+    codes = _codes(paths)
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    lengths = np.diff(np.append(starts, len(codes)))
+    rounds = np.empty(len(codes), np.int64)
+    rounds[order] = np.arange(len(codes)) - np.repeat(starts, lengths)
+    return rounds
+
+
+def _scan(
+    plan: ChangesResponse,
+    schema: StructType,
+    files: pa.Table,
+    *,
+    is_change_file: bool,
+    marked_only: bool = False,
+) -> Scan:
+    scan = _read_as(
+        plan, schema, _planned(files, _with_feed(files), _vectors(files)), marked_only=marked_only
+    )
+    return replace(
+        scan,
+        partition_columns=[*plan.partition_columns, *feed_columns(is_change_file=is_change_file)],
+        configuration=_by_name(plan.configuration) if is_change_file else plan.configuration,
+    )
+
+
+def _read_as(plan: ChangesResponse, schema: StructType, planned: pa.Table, *, marked_only: bool) -> Scan:
+    """Return the scan of files as a plan of the table itself has them."""
+    return Scan(
+        table_id=plan.table_id,
+        name=plan.name,
+        location=plan.location,
+        version=plan.version,
+        schema=schema,
+        partition_columns=plan.partition_columns,
+        configuration=plan.configuration,
+        files=planned,
+        num_files_total=planned.num_rows,
+        marked_only=marked_only,
+    )
+
+
+def _by_name(configuration: Mapping[str, str]) -> dict[str, str]:
+    """Return properties by which columns are found by physical name: in change files one of them has no id."""
+    mode = "delta.columnMapping.mode"
+    return {**configuration, **({mode: "name"} if configuration.get(mode, "").lower() == "id" else {})}
+
+
+def _planned(files: pa.Table, partition_values: pa.Array, vectors: pa.Array) -> pa.Table:
+    """Return files as a plan of the table itself has them."""
+    count = files.num_rows
+    return pa.table(
+        {
+            "path": files["path"],
+            "partition_values": partition_values,
+            "size": files["size"],
+            "modification_time": files["commit_timestamp"],
+            "num_records": files["num_records"],
+            "matches_all": pa.repeat(pa.scalar(value=False), count),
+            "deletion_vector": vectors,
+            "deleted_rows": files["deleted_rows"],
+            "stats": pa.nulls(count, pa.string()),
+        }
+    )
+
+
+def _with_feed(files: pa.Table) -> pa.MapArray:
+    """Return partition values with those of the columns of the feed."""
+    own = files["partition_values"].combine_chunks()
+    told = [files[name].to_pylist() for name in ("commit_version", "commit_timestamp", "change_type")]
+    values = [
+        dict(before or ()) | feed_values(*each) for before, *each in zip(own.to_pylist(), *told, strict=True)
+    ]
+    return pa.array([list(each.items()) for each in values], own.type)
+
+
+def _vectors(files: pa.Table) -> pa.Array:
+    """Return deletion vectors, of rows that come with the plan, too: without their text, which nobody has to decode."""
+    vectors, rows = files["deletion_vector"].combine_chunks(), files["deleted_rows"]
+    if rows.null_count == len(rows):
+        return vectors
+    described = [
+        vector if sent is None else _described(sent, len(deserialize_bitmap(sent)))
+        for vector, sent in zip(vectors.to_pylist(), rows.to_pylist(), strict=True)
+    ]
+    return pa.array(described, vectors.type)
+
+
+def _described(rows: bytes, cardinality: int) -> dict[str, Any]:
+    return Descriptor("i", "", None, len(rows), cardinality).to_json()
+
+
+# --- files that changed often ---------------------------------------------------------------------------------
+
+
+def _looked_up(files: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return which entries are read together with others of their file."""
+    codes = _codes(files["path"])
+    times = np.bincount(codes)
+    several = np.flatnonzero(times[codes] > 1)
+    rows = np.zeros(len(times), np.int64)
+    for place in several.tolist():
+        sent = files["deleted_rows"][place].as_py()
+        found = (
+            files["deletion_vector"][place].as_py()["cardinality"]
+            if sent is None
+            else len(deserialize_bitmap(sent))
+        )
+        rows[codes[place]] += found
+    candidates = np.flatnonzero(times > 1)
+    candidates = candidates[np.argsort(rows[candidates], kind="stable")]
+    chosen = np.zeros(len(times), np.bool_)
+    chosen[candidates[np.cumsum(rows[candidates]) <= _LOOKED_UP]] = True
+    return chosen[codes]
+
+
+def _repeated(plan: ChangesResponse, schema: StructType, files: pa.Table) -> Scan:
+    """Return a scan that has each file once, and its rows once for each time that they changed."""
+    codes = _codes(files["path"])
+    order = np.argsort(codes, kind="stable")
+    files = files.take(pa.array(order))
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    counts = np.diff(np.append(starts, len(codes)))
+    sets = _row_sets(plan, files)
+    unions = [
+        BitMap64.union(*sets[start : start + count]) for start, count in zip(starts, counts, strict=True)
+    ]
+    once = files.take(pa.array(starts))
+    place = once.schema.get_field_index("deleted_rows")
+    once = once.set_column(place, "deleted_rows", pa.array(map(serialize_bitmap, unions), pa.binary()))
+    columns = {
+        COMMIT_VERSION: files["commit_version"].combine_chunks(),
+        COMMIT_TIMESTAMP: files["commit_timestamp"]
+        .cast(pa.timestamp("ms", "UTC"))
+        .cast(pa.timestamp("us", "UTC"))
+        .combine_chunks(),
+        CHANGE_TYPE: files["change_type"].combine_chunks(),
+    }
+    indexes = [np.frombuffer(each.to_array(), np.uint64) for each in sets]
+    planned = _planned(once, once["partition_values"], _vectors(once))
+    planned = planned.append_column(OCCURRENCES, listed(indexes, columns, counts))
+    return _read_as(plan, schema, planned, marked_only=True)
+
+
+def _row_sets(plan: ChangesResponse, files: pa.Table) -> list[BitMap64]:
+    """Return the rows that each entry means."""
+    found = [None if sent is None else deserialize_bitmap(sent) for sent in files["deleted_rows"].to_pylist()]
+    absent = np.flatnonzero([each is None for each in found])
+    rounds = _rounds(files["path"].take(pa.array(absent)))
+    for number in range(rounds.max(initial=-1) + 1):
+        places = absent[rounds == number].tolist()
+        wanted = [
+            (files["path"][place].as_py(), Descriptor.from_json(files["deletion_vector"][place].as_py()))
+            for place in places
+        ]
+        read = read_deletion_vectors(plan.location, wanted, table=plan.name, version=plan.version)
+        for place, (path, _) in zip(places, wanted, strict=True):
+            found[place] = read[path]
+    return [each for each in found if each is not None]

@@ -1,0 +1,95 @@
+"""The change data feed, whatever the engine: the rows that versions changed are scans, of some of a file's rows.
+
+What is the same for all rows of a file (version, time, most types of change) an engine reads as partition columns.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+
+from delvec.change_feed.changed_files import scans_of
+from delvec.engines.protocol import Engine
+from delvec.http.service_client import ServiceClient, request, table_path
+from delvec.scan import Scan
+from delvec_kernel.change_feed.feed_schema import feed_schema
+from delvec_kernel.errors import BadRequest, EngineUnavailable
+from delvec_kernel.expressions import predicate as predicates
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.wire import ChangesRequest
+
+__all__ = ["ChangeFeed", "plan_changes", "read_changes", "read_changes_lazily"]
+
+
+@dataclass(frozen=True)
+class ChangeFeed:
+    """What to read of the feed.
+
+    Attributes:
+        scans: at least one; together they have every changed row once.
+        schema: the table's, and the columns of the feed.
+        columns: by the schema's spelling, in the order asked for.
+        predicate: which rows.
+    """
+
+    scans: Sequence[Scan]
+    schema: StructType
+    columns: Sequence[str]
+    predicate: Predicate | None
+
+
+def plan_changes(
+    service: ServiceClient,
+    table_id: str,
+    *,
+    columns: Sequence[str] | None = None,
+    predicate: str | None = None,
+    **bounds: Any,
+) -> ChangeFeed:
+    """Ask the service which rows of which files changed.
+
+    Args:
+        service: the table's.
+        table_id: the table.
+        columns: of the table and the feed; None for all.
+        predicate: over the same columns.
+        bounds: fields of :class:`~delvec_kernel.wire.ChangesRequest`.
+
+    Raises:
+        BadRequest: or a subclass: see :meth:`delvec.DeltaTable.changes`.
+    """
+    if isinstance(columns, str):
+        raise BadRequest(f"columns must be a list of names, not the text {columns!r}")
+    asked = request(
+        ChangesRequest, columns=None if columns is None else list(columns), predicate=predicate, **bounds
+    )
+    plan, files = service.changes(table_path(table_id, "changes"), asked)
+    schema = feed_schema(StructType.from_json(plan.table_schema))
+    names = schema.names if columns is None else [schema.field(name).name for name in columns]
+    parsed = None if predicate is None else predicates.parse(predicate, schema)
+    return ChangeFeed(list(scans_of(plan, schema, files)), schema, names, parsed)
+
+
+def read_changes(engine: Engine, feed: ChangeFeed) -> pa.Table:
+    """Return the rows, in no particular order."""
+    read = [engine.read(scan, feed.columns, feed.predicate).select(feed.columns) for scan in feed.scans]
+    return pa.concat_tables(read)
+
+
+def read_changes_lazily(engine: Engine, feed: ChangeFeed) -> Any:
+    """Return the rows as a lazy Spark DataFrame.
+
+    Raises:
+        EngineUnavailable: the engine is not Spark.
+    """
+    to_df = getattr(engine, "to_df", None)
+    if to_df is None:
+        raise EngineUnavailable(
+            f"changes_df() makes a Spark DataFrame, and the engine is {engine.name}; "
+            "pass engine=spark to .table(), or call .changes()"
+        )
+    frames = [to_df(scan, feed.columns, feed.predicate) for scan in feed.scans]
+    return reduce(lambda left, right: left.union(right), frames)

@@ -1,0 +1,258 @@
+"""A table as a stream of rows, whatever the engine: where it begins, how far one step goes, what to read for it.
+
+What was read up to is told by a position, which the engine keeps: the service keeps nothing of a stream. A stream that
+has read nothing has the position BEGINNING, and the first one after it says what that turned out to be, so that its
+first step, if it is done again, begins at the same place.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from delvec.change_feed.feed import plan_changes
+from delvec.change_feed.stream_options import StreamOptions
+from delvec.http.service_client import ServiceClient, request, table_path
+from delvec.scan import Scan
+from delvec_kernel.change_feed.feed_schema import feed_columns, feed_schema, feed_values
+from delvec_kernel.errors import BadRequest, SourceRowsChanged, VersionNotFound
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.wire import (
+    AdditionsRequest,
+    AdditionsResponse,
+    ReadSchema,
+    SnapshotResponse,
+    StreamPosition,
+)
+
+__all__ = ["BEGINNING", "StreamStep", "TableStream"]
+
+BEGINNING: Final[Mapping[str, Any]] = {"beginning": True}
+"""The position of a stream that has read nothing."""
+
+_FED: Final = "readChangeFeed"
+"""What a position says of the option, because the rows from there on are others with it."""
+
+
+@dataclass(frozen=True)
+class StreamStep:
+    """How far a step goes.
+
+    Attributes:
+        end: a position; what is found from there on is the next step.
+        found: whether there is anything in it. Versions that added nothing are passed all the same: then the end lies
+            further on than the start.
+        version: the newest that was looked at.
+    """
+
+    end: Mapping[str, Any]
+    found: bool
+    version: int
+
+
+class TableStream:
+    """A table, read step by step.
+
+    Args:
+        service: the table's.
+        pinned: the version whose schema everything is read with.
+        options: what to read.
+
+    Attributes:
+        beginning: the position of one that has read nothing.
+    """
+
+    beginning = BEGINNING
+
+    def __init__(self, service: ServiceClient, pinned: SnapshotResponse, options: StreamOptions) -> None:
+        self._service = service
+        self._pinned = pinned
+        self._options = options
+        self._start_checked = False
+
+    @property
+    def schema(self) -> StructType:
+        """Of the rows."""
+        schema = StructType.from_json(self._pinned.table_schema)
+        return feed_schema(schema) if self._options.read_change_feed else schema
+
+    def newest(self) -> int:
+        """Return the newest version, of which nothing is read."""
+        return self._ask(StreamPosition(version=0), max_files=0, list_files=False)[0].version
+
+    def step(
+        self, start: Mapping[str, Any], *, limited: bool = True, last_version: int | None = None
+    ) -> StreamStep:
+        """Return how far the step from a position goes; reads nothing.
+
+        Args:
+            start: a position.
+            limited: whether the limits among the options count.
+            last_version: act as if this were the newest.
+
+        Raises:
+            SourceRowsChanged: or another error of the service, see docs/streaming.md.
+        """
+        limits: dict[str, Any] = {}
+        if limited:
+            limits = {"max_files": self._options.max_files, "max_bytes": self._options.max_bytes}
+        answer, _ = self._ask(self._position(start), last_version=last_version, list_files=False, **limits)
+        return StreamStep(self._told(answer.end, start, answer.start), answer.num_found > 0, answer.version)
+
+    def scans(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Scan]:
+        """Return what to read between two positions, the same each time; no path occurs twice in a scan.
+
+        Raises:
+            SourceRowsChanged: or another error of the service, see docs/streaming.md.
+        """
+        last = self._position(end)
+        first = self._position(end["from"] if start == BEGINNING else start)
+        if first is None or last is None:
+            raise BadRequest(f"{dict(end)} is no position that a stream of Delvec ends at")
+        if not self._options.read_change_feed:
+            answer, files = self._ask(first, end=last)
+            return list(self._additions(answer, files))
+        found: list[Scan] = []
+        if first.snapshot:
+            within = last.snapshot and last.version == first.version
+            until = last if within else StreamPosition(version=first.version + 1)
+            answer, files = self._ask(first, end=until)
+            found += self._additions(answer, _as_inserts(files, answer))
+            first = until
+        if not self._options.fail_on_data_loss and first.version < last.version:
+            first = self._ask(first, end=last, list_files=False)[0].start
+        if first.version < last.version:
+            found += self._changes(first.version, last.version - 1)
+        return found
+
+    def _changes(self, first: int, last: int) -> list[Scan]:
+        path = self._pinned.table_id
+        try:
+            feed = plan_changes(self._service, path, start_version=first, end_version=last)
+        except VersionNotFound as error:
+            # What changed is known of fewer versions than what was added: the version before has to be read, too.
+            earliest = error.details.get("earliest")
+            if self._options.fail_on_data_loss or earliest is None or earliest <= first:
+                raise
+            return [] if earliest > last else self._changes(earliest, last)
+        return [replace(scan, schema=self.schema) for scan in feed.scans if len(scan)]
+
+    # --- positions ------------------------------------------------------------------------------------------
+
+    def _position(self, told: Mapping[str, Any]) -> StreamPosition | None:
+        if told == BEGINNING:
+            return None
+        self._check_meaning(told)
+        try:
+            if told.get("table", self._pinned.metadata_id) != self._pinned.metadata_id:
+                raise SourceRowsChanged(
+                    f"The checkpoint is of another table than the one that is at {self._pinned.location} now; begin a new "
+                    "query, with a new checkpoint.",
+                    table=self._pinned.name,
+                    location=self._pinned.location,
+                )
+            return StreamPosition(version=told["version"], index=told["index"], snapshot=told["snapshot"])
+        except (KeyError, ValueError) as error:
+            raise BadRequest(
+                f"The checkpoint has {dict(told)} for table '{self._pinned.name}', which is no position of a Delvec "
+                "stream; one of another source cannot be gone on with: begin with a new checkpoint."
+            ) from error
+
+    def _check_meaning(self, told: Mapping[str, Any]) -> None:
+        """Refuse a position of a stream that read something else; those of before say nothing of it."""
+        fed = told.get(_FED, self._options.read_change_feed)
+        if fed == self._options.read_change_feed:
+            return
+        name = self._pinned.name
+        was, now = (
+            ("what versions changed", "rows as they are added")
+            if fed
+            else ("rows as they were added", "what versions change")
+        )
+        raise BadRequest(
+            f"The checkpoint is of a query with readChangeFeed={str(bool(fed)).lower()}, which read {was} of table '{name}', "
+            f"and this one would go on with {now}: rows would be missing, or come twice. Set the option "
+            f"readChangeFeed={str(bool(fed)).lower()} again, or begin a new query, with a new checkpoint.",
+            table=name,
+            option="readChangeFeed",
+        )
+
+    def _told(
+        self, position: StreamPosition, start: Mapping[str, Any], begun: StreamPosition
+    ) -> Mapping[str, Any]:
+        here = position.model_dump()
+        if start == BEGINNING:
+            return self._signed(here) | {"from": begun.model_dump()}
+        if all(start.get(key) == value for key, value in here.items()):
+            return start  # as it was spelled: another text would be another batch
+        return self._signed(here)
+
+    def _signed(self, position: Mapping[str, Any]) -> dict[str, Any]:
+        return {"table": self._pinned.metadata_id, _FED: self._options.read_change_feed, **position}
+
+    # --- files ----------------------------------------------------------------------------------------------
+
+    def _ask(self, start: StreamPosition | None, **fields: Any) -> tuple[AdditionsResponse, pa.Table]:
+        options, pinned = self._options, self._pinned
+        beginning: dict[str, Any] = {"start": start}
+        if start is None:
+            beginning = {
+                "starting_version": options.starting_version,
+                "starting_timestamp": options.starting_timestamp,
+            }
+        asked = request(
+            AdditionsRequest,
+            **beginning,
+            ignore_deletes=options.ignore_deletes,
+            skip_change_commits=options.skip_change_commits,
+            change_feed=options.read_change_feed,
+            pass_lost_versions=not options.fail_on_data_loss,
+            read_with=ReadSchema(
+                version=pinned.version,
+                table_schema=pinned.table_schema,
+                partition_columns=pinned.partition_columns,
+                configuration=pinned.configuration,
+            ),
+            check_start=not self._start_checked and fields.get("max_files") != 0,
+            metadata_id=pinned.metadata_id,
+            **fields,
+        )
+        answered = self._service.additions(table_path(pinned.table_id, "additions"), asked)
+        self._start_checked = self._start_checked or asked.check_start
+        return answered
+
+    def _additions(self, answer: AdditionsResponse, files: pa.Table) -> Iterator[Scan]:
+        """Yield scans in none of which a path occurs twice: a file that was brought back was added twice."""
+        seen: Counter[str] = Counter()
+        rounds: list[int] = []
+        for path in files["path"].to_pylist():
+            rounds.append(seen[path])
+            seen[path] += 1
+        columns = list(self._pinned.partition_columns)
+        if self._options.read_change_feed:
+            columns += feed_columns(is_change_file=False)
+        for number in range(max(rounds, default=-1) + 1):
+            chosen = files.filter(pa.array([each == number for each in rounds]))
+            yield Scan(
+                table_id=answer.table_id,
+                name=answer.name,
+                location=answer.location,
+                version=answer.version,
+                schema=self.schema,
+                partition_columns=columns,
+                configuration=self._pinned.configuration,
+                files=chosen,
+                num_files_total=chosen.num_rows,
+            )
+
+
+def _as_inserts(files: pa.Table, answer: AdditionsResponse) -> pa.Table:
+    """Return files of a version that is read whole as what that version inserted."""
+    told = feed_values(answer.start.version, answer.snapshot_timestamp or 0, "insert")
+    values = [list((dict(each or ()) | told).items()) for each in files["partition_values"].to_pylist()]
+    place = files.schema.get_field_index("partition_values")
+    return files.set_column(
+        place, files.schema.field(place), pa.array(values, files.schema.field(place).type)
+    )

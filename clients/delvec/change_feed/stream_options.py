@@ -1,0 +1,117 @@
+"""What a stream reads, by the names that Delta gives its options."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from delvec_kernel.errors import BadRequest
+
+__all__ = ["StreamOptions"]
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """What a stream reads, by Delta's names.
+
+    Attributes:
+        starting_version: the first one to read; ``latest`` for those that come. Without a start, first the whole table.
+        starting_timestamp: from the first version that was not committed before.
+        max_files: files of a step at most.
+        max_bytes: a step takes more files while it has less than this.
+        ignore_deletes: pass versions that only take rows away.
+        skip_change_commits: pass versions that take away or change rows.
+        read_change_feed: read what versions changed, and not what they added.
+        fail_on_data_loss: refuse to go on where the log was cleaned up before the stream had read it.
+    """
+
+    starting_version: int | str | None = None
+    starting_timestamp: str | None = None
+    max_files: int | None = None
+    max_bytes: int | None = None
+    ignore_deletes: bool = False
+    skip_change_commits: bool = False
+    read_change_feed: bool = False
+    fail_on_data_loss: bool = True
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> "StreamOptions":
+        """Return options by their names in lower case, without those that a stream does not have.
+
+        Raises:
+            BadRequest: one has no such value, or two contradict each other.
+        """
+        if "ignorechanges" in given:
+            raise BadRequest(
+                "there is no option ignoreChanges, which would give rows again that did not change; use skipChangeCommits "
+                "to pass versions that change rows, or readChangeFeed to read the changes"
+            )
+        values: dict[str, Any] = {}
+        for name, (field, read) in _OPTIONS.items():
+            if name in given:
+                values[field] = read(name, given[name].strip())
+        if "starting_version" in values and "starting_timestamp" in values:
+            raise BadRequest("give the option startingVersion or startingTimestamp, not both")
+        return cls(**values)
+
+    @classmethod
+    def names(cls) -> frozenset[str]:
+        """Return all names, in lower case."""
+        return frozenset(_OPTIONS) | {"ignorechanges"}
+
+
+def _count(name: str, text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise BadRequest(f"the option {_SPELLING[name]} must be a whole number from 1 on, not {text!r}")
+    return int(text)
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise BadRequest(f"the option {_SPELLING[name]} is true or false, not {text!r}")
+    return text.lower() == "true"
+
+
+def _version(name: str, text: str) -> int | str:
+    if text.lower() == "latest":
+        return "latest"
+    if not text.isdecimal():
+        raise BadRequest(f"the option {_SPELLING[name]} must be a version or 'latest', not {text!r}")
+    return int(text)
+
+
+def _size(name: str, text: str) -> int:
+    found = _SIZE.fullmatch(text.lower())
+    nbytes = 0 if found is None else int(found[1]) << _UNITS[found[2]]
+    if not nbytes:
+        raise BadRequest(f"the option {_SPELLING[name]} must be bytes, as 1048576 or 100m, not {text!r}")
+    return nbytes
+
+
+_SIZE: Final = re.compile(r"([0-9]{1,15})\s*(|b|k|kb|m|mb|g|gb|t|tb)")
+_UNITS: Final = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30, "t": 40, "tb": 40}
+_SPELLING: Final = {
+    name.lower(): name
+    for name in (
+        "startingVersion",
+        "startingTimestamp",
+        "maxFilesPerTrigger",
+        "maxBytesPerTrigger",
+        "ignoreDeletes",
+        "skipChangeCommits",
+        "readChangeFeed",
+        "readChangeData",
+        "failOnDataLoss",
+    )
+}
+_OPTIONS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
+    "startingversion": ("starting_version", _version),
+    "startingtimestamp": ("starting_timestamp", lambda _, text: text),
+    "maxfilespertrigger": ("max_files", _count),
+    "maxbytespertrigger": ("max_bytes", _size),
+    "ignoredeletes": ("ignore_deletes", _flag),
+    "skipchangecommits": ("skip_change_commits", _flag),
+    "readchangefeed": ("read_change_feed", _flag),
+    "readchangedata": ("read_change_feed", _flag),
+    "failondataloss": ("fail_on_data_loss", _flag),
+}

@@ -1,1 +1,0 @@
-"""The commands of a table, one implementation of each, whatever the engine."""

@@ -1,0 +1,236 @@
+"""New rows on their way into a table: what the table has to become for them, and the files that they become."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from delvec.dml import data_schema
+from delvec.engines import identity
+from delvec.engines.protocol import WriteTarget
+from delvec.http.service_client import ServiceClient, request
+from delvec.scan import Scan
+from delvec.transaction import Metrics, Transaction, begin
+from delvec_kernel.constraints.declared import generates
+from delvec_kernel.errors import InvalidTableChange, SchemaMismatch
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.table_properties import is_true
+from delvec_kernel.wire import AddFile, AppTransaction, BeginResponse, WriteChange
+
+__all__ = ["NewRows", "WriteOptions", "add_rows", "append", "is_repeatable"]
+
+if TYPE_CHECKING:
+    from delvec.table import DeltaTable
+
+
+_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How rows are written.
+
+    Attributes:
+        merge_schema: columns that the table lacks are added to it.
+        overwrite_schema: the table gets the columns of the rows.
+        partition_by: with ``overwrite_schema``, the new partition columns; None: those of the table.
+        txn: an application's id, and how far it has got.
+        user_metadata: for the table's history.
+    """
+
+    merge_schema: bool = False
+    overwrite_schema: bool = False
+    partition_by: Sequence[str] | None = None
+    txn: tuple[str, int] | None = None
+    user_metadata: str | None = None
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """Rows that are to be written, and a transaction that was begun for them.
+
+    Attributes:
+        data: as the engine takes it; read once.
+        target: the table as it will be.
+        changes: what the table has to become.
+        already_applied: the table has the application's transaction: nothing is to be done.
+        stream: of rows that are a batch of a stream, what the table's history says of it.
+    """
+
+    service: ServiceClient
+    table: "DeltaTable"
+    begun: BeginResponse
+    data: Any
+    target: WriteTarget
+    options: WriteOptions
+    changes: Sequence[WriteChange] = ()
+    already_applied: bool = False
+    stream: Mapping[str, str] | None = None
+
+    @classmethod
+    def begin(
+        cls, service: ServiceClient, table: "DeltaTable", data: Any, options: WriteOptions
+    ) -> "NewRows":
+        """Open a transaction for rows.
+
+        Raises:
+            SchemaMismatch: the rows' columns cannot be the table's.
+            InvalidTableChange: the table cannot be changed as the rows ask.
+            ConcurrentWrite: the rows were made from an older version of the table.
+        """
+        application = (
+            None
+            if options.txn is None
+            else request(AppTransaction, app_id=options.txn[0], version=options.txn[1])
+        )
+        begun, schema = begin(service, table.id, "WRITE")
+        known = -1 if application is None else begun.app_transactions.get(application.app_id, -1)
+        if application is not None and known >= application.version:
+            return cls(service, table, begun, data, _target(begun, schema), options, already_applied=True)
+        changes: list[WriteChange] = []
+        evolves = options.merge_schema or options.overwrite_schema
+        if evolves or identity.identity_columns(schema):
+            data, columns = data_schema.with_schema(data)
+            if not options.overwrite_schema:
+                _check_identity(schema, columns)
+        if evolves:
+            for attempt in range(_ATTEMPTS):
+                changes = _changes(schema, begun, columns, options)
+                if not changes:
+                    break
+                try:
+                    begun, schema = begin(service, table.id, "WRITE", changes)
+                    break
+                except InvalidTableChange:
+                    # Perhaps somebody has just added the column.
+                    if attempt == _ATTEMPTS - 1:
+                        raise
+                    now, schema = begin(service, table.id, "WRITE")
+                    if now.version == begun.version:
+                        raise
+                    begun = now
+        table.check_made_from(begun.version)
+        return cls(service, table, begun, data, _target(begun, schema), options, changes)
+
+    def transaction(
+        self, *, predicate: str | None = None, parameters: Mapping[str, str] | None = None
+    ) -> Transaction:
+        """Return the transaction, with the changes of the table."""
+        is_made = self.table.made_from is not None
+        rests = parameters is not None or is_made or bool(self.changes or self.target.identity)
+        transaction = Transaction(
+            self.service,
+            self.table.id,
+            "WRITE" if self.stream is None else "STREAMING UPDATE",
+            self.begun.version,
+            # A plain append rests on no version: what became of it does not matter.
+            read_mark=self.begun.read_mark if rests else None,
+            transaction_id=self.begun.transaction_id,
+            engine_info=self.table.engine.name,
+            predicate=predicate,
+            txn=self.options.txn,
+            operation_parameters=parameters if self.stream is None else self.stream,
+            user_metadata=self.options.user_metadata,
+        )
+        transaction.change_table(self.changes)
+        if is_made:
+            transaction.rests_on(whole_table=True)
+        return transaction
+
+    def write(self, transaction: Transaction, condition: str | None = None) -> Sequence[AddFile]:
+        """Write the rows, and add the files to the transaction.
+
+        Args:
+            transaction: of these rows.
+            condition: what each of them must satisfy, beside the table's constraints.
+
+        Raises:
+            SchemaMismatch: they do not fit the table.
+            ConstraintViolation: a row does not satisfy what it must.
+        """
+        target = self.target
+        if condition is not None:
+            target = replace(target, replace_where=condition)
+        adds = self.table.engine.write(self.data, target)
+        transaction.change_table(identity.advances(target.identity, adds))
+        transaction.add(identity.without_marks(adds))
+        return adds
+
+    def copying(self, scan: Scan) -> WriteTarget:
+        """Return where rows of a scan are written again, as they were: by the schema that they have."""
+        return replace(
+            self.target,
+            schema=scan.schema,
+            partition_columns=scan.partition_columns,
+            configuration=scan.configuration,
+            identity=(),
+            replace_where=None,
+        )
+
+
+def _changes(
+    schema: StructType, begun: BeginResponse, columns: StructType, options: WriteOptions
+) -> list[WriteChange]:
+    if options.overwrite_schema:
+        return data_schema.replaced(schema, begun.partition_columns, columns, options.partition_by)
+    widens = is_true(begun.configuration, "delta.enableTypeWidening")
+    return data_schema.evolved(schema, columns, widens=widens)
+
+
+def _target(begun: BeginResponse, schema: StructType) -> WriteTarget:
+    return WriteTarget(
+        location=begun.location,
+        schema=identity.fillable(schema),
+        partition_columns=begun.partition_columns,
+        configuration=begun.configuration,
+        transaction_id=begun.transaction_id,
+        generated_columns=generates(begun.protocol),
+        identity=identity.identity_columns(schema),
+    )
+
+
+def _check_identity(schema: StructType, data: StructType) -> None:
+    """Refuse numbers where the table gives them itself.
+
+    Raises:
+        SchemaMismatch: names the column.
+    """
+    for column in identity.identity_columns(schema):
+        if column.name in data and not column.explicit:
+            raise SchemaMismatch(
+                f"Column '{column.name}' is GENERATED ALWAYS AS IDENTITY: its numbers are given when rows are written; "
+                "leave it out of the data.",
+                column=column.name,
+            )
+
+
+if TYPE_CHECKING:
+    from delvec.table import DeltaTable
+
+
+_METRICS: Final[Mapping[str, int]] = dict.fromkeys(("numFiles", "numOutputRows", "numOutputBytes"), 0)
+_READ_AGAIN: Final = frozenset({"delvec", "duckdb", "pandas", "polars", "pyarrow", "pyspark"})
+
+
+def append(service: ServiceClient, table: "DeltaTable", data: Any, options: WriteOptions) -> Metrics:
+    """Write ``data`` as new files, and commit them; see :meth:`delvec.DeltaTable.append`."""
+    return add_rows(NewRows.begin(service, table, data, options))
+
+
+def add_rows(rows: NewRows) -> Metrics:
+    """Do the same with rows whose transaction was begun."""
+    if rows.already_applied:
+        return Metrics(_METRICS, None, already_applied=True)
+    transaction = rows.transaction()
+    rows.write(transaction)
+    if transaction.is_empty:
+        return Metrics(_METRICS, None)
+    return Metrics.of(transaction.commit(), _METRICS)
+
+
+def is_repeatable(data: Any) -> bool:
+    """Whether rows can be read a second time: a stream cannot."""
+    if isinstance(data, pa.RecordBatchReader) or hasattr(data, "__next__"):
+        return False
+    return isinstance(data, list) or type(data).__module__.partition(".")[0] in _READ_AGAIN

@@ -1,0 +1,401 @@
+"""What an UPDATE, or an action of a MERGE, makes of each column: one expression for every column of the table.
+
+Names are resolved, stars expanded, defaults filled in and kinds of values compared here, once for every engine.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from delvec_kernel.constraints.declared import DEFAULT, GENERATION, Generated
+from delvec_kernel.errors import BadRequest, DelvecError, InvalidPredicate, SchemaMismatch, UnknownColumn
+from delvec_kernel.expressions.expression import Expression, parse_expression
+from delvec_kernel.expressions.expression_kinds import NUMERIC_KINDS, column_path, kind_of_type
+from delvec_kernel.expressions.literals import literal
+from delvec_kernel.schema.column_paths import backticked
+from delvec_kernel.schema.types import DataType, PrimitiveType, StructField, StructType
+
+__all__ = ["DEFAULT", "IDENTITY", "Relations", "inserted", "updated"]
+
+"""Metadata of a column: the SQL of the value that a new row gets where nobody gives one."""
+IDENTITY: Final = "delta.identity.start"
+_ALWAYS: Final = "delta.identity.allowExplicitInsert"
+
+_TEMPORAL: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
+_FITS: Final[Mapping[str, frozenset[str]]] = {
+    **dict.fromkeys(
+        ("integer", "decimal", "float", "double"), frozenset({*NUMERIC_KINDS, "string", "boolean"})
+    ),
+    "string": frozenset({*NUMERIC_KINDS, *_TEMPORAL, "string", "boolean", "binary"}),
+    "boolean": frozenset({*NUMERIC_KINDS, "boolean", "string"}),
+    "binary": frozenset({"binary", "string", "integer"}),
+    **dict.fromkeys(_TEMPORAL, frozenset({*_TEMPORAL, "string"})),
+    **{kind: frozenset({kind}) for kind in ("array", "map", "struct")},
+}
+"""Kinds of values that Spark casts to a kind of column under ANSI, some of them only where the value allows."""
+
+
+@dataclass(frozen=True)
+class Relations:
+    """The tables whose columns an action may read, and what its texts call them.
+
+    Attributes:
+        target: as it will be: with columns that schema evolution adds.
+        present: the columns that its rows have now.
+        source: None for an UPDATE.
+        aliases: by the names ``t`` and ``s``.
+    """
+
+    target: StructType
+    present: StructType
+    source: StructType | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, *names: str) -> dict[str, StructType]:
+        """Return schemas by name."""
+        both = {"t": self.present, "s": self.source}
+        return {name: schema for name in names if (schema := both[name]) is not None}
+
+
+def updated(
+    given: Mapping[str, Any] | None,
+    tables: Relations,
+    where: str,
+    readable: Sequence[str] = ("t", "s"),
+    *,
+    evolves: bool = False,
+) -> list[Expression | None]:
+    """Return the new row's values for an update, one for each column of ``tables.target``.
+
+    Args:
+        given: by column or, with dots, by field of a struct: SQL text, :func:`~delvec.lit`, or another Python value.
+            None: all columns of the source, by name.
+        tables: what may be read.
+        where: the clause, for errors.
+        readable: ``t``, ``s`` or both.
+        evolves: whether columns that the source does not have stay, where all are taken from it; else they are an error.
+
+    Raises:
+        UnknownColumn: a column, or one that a value reads, is not there.
+        SchemaMismatch: a value can never fit its column.
+        BadRequest: a column is given twice or not at all, or is one that nobody may set.
+        InvalidPredicate: a value is no SQL expression.
+    """
+    tree = _Tree(where)
+    for path, value in _given(given, tables, where, evolves=evolves):
+        if IDENTITY in path[0].metadata:
+            if given is None:
+                continue
+            raise BadRequest(
+                f"{where} sets column '{path[0].name}', an identity column, whose values never change; leave it out.",
+                column=path[0].name,
+            )
+        tree.put(path, _value(value, path[-1], tables, readable, where, evolves=evolves))
+    return [_updated(column, tree, tables, where) for column in tables.target.fields]
+
+
+def inserted(
+    given: Mapping[str, Any] | None, tables: Relations, where: str, *, evolves: bool = False
+) -> list[Expression | None]:
+    """Return the values of a new row, one for each column of ``tables.target``.
+
+    A column that is not given gets its default, and without one NULL.
+
+    Args:
+        given: by column; None: all columns of the source, by name.
+        tables: what may be read; the values may read the source alone.
+        where: the clause, for errors.
+        evolves: whether columns that the source does not have get their defaults, where all are taken from it; else
+            they are an error.
+
+    Raises:
+        UnknownColumn: or another error of :func:`updated`.
+    """
+    tree = _Tree(where)
+    for path, value in _given(given, tables, where, evolves=evolves):
+        column = path[0]
+        if len(path) > 1:
+            raise BadRequest(
+                f"{where} names '{_dotted(path)}'; a new row gets whole columns: give '{column.name}' as "
+                "named_struct('field', value, ...).",
+                column=_dotted(path),
+            )
+        if IDENTITY in column.metadata and not column.metadata.get(_ALWAYS):
+            raise BadRequest(
+                f"{where} sets column '{column.name}', which is GENERATED ALWAYS AS IDENTITY; leave it out.",
+                column=column.name,
+            )
+        tree.put(path, _value(value, column, tables, ("s",), where, evolves=evolves))
+    return [_inserted(column, tree, tables, where) for column in tables.target.fields]
+
+
+# --- what was given -----------------------------------------------------------------------------------------
+
+
+def _given(
+    given: Mapping[str, Any] | None, tables: Relations, where: str, *, evolves: bool
+) -> Iterator[tuple[list[StructField], Any]]:
+    if given is None:
+        yield from _starred(tables, where, evolves=evolves)
+        return
+    if not isinstance(given, Mapping) or not given:
+        raise BadRequest(f"{where} needs a dictionary of columns and values, with at least one.")
+    for name, value in given.items():
+        yield _path(name, tables, where), value
+
+
+def _starred(tables: Relations, where: str, *, evolves: bool) -> Iterator[tuple[list[StructField], Any]]:
+    source = tables.source
+    assert source is not None  # noqa: S101 - a star is of a MERGE
+    for column in tables.target.fields:
+        if column.name in source:
+            if not (IDENTITY in column.metadata and not column.metadata.get(_ALWAYS)):
+                yield [column], _SourceColumn(source.field(column.name).name)
+        elif column.name in tables.present and not evolves and not _is_computed(column):
+            raise UnknownColumn(
+                f"{where} takes all columns from the source, which has no '{column.name}'; it has "
+                f"{', '.join(repr(name) for name in source.names[:20])}. Name the columns that are to be set.",
+                column=column.name,
+                suggestions=[],
+            )
+
+
+@dataclass(frozen=True)
+class _SourceColumn:
+    name: str
+
+
+def _path(name: Any, tables: Relations, where: str) -> list[StructField]:
+    if not isinstance(name, str):
+        raise BadRequest(f"{where} names columns by text, not by {type(name).__name__}.")
+    if name in tables.target:
+        return [tables.target.field(name)]
+    try:
+        parsed = parse_expression(name, {"t": tables.target}, {"t": tables.aliases.get("t", "")})
+        path = column_path(parsed.root)
+    except InvalidPredicate:
+        path = None
+    except UnknownColumn as error:
+        raise UnknownColumn(f"{where}: {error.message}", **error.details) from error
+    if path is None:
+        raise UnknownColumn(
+            f"{where} names the column {name!r}, which the table does not have; there are "
+            f"{', '.join(repr(each) for each in tables.target.names[:20])}.",
+            column=name,
+            suggestions=[],
+        )
+    fields: list[StructField] = []
+    inside: Any = tables.target
+    for part in path[1:]:
+        fields.append(inside.field(part))
+        inside = fields[-1].type
+    return fields
+
+
+def _value(
+    value: Any, column: StructField, tables: Relations, readable: Sequence[str], where: str, *, evolves: bool
+) -> Expression:
+    """Return the expression of one value, which reads the relations ``readable``."""
+    if isinstance(value, _SourceColumn):
+        parsed = _taken(value.name, column, tables, readable, where, evolves=evolves)
+    elif isinstance(value, str):
+        text = value
+        if value.strip().upper() == "DEFAULT" and not any(
+            "default" in each for each in tables.of(*readable).values()
+        ):
+            text = _default(column)
+        parsed = _parsed(text, tables, readable, f"{where}, column '{column.name}'")
+    else:
+        parsed = parse_expression(literal(value, column.type), {})
+    _check_kind(parsed, column, where)
+    return parsed
+
+
+def _taken(
+    name: str, column: StructField, tables: Relations, readable: Sequence[str], where: str, *, evolves: bool
+) -> Expression:
+    """Return the source's column of that name; structs get the target's fields, those that the source lacks as they are."""
+    assert tables.source is not None  # noqa: S101 - a star is of a MERGE
+    kept = (
+        tables.present.field(column.name).type if column.name in tables.present and "t" in readable else None
+    )
+    kind = tables.source.field(name).type
+    text = _taken_text(("s", name), kind, ("t", column.name), kept, column.type)
+    if text is None or (not evolves and not _same_fields(kind, column.type)):
+        raise SchemaMismatch(
+            f"{where}: column '{name}' of the source has other fields than the struct '{column.name}' of the table; name "
+            "the fields to be set, or merge with merge_schema=True.",
+            column=column.name,
+        )
+    return parse_expression(text, tables.of("t", "s"))
+
+
+def _taken_text(
+    source: tuple[str, ...], kind: DataType, target: tuple[str, ...], kept: DataType | None, wanted: DataType
+) -> str | None:
+    """Return Spark's text of a source column with the wanted fields; None where it has no such type.
+
+    Args:
+        source: path of the column, or of a field.
+        kind: its type.
+        target: path of what it replaces.
+        kept: the type of that; None where it is not there.
+        wanted: the type that it has to get.
+    """
+    text = ".".join(backticked(each) for each in source)
+    if kind == PrimitiveType("void"):
+        return text
+    if not isinstance(kind, StructType) or not isinstance(wanted, StructType):
+        return None if isinstance(kind, StructType) != isinstance(wanted, StructType) else text
+    if [each.name for each in kind.fields] == wanted.names and not any(
+        isinstance(each.type, StructType) for each in wanted.fields
+    ):
+        return text
+    parts = []
+    for each in wanted.fields:
+        old = _kept(kept, each.name)
+        path = (*target, each.name)
+        value: str | None = "NULL" if old is None else ".".join(backticked(part) for part in path)
+        if each.name in kind:
+            inner = kind.field(each.name)
+            value = _taken_text((*source, inner.name), inner.type, path, old, each.type)
+        if value is None:
+            return None
+        parts.append(f"{literal(each.name)}, {value}")
+    given = f"{text} IS NOT NULL"
+    if isinstance(kept, StructType) and _has_more_fields(wanted, kind):
+        # What only the table has stays, also where the source has no struct.
+        given += f" OR {'.'.join(backticked(each) for each in target)} IS NOT NULL"
+    return f"CASE WHEN {given} THEN named_struct({', '.join(parts)}) END"
+
+
+def _has_more_fields(wanted: DataType, kind: DataType) -> bool:
+    if not isinstance(wanted, StructType) or not isinstance(kind, StructType):
+        return False
+    return any(
+        each.name not in kind or _has_more_fields(each.type, kind.field(each.name).type)
+        for each in wanted.fields
+    )
+
+
+def _same_fields(kind: DataType, wanted: DataType) -> bool:
+    if not isinstance(kind, StructType) or not isinstance(wanted, StructType):
+        return True
+    return {each.lower() for each in kind.names} == {each.lower() for each in wanted.names} and all(
+        _same_fields(kind.field(each.name).type, each.type) for each in wanted.fields
+    )
+
+
+def _parsed(text: str, tables: Relations, readable: Sequence[str], where: str) -> Expression:
+    try:
+        return parse_expression(text, tables.of(*readable), tables.aliases)
+    except DelvecError as error:
+        raise type(error)(f"{where}: {error.message}", **error.details) from error
+
+
+def _check_kind(value: Expression, column: StructField, where: str) -> None:
+    wanted, kind = kind_of_type(column.type), value.kind
+    fitting = _FITS.get(wanted or "")
+    if kind in (None, "null", "void", "interval") or fitting is None or kind in fitting:
+        return
+    raise SchemaMismatch(
+        f"{where}: {value.text[:200]!r} has type {kind}, which does not fit column '{column.name}' of type "
+        f"{_type_name(column.type)}; cast it.",
+        column=column.name,
+    )
+
+
+def _type_name(kind: DataType) -> str:
+    described = kind.to_json()
+    return described if isinstance(described, str) else str(described["type"])
+
+
+# --- the row ------------------------------------------------------------------------------------------------
+
+
+class _Tree:
+    """Values by the path of the column or field that gets them."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self.values: dict[tuple[str, ...], Expression] = {}
+
+    def put(self, path: Sequence[StructField], value: Expression) -> None:
+        names = tuple(each.name for each in path)
+        for other in self.values:
+            shared = min(len(other), len(names))
+            if other[:shared] == names[:shared]:
+                both = (
+                    "twice"
+                    if other == names
+                    else f"along with '{'.'.join(other)}', of which one is a part of the other"
+                )
+                raise BadRequest(
+                    f"{self._where} sets '{'.'.join(names)}' {both}; give each column once.",
+                    column=".".join(names),
+                )
+        self.values[names] = value
+
+    def below(self, path: tuple[str, ...]) -> bool:
+        return any(each[: len(path)] == path for each in self.values)
+
+
+def _updated(column: StructField, tree: _Tree, tables: Relations, where: str) -> Expression | None:
+    path = (column.name,)
+    if path in tree.values:
+        return tree.values[path]
+    if tree.below(path):
+        text = _struct_text(path, column, tree, _kept(tables.present, column.name))
+        return _parsed(text, Relations(tables.target, tables.present, tables.source), ("t", "s"), where)
+    if GENERATION in column.metadata:
+        return None
+    return _column("t", path, tables) if column.name in tables.present else parse_expression("NULL", {})
+
+
+def _inserted(column: StructField, tree: _Tree, tables: Relations, where: str) -> Expression | None:
+    if (column.name,) in tree.values:
+        return tree.values[(column.name,)]
+    if _is_computed(column):
+        return None
+    return _parsed(_default(column), tables, (), f"{where}, the default of column '{column.name}'")
+
+
+def _is_computed(column: StructField) -> bool:
+    return GENERATION in column.metadata or IDENTITY in column.metadata
+
+
+def _default(column: StructField) -> str:
+    """Return a column's default as an engine may evaluate it.
+
+    Raises:
+        ExpressionNotAllowed: it holds what is not on the list of allowed expressions.
+    """
+    text = column.metadata.get(DEFAULT)
+    return Generated(column.name, str(text), (), is_default=True).sql if text else "NULL"
+
+
+def _struct_text(path: tuple[str, ...], item: StructField, tree: _Tree, kept: DataType | None) -> str:
+    """Return Spark's text of a struct of which some fields are set and the others stay; ``kept`` is its present type."""
+    if path in tree.values:
+        return f"({tree.values[path].sql('spark')}\n)"
+    if not tree.below(path) or not isinstance(item.type, StructType):
+        return ".".join(backticked(each) for each in ("t", *path)) if kept is not None else "NULL"
+    fields = ", ".join(
+        f"{literal(each.name)}, {_struct_text((*path, each.name), each, tree, _kept(kept, each.name))}"
+        for each in item.type.fields
+    )
+    return f"named_struct({fields})"
+
+
+def _kept(kind: DataType | None, name: str) -> DataType | None:
+    """Return the type of a field that rows have now; None where schema evolution adds it."""
+    return kind.field(name).type if isinstance(kind, StructType) and name in kind else None
+
+
+def _column(relation: str, path: Sequence[str], tables: Relations) -> Expression:
+    text = ".".join(backticked(each) for each in (relation, *path))
+    return parse_expression(text, tables.of(relation))
+
+
+def _dotted(path: Sequence[StructField]) -> str:
+    return ".".join(each.name for each in path)

@@ -1,0 +1,194 @@
+"""What the columns of new rows ask of a table's schema: more columns, wider types, or other ones altogether."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from delvec.engines.input_data import to_reader
+from delvec.http.service_client import request
+from delvec_kernel.errors import InvalidSchema, SchemaMismatch
+from delvec_kernel.schema.column_paths import backticked
+from delvec_kernel.schema.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    has_void,
+    schema_from,
+)
+from delvec_kernel.wire import AddColumns, ChangeColumn, NewColumn, ReplaceSchema, WriteChange
+
+__all__ = ["evolved", "replaced", "with_schema"]
+
+_COMMENT: Final = "comment"
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_]+")
+_WIDER: Final = {
+    "byte": ("short", "integer", "long"),
+    "short": ("integer", "long"),
+    "integer": ("long",),
+    "float": ("double",),
+    "date": ("timestamp_ntz",),
+}
+"""Types that a column takes without being asked: not from whole numbers to others, as in delta-spark."""
+
+
+def with_schema(data: Any) -> tuple[Any, StructType]:
+    """Return rows, as an engine takes them, and their columns in Delta's types.
+
+    Raises:
+        SchemaMismatch: they are not tabular, or a column has no type in Delta.
+    """
+    try:
+        if type(data).__module__.startswith("pyspark.sql."):
+            return data, schema_from(data.schema)
+        reader = to_reader(data)
+        return reader, StructType.from_arrow(reader.schema)
+    except InvalidSchema as error:
+        raise SchemaMismatch(f"The rows have columns that Delta has no type for: {error.message}.") from error
+
+
+def evolved(table: StructType, data: StructType, *, widens: bool) -> list[WriteChange]:
+    """Return the changes by which a table can take rows with more columns, or fields of structs.
+
+    Args:
+        table: the schema.
+        data: of the rows. Columns that the table has and the rows lack are NULL; other types stay a matter of the writer.
+        widens: whether the table lets types be widened.
+
+    Raises:
+        SchemaMismatch: a new column has no type, because it has no value.
+    """
+    columns: list[NewColumn] = []
+    wider: list[WriteChange] = []
+    for path, known, found in _differences(table, data, ()):
+        name = ".".join(_quoted(part) for part in path)
+        if known is None:
+            _check_typed(found, path)
+            columns.append(request(NewColumn, column=name, type=_nullable(found).to_json()))
+        elif widens and _is_wider(known, found):
+            wider.append(request(ChangeColumn, change="change-column", column=name, type=found.to_json()))
+    if not columns:
+        return wider
+    return [*wider, request(AddColumns, change="add-columns", columns=columns)]
+
+
+def replaced(
+    table: StructType, partition_columns: Sequence[str], data: StructType, wanted: Sequence[str] | None
+) -> list[WriteChange]:
+    """Return the change that gives a table the columns of the rows; none where it has them.
+
+    Args:
+        table: the schema.
+        partition_columns: the table's.
+        data: of the rows.
+        wanted: the new partition columns; None: those of the table.
+
+    Raises:
+        SchemaMismatch: a column has no type, because it has no value; or a partition column is not in the rows.
+    """
+    for field in data.fields:
+        _check_typed(field.type, (field.name,))
+    partitions = list(partition_columns if wanted is None else wanted)
+    for name in partitions:
+        if name not in data:
+            raise SchemaMismatch(
+                f"The table is to be partitioned by '{name}', which the rows do not have; name the partition columns "
+                "with partition_by, [] for none.",
+                column=name,
+            )
+    new, old = _nullable(data), _nullable(table)
+    assert isinstance(new, StructType)  # noqa: S101 - a struct stays one
+    if _without_comments(new) == _without_comments(old) and partitions == list(partition_columns):
+        return []
+    return [
+        request(
+            ReplaceSchema, change="replace-schema", table_schema=new.to_json(), partition_columns=partitions
+        )
+    ]
+
+
+def _differences(
+    table: DataType, data: DataType, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], DataType | None, DataType]]:
+    """Yield what the rows have otherwise, or more: the path, the table's type if it has one, the rows' type."""
+    match table, data:
+        case StructType(), StructType():
+            for field in data.fields:
+                if field.name not in table:
+                    yield (*path, field.name), None, field.type
+                else:
+                    known = table.field(field.name)
+                    yield from _differences(known.type, field.type, (*path, known.name))
+        case ArrayType(), ArrayType():
+            yield from _differences(table.element, data.element, (*path, "element"))
+        case MapType(), MapType():
+            yield from _differences(table.key, data.key, (*path, "key"))
+            yield from _differences(table.value, data.value, (*path, "value"))
+        case _:
+            if table != data:
+                yield path, table, data
+
+
+def _is_wider(known: DataType, found: DataType) -> bool:
+    if isinstance(known, DecimalType) and isinstance(found, DecimalType):
+        whole = found.precision - found.scale
+        return found.scale >= known.scale and whole >= known.precision - known.scale
+    if isinstance(known, PrimitiveType) and isinstance(found, PrimitiveType):
+        return found.name in _WIDER.get(known.name, ())
+    return False
+
+
+def _check_typed(kind: DataType, path: Sequence[str]) -> None:
+    if has_void(kind):
+        name = ".".join(path)
+        raise SchemaMismatch(
+            f"Column '{name}' is new to the table, and the rows do not say of which type it is: all its values are NULL. "
+            "Cast it, or leave it out.",
+            column=name,
+        )
+
+
+def _nullable(kind: DataType) -> DataType:
+    """Return a type that allows NULL everywhere: what is in the rows today says nothing of those of tomorrow."""
+    match kind:
+        case StructType():
+            return StructType(
+                tuple(
+                    StructField(field.name, _nullable(field.type), metadata=_comment(field))
+                    for field in kind.fields
+                )
+            )
+        case ArrayType():
+            return ArrayType(_nullable(kind.element))
+        case MapType():
+            return MapType(_nullable(kind.key), _nullable(kind.value))
+        case _:
+            return kind
+
+
+def _comment(field: StructField) -> dict[str, Any]:
+    return {key: value for key, value in field.metadata.items() if key == _COMMENT}
+
+
+def _without_comments(kind: DataType) -> DataType:
+    match kind:
+        case StructType():
+            return StructType(
+                tuple(
+                    replace(field, type=_without_comments(field.type), metadata={}) for field in kind.fields
+                )
+            )
+        case ArrayType():
+            return ArrayType(_without_comments(kind.element))
+        case MapType():
+            return MapType(_without_comments(kind.key), _without_comments(kind.value))
+        case _:
+            return kind
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else backticked(name)

@@ -1,0 +1,258 @@
+"""DELETE: rows that match a predicate go, by deletion vector, by rewriting their files, or with whole files."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from delvec.dml import row_command, touched_files
+from delvec.dml.row_command import Clock
+from delvec.dml.touched_files import TouchedFile
+from delvec.engines.footers import with_row_counts
+from delvec.engines.protocol import WriteTarget
+from delvec.engines.row_changes import SOURCE, TARGET, Clause, MergeSource, RowChange
+from delvec.http.service_client import ServiceClient
+from delvec.scan import Scan
+from delvec.transaction import Metrics, Transaction, begin
+from delvec_kernel.errors import BadRequest, UnknownColumn
+from delvec_kernel.expressions.expression import parse_expression
+from delvec_kernel.expressions.join_condition import conjuncts, join_keys, key_ranges, target_terms
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.column_paths import backticked
+from delvec_kernel.schema.types import StructType
+
+if TYPE_CHECKING:
+    from delvec.table import DeltaTable
+
+__all__ = ["delete", "delete_keys"]
+
+_METRICS: Final = row_command.metrics_of_rows("numDeletedRows")
+_EVERYTHING: Final = "true"
+"""The predicate of a DELETE without one: rows that others add meanwhile are its business, too."""
+
+
+def delete(
+    service: ServiceClient,
+    table: "DeltaTable",
+    predicate: str | None,
+    *,
+    dry_run: bool = False,
+    user_metadata: str | None = None,
+) -> Metrics:
+    """Delete the matching rows of the newest version; see :meth:`delvec.DeltaTable.delete`."""
+    clock = Clock()
+    scan, condition = table.plan(predicate=predicate, row_ids=True)
+    vectors = table.deletes_by_vector(scan)
+    if condition is None:
+        whole, rest = with_row_counts(scan), scan.filter(pa.repeat(False, len(scan)))
+    else:
+        whole = with_row_counts(scan.filter(scan.files["matches_all"]))
+        rest = scan.filter(pc.invert(scan.files["matches_all"]))
+    feed = row_command.keeps_change_feed(scan)
+    if condition is not None and len(rest) and feed and not vectors and not dry_run:
+        return _with_change_files(service, table, scan, condition, user_metadata, clock)
+    transaction = _transaction(service, table, scan, predicate, user_metadata)
+    places = transaction.vector_places(scan.location) if vectors and not dry_run else None
+    gone = table.engine.find_rows(rest, condition, places) if condition is not None and len(rest) else {}
+    clock.scanned()
+    # Rows that are copied are no change, and a reader of the feed would take them for one.
+    files = touched_files.touched_files(rest, gone, vectors=vectors, may_rewrite=not feed)
+    if dry_run:
+        return _dry_run([*_whole_files(whole), *files], clock)
+    copied = _take_out(service, table, transaction, rest, gone, files, vectors=vectors)
+    if any(file.means == "rewrite" for file in files):
+        clock.rewritten()
+    transaction.remove(whole.files["path"].to_pylist())
+    if transaction.is_empty:
+        return Metrics({**_METRICS, **clock.metrics()}, None)
+    deleted = touched_files.rows_of([*_whole_files(whole), *files])
+    # The service counts by the log, and knows better where the files have statistics.
+    counted = {} if deleted is None else {"numDeletedRows": deleted}
+    done = transaction.commit(metrics={"numCopiedRows": copied, **counted, **clock.metrics()})
+    return Metrics.of(done, {**_METRICS, "numDeletedRows": deleted})
+
+
+def delete_keys(
+    service: ServiceClient,
+    table: "DeltaTable",
+    predicate: str | None,
+    source: MergeSource,
+    on: str | Sequence[str] | None,
+    *,
+    dry_run: bool = False,
+    user_metadata: str | None = None,
+) -> Metrics:
+    """Delete the rows that have the key of a row of ``source``; a NULL is no key.
+
+    Args:
+        service: of the table.
+        table: the target.
+        predicate: of these rows only those for which it is true.
+        source: the keys.
+        on: the columns that must be equal; all of the source's where absent.
+        dry_run: find out, and write nothing.
+        user_metadata: for the table's history.
+    """
+    clock = Clock()
+    schema = StructType.from_json(table.snapshot().table_schema)
+    text = _join(schema, source.schema, on)
+    relations = {TARGET: schema, SOURCE: source.schema}
+    terms = conjuncts(text, relations)
+    wanted: list[str] = []
+    on_text = text
+    if predicate is not None:
+        condition = parse_expression(predicate, {TARGET: schema}, {TARGET: ""}, boolean=True)
+        row_command.check_deterministic(condition, "The condition of a DELETE by keys")
+        wanted = target_terms([condition], TARGET)
+        # Not a condition of the clause: then a key that comes twice would be an error.
+        on_text = f"{text} AND ({condition.sql('spark')})"
+    if source.bounds is not None:
+        keys = join_keys(terms, relations, TARGET, SOURCE)
+        wanted += key_ranges(keys, source.bounds([key.source for key in keys])) if keys else []
+    reads = " AND ".join(f"({each})" for each in wanted)
+    scan, _ = table.plan(predicate=reads or None, row_ids=True)
+    feed, vectors = row_command.keeps_change_feed(scan), table.deletes_by_vector(scan)
+    # A DELETE by vectors has no change files: readers of the feed tell it from the vectors.
+    by_files = feed and not vectors
+    change = RowChange(
+        [Clause("matched", "delete")],
+        on=parse_expression(on_text, relations, boolean=True),
+        source=source,
+        change_feed=by_files,
+        dry_run=dry_run,
+    )
+    begun = table.snapshot() if dry_run or not by_files else begin(service, table.id, "DELETE")[0]
+    target = row_command.target_of(begun, scan)
+    changed = table.engine.change_rows(scan, change, target)
+    clock.scanned()
+    files = touched_files.touched_files(scan, changed.row_deletes, vectors=vectors, may_rewrite=not feed)
+    if dry_run:
+        return _dry_run(files, clock)
+    shown = text if predicate is None else f"{text} AND ({predicate})"
+    transaction = _transaction(service, table, scan, reads or _EVERYTHING, user_metadata, shown)
+    if by_files:
+        transaction.transaction_id = target.transaction_id
+    transaction.add_change_files(changed.change_files)
+    copied = _take_out(
+        service,
+        table,
+        transaction,
+        scan,
+        changed.row_deletes,
+        files,
+        vectors=vectors,
+        target=target if by_files else None,
+    )
+    clock.rewritten()
+    if transaction.is_empty:
+        return Metrics({**_METRICS, **clock.metrics()}, None)
+    metrics = {"numCopiedRows": copied, "numDeletedRows": touched_files.rows_of(files) or 0}
+    return Metrics.of(transaction.commit(metrics=metrics | clock.metrics()), _METRICS)
+
+
+def _with_change_files(
+    service: ServiceClient,
+    table: "DeltaTable",
+    scan: Scan,
+    condition: Predicate,
+    user_metadata: str | None,
+    clock: Clock,
+) -> Metrics:
+    """Delete from a table that keeps a change data feed and has no vectors to tell it by."""
+    begun, _ = begin(service, table.id, "DELETE")
+    target = row_command.target_of(begun, scan)
+    clause = Clause(
+        "matched", "delete", parse_expression(condition.text, {TARGET: scan.schema}, {TARGET: ""})
+    )
+    changed = table.engine.change_rows(scan, RowChange([clause], change_feed=True), target)
+    clock.scanned()
+    transaction = _transaction(service, table, scan, condition.text, user_metadata)
+    transaction.transaction_id = begun.transaction_id
+    copied = row_command.take_over(transaction, table, scan, changed, target)
+    clock.rewritten()
+    if transaction.is_empty:
+        return Metrics({**_METRICS, **clock.metrics()}, None)
+    metrics = {"numCopiedRows": copied, "numDeletedRows": changed.rows_deleted}
+    return Metrics.of(transaction.commit(metrics=metrics | clock.metrics()), _METRICS)
+
+
+def _transaction(
+    service: ServiceClient,
+    table: "DeltaTable",
+    scan: Scan,
+    predicate: str | None,
+    user_metadata: str | None,
+    shown: str | None = None,
+) -> Transaction:
+    parameters = None if shown is None else {"predicate": json.dumps([f"({shown})"], ensure_ascii=False)}
+    return Transaction(
+        service,
+        table.id,
+        "DELETE",
+        scan.version,
+        read_mark=scan.read_mark,
+        engine_info=table.engine.name,
+        predicate=_EVERYTHING if predicate is None else predicate,
+        operation_parameters=parameters,
+        user_metadata=user_metadata,
+    )
+
+
+def _take_out(
+    service: ServiceClient,
+    table: "DeltaTable",
+    transaction: Transaction,
+    scan: Scan,
+    gone: Mapping[str, BitMap64],
+    files: Sequence[TouchedFile],
+    *,
+    vectors: bool,
+    target: WriteTarget | None = None,
+) -> int:
+    """Take the rows out of the files; return how many others were written again."""
+    if target is None and any(file.means == "rewrite" for file in files):
+        begun, _ = begin(service, table.id, "DELETE")
+        transaction.transaction_id = begun.transaction_id
+        target = row_command.target_of(begun, scan)
+    return touched_files.change(transaction, table.engine, scan, gone, files, target, vectors=vectors)
+
+
+def _whole_files(scan: Scan) -> list[TouchedFile]:
+    columns = (scan.files[name].to_pylist() for name in ("path", "num_records", "deletion_vector"))
+    found = []
+    for path, total, vector in zip(*columns, strict=True):
+        live = None if total is None else total - (vector["cardinality"] if vector else 0)
+        found.append(TouchedFile(path, live, live, "removal"))
+    return found
+
+
+def _dry_run(files: Sequence[TouchedFile], clock: Clock) -> Metrics:
+    return touched_files.DryRun(
+        {
+            **_METRICS,
+            "numDeletedRows": touched_files.rows_of(files),
+            **row_command.foreseen(files),
+            **clock.metrics(),
+        },
+        files,
+    )
+
+
+def _join(target: StructType, source: StructType, on: str | Sequence[str] | None) -> str:
+    names = source.names if on is None else [on] if isinstance(on, str) else list(on)
+    if not names:
+        raise BadRequest("delete(keys=...) needs a column to compare; give on=[...].")
+    for name in names:
+        for schema, side in ((target, "the table"), (source, "keys")):
+            if name not in schema:
+                raise UnknownColumn(
+                    f"delete(keys=...) compares the column {name!r}, which {side} does not have; there are "
+                    f"{', '.join(repr(each) for each in schema.names[:20])}. Say which with on=[...].",
+                    column=name,
+                    suggestions=[],
+                )
+    quoted = [backticked(name) for name in names]
+    return " AND ".join(f"{TARGET}.{each} = {SOURCE}.{each}" for each in quoted)

@@ -1,0 +1,67 @@
+"""How far the numbers of an identity column have got, by the rows that are there, those that users gave included."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.compute as pc
+
+from delvec.engines.identity import START, STEP, high_water_mark
+from delvec.scan import Scan
+from delvec_kernel.schema.column_paths import backticked
+from delvec_kernel.schema.types import StructField
+
+if TYPE_CHECKING:
+    from delvec.reading import ReadableTable
+
+__all__ = ["reached"]
+
+_SIDES: Final = ("minValues", "maxValues")
+
+
+def reached(table: "ReadableTable", column: str, version: int) -> int | None:
+    """Return the last number in a version, in the direction of the column's step.
+
+    Only files are read whose statistics leave open whether they have a number beyond the high-water mark, and beyond those
+    that statistics tell exactly.
+
+    Args:
+        table: to look at.
+        column: as SQL names it.
+        version: of the table.
+
+    Returns:
+        None where no row has a number, or there is no such identity column.
+
+    Raises:
+        CorruptTable: or a subclass: the log, a data file or a deletion vector is damaged or missing.
+    """
+    name = column[1:-1].replace("``", "`") if column.startswith("`") else column
+    scan, _ = table.plan(version=version, stats=True)
+    field = next((each for each in scan.schema.fields if each.name.lower() == name.lower()), None)
+    start, step = (None, None) if field is None else (field.metadata.get(key) for key in (START, STEP))
+    if field is None or not isinstance(start, int) or not isinstance(step, int) or not step:
+        return None
+    rises = step > 0
+    furthest = max if rises else min
+    mark = high_water_mark(field)
+    told = [*_told(scan, field, rises=rises), *([] if mark is None or (mark - start) * step < 0 else [mark])]
+    known = furthest(told, default=None)
+    quoted = backticked(field.name)
+    beyond = f"{quoted} IS NOT NULL" if known is None else f"{quoted} {'>' if rises else '<'} {known}"
+    for batch in table.scan([field.name], beyond, version).to_batches():
+        found = pc.min_max(batch.column(0))["max" if rises else "min"].as_py()
+        known = furthest(each for each in (known, found) if each is not None) if found is not None else known
+    return known
+
+
+def _told(scan: Scan, field: StructField, *, rises: bool) -> Iterator[int]:
+    """Yield the last number of each file whose statistics tell it exactly: no row of it is gone."""
+    for text, vector in zip(
+        *(scan.files[name].to_pylist() for name in ("stats", "deletion_vector")), strict=True
+    ):
+        stats = json.loads(text) if text and vector is None else {}
+        bounds = stats.get(_SIDES[rises]) if isinstance(stats, dict) else None
+        found = bounds.get(field.physical_name) if isinstance(bounds, dict) else None
+        if isinstance(found, int) and not isinstance(found, bool) and stats.get("tightBounds") is not False:
+            yield found

@@ -1,0 +1,280 @@
+"""MERGE: rows of the table and of a source that belong together are updated, deleted or inserted, as clauses say."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from delvec.dml import row_command, touched_files
+from delvec.dml.assignments import Relations, inserted, updated
+from delvec.dml.merge_builder import MergeStatement, When
+from delvec.dml.row_command import Clock
+from delvec.dml.schema_evolution import new_columns, with_new_columns
+from delvec.engines import identity, row_ids
+from delvec.engines.row_changes import SOURCE, TARGET, ChangedRows, Clause, MergeSource, RowChange
+from delvec.http.service_client import ServiceClient
+from delvec.reading import ReadableTable
+from delvec.scan import Scan
+from delvec.transaction import Metrics, Transaction, begin
+from delvec_kernel.errors import DelvecError, InvalidTableChange
+from delvec_kernel.expressions.expression import Expression, parse_expression
+from delvec_kernel.expressions.join_condition import conjuncts, join_keys, key_ranges, target_terms
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.wire import SnapshotResponse
+
+if TYPE_CHECKING:
+    from delvec.table import DeltaTable
+
+__all__ = ["merge"]
+
+_METRICS: Final[Mapping[str, int]] = dict.fromkeys(
+    (
+        "numSourceRows",
+        "numTargetRowsInserted",
+        "numTargetRowsUpdated",
+        "numTargetRowsDeleted",
+        "numTargetRowsCopied",
+        "numOutputRows",
+        "numTargetFilesAdded",
+        "numTargetFilesRemoved",
+        "numTargetBytesAdded",
+        "numTargetBytesRemoved",
+        "numTargetDeletionVectorsAdded",
+        "numTargetDeletionVectorsRemoved",
+        "numTargetDeletionVectorsUpdated",
+        "numTargetChangeFilesAdded",
+        "executionTimeMs",
+        "scanTimeMs",
+        "rewriteTimeMs",
+    ),
+    0,
+)
+_EVERY_ROW: Final = "true"
+
+
+@dataclass(frozen=True)
+class _AtVersion:
+    """A version of a table, as engines take a table for the source."""
+
+    table: ReadableTable
+    version: int
+
+    def plan(self) -> tuple[Scan, Any]:
+        return self.table.plan(version=self.version)
+
+    def to_batches(self, *, version: int) -> pa.RecordBatchReader:
+        return self.table.to_batches(version=version)
+
+
+@dataclass(frozen=True)
+class _Resolved:
+    """A MERGE whose names have been looked up in one version of the table.
+
+    Attributes:
+        reads: the rows of the target that it may change, or has to know of, as a predicate over it.
+    """
+
+    clauses: Sequence[Clause]
+    on: Expression
+    reads: str
+
+
+def merge(
+    service: ServiceClient,
+    table: "DeltaTable",
+    statement: MergeStatement,
+    source: MergeSource,
+    *,
+    dry_run: bool = False,
+    user_metadata: str | None = None,
+) -> Metrics:
+    """Run a MERGE on the newest version; see :meth:`delvec.DeltaTable.merge`.
+
+    Args:
+        service: of the table.
+        table: the target.
+        statement: what was asked for, checked.
+        source: its rows.
+        dry_run: find out, and write nothing.
+        user_metadata: for the table's history.
+    """
+    clock = Clock()
+    begun: SnapshotResponse
+    if dry_run:
+        begun = table.snapshot()
+        schema = StructType.from_json(begun.table_schema)
+    else:
+        begun, schema = begin(service, table.id, "MERGE")
+    table.check_made_from(begun.version)
+    itself = statement.source if isinstance(statement.source, ReadableTable) else None
+    if itself is not None and itself.id == table.id:
+        # Rows of another version, even of a moment ago, would undo what was done to them since.
+        source = table.engine.merge_source(_AtVersion(itself, begun.version))
+    added = new_columns(statement, schema, source.schema) if statement.merge_schema else []
+    target_schema = with_new_columns(schema, added)
+    if added and not dry_run:
+        try:
+            evolved, target_schema = begin(service, table.id, "MERGE", added)
+        except InvalidTableChange:
+            # Perhaps somebody has just added the column.
+            if table.version() == begun.version:
+                raise
+            return merge(service, table, statement, source, user_metadata=user_metadata)
+        begun = evolved
+        table.check_made_from(begun.version)
+    resolved = _resolve(statement, schema, target_schema, source)
+    reads = None if resolved.reads == _EVERY_ROW else resolved.reads
+    scan, _ = table.plan(predicate=reads, version=begun.version, row_ids=True)
+    if scan.schema != schema:
+        # Changed between the two: what the names mean has to be looked up again.
+        return merge(service, table, statement, source, dry_run=dry_run, user_metadata=user_metadata)
+    change = RowChange(
+        resolved.clauses,
+        on=resolved.on,
+        source=source,
+        change_feed=row_command.keeps_change_feed(scan),
+        dry_run=dry_run,
+    )
+    target = row_command.target_of(begun, scan, target_schema)
+    if any(clause.action == "insert" for clause in resolved.clauses):
+        target = replace(
+            target,
+            schema=identity.fillable(target_schema),
+            identity=identity.identity_columns(target_schema),
+        )
+    changed = table.engine.change_rows(*row_ids.keeping(scan, change, target))
+    clock.scanned()
+    counts = _counts(changed, statement.clauses)
+    if dry_run:
+        files = touched_files.touched_files(scan, changed.row_deletes, vectors=table.deletes_by_vector(scan))
+        values = {**_METRICS, **counts, **row_command.foreseen(files, "numTarget"), **clock.metrics()}
+        return touched_files.DryRun(values, files)
+    transaction = Transaction(
+        service,
+        table.id,
+        "MERGE",
+        scan.version,
+        read_mark=scan.read_mark,
+        transaction_id=str(getattr(begun, "transaction_id", "")),
+        engine_info=table.engine.name,
+        predicate=resolved.reads,
+        operation_parameters=_parameters(statement),
+        user_metadata=user_metadata,
+    )
+    reads_itself = table.made_from is not None or (itself is not None and itself.id == table.id)
+    transaction.rests_on(whole_table=reads_itself, rows=changed.matched)
+    transaction.change_table([*added, *identity.advances(target.identity, changed.adds)])
+    changed = replace(changed, adds=identity.without_marks(changed.adds))
+    kept = row_command.target_of(begun, scan, target_schema)
+    copied = row_command.take_over(transaction, table, scan, changed, kept)
+    clock.rewritten()
+    if transaction.is_empty:
+        return Metrics({**_METRICS, **counts, **clock.metrics()}, None)
+    counts["numTargetRowsCopied"] = copied
+    counts["numOutputRows"] = changed.rows_inserted + changed.rows_updated + copied
+    return Metrics.of(transaction.commit(metrics=counts | clock.metrics()), _METRICS)
+
+
+# --- names --------------------------------------------------------------------------------------------------
+
+
+def _resolve(
+    statement: MergeStatement, schema: StructType, target_schema: StructType, source: MergeSource
+) -> _Resolved:
+    relations = {TARGET: schema, SOURCE: source.schema}
+    aliases = {TARGET: statement.target_alias, SOURCE: statement.source_alias}
+    tables = Relations(target_schema, schema, source.schema, aliases)
+    on = parse_expression(statement.on, relations, aliases, boolean=True)
+    row_command.check_deterministic(on, "The condition ON of a MERGE")
+    clauses = [_clause(when, tables, evolves=statement.merge_schema) for when in statement.clauses]
+    return _Resolved(clauses, on, _reads(statement, clauses, relations, aliases, source))
+
+
+def _clause(when: When, tables: Relations, *, evolves: bool) -> Clause:
+    readable = {"matched": (TARGET, SOURCE), "not-matched": (SOURCE,), "not-matched-by-source": (TARGET,)}[
+        when.match
+    ]
+    condition = None
+    if when.predicate is not None:
+        try:
+            condition = parse_expression(when.predicate, tables.of(*readable), tables.aliases, boolean=True)
+        except DelvecError as error:
+            raise type(error)(f"{when.name}: {error.message}", **error.details) from error
+        row_command.check_deterministic(condition, f"The condition of {when.name}")
+    values: Sequence[Expression | None] = ()
+    if when.action == "update":
+        values = updated(when.values, tables, when.name, readable, evolves=evolves)
+    elif when.action == "insert":
+        values = inserted(when.values, tables, when.name, evolves=evolves)
+    return Clause(when.match, when.action, condition, values)
+
+
+def _reads(
+    statement: MergeStatement,
+    clauses: Sequence[Clause],
+    relations: Mapping[str, StructType],
+    aliases: Mapping[str, str],
+    source: MergeSource,
+) -> str:
+    """Return a predicate that every row of the target satisfies which the MERGE depends on."""
+    if any(clause.match == "not-matched-by-source" for clause in clauses):
+        return _EVERY_ROW
+    terms = conjuncts(statement.on, relations, aliases)
+    wanted = target_terms(terms, TARGET)
+    keys = join_keys(terms, relations, TARGET, SOURCE)
+    if keys and source.bounds is not None:
+        wanted += key_ranges(keys, source.bounds(list(dict.fromkeys(key.source for key in keys))))
+    matched = [clause for clause in clauses if clause.match == "matched"]
+    if len(matched) == len(clauses):
+        # Where nothing is inserted, rows that no clause is about do not matter.
+        conditions = [_condition(when.predicate, relations, aliases) for when in statement.clauses]
+        if all(conditions):
+            wanted.append(" OR ".join(f"({each})" for each in conditions))
+    return " AND ".join(f"({each})" for each in wanted) or _EVERY_ROW
+
+
+def _condition(text: str | None, relations: Mapping[str, StructType], aliases: Mapping[str, str]) -> str:
+    """Return what a clause's condition says of the target; nothing where it may be true for any row."""
+    if text is None:
+        return ""
+    return " AND ".join(f"({each})" for each in target_terms(conjuncts(text, relations, aliases), TARGET))
+
+
+# --- what is told -------------------------------------------------------------------------------------------
+
+
+def _counts(changed: ChangedRows, clauses: Sequence[When]) -> dict[str, int]:
+    counts = {
+        "numSourceRows": changed.source_rows,
+        "numTargetRowsInserted": changed.rows_inserted,
+        "numTargetRowsUpdated": changed.rows_updated,
+        "numTargetRowsDeleted": changed.rows_deleted,
+        "numOutputRows": changed.rows_inserted + changed.rows_updated,
+    }
+    for action, done in (("update", "Updated"), ("delete", "Deleted")):
+        matches = {clause.match for clause in clauses if clause.action == action}
+        if len(matches) < 2:  # noqa: PLR2004 - of both kinds nobody counts which were which
+            total = changed.rows_updated if action == "update" else changed.rows_deleted
+            counts[f"numTargetRowsMatched{done}"] = total if matches == {"matched"} else 0
+            counts[f"numTargetRowsNotMatchedBySource{done}"] = (
+                total if "not-matched-by-source" in matches else 0
+            )
+    return counts
+
+
+def _parameters(statement: MergeStatement) -> dict[str, str]:
+    parameters = {"predicate": json.dumps([f"({statement.on})"], ensure_ascii=False)}
+    for name, match in (
+        ("matchedPredicates", "matched"),
+        ("notMatchedPredicates", "not-matched"),
+        ("notMatchedBySourcePredicates", "not-matched-by-source"),
+    ):
+        entries: list[dict[str, Any]] = []
+        for clause in statement.clauses:
+            if clause.match == match:
+                given = {} if clause.predicate is None else {"predicate": clause.predicate}
+                entries.append({**given, "actionType": clause.action})
+        parameters[name] = json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
+    return parameters

@@ -1,0 +1,173 @@
+"""The clauses of a MERGE, as a user puts them together."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+from delvec.peer_names import MERGE_HINTS, no_attribute
+from delvec.transaction import Metrics
+from delvec_kernel.errors import BadRequest
+
+__all__ = ["MergeBuilder", "MergeStatement", "When"]
+
+
+@dataclass(frozen=True)
+class When:
+    """One clause as it was given.
+
+    Attributes:
+        match: which rows it is about.
+        action: what becomes of them.
+        values: by column; None for all columns of the source, and for a delete.
+        predicate: SQL text.
+    """
+
+    match: Literal["matched", "not-matched", "not-matched-by-source"]
+    action: Literal["update", "delete", "insert"]
+    values: Mapping[str, Any] | None = None
+    predicate: str | None = None
+
+    @property
+    def name(self) -> str:
+        """For errors."""
+        return f"WHEN {self.match.replace('-', ' ').upper()} {self.action.upper()}"
+
+
+@dataclass(frozen=True)
+class MergeStatement:
+    """A whole MERGE.
+
+    Attributes:
+        source: as it was given.
+        on: SQL text.
+        source_alias: what texts call the source.
+        target_alias: and the table.
+        merge_schema: whether columns that only the source has are added to the table.
+        clauses: in order.
+    """
+
+    source: Any
+    on: str
+    source_alias: str = "source"
+    target_alias: str = "target"
+    merge_schema: bool = False
+    clauses: Sequence[When] = ()
+
+    def check(self) -> None:
+        """Refuse what cannot be, before anything is read.
+
+        Raises:
+            BadRequest: no clause, one that can never apply, or two relations of one name.
+        """
+        if not self.clauses:
+            raise BadRequest("A MERGE needs at least one clause: .when_matched_update_all(), for example.")
+        if self.source_alias.lower() == self.target_alias.lower():
+            raise BadRequest(f"Source and target are both called '{self.source_alias}'; give them two names.")
+        for match in ("matched", "not-matched", "not-matched-by-source"):
+            alike = [clause for clause in self.clauses if clause.match == match]
+            early = next((clause for clause in alike[:-1] if clause.predicate is None), None)
+            if early is not None:
+                raise BadRequest(
+                    f"{early.name} has no predicate, and another clause of its kind follows that could never apply; only "
+                    "the last of them may leave it out."
+                )
+
+
+class MergeBuilder:
+    """A MERGE in the making; each ``when_…`` returns a new one, and :meth:`execute` runs it.
+
+    Clauses of one kind are tried in order; the first whose predicate is true for a row is the only one that applies
+    to it. Predicates and values may name columns of both sides where rows matched, of the source where they are
+    inserted, and of the target where no source row matched. Values are as in :meth:`delvec.DeltaTable.update`.
+    """
+
+    def __init__(self, statement: MergeStatement, run: Callable[..., Metrics]) -> None:
+        self._statement = statement
+        self._run = run
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute("MergeBuilder", name, MERGE_HINTS)
+
+    def __repr__(self) -> str:
+        clauses = "; ".join(clause.name for clause in self._statement.clauses)
+        return f"MergeBuilder(on={self._statement.on!r}, clauses=[{clauses}])"
+
+    def when_matched_update(
+        self,
+        set: Mapping[str, Any] | None = None,  # noqa: A002 - as in SQL
+        predicate: str | None = None,
+        *,
+        updates: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Set columns of rows that matched; the others stay. ``updates`` is deltalake's name of ``set``."""
+        return self._with(When("matched", "update", _values(set, updates), predicate))
+
+    def when_matched_update_all(self, predicate: str | None = None) -> Self:
+        """Set every column of rows that matched to the source's column of that name."""
+        return self._with(When("matched", "update", None, predicate))
+
+    def when_matched_delete(self, predicate: str | None = None) -> Self:
+        """Delete rows that matched."""
+        return self._with(When("matched", "delete", None, predicate))
+
+    def when_not_matched_insert(
+        self,
+        values: Mapping[str, Any] | None = None,
+        predicate: str | None = None,
+        *,
+        updates: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Insert source rows that matched nothing; a column that is not given gets its default, or NULL. ``updates`` is deltalake's name of ``values``."""
+        return self._with(When("not-matched", "insert", _values(values, updates), predicate))
+
+    def when_not_matched_insert_all(self, predicate: str | None = None) -> Self:
+        """Insert source rows that matched nothing, column by column of the same name."""
+        return self._with(When("not-matched", "insert", None, predicate))
+
+    def when_not_matched_by_source_update(
+        self,
+        set: Mapping[str, Any] | None = None,  # noqa: A002 - as in SQL
+        predicate: str | None = None,
+        *,
+        updates: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Set columns of rows that no source row matched. ``updates`` is deltalake's name of ``set``."""
+        return self._with(When("not-matched-by-source", "update", _values(set, updates), predicate))
+
+    def when_not_matched_by_source_delete(self, predicate: str | None = None) -> Self:
+        """Delete rows that no source row matched."""
+        return self._with(When("not-matched-by-source", "delete", None, predicate))
+
+    def execute(
+        self, *, dry_run: bool = False, retries: int | None = None, user_metadata: str | None = None
+    ) -> Metrics:
+        """Run it, as one commit.
+
+        Args:
+            dry_run: commit and write nothing; what is returned says what would become of which file.
+            retries: how often to run again where another writer won; by default the connection's. A source that can
+                be read only once is.
+            user_metadata: text for the table's history.
+
+        Returns:
+            Delta's metrics of a merge, and the version in ``.version``: None where nothing changed.
+
+        Raises:
+            MultipleMatches: several source rows would change one row.
+            UnknownColumn: or ``AmbiguousColumn``, ``InvalidPredicate``, ``SchemaMismatch``: a clause is wrong.
+            ConstraintViolation: a new row breaks what the table asks of its rows.
+            ConcurrentModification: or a subclass: another writer won, the last time too.
+            CommitOutcomeUnknown: the answer was lost, and the service does not know what became of the commit.
+        """
+        return self._run(self._statement, dry_run=dry_run, retries=retries, user_metadata=user_metadata)
+
+    def _with(self, clause: When) -> Self:
+        clauses = (*self._statement.clauses, clause)
+        return type(self)(replace(self._statement, clauses=clauses), self._run)
+
+
+def _values(given: Mapping[str, Any] | None, updates: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    found = updates if given is None else given
+    if found is None or (given is not None and updates is not None):
+        raise BadRequest("A clause takes its values by column, once: {'age': 'source.age'}.")
+    return found

@@ -1,0 +1,216 @@
+"""OVERWRITE: new rows in place of all, of those that match a condition, or of those in the same partitions."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec.dml import row_command, touched_files
+from delvec.dml.append import NewRows, WriteOptions
+from delvec.http.service_client import ServiceClient
+from delvec.scan import Scan
+from delvec.transaction import Metrics, Transaction
+from delvec_kernel.constraints.declared import REPLACE_WHERE
+from delvec_kernel.errors import BadRequest, ConstraintViolation, UnsupportedWriterFeature
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema import partition_values
+from delvec_kernel.schema.column_paths import backticked
+
+if TYPE_CHECKING:
+    from delvec.table import DeltaTable
+
+__all__ = ["PartitionOverwrite", "Replacement", "overwrite", "replace_rows"]
+
+PartitionOverwrite: TypeAlias = Literal["static", "dynamic"]
+
+_METRICS: Final[Mapping[str, int]] = dict.fromkeys(
+    ("numFiles", "numOutputRows", "numOutputBytes", "numRemovedFiles", "numRemovedBytes"), 0
+)
+_EVERYTHING: Final = "true"
+_MOST_PARTITIONS: Final = 200
+"""Partitions that the condition of a commit names; with more the whole table counts as read."""
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Which rows the new ones replace.
+
+    Attributes:
+        where: those for which it is true, or None.
+        partitions: ``static``: all others, too; ``dynamic``: those in the partitions that the new rows are in.
+
+    Raises:
+        BadRequest: they contradict each other.
+    """
+
+    where: str | None = None
+    partitions: PartitionOverwrite = "static"
+
+    def __post_init__(self) -> None:
+        if self.partitions not in ("static", "dynamic"):
+            raise BadRequest(
+                f"partition_overwrite must be 'static' or 'dynamic' (given: {self.partitions!r})"
+            )
+        if self.where is not None and self.partitions == "dynamic":
+            raise BadRequest("Give replace_where, or partition_overwrite='dynamic', not both.")
+
+    def check(self, options: WriteOptions) -> None:
+        """Refuse what cannot go together.
+
+        Raises:
+            BadRequest: the table is to get other columns, and rows would stay.
+        """
+        if options.overwrite_schema and (self.where is not None or self.partitions == "dynamic"):
+            other = "replace_where" if self.where is not None else "partition_overwrite='dynamic'"
+            raise BadRequest(
+                f"overwrite_schema gives the table other columns, and with {other} rows would stay that do not have "
+                "them; overwrite all rows, or use merge_schema."
+            )
+        if options.partition_by is not None and not options.overwrite_schema:
+            raise BadRequest(
+                "partition_by changes how the table is partitioned: say overwrite_schema=True, too."
+            )
+
+
+def overwrite(
+    service: ServiceClient, table: "DeltaTable", data: Any, replacement: Replacement, options: WriteOptions
+) -> Metrics:
+    """Write ``data`` in place of rows that are there; see :meth:`delvec.DeltaTable.overwrite`."""
+    replacement.check(options)
+    return replace_rows(NewRows.begin(service, table, data, options), replacement)
+
+
+def replace_rows(rows: NewRows, replacement: Replacement) -> Metrics:
+    """Do the same with rows whose transaction was begun."""
+    if rows.already_applied:
+        return Metrics(_METRICS, None, already_applied=True)
+    parameters = {
+        "mode": "Overwrite",
+        "partitionBy": json.dumps(
+            list(rows.target.partition_columns), separators=(",", ":"), ensure_ascii=False
+        ),
+    }
+    metrics: dict[str, int] = {}
+    predicate: str | None = None
+    if replacement.where is not None:
+        transaction = rows.transaction(
+            predicate=replacement.where, parameters={**parameters, "predicate": replacement.where}
+        )
+        metrics = _replace_where(rows, transaction, replacement.where)
+    elif replacement.partitions == "dynamic" and rows.target.partition_columns:
+        parameters["isDynamicPartitionOverwrite"] = "true"
+        transaction = rows.transaction(parameters=parameters)
+        predicate = _replace_partitions(rows, transaction)
+    else:
+        transaction = rows.transaction(predicate=_EVERYTHING, parameters=parameters)
+        rows.write(transaction)
+        scan, _ = rows.table.plan(version=rows.begun.version)
+        transaction.remove(scan.files["path"].to_pylist())
+    if transaction.is_empty:
+        return Metrics(_METRICS, None)
+    return Metrics.of(transaction.commit(metrics=metrics, predicate=predicate), _METRICS)
+
+
+# --- rows that match a condition ------------------------------------------------------------------------------
+
+
+def _replace_where(rows: NewRows, transaction: Transaction, where: str) -> dict[str, int]:
+    """Write the rows, all of which must match, and take out those that do; return what only this knows."""
+    scan, condition = rows.table.plan(predicate=where, version=rows.begun.version, row_ids=True)
+    assert condition is not None  # noqa: S101 - it was given
+    try:
+        rows.write(transaction, where)
+    except ConstraintViolation as error:
+        if error.details.get("constraint") == REPLACE_WHERE:
+            raise _outside(error, where) from error
+        raise
+    whole = scan.filter(scan.files["matches_all"])
+    transaction.remove(whole.files["path"].to_pylist())
+    rest = scan.filter(pc.invert(scan.files["matches_all"]))
+    copied = _take_out(rows, transaction, rest, condition) if len(rest) else 0
+    return {"numCopiedRows": copied}
+
+
+def _take_out(rows: NewRows, transaction: Transaction, rest: Scan, condition: Predicate) -> int:
+    table = rows.table
+    vectors = table.deletes_by_vector(rest)
+    gone = table.engine.find_rows(
+        rest, condition, transaction.vector_places(rest.location) if vectors else None
+    )
+    feed = row_command.keeps_change_feed(rest)
+    files = touched_files.touched_files(rest, gone, vectors=vectors, may_rewrite=not feed)
+    rewritten = [file.path for file in files if file.means == "rewrite"]
+    if rewritten and feed:
+        raise UnsupportedWriterFeature(
+            f"Rows of {len(rewritten)} files of table '{rest.name}' (version {rest.version}) match the condition and "
+            "others do not, and with delta.enableChangeDataFeed=true files are not written again here; set "
+            "delta.enableDeletionVectors=true, or replace whole partitions. Nothing was committed.",
+            table=rest.name,
+            version=rest.version,
+        )
+    target = None
+    if rewritten:
+        # Rows that stay are written as they were, by the schema that they have.
+        target = rows.copying(rest)
+        if table.made_from is None:  # else it rests on the whole table
+            # To remove what is gone already is no conflict of an overwrite; to write it again would bring it back.
+            transaction.rests_on(files=rewritten)
+    return touched_files.change(transaction, table.engine, rest, gone, files, target, vectors=vectors)
+
+
+def _outside(error: ConstraintViolation, where: str) -> ConstraintViolation:
+    values = error.details.get("values") or {}
+    shown = ", ".join(f"{name}={value}" for name, value in sorted(values.items()))
+    return ConstraintViolation(
+        f"replace_where replaces the rows with {where}, and a new row does not satisfy it ({shown}). Nothing was "
+        "committed; leave such rows out, or append them.",
+        constraint="replace_where",
+        expression=where,
+        values=values,
+    )
+
+
+# --- rows in the same partitions ------------------------------------------------------------------------------
+
+
+def _replace_partitions(rows: NewRows, transaction: Transaction) -> str | None:
+    """Write the rows, and remove the files of the partitions that they are in; return the condition of these."""
+    adds = rows.write(transaction)
+    scan, _ = rows.table.plan(version=rows.begun.version)
+    physical = [scan.schema.field(name) for name in scan.partition_columns]
+    keys = {tuple(add.partition_values.get(field.physical_name) for field in physical) for add in adds}
+    files = [(file.path, file.partition_values) for file in scan]
+    columns = []
+    for position, field in enumerate(physical):
+        # Writers spell one value in several ways.
+        texts = [values.get(field.physical_name) for _, values in files] + [key[position] for key in keys]
+        parsed = partition_values.parse_column(pa.array(texts, pa.string()), field.type)
+        columns.append(parsed.dictionary_encode("encode").indices.to_pylist())
+    numbers = list(zip(*columns, strict=True))
+    written = set(numbers[len(files) :])
+    gone = [path for (path, _), key in zip(files, numbers[: len(files)], strict=True) if key in written]
+    transaction.remove(gone)
+    if len(keys) > _MOST_PARTITIONS:
+        transaction.rests_on(whole_table=True)
+        return None
+    return " OR ".join(
+        " AND ".join(
+            _equals(field.name, field.type.to_json(), value)
+            for field, value in zip(physical, key, strict=True)
+        )
+        for key in sorted(keys, key=str)
+    )
+
+
+def _equals(name: str, kind: Any, value: str | None) -> str:
+    column = backticked(name)
+    if value is None:
+        return f"{column} IS NULL"
+    text = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return f"{column} = {text}" if kind == "string" else f"{column} = CAST({text} AS {_SQL.get(kind, kind)})"
+
+
+_SQL: Final = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}

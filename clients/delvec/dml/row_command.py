@@ -1,0 +1,167 @@
+"""What UPDATE, MERGE and DELETE have in common once it is known which rows change."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from sqlglot import exp
+
+from delvec.dml import touched_files
+from delvec.dml.touched_files import TouchedFile
+from delvec.engines.protocol import WriteTarget
+from delvec.engines.row_changes import ChangedRows
+from delvec.scan import Scan
+from delvec.transaction import Transaction
+from delvec_kernel.constraints.declared import generates
+from delvec_kernel.errors import InvalidPredicate
+from delvec_kernel.expressions.expression import Expression
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.table_properties import is_true
+from delvec_kernel.wire import SnapshotResponse
+
+__all__ = [
+    "Clock",
+    "check_deterministic",
+    "foreseen",
+    "keeps_change_feed",
+    "metrics_of_rows",
+    "take_over",
+    "target_of",
+]
+
+if TYPE_CHECKING:
+    from delvec.table import DeltaTable
+
+
+_RANDOM: Final = frozenset(
+    {
+        "input_file_name",
+        "monotonically_increasing_id",
+        "rand",
+        "randn",
+        "random",
+        "randstr",
+        "shuffle",
+        "spark_partition_id",
+        "uniform",
+        "uuid",
+    }
+)
+
+
+def metrics_of_rows(changed: str) -> dict[str, int]:
+    """Return Delta's metrics of an UPDATE or a DELETE, all 0; ``changed`` is the name of the one that counts its rows."""
+    return dict.fromkeys(
+        (
+            "numAddedFiles",
+            "numAddedBytes",
+            "numRemovedFiles",
+            "numRemovedBytes",
+            "numDeletionVectorsAdded",
+            "numDeletionVectorsRemoved",
+            "numDeletionVectorsUpdated",
+            "numAddedChangeFiles",
+            changed,
+            "numCopiedRows",
+            "executionTimeMs",
+            "scanTimeMs",
+            "rewriteTimeMs",
+        ),
+        0,
+    )
+
+
+def target_of(begun: SnapshotResponse, scan: Scan, schema: StructType | None = None) -> WriteTarget:
+    """Return where new files go.
+
+    Args:
+        begun: of the transaction; its id goes into the names.
+        scan: the version that was read.
+        schema: the table's as it will be, where it changes.
+    """
+    return WriteTarget(
+        location=scan.location,
+        schema=schema or scan.schema,
+        partition_columns=scan.partition_columns,
+        configuration=scan.configuration,
+        transaction_id=str(getattr(begun, "transaction_id", "dry-run")),
+        generated_columns=generates(begun.protocol),
+    )
+
+
+def keeps_change_feed(scan: Scan) -> bool:
+    """Whether the table keeps a change data feed."""
+    return is_true(scan.configuration, "delta.enableChangeDataFeed")
+
+
+def check_deterministic(condition: Expression, what: str) -> None:
+    """Refuse a condition that is true for other rows each time; a function that nobody here knows is let pass.
+
+    Raises:
+        InvalidPredicate: names the function.
+    """
+    for node in condition.root.walk():
+        name = node.name if isinstance(node, exp.Anonymous) else node.key
+        if name.lower() in _RANDOM:
+            raise InvalidPredicate(
+                f"{what}, {condition.text[:200]!r}, calls {name.lower()}(), which has another value each time; write the "
+                "values into a column first."
+            )
+
+
+def take_over(
+    transaction: Transaction, table: "DeltaTable", scan: Scan, changed: ChangedRows, target: WriteTarget
+) -> int:
+    """Put what an engine did into a transaction; return how many rows were written again as they were."""
+    vectors = table.deletes_by_vector(scan)
+    files = touched_files.touched_files(scan, changed.row_deletes, vectors=vectors)
+    copied = touched_files.change(
+        transaction, table.engine, scan, changed.row_deletes, files, target, vectors=vectors
+    )
+    transaction.add(changed.adds)
+    transaction.keeps_row_ids = True
+    if changed.change_files:
+        transaction.add_change_files(changed.change_files)
+    return copied
+
+
+def foreseen(files: Sequence[TouchedFile], prefix: str = "num") -> Mapping[str, int]:
+    """Return the metrics that are known before anything is done.
+
+    Args:
+        files: that lose rows.
+        prefix: of the names.
+    """
+    by_means = [file.means for file in files]
+    return {
+        f"{prefix}RemovedFiles" if prefix == "num" else f"{prefix}FilesRemoved": len(files)
+        - by_means.count("vector"),
+        f"{prefix}DeletionVectorsAdded": by_means.count("vector"),
+    }
+
+
+class Clock:
+    """Milliseconds since the command began, split as Delta's metrics split them."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self._scan: int | None = None
+        self._rewrite = 0
+
+    def _elapsed(self) -> int:
+        return round((time.perf_counter() - self._start) * 1000)
+
+    def scanned(self) -> None:
+        """Note the end of the search for rows; the first call counts."""
+        if self._scan is None:
+            self._scan = self._elapsed()
+
+    def rewritten(self) -> None:
+        """Note the end of the rewriting that followed."""
+        self._rewrite = self._elapsed() - (self._scan or 0)
+
+    def metrics(self) -> dict[str, int]:
+        """Return the times so far."""
+        elapsed = self._elapsed()
+        scan = elapsed if self._scan is None else self._scan
+        return {"executionTimeMs": elapsed, "scanTimeMs": scan, "rewriteTimeMs": self._rewrite}

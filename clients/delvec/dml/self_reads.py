@@ -1,0 +1,64 @@
+"""Rows that are read from the very table whose rows they replace: they must be of the version that is replaced."""
+
+from typing import TYPE_CHECKING, Any
+
+from delvec.rows import Rows
+from delvec_kernel import locations
+from delvec_kernel.errors import DelvecError, UnsupportedOperation
+
+if TYPE_CHECKING:
+    from delvec.table import DeltaTable
+
+__all__ = ["own_version"]
+
+
+def own_version(table: "DeltaTable", data: Any) -> int | None:
+    """Return the version of a table that lazy rows are read from; None where they are not, or nobody can tell.
+
+    A version that was asked for by number or time does not count: who asks for one wants its rows, whatever came after.
+
+    Raises:
+        UnsupportedOperation: they are read from it in a way that does not tell the version.
+    """
+    found = {version for id_, version in _read(data) if id_ == table.id}
+    if _is_spark_frame(data):
+        _check_formats(table, data)
+    return min(found, default=None)
+
+
+def _read(data: Any) -> frozenset[tuple[str, int]]:
+    if isinstance(data, Rows):
+        return data.reads
+    if _is_spark_frame(data):
+        from delvec.engines.spark.frame_reads import versions_read
+
+        return versions_read(data)
+    if type(data).__module__.lstrip("_").partition(".")[0] == "duckdb":
+        from delvec.engines.duckdb.relation import versions_read as versions_of_relation
+
+        return versions_of_relation(data)
+    return frozenset()
+
+
+def _is_spark_frame(data: Any) -> bool:
+    return type(data).__module__.startswith("pyspark.sql.") and hasattr(data, "toDF")
+
+
+def _check_formats(table: "DeltaTable", frame: Any) -> None:
+    from delvec.engines.spark.frame_reads import paths_by_format
+
+    for path in paths_by_format(frame):
+        if path == table.name or _location(path) == table.location:
+            raise UnsupportedOperation(
+                f"The new rows of table '{table.name}' are read from it by format('delvec'), which does not tell of which "
+                "version they are, so that rows of others could be lost; read them by table.to_df(), or by "
+                "connection.sql('INSERT OVERWRITE ...'). Nothing was committed.",
+                table=table.name,
+            )
+
+
+def _location(path: str) -> str | None:
+    try:
+        return locations.canonical(locations.absolute(path))
+    except DelvecError:
+        return None

@@ -1,0 +1,108 @@
+"""A table as its owner wants it: created, or put in the place of what is there."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from delvec.http.service_client import ServiceClient, request
+from delvec.transaction import Metrics, Transaction, begin
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.wire import ReplaceTable, TableRequest
+
+if TYPE_CHECKING:
+    from delvec.table import DeltaTable
+
+__all__ = ["REPLACING", "TableDefinition", "replace_table"]
+
+REPLACING: Final = "CREATE OR REPLACE TABLE"
+_EVERYTHING: Final = "true"
+_METRICS: Final = {"numRemovedFiles": 0, "numRemovedBytes": 0}
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """What a table is to be.
+
+    Attributes:
+        schema: partition columns included.
+        partition_by: columns, in order.
+        properties: the user's own and ``delta.*``.
+        description: free text.
+        cluster_by: columns by which files are to be clustered.
+    """
+
+    schema: StructType
+    partition_by: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    description: str | None = None
+    cluster_by: Sequence[str] = ()
+
+    def creation(self, location: str | None, name: str | None) -> TableRequest:
+        """Return what the service is asked for a new table."""
+        return request(
+            TableRequest,
+            location=location,
+            name=name,
+            table_schema=self.schema.to_json(),
+            partition_columns=list(self.partition_by),
+            properties=dict(self.properties),
+            description=self.description,
+            cluster_by=list(self.cluster_by),
+        )
+
+    def replacement(self) -> ReplaceTable:
+        """Return the change of a table that is there."""
+        return request(
+            ReplaceTable,
+            change="replace-table",
+            table_schema=self.schema.to_json(),
+            partition_columns=list(self.partition_by),
+            properties=dict(self.properties),
+            description=self.description,
+            cluster_by=list(self.cluster_by),
+        )
+
+    def recorded(self) -> dict[str, str]:
+        """Return what the table's history says, under Delta's names."""
+        found = {
+            "isManaged": "false",
+            "partitionBy": json.dumps(list(self.partition_by), separators=(",", ":"), ensure_ascii=False),
+            "clusterBy": json.dumps(list(self.cluster_by), separators=(",", ":"), ensure_ascii=False),
+            "properties": json.dumps(dict(self.properties), separators=(",", ":"), ensure_ascii=False),
+        }
+        return found if self.description is None else {**found, "description": self.description}
+
+
+def replace_table(
+    service: ServiceClient, table: "DeltaTable", definition: TableDefinition, operation: str
+) -> Metrics:
+    """Replace columns, properties and rows of a table, in one version; what it was stays readable by version.
+
+    Args:
+        service: of the table.
+        table: that is replaced.
+        definition: what it is to be; it has no rows then.
+        operation: as the table's history names it.
+
+    Raises:
+        InvalidTableChange: or a sibling: the table cannot be so.
+        AppendOnlyTable: the table does not let rows be removed.
+        ConcurrentModification: or a subclass: another writer changed the table meanwhile.
+    """
+    begun, _ = begin(service, table.id, operation)
+    transaction = Transaction(
+        service,
+        table.id,
+        operation,
+        begun.version,
+        read_mark=begun.read_mark,
+        transaction_id=begun.transaction_id,
+        engine_info=table.engine.name,
+        predicate=_EVERYTHING,
+        operation_parameters=definition.recorded(),
+    )
+    transaction.change_table([definition.replacement()])
+    scan, _ = table.plan(version=begun.version)
+    transaction.remove(scan.files["path"].to_pylist())
+    return Metrics.of(transaction.commit(), _METRICS)

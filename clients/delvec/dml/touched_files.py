@@ -1,0 +1,215 @@
+"""What becomes of each file that a command takes rows from: a deletion vector, a new file without them, or nothing.
+
+The rule of cost. A vector costs every later read the rows that it skips; writing a file again costs the rows that
+stay. Of a file that loses 9 rows in 10, what stays is a tenth, and a file of a tenth is read for ever after: from
+there on it is written again. ``delvec.rewriteThreshold`` is that share; 1 means never.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from pyroaring import BitMap64
+
+from delvec.dv_files import SENT_BYTES
+from delvec.engines import row_ids
+from delvec.engines.found_rows import FoundRows, serialized_bytes
+from delvec.engines.protocol import Engine, WriteTarget
+from delvec.scan import Scan
+from delvec.transaction import Metrics, Transaction
+from delvec_kernel.errors import BadRequest
+from delvec_kernel.statistics import file_statistics as statistics
+from delvec_kernel.wire import DeletionVectorDescriptor
+
+__all__ = ["REWRITE_THRESHOLD", "DryRun", "TouchedFile", "change", "rewrite_threshold", "touched_files"]
+
+REWRITE_THRESHOLD: Final = "delvec.rewriteThreshold"
+"""Table property: of a file that loses a larger share of its live rows than this, the others are written again."""
+_DEFAULT: Final = 0.9
+_SURELY_SENT: Final = 1 << 18
+"""Rows that are few enough to be sent, wherever they are."""
+_VECTORS_AT_ONCE: Final = 256
+"""Deletion vectors that are encoded at a time."""
+
+Means: TypeAlias = Literal["vector", "rewrite", "removal"]
+
+
+@dataclass(frozen=True)
+class TouchedFile:
+    """A file that a command takes rows from.
+
+    Attributes:
+        path: as in the log.
+        rows: how many live rows it loses, be it because they are deleted or because they are updated; None where
+            neither statistics nor the file's footer tell.
+        live_rows: how many it had; None likewise.
+        means: ``vector``: they are marked in a deletion vector. ``rewrite``: the others are written again, and the
+            file is removed. ``removal``: there are no others.
+    """
+
+    path: str
+    rows: int | None
+    live_rows: int | None
+    means: Means
+
+
+class DryRun(Metrics):
+    """What a command would do, from its ``dry_run``; nothing was committed. ``str()`` of it is for people.
+
+    Attributes:
+        files: what would become of each file that it takes rows from.
+    """
+
+    def __init__(self, values: Mapping[str, int | None], files: Sequence[TouchedFile]) -> None:
+        super().__init__(values, None)
+        self.files = tuple(files)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{name}: {value}" for name, value in self.items() if value)
+        lines = [f"dry run, nothing was committed; {counts or 'nothing would change'}"]
+        for file in self.files:
+            of = "" if file.live_rows is None else f" of {file.live_rows}"
+            rows = "all" if file.rows is None else file.rows
+            lines.append(f"  {file.means:<8} {file.path}: {rows}{of} rows")
+        return "\n".join(lines)
+
+
+def rows_of(files: Iterable[TouchedFile]) -> int | None:
+    """Return how many rows the files lose; None where that is not known of one of them."""
+    counts = [file.rows for file in files]
+    return None if None in counts else sum(count for count in counts if count is not None)
+
+
+def rewrite_threshold(configuration: Mapping[str, str]) -> float:
+    """Return the share of rows above which a file is written again.
+
+    Raises:
+        BadRequest: the table's property is no number above 0 and up to 1.
+    """
+    text = configuration.get(REWRITE_THRESHOLD)
+    if text is None:
+        return _DEFAULT
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise BadRequest(
+            f"The table property {REWRITE_THRESHOLD} is {text[:100]!r}; give a number above 0 and up to 1, or unset it."
+        )
+    return share
+
+
+def touched_files(
+    scan: Scan, gone: Mapping[str, BitMap64], *, vectors: bool, may_rewrite: bool = True
+) -> list[TouchedFile]:
+    """Decide what becomes of each file.
+
+    Args:
+        scan: the files.
+        gone: rows that go, by path; rows that are gone already do not count.
+        vectors: whether the table takes deletion vectors.
+        may_rewrite: whether a file may be written again where it need not.
+
+    Raises:
+        BadRequest: the property with the threshold is wrong.
+    """
+    threshold = rewrite_threshold(scan.configuration)
+    if not may_rewrite:
+        threshold = 1.0
+    written = _written(gone)
+    found = []
+    for part in scan.only(gone).parts(SENT_BYTES):
+        held = part.only(gone.keys() - written.keys()) if written else part
+        deleted = held.deletion_vectors if held.has_deletion_vectors else {}
+        columns = (part.files[name].to_pylist() for name in ("path", "num_records", "deletion_vector"))
+        for path, total, vector in zip(*columns, strict=True):
+            before = vector["cardinality"] if vector else 0
+            live = None if total is None else total - before
+            if path in written:
+                # That it is written shows that most of its bitmap is not: what stays are no few rows.
+                found.append(TouchedFile(path, written[path].cardinality - before, live, "vector"))
+                continue
+            rows = gone[path]
+            count = len(rows - deleted[path]) if path in deleted else len(rows)
+            if count:
+                means = _means(count, live, vectors=vectors, threshold=threshold)
+                found.append(TouchedFile(path, count, live, means))
+    return found
+
+
+def _written(gone: Mapping[str, BitMap64]) -> Mapping[str, DeletionVectorDescriptor]:
+    return gone.written if isinstance(gone, FoundRows) else {}
+
+
+def _means(rows: int, live: int | None, *, vectors: bool, threshold: float) -> Means:
+    if live is not None and rows >= live:
+        return "removal"
+    if not vectors:
+        return "rewrite"
+    return "vector" if live is None or rows <= threshold * live else "rewrite"
+
+
+def change(
+    transaction: Transaction,
+    engine: Engine,
+    scan: Scan,
+    gone: Mapping[str, BitMap64],
+    files: Sequence[TouchedFile],
+    target: WriteTarget | None,
+    *,
+    vectors: bool,
+) -> int:
+    """Take the rows out of the files, as was decided; return how many rows were written again.
+
+    Args:
+        transaction: gets the changes.
+        engine: writes what stays.
+        scan: the files.
+        gone: rows that go, by path.
+        files: what becomes of each.
+        target: for new files; None where no file is to be written again.
+        vectors: whether the table takes deletion vectors: then rows are named also of a file that loses all of them, so
+            that others may have taken some first.
+    """
+    by_means: dict[Means, list[str]] = {"vector": [], "rewrite": [], "removal": []}
+    for file in files:
+        by_means[file.means].append(file.path)
+    _mark(transaction, scan, gone, by_means["vector"])
+    if vectors:
+        transaction.delete_rows(_all_rows(scan.only(by_means["removal"])))
+    else:
+        transaction.remove(by_means["removal"])
+    copied = by_means["rewrite"]
+    if not copied or target is None:
+        return 0
+    rewritten, target = row_ids.copying(scan.only(copied), target)
+    adds = engine.copy_rows(rewritten, {path: gone[path] for path in copied}, target)
+    transaction.keeps_row_ids = True
+    transaction.add(adds)
+    transaction.remove(copied)
+    return sum(statistics.num_records(add.stats) or 0 for add in adds)
+
+
+def _mark(transaction: Transaction, scan: Scan, gone: Mapping[str, BitMap64], paths: Sequence[str]) -> None:
+    """Mark rows as deleted: send them, or write their deletion vectors where they are too many to be sent."""
+    written = _written(gone)
+    transaction.delete_rows_written({path: written[path] for path in paths if path in written})
+    held = {path: gone[path] for path in paths if path not in written}
+    few = sum(map(len, held.values())) <= _SURELY_SENT
+    if few or serialized_bytes(held.values()) <= SENT_BYTES:
+        transaction.delete_rows(held)
+        return
+    for part in scan.only(held).parts(SENT_BYTES):
+        before = part.deletion_vectors if part.has_deletion_vectors else {}
+        paths = part.files["path"].to_pylist()
+        for start in range(0, len(paths), _VECTORS_AT_ONCE):
+            some = paths[start : start + _VECTORS_AT_ONCE]
+            complete = {path: held[path] | before.get(path, BitMap64()) for path in some}
+            transaction.delete_rows_by_vectors(scan.location, complete)
+
+
+def _all_rows(scan: Scan) -> dict[str, BitMap64]:
+    """Return all rows of files, the deleted ones included: however few are left, it is one run."""
+    columns = (scan.files[name].to_pylist() for name in ("path", "num_records"))
+    return {path: BitMap64(range(total)) for path, total in zip(*columns, strict=True)}

@@ -1,0 +1,92 @@
+"""UPDATE: rows that match a predicate get other values; they are marked as deleted, and written anew."""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from delvec.dml import row_command, touched_files
+from delvec.dml.assignments import Relations, updated
+from delvec.dml.row_command import Clock
+from delvec.engines import row_ids
+from delvec.engines.row_changes import TARGET, Clause, RowChange
+from delvec.http.service_client import ServiceClient
+from delvec.scan import Scan
+from delvec.transaction import Metrics, Transaction, begin
+from delvec_kernel.expressions import predicate as predicates
+from delvec_kernel.expressions.expression import parse_expression
+
+if TYPE_CHECKING:
+    from delvec.table import DeltaTable
+
+__all__ = ["update"]
+
+_METRICS: Final = row_command.metrics_of_rows("numUpdatedRows")
+
+
+def update(
+    service: ServiceClient,
+    table: "DeltaTable",
+    given: Mapping[str, Any],
+    predicate: str | None,
+    *,
+    dry_run: bool = False,
+    user_metadata: str | None = None,
+) -> Metrics:
+    """Update the matching rows of the newest version; see :meth:`delvec.DeltaTable.update`."""
+    clock = Clock()
+    scan, _ = table.plan(predicate=predicate, row_ids=True)
+    clause = _clause(scan, given, predicate)
+    if dry_run:
+        return _dry_run(table, scan, predicate, clock)
+    if not len(scan):
+        return Metrics({**_METRICS, **clock.metrics()}, None)
+    begun, _ = begin(service, table.id, "UPDATE")
+    target = row_command.target_of(begun, scan)
+    change = RowChange([clause], change_feed=row_command.keeps_change_feed(scan))
+    changed = table.engine.change_rows(*row_ids.keeping(scan, change, target))
+    clock.scanned()
+    transaction = Transaction(
+        service,
+        table.id,
+        "UPDATE",
+        scan.version,
+        read_mark=scan.read_mark,
+        transaction_id=begun.transaction_id,
+        engine_info=table.engine.name,
+        predicate=predicate,
+        operation_parameters={
+            "predicate": json.dumps([] if predicate is None else [f"({predicate})"], ensure_ascii=False)
+        },
+        user_metadata=user_metadata,
+    )
+    copied = row_command.take_over(transaction, table, scan, changed, target)
+    clock.rewritten()
+    if transaction.is_empty:
+        return Metrics({**_METRICS, **clock.metrics()}, None)
+    metrics = {"numUpdatedRows": changed.rows_updated, "numCopiedRows": copied}
+    return Metrics.of(transaction.commit(metrics=metrics | clock.metrics()), _METRICS)
+
+
+def _clause(scan: Scan, given: Mapping[str, Any], predicate: str | None) -> Clause:
+    aliases = {TARGET: ""}
+    condition = None
+    if predicate is not None:
+        condition = parse_expression(predicate, {TARGET: scan.schema}, aliases, boolean=True)
+        row_command.check_deterministic(condition, "The condition of an UPDATE")
+    tables = Relations(scan.schema, scan.schema, aliases=aliases)
+    return Clause("matched", "update", condition, updated(given, tables, "UPDATE SET", (TARGET,)))
+
+
+def _dry_run(table: "DeltaTable", scan: Scan, predicate: str | None, clock: Clock) -> Metrics:
+    condition = predicates.parse("true" if predicate is None else predicate, scan.schema)
+    gone = table.engine.find_rows(scan, condition) if len(scan) else {}
+    files = touched_files.touched_files(scan, gone, vectors=table.deletes_by_vector(scan))
+    return touched_files.DryRun(
+        {
+            **_METRICS,
+            "numUpdatedRows": touched_files.rows_of(files),
+            **row_command.foreseen(files),
+            **clock.metrics(),
+        },
+        files,
+    )

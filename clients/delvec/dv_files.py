@@ -1,0 +1,128 @@
+"""Deletion vectors that the client writes itself, at places that the service gives out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyroaring import BitMap64
+
+from delvec.http.service_client import ServiceClient, answer, request, table_path
+from delvec_kernel.deletion_vectors.deletion_vector import FILE_VERSION, encode, frame
+from delvec_kernel.storage import files as storage
+from delvec_kernel.wire import AllocateRequest, AllocateResponse, DeletionVectorDescriptor
+
+__all__ = ["SENT_BYTES", "VectorFile", "VectorPlaces", "write"]
+
+SENT_BYTES: Final = 16 << 20
+"""Bytes of bitmaps up to which a command sends the rows that go; of more it sends descriptors.
+
+The service holds several copies of a request's text, so that this bounds its memory, too.
+"""
+
+
+@dataclass(frozen=True)
+class VectorFile:
+    """A file of deletion vectors that is still to be written; travels to executors.
+
+    Attributes:
+        path: relative to the table's location, URL-encoded.
+        path_or_inline_dv: how descriptors name it.
+    """
+
+    path: str
+    path_or_inline_dv: str
+
+    def write(self, location: str, payloads: Sequence[bytes]) -> list[int]:
+        """Write encoded deletion vectors one after the other, durably; return the offset of each.
+
+        The same payloads make the same file, so that a task may be run twice.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        content = bytearray(FILE_VERSION)
+        offsets = []
+        for payload in payloads:
+            offsets.append(len(content))
+            content.extend(frame(payload))
+        storage.write_file(location, self.path, bytes(content), durable=True)
+        return offsets
+
+
+@dataclass(frozen=True)
+class VectorPlaces:
+    """Where a command may write deletion vectors before it commits.
+
+    Attributes:
+        service: gives out the places; its ledger knows of the files before they are written.
+        table_id: the table.
+        location: of the table.
+        transaction_id: of the commit that will name them.
+    """
+
+    service: ServiceClient
+    table_id: str
+    location: str
+    transaction_id: str
+
+    def files(self, count: int) -> list[VectorFile]:
+        """Return new files, for writers that do not know yet how large their deletion vectors get.
+
+        Raises:
+            InvalidCommit: the table does not have deletion vectors enabled.
+        """
+        body = request(AllocateRequest, transaction_id=self.transaction_id, files=count)
+        path = table_path(self.table_id, "deletion-vectors")
+        given = answer(AllocateResponse, self.service.post(path, body))
+        return [VectorFile(file.file, file.path_or_inline_dv) for file in given.files]
+
+    def write(self, vectors: Mapping[str, BitMap64]) -> dict[str, DeletionVectorDescriptor]:
+        """Write deletion vectors; see :func:`write`."""
+        return write(self.service, self.table_id, self.location, self.transaction_id, vectors)
+
+
+def write(
+    service: ServiceClient,
+    table_id: str,
+    location: str,
+    transaction_id: str,
+    vectors: Mapping[str, BitMap64],
+) -> dict[str, DeletionVectorDescriptor]:
+    """Write deletion vectors, several to a file, durably; return their descriptors by data file.
+
+    Args:
+        service: gives out the places; its ledger knows of the files before they are written.
+        table_id: the table.
+        location: of the table.
+        transaction_id: of the commit that will name them.
+        vectors: all deleted rows of each data file, by its path; none is empty.
+
+    Raises:
+        InvalidCommit: the table does not have deletion vectors enabled, or a row index is too large.
+        StorageError: a file cannot be written.
+    """
+    if not vectors:
+        return {}
+    payloads = {path: encode(rows) for path, rows in vectors.items()}
+    body = request(
+        AllocateRequest,
+        transaction_id=transaction_id,
+        sizes=[len(payload) for payload in payloads.values()],
+    )
+    given = answer(AllocateResponse, service.post(table_path(table_id, "deletion-vectors"), body))
+    files: dict[str, bytearray] = {}
+    found: dict[str, DeletionVectorDescriptor] = {}
+    for (path, payload), place in zip(payloads.items(), given.deletion_vectors, strict=True):
+        content = files.setdefault(place.file, bytearray(FILE_VERSION))
+        content.extend(bytes(place.offset - len(content)))
+        content.extend(frame(payload))
+        found[path] = DeletionVectorDescriptor(
+            storage_type=place.storage_type,
+            path_or_inline_dv=place.path_or_inline_dv,
+            offset=place.offset,
+            size_in_bytes=place.size_in_bytes,
+            cardinality=len(vectors[path]),
+        )
+    for name, content in files.items():
+        storage.write_file(location, name, bytes(content), durable=True)
+    return found

@@ -1,0 +1,73 @@
+"""What DuckDB calls a table's files."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from delvec.engines.duckdb.lookup import string_literal
+from delvec_kernel.storage import files as storage
+
+__all__ = ["PROTOCOL", "RemoteFile", "as_pattern", "file_list", "file_names", "is_remote"]
+
+PROTOCOL: Final = "delvec"
+_PREFIX: Final = f"{PROTOCOL}://"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file in an object store; its name holds all there is to know of it.
+
+    Attributes:
+        location: the table's canonical location.
+        path: as in the log.
+        size: bytes, as in the log.
+        modification_time: milliseconds since the epoch, as in the log.
+    """
+
+    location: str
+    path: str
+    size: int
+    modification_time: int
+
+    @property
+    def name(self) -> str:
+        """What DuckDB calls it. The location is a URL and has no spaces."""
+        return f"{_PREFIX}{self.size} {self.modification_time} {self.location} {self.path}"
+
+    @classmethod
+    def parse(cls, name: str) -> "RemoteFile":
+        """Return the file of that name."""
+        size, modified, location, path = name.removeprefix(_PREFIX).split(" ", 3)
+        return cls(location, path, int(size), int(modified))
+
+
+def is_remote(name: str) -> bool:
+    """Whether a name is that of a :class:`RemoteFile`; local paths are absolute."""
+    return name.startswith(_PREFIX)
+
+
+def file_names(location: str, files: pa.Table) -> list[str]:
+    """Return the names of a scan's files: plain local paths, or :class:`RemoteFile`.
+
+    Raises:
+        UnusableFile: one is no regular file.
+    """
+    storage.check_regular(location, files["path"].to_pylist(), allowed=bool)
+    columns = (files[name].to_pylist() for name in ("path", "size", "modification_time"))
+    names: list[str] = []
+    for path, size, modified in zip(*columns, strict=True):
+        local = storage.locate(location, path, allowed=bool).local
+        names.append(str(local) if local is not None else RemoteFile(location, path, size, modified).name)
+    return names
+
+
+def as_pattern(name: str) -> str:
+    """Return a name as a glob pattern that only it matches: DuckDB takes every path for one."""
+    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
+
+
+def file_list(names: Iterable[str]) -> str:
+    """Return names as the list that DuckDB's table functions of Parquet take."""
+    return "[" + ", ".join(string_literal(as_pattern(name)) for name in names) + "]"

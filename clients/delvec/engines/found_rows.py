@@ -1,0 +1,133 @@
+"""Rows of files that a command has found, however many they are.
+
+What one DELETE finds may be larger than the memory of whoever commits it: 100 million rows here and there are 200 MB of
+bitmaps. So, above a limit, what was found of a file becomes its deletion vector at once, and only its descriptor is kept.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from pyroaring import BitMap64
+
+from delvec.dv_files import SENT_BYTES, VectorPlaces
+from delvec.scan import Scan
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
+from delvec_kernel.storage.files import read_deletion_vectors
+from delvec_kernel.wire import DeletionVectorDescriptor
+
+__all__ = ["FoundRows", "RowCollector", "serialized_bytes"]
+
+_BYTES_PER_ROW: Final = 2
+"""The most that a row takes, but for the few bytes of each 65,536 rows that have one at all."""
+
+
+class FoundRows(Mapping[str, BitMap64]):
+    """Row indexes by path.
+
+    Args:
+        scan: the files.
+        held: in memory.
+        written: deletion vectors, each complete: with the rows that were gone in the scan's version. They are read when
+            they are asked for.
+
+    Attributes:
+        written: as given.
+    """
+
+    def __init__(
+        self,
+        scan: Scan,
+        held: Mapping[str, BitMap64],
+        written: Mapping[str, DeletionVectorDescriptor] | None = None,
+    ) -> None:
+        self._scan = scan
+        self._held = held
+        self.written = dict(written or {})
+
+    def __getitem__(self, path: str) -> BitMap64:
+        if path not in self.written:
+            return self._held[path]
+        return _read(self._scan, path, self.written[path])
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._held
+        yield from self.written
+
+    def __len__(self) -> int:
+        return len(self._held) + len(self.written)
+
+
+class RowCollector:
+    """Collects rows, file by file, without holding many more of them than can be sent.
+
+    Args:
+        scan: the files.
+        places: where deletion vectors may be written; without them all rows are held.
+        max_bytes: of bitmaps that are held.
+    """
+
+    def __init__(self, scan: Scan, places: VectorPlaces | None = None, max_bytes: int = SENT_BYTES) -> None:
+        self._scan = scan
+        self._places = places
+        self._max_bytes = max_bytes
+        self._held: dict[str, BitMap64] = {}
+        self._written: dict[str, DeletionVectorDescriptor] = {}
+        self._room = max_bytes
+
+    def add(self, path: str, rows: BitMap64) -> None:
+        """Take in rows of a file. It is quickest, and right in any case, if those of one file come together."""
+        self._room -= _BYTES_PER_ROW * len(rows)
+        if path in self._held:
+            self._held[path] |= rows
+        else:
+            if path in self._written:
+                rows |= _read(self._scan, path, self._written.pop(path))
+            self._held[path] = rows
+        if self._places is not None and self._room < 0:
+            # More rows of the file that came last are likely.
+            self._make_room(self._places, [each for each in self._held if each != path])
+
+    def found(self) -> FoundRows:
+        """Return what was found."""
+        for rows in self._held.values():
+            rows.run_optimize()
+        return FoundRows(self._scan, self._held, self._written)
+
+    def _make_room(self, places: VectorPlaces, paths: list[str]) -> None:
+        if serialized_bytes(self._held.values()) > self._max_bytes and paths:
+            self._write(places, paths)
+        held = serialized_bytes(self._held.values())
+        # It takes time to look, and a file of many rows cannot be written before its last.
+        self._room = max(self._max_bytes - held, self._max_bytes // 4)
+
+    def _write(self, places: VectorPlaces, paths: list[str]) -> None:
+        for part in self._scan.only(paths).parts(self._max_bytes):
+            before = part.deletion_vectors if part.has_deletion_vectors else {}
+            complete: dict[str, BitMap64] = {}
+            columns = (part.files[name].to_pylist() for name in ("path", "num_records"))
+            for path, total in zip(*columns, strict=True):
+                rows = self._held[path] | before.get(path, BitMap64())
+                if len(rows) == total:
+                    self._held[path] = rows  # next to nothing: the file goes
+                else:
+                    complete[path] = rows
+            self._written |= places.write(complete)
+            for path in complete:
+                del self._held[path]
+
+
+def serialized_bytes(bitmaps: Iterable[BitMap64]) -> int:
+    """Return how large they are where they are written or sent."""
+    return sum(len(serialize_bitmap(rows)) for rows in bitmaps)
+
+
+def _read(scan: Scan, path: str, written: DeletionVectorDescriptor) -> BitMap64:
+    descriptor = Descriptor(
+        written.storage_type,
+        written.path_or_inline_dv,
+        written.offset,
+        written.size_in_bytes,
+        written.cardinality,
+    )
+    found = read_deletion_vectors(scan.location, [(path, descriptor)], table=scan.name, version=scan.version)
+    return found[path]

@@ -1,0 +1,290 @@
+"""What a task of an UPDATE or a MERGE does: writes new rows, or sends them, and tells which old ones they replace.
+
+A task answers once, at its end. What an attempt that failed, or that another overtook, found and wrote is no part of
+any answer; its files carry the transaction's id in their names, and nothing refers to them.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from delvec.engines.change_files import CHANGE_TYPE, ChangeFileWriter
+from delvec.engines.internal_names import INTERNAL, InternalNames
+from delvec.engines.parquet_writer import DataFileWriter
+from delvec.engines.protocol import WriteTarget
+from delvec.engines.spark.row_expressions import TaskChecks
+from delvec.engines.spark.row_sets import RowSets
+from delvec.engines.spark.task_rows import FewRows, batches_in, sendable_bytes
+from delvec.engines.spark.write import in_tasks
+from delvec_kernel.constraints.declared import Check
+from delvec_kernel.errors import DelvecError, StorageError, from_wire
+from delvec_kernel.wire import AddFile, ChangeFile
+
+__all__ = ["CLAUSE", "OLD", "ChangeTask", "Outcome", "run", "write_few"]
+
+CLAUSE: Final = INTERNAL("clause")
+"""Column with the number of the clause that a row falls under."""
+OLD: Final = INTERNAL("old") + "_"
+"""How the columns are called that hold rows as they were; their places in the schema follow."""
+
+_ANSWER: Final = "kind string, number long, pairs long, payload binary"
+_ANSWER_SCHEMA: Final = pa.schema(
+    [("kind", pa.string()), ("number", pa.int64()), ("pairs", pa.int64()), ("payload", pa.binary())]
+)
+_CODES: Final = {"update": 1, "delete": 2, "insert": 3}
+_UPDATE, _DELETE, _INSERT = _CODES.values()
+
+_Codes = npt.NDArray[np.int8]
+_Answer = tuple[str, int, int, bytes]
+_NewRows = FewRows[DataFileWriter]
+_Changes = FewRows[ChangeFileWriter]
+
+
+@dataclass(frozen=True)
+class ChangeTask:
+    """What all tasks of a pass have in common; travels to executors.
+
+    Attributes:
+        target: the table.
+        actions: of the clauses, by number.
+        tests: what :data:`BROKEN` counts.
+        is_checked: whether new rows are looked at beyond what every written column is checked for.
+        change_feed: whether change files are written.
+        matches: whether rows that match are told, those of the source too.
+        is_dry: whether nothing is written.
+        sends_few: whether few new rows are sent, and not written.
+        names: of the driver, for what it adds to the rows.
+    """
+
+    target: WriteTarget
+    actions: tuple[str, ...]
+    tests: tuple[Check, ...]
+    is_checked: bool
+    change_feed: bool
+    matches: bool
+    is_dry: bool
+    sends_few: bool
+    names: InternalNames = INTERNAL
+
+
+@dataclass
+class Outcome:
+    """What the tasks of all passes did.
+
+    Attributes:
+        few: new rows that tasks sent.
+        few_changes: likewise, of the change feed.
+        changed: rows that were updated or deleted, by file number.
+        matched: rows of the table that match, by file number.
+        sources: numbers of the source's rows that match, under 0.
+        rows: how many, by action.
+    """
+
+    adds: list[AddFile] = field(default_factory=list)
+    change_files: list[ChangeFile] = field(default_factory=list)
+    few: list[bytes] = field(default_factory=list)
+    few_changes: list[bytes] = field(default_factory=list)
+    changed: RowSets = field(default_factory=RowSets)
+    matched: RowSets = field(default_factory=RowSets)
+    sources: RowSets = field(default_factory=RowSets)
+    rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_CODES, 0))
+
+    def take(self, answer: dict[str, Any]) -> None:
+        """Add one answer of a task.
+
+        Raises:
+            DelvecError: what the task ran into.
+        """
+        kind, payload = answer["kind"], answer["payload"]
+        match kind:
+            case "error":
+                raise from_wire(json.loads(payload))
+            case "add":
+                self.adds.append(AddFile.model_validate_json(payload))
+            case "change":
+                self.change_files.append(ChangeFile.model_validate_json(payload))
+            case "few":
+                self.few.append(payload)
+            case "few-changes":
+                self.few_changes.append(payload)
+            case "changed" | "matched" | "sources":
+                sets: RowSets = getattr(self, kind)
+                sets.merge(answer["number"], payload, answer["pairs"])
+            case _:
+                self.rows[kind] += answer["number"]
+
+
+def run(frame: DataFrame, task: ChangeTask, outcome: Outcome) -> None:
+    """Run a pass, and add what its tasks did.
+
+    Raises:
+        SchemaMismatch: a value does not fit the table.
+        ConstraintViolation: a new row does not satisfy the table's constraints.
+        StorageError: storage did not answer.
+    """
+    batches = in_tasks(frame, partial(_run, task), _ANSWER).toArrow().to_batches()[::-1]
+    while batches:
+        # One after the other, and none is kept: of a large change the bitmaps would be held three times.
+        for answer in batches.pop().to_pylist():
+            outcome.take(answer)
+
+
+def write_few(target: WriteTarget, outcome: Outcome) -> None:
+    """Write the rows that tasks sent, and add their files to the outcome.
+
+    Args:
+        target: the table.
+        outcome: of all passes.
+
+    Raises:
+        SchemaMismatch: a value does not fit the table.
+        StorageError: storage did not answer.
+    """
+    if outcome.few:
+        with DataFileWriter(target) as writer:
+            for sent in outcome.few:
+                for batch in batches_in(sent):
+                    writer.write(batch)
+            outcome.adds += writer.finish()
+    if outcome.few_changes:
+        with ChangeFileWriter(target) as feed:
+            for sent in outcome.few_changes:
+                for batch in batches_in(sent):
+                    feed.write(batch)
+            outcome.change_files += feed.finish()
+
+
+def _run(task: ChangeTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs on executors."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    try:
+        yield _sent(_Work(task).done(batches, context.partitionId() if context else 0))
+    except DelvecError as error:
+        # Retrying would not help, and a raised error would reach the driver as text.
+        yield _sent([("error", 0, 0, json.dumps(error.to_wire()).encode())])
+        for _ in batches:
+            pass
+
+
+def _sent(answers: list[_Answer]) -> pa.RecordBatch:
+    columns = [[answer[place] for answer in answers] for place in range(len(_ANSWER_SCHEMA))]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(values, field.type) for values, field in zip(columns, _ANSWER_SCHEMA, strict=True)],
+        schema=_ANSWER_SCHEMA,
+    )
+
+
+class _Work:
+    """One task."""
+
+    def __init__(self, task: ChangeTask) -> None:
+        self._task = task
+        self._codes = np.array([*(_CODES[action] for action in task.actions), 0], np.int8)
+        self._names = task.target.schema.names
+        self._checks = TaskChecks(task.target, task.tests, (), task.names)
+        self._changed, self._matched, self._sources = RowSets(), RowSets(), RowSets()
+        self._rows = dict.fromkeys(_CODES.values(), 0)
+        self._feeds = task.change_feed and not task.is_dry
+
+    def done(self, batches: Iterator[pa.RecordBatch], number: int) -> list[_Answer]:
+        """Do the task's work, and return what the driver has to know."""
+        task = self._task
+        # Of what tasks send, the feed has its share.
+        limit = sendable_bytes(number) // (3 if self._feeds else 1) if task.sends_few else 0
+        try:
+            with (
+                FewRows(limit, lambda: DataFileWriter(task.target, task=number)) as writer,
+                FewRows(limit, lambda: ChangeFileWriter(task.target, task=number)) as feed,
+            ):
+                for batch in batches:
+                    if batch.num_rows:
+                        self._take(batch, writer, feed)
+                changes, few_changes = feed.finish()
+                adds, few = writer.finish()
+        except OSError as error:
+            raise StorageError(
+                f"Cannot write the files of a task to {task.target.location}: {error}; try again, or check storage."
+            ) from error
+        answers: list[_Answer] = [("add", 0, 0, _json(add)) for add in adds]
+        answers += [("change", 0, 0, _json(change)) for change in changes]
+        answers += [("few", 0, 0, rows) for rows in few]
+        answers += [("few-changes", 0, 0, rows) for rows in few_changes]
+        for kind in ("changed", "matched", "sources"):
+            sets: RowSets = getattr(self, f"_{kind}")
+            answers += [(kind, file, pairs, rows) for file, rows, pairs in sets.serialized()]
+        return answers + [(action, self._rows[code], 0, b"") for action, code in _CODES.items()]
+
+    def _take(self, batch: pa.RecordBatch, writer: _NewRows, feed: _Changes) -> None:
+        codes = self._codes[_numbers(batch, self._task.names("clause"), -1)]
+        names = self._task.names
+        files, rows = _numbers(batch, names("file"), 0), _numbers(batch, names("row"), 0)
+        for code in self._rows:
+            self._rows[code] += int((codes == code).sum())
+        old = (codes == _UPDATE) | (codes == _DELETE)
+        self._changed.add(files[old], rows[old])
+        if self._task.matches:
+            numbers = _numbers(batch, names("source_row"), -1)
+            pairs = numbers >= 0
+            self._matched.add(files[pairs], rows[pairs])
+            self._sources.add(np.zeros(int(pairs.sum()), np.int64), numbers[pairs])
+        new = (codes == _UPDATE) | (codes == _INSERT)
+        if new.any():
+            fresh = self._new_rows(_filtered(batch, new))
+            if self._task.target.identity:
+                # Numbers are a writer's to give.
+                fresh = writer.opened().numbered(fresh)
+            if not self._task.is_dry:
+                writer.write(fresh)
+            if self._feeds:
+                kinds = codes[new]
+                _tell(feed, fresh, kinds == _UPDATE, "update_postimage")
+                _tell(feed, fresh, kinds == _INSERT, "insert")
+        if self._feeds and old.any():
+            before = self._old_rows(_filtered(batch, old))
+            kinds = codes[old]
+            _tell(feed, before, kinds == _UPDATE, "update_preimage")
+            _tell(feed, before, kinds == _DELETE, "delete")
+
+    def _new_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        names = [*self._names, self._task.names("broken")] if self._task.tests else self._names
+        rows = batch.select(names)
+        if not self._task.is_checked:
+            return rows
+        (checked,) = self._checks.checked(iter([rows]))
+        return checked
+
+    def _old_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [
+            batch.column(f"{self._task.names('old')}_{position}") for position in range(len(self._names))
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=self._names)
+
+
+def _numbers(batch: pa.RecordBatch, name: str, absent: int) -> npt.NDArray[np.int64]:
+    found = batch.column(name)
+    filled = found.fill_null(absent) if found.null_count else found
+    numbers: npt.NDArray[np.int64] = filled.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
+
+
+def _filtered(batch: pa.RecordBatch, mask: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+    return batch if mask.all() else batch.filter(pa.array(mask))
+
+
+def _tell(feed: _Changes, rows: pa.RecordBatch, mask: npt.NDArray[np.bool_], kind: str) -> None:
+    if mask.any():
+        told = _filtered(rows, mask)
+        feed.write(told.append_column(CHANGE_TYPE, pa.array([kind] * told.num_rows, pa.string())))
+
+
+def _json(action: AddFile | ChangeFile) -> bytes:
+    return action.model_dump_json(by_alias=True).encode()

@@ -1,0 +1,289 @@
+"""The deletion vector filter: deleted rows as bit sets that Spark tests in its own code, row by row.
+
+A file's deleted rows become 64-bit words, in one of two layouts, the same for all files of a scan:
+
+- *dense*: word ``i`` holds rows ``64 i`` to ``64 i + 63``. One array access per row.
+- *sparse*: only words that are not zero are kept, in ``words``. ``presence`` says by one bit per word which these
+  are, and ``ranks`` how many of them come before each word of ``presence``. A row costs three accesses, but rows
+  deleted here and there in huge files take little memory.
+"""
+
+import json
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+
+from delvec.engines.spark.file_values import UNKNOWN_FILE
+from delvec.engines.spark.row_sets import forget_archives
+from delvec.scan import Scan
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap, serialize_bitmap
+from delvec_kernel.errors import DelvecError
+from delvec_kernel.storage.files import read_deletion_vectors
+
+__all__ = [
+    "DENSE_LIMIT",
+    "TASK_ERROR",
+    "BitSets",
+    "VectorSource",
+    "bitmap_from_words",
+    "estimated_bytes",
+    "is_live",
+    "is_live_in_task",
+    "nonzero_words",
+]
+
+DENSE_LIMIT: Final = 8 << 20
+"""Bytes up to which a scan's deletion vectors are kept dense."""
+
+_CHUNK: Final = 1 << 22
+
+Words: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]
+
+
+def nonzero_words(bitmap: BitMap64) -> Words:
+    """Return positions, ascending, and values of the 64-bit words that are not zero."""
+    return _words(np.frombuffer(bitmap.to_array(), dtype=np.uint64))
+
+
+def _words(members: npt.NDArray[np.uint64]) -> Words:
+    """Return the words of a set, given by its members in ascending order."""
+    positions: list[npt.NDArray[np.int64]] = []
+    values: list[npt.NDArray[np.uint64]] = []
+    for start in range(0, len(members), _CHUNK):
+        part = members[start : start + _CHUNK]
+        at = (part >> np.uint64(6)).astype(np.int64)
+        first = np.flatnonzero(np.concatenate(([True], at[1:] != at[:-1])))
+        found = at[first]
+        merged = np.bitwise_or.reduceat(np.uint64(1) << (part & np.uint64(63)), first)
+        if positions and positions[-1][-1] == found[0]:
+            values[-1][-1] |= merged[0]
+            found, merged = found[1:], merged[1:]
+        if len(found):
+            positions.append(found)
+            values.append(merged)
+    if not positions:
+        return np.empty(0, np.int64), np.empty(0, np.uint64)
+    return np.concatenate(positions), np.concatenate(values)
+
+
+def bitmap_from_words(positions: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> BitMap64:
+    """Return the set of rows whose bits are set: the inverse of :func:`nonzero_words`, in any order."""
+    result = BitMap64()
+    step = _CHUNK >> 4
+    for start in range(0, len(positions), step):
+        at = positions[start : start + step]
+        bits = np.unpackbits(
+            np.ascontiguousarray(values[start : start + step], dtype="<i8").view(np.uint8), bitorder="little"
+        )
+        found = np.flatnonzero(bits)
+        rows = (at.astype(np.uint64)[found >> 6] << np.uint64(6)) | (found & 63).astype(np.uint64)
+        result |= BitMap64(array("Q", rows.tobytes()))
+    return result
+
+
+@dataclass(frozen=True)
+class BitSets:
+    """The deletion vectors of a scan's files, in order, ready for :func:`is_live`.
+
+    Attributes:
+        columns: arrays of lists, one list per file, by name.
+        is_dense: which of the layouts.
+        nbytes: memory that the words take.
+    """
+
+    columns: Mapping[str, pa.Array]
+    is_dense: bool
+    nbytes: int
+
+    @classmethod
+    def of(cls, bitmaps: Sequence[BitMap64], *, dense_limit: int = DENSE_LIMIT) -> "BitSets":
+        """Choose the layout and build it."""
+        dense = sum(8 * (bitmap.max() // 64 + 1) for bitmap in bitmaps if bitmap)
+        words = [nonzero_words(bitmap) for bitmap in bitmaps]
+        if dense <= dense_limit:
+            return cls({"words": _lists([_scatter(*each) for each in words])}, is_dense=True, nbytes=dense)
+        columns = {
+            "presence": _lists([_scatter(*_words(at.astype(np.uint64))) for at, _ in words]),
+            "ranks": _lists([_ranks(at) for at, _ in words], pa.int32()),
+            "words": _lists([values for _, values in words]),
+        }
+        return cls(columns, is_dense=False, nbytes=sum(column.nbytes for column in columns.values()))
+
+
+def _scatter(positions: npt.NDArray[np.int64], values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    full = np.zeros(int(positions[-1]) + 1 if len(positions) else 0, np.uint64)
+    full[positions] = values
+    return full
+
+
+def _ranks(positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return how many of ``positions`` lie before each multiple of 64."""
+    counts = np.bincount(positions >> 6)
+    return np.cumsum(counts) - counts
+
+
+def _lists(arrays: Sequence[npt.NDArray[Any]], kind: pa.DataType | None = None) -> pa.Array:
+    offsets = np.cumsum([0, *(len(each) for each in arrays)])
+    flat = np.concatenate(arrays) if arrays else np.empty(0, np.int64)
+    values = pa.array(flat.astype(np.int32) if kind else flat.view(np.int64), kind or pa.int64())
+    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
+
+
+def is_live(sets: Mapping[str, Column], row: Column, *, is_dense: bool) -> Column:
+    """Return whether a row is not deleted.
+
+    Args:
+        sets: the lists of :class:`BitSets` for the row's file, by name.
+        row: the row's index in the file.
+        is_dense: the layout.
+    """
+    word = F.shiftright(row, 6)
+    if is_dense:
+        # Beyond the last word nothing is deleted, and get() is NULL.
+        value = F.get(sets["words"], word.cast("int"))
+    else:
+        at = F.shiftright(row, 12).cast("int")
+        present = F.get(sets["presence"], at)
+        below = present.bitwiseAND(F.bitwise_not(_shifted(-1, word)))
+        rank = F.get(sets["ranks"], at) + F.bit_count(below)
+        value = F.when(present.bitwiseAND(_bit(word)) != 0, F.get(sets["words"], rank.cast("int")))
+    return F.coalesce(value, F.lit(0).cast("long")).bitwiseAND(_bit(row)) == 0
+
+
+def _bit(position: Column) -> Column:
+    return _shifted(1, position)
+
+
+def _shifted(word: int, position: Column) -> Column:
+    """Return ``word`` shifted left by the lowest six bits of ``position``."""
+    return F.call_function("shiftleft", F.lit(word).cast("long"), position.bitwiseAND(63).cast("int"))
+
+
+TASK_ERROR: Final = "delvec-error: "
+"""What comes before the JSON of an error that a task ran into, in the text that Spark makes of it."""
+
+_BYTES_PER_ROW: Final = 8
+_WORD: Final = 64
+
+
+def estimated_bytes(scan: Scan) -> int:
+    """Return about how much memory the bit sets of a scan take, without reading a deletion vector."""
+    files = scan.files.filter(pc.is_valid(scan.files["deletion_vector"]))
+    guess = pc.divide(files["size"], _BYTES_PER_ROW)
+    rows = pc.coalesce(files["num_records"], guess).to_numpy().astype(np.float64)
+    dense = rows.sum() / 8
+    if dense <= DENSE_LIMIT:
+        return int(dense) + 1
+    deleted = pc.struct_field(files["deletion_vector"].combine_chunks(), "cardinality")
+    words = np.minimum(deleted.to_numpy(zero_copy_only=False).astype(np.float64), rows / _WORD)
+    return int((8 * words + 12 * rows / _WORD**2).sum())
+
+
+@dataclass(frozen=True)
+class VectorSource:
+    """Where tasks get deletion vectors from.
+
+    Attributes:
+        location: the table's.
+        table: its name, for messages.
+        version: of the table, for messages.
+        vectors: by file number the file's path and its deletion vector: a descriptor's JSON, or serialized.
+    """
+
+    location: str
+    table: str
+    version: int
+    vectors: Mapping[int, tuple[str, Mapping[str, Any] | bytes]]
+
+    @classmethod
+    def of(
+        cls, scan: Scan, numbers: list[int], deleted: Mapping[str, BitMap64] | None = None
+    ) -> "VectorSource":
+        """Return the source for a scan's files, all with a deletion vector, or with the rows of ``deleted``."""
+        paths = scan.files["path"].to_pylist()
+        found: list[Any]
+        if deleted is None:
+            columns = (scan.files[name].to_pylist() for name in ("deletion_vector", "deleted_rows"))
+            found = [
+                rows if rows is not None and vector["storageType"] == "i" else vector
+                for vector, rows in zip(*columns, strict=True)
+            ]
+        else:
+            found = [serialize_bitmap(deleted[path]) for path in paths]
+        vectors = dict(zip(numbers, zip(paths, found, strict=True), strict=True))
+        return cls(scan.location, scan.name, scan.version, vectors)
+
+    def deleted_rows(self, number: int) -> npt.NDArray[np.uint64]:
+        """Return the deleted rows of a file, ascending. Runs on executors."""
+        if number not in self.vectors:
+            raise LookupError(f"{UNKNOWN_FILE}{number}")
+        path, vector = self.vectors[number]
+        if vector is None:
+            return np.empty(0, np.uint64)
+        try:
+            if isinstance(vector, bytes):
+                bitmap = deserialize_bitmap(vector)
+            else:
+                wanted = [(path, Descriptor.from_json(vector))]
+                bitmap = read_deletion_vectors(
+                    self.location, wanted, table=self.table, version=self.version, allowed=lambda _: True
+                )[path]
+        except DelvecError as error:
+            # Retrying would not help; the driver makes the error of it again.
+            raise RuntimeError(f"{TASK_ERROR}{json.dumps(error.to_wire())}") from error
+        return np.frombuffer(bitmap.to_array(), np.uint64)
+
+
+def is_live_in_task(source: VectorSource, file: Column, row: Column, *, strict: bool) -> Column:
+    """Return whether a row is not deleted.
+
+    Args:
+        source: the files.
+        file: the number of the row's file.
+        row: the row's index in it.
+        strict: whether conditions that come later may only be evaluated for rows that are live, at the price of
+            not being pushed into the files.
+    """
+    function = F.pandas_udf(_function(source), "boolean")
+    return (function.asNondeterministic() if strict else function)(file, row)
+
+
+def _function(source: VectorSource) -> Callable[..., Any]:
+    import pandas as pd
+
+    def live(batches: Iterator[tuple[pd.Series, pd.Series]]) -> Iterator[pd.Series]:
+        return _live(source, batches)
+
+    return live
+
+
+def _live(source: VectorSource, batches: Iterator[tuple[Any, Any]]) -> Iterator[Any]:
+    """Runs on executors. Rows come file by file, so the last file's rows are all that is kept."""
+    import pandas as pd
+
+    forget_archives()
+    current, deleted = None, np.empty(0, np.uint64)
+    for files, rows in batches:
+        numbers, indexes = files.to_numpy(), rows.to_numpy().astype(np.uint64)
+        live = np.ones(len(numbers), np.bool_)
+        cuts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
+        for start, end in zip([0, *cuts], [*cuts, len(numbers)], strict=True):
+            if start == end:
+                continue
+            if numbers[start] != current:
+                current = numbers[start]
+                deleted = source.deleted_rows(int(current))
+            if len(deleted):
+                part = indexes[start:end]
+                at = np.minimum(np.searchsorted(deleted, part), len(deleted) - 1)
+                live[start:end] = deleted[at] != part
+        yield pd.Series(live)

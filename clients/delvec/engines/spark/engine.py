@@ -1,0 +1,258 @@
+"""The engine that reads and writes with a SparkSession, classic or Connect, without any JAR."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyspark
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame, SparkSession
+
+from delvec.dv_files import VectorPlaces
+from delvec.engines import input_data as tabular
+from delvec.engines.parquet_writer import write_data_files
+from delvec.engines.protocol import WriteTarget
+from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
+from delvec.engines.row_checks import RowChecks
+from delvec.engines.spark import failures
+from delvec.engines.spark.arrow_frames import frame_of, to_arrow
+from delvec.engines.spark.find_rows import (
+    MAX_ROWS_AS_THEY_ARE,
+    MAX_ROWS_FOR_WORDS,
+    filter_rows,
+    fold_on_driver,
+    fold_on_executors,
+    fold_to_words,
+    physical_rows,
+)
+from delvec.engines.spark.job_descriptions import described
+from delvec.engines.spark.manifest import ManifestStore, file_numbers
+from delvec.engines.spark.merge_source import merge_source
+from delvec.engines.spark.row_changes import RowChanger
+from delvec.engines.spark.row_expressions import absent_columns, examined
+from delvec.engines.spark.scan import BROADCAST_LIMIT, ScanFrames
+from delvec.engines.spark.session import is_remote
+from delvec.engines.spark.session_python import use_this_python
+from delvec.engines.spark.vector_tasks import find_into_vectors
+from delvec.engines.spark.write import check_schema, copy_rows, is_spark_frame, write_frame
+from delvec.scan import Scan
+from delvec_kernel.errors import BadRequest, InvalidPredicate
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.column_paths import backticked
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.wire import AddFile
+
+__all__ = ["SparkEngine"]
+
+_BROADCAST_SETTING: Final = "DELVEC_SPARK_BROADCAST_BYTES"
+_REMOTE_BROADCAST_LIMIT: Final = 32 << 20
+
+
+class SparkEngine:
+    """Reads and writes on a cluster. Needs PySpark 4.0 or later; executors need Delvec only to write.
+
+    Args:
+        spark: the session. Its settings stay as they are; see
+            :func:`~delvec.engines.spark.session_python.use_this_python` for the Python of its workers.
+        manifests_in_table: put lists of files under the table, in ``_delvec/scans``, and not into a temporary
+            directory; always so with Spark Connect, whose driver does not see this machine.
+        max_rows_as_they_are: see :data:`~delvec.engines.spark.find_rows.MAX_ROWS_AS_THEY_ARE`.
+        max_rows_for_words: see :data:`~delvec.engines.spark.find_rows.MAX_ROWS_FOR_WORDS`.
+        broadcast_limit: bytes of deleted rows, as bit sets, that are sent to all tasks; beyond it each task fetches
+            the deletion vectors of its own files, for which executors need the ``delvec`` package. By default
+            ``DELVEC_SPARK_BROADCAST_BYTES``, or 128 MiB; 32 MiB with Spark Connect.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        *,
+        manifests_in_table: bool = False,
+        max_rows_as_they_are: int = MAX_ROWS_AS_THEY_ARE,
+        max_rows_for_words: int = MAX_ROWS_FOR_WORDS,
+        broadcast_limit: int | None = None,
+    ) -> None:
+        use_this_python(spark)
+        self.spark = spark
+        self._is_remote = is_remote(spark)
+        self._max_rows_as_they_are = max_rows_as_they_are
+        self._max_rows_for_words = max_rows_for_words
+        self._frames = ScanFrames(
+            spark,
+            ManifestStore(in_table=manifests_in_table or self._is_remote),
+            broadcast_limit=_broadcast_limit(broadcast_limit, is_remote=self._is_remote),
+        )
+
+    @property
+    def name(self) -> str:
+        """``delvec-spark/<version of PySpark>``."""
+        return f"delvec-spark/{pyspark.__version__}"
+
+    def to_df(
+        self, scan: Scan, columns: Sequence[str] | None = None, predicate: Predicate | None = None
+    ) -> DataFrame:
+        """Return the live rows as a lazy DataFrame; it keeps reading the scan's version.
+
+        Args:
+            scan: what to read.
+            columns: which columns, in this order; all by default.
+            predicate: only rows for which it is true.
+
+        Raises:
+            InvalidPredicate: Spark does not accept the predicate.
+            CorruptDeletionVector: or a subclass; a deletion vector cannot be read.
+            UnsupportedTable: the session is set up so that rows would be read wrongly.
+        """
+        names = list(scan.schema.names if columns is None else scan.schema.select(columns).names)
+        needed = [*names, *sorted((predicate.columns if predicate else set()) - set(names))]
+        frame = self._frames.live(scan, needed)
+        if predicate is not None:
+            frame = self._filter(frame, predicate, scan.schema)
+        return frame if needed == names else frame.select(*(backticked(name) for name in names))
+
+    def find_rows(
+        self, scan: Scan, predicate: Predicate, places: VectorPlaces | None = None
+    ) -> Mapping[str, BitMap64]:
+        """Return, per path of the scan, the physical indexes of the rows that satisfy ``predicate``."""
+        if not predicate.is_deterministic:
+            raise InvalidPredicate(
+                f"The predicate {predicate.text!r} gives another answer each time it is evaluated; "
+                "compute its values first, and compare with those",
+                predicate=predicate.text,
+            )
+        if not len(scan):
+            return {}
+        try:
+            return self._find_rows(scan, predicate, places, only_live=False)
+        except InvalidPredicate:
+            if not scan.has_deletion_vectors:
+                raise
+            # Perhaps it fails only for rows that are no longer there.
+            return self._find_rows(scan, predicate, places, only_live=True)
+
+    def _find_rows(
+        self, scan: Scan, predicate: Predicate, places: VectorPlaces | None, *, only_live: bool
+    ) -> Mapping[str, BitMap64]:
+        numbers = file_numbers(len(scan))
+        physical = physical_rows(scan)
+        is_large = physical > self._max_rows_for_words
+        with self._reading(scan, predicate, "find rows"):
+            rows = self._frames.located(scan, sorted(predicate.columns), numbers, only_live=only_live)
+            matches = self._filter(rows, predicate, scan.schema)
+            if is_large and places is not None:
+                return find_into_vectors(matches, scan, numbers, places)
+            if is_large:
+                found = fold_on_executors(matches)
+            elif physical > self._max_rows_as_they_are:
+                found = fold_to_words(matches)
+            else:
+                found = fold_on_driver(matches)
+        paths = dict(zip(numbers, scan.files["path"].to_pylist(), strict=True))
+        if found.keys() - paths.keys():
+            raise failures.unknown_file(scan)
+        return {paths[number]: rows for number, rows in found.items() if rows}
+
+    def merge_source(self, data: Any) -> MergeSource:
+        """Take rows for the other side of a MERGE: what :meth:`write` takes, or another table's rows.
+
+        Raises:
+            InvalidSchema: columns that have no Delta type, or two of one name.
+            SchemaMismatch: ``data`` is not tabular.
+        """
+        return merge_source(self.spark, data, self.to_df)
+
+    def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows:
+        """Update, delete and insert rows; see :meth:`delvec.engines.protocol.Engine.change_rows`."""
+        # With Spark Connect this machine may not reach the table.
+        sends_few = not self._is_remote
+        with described(self.spark, scan.name, "change rows"):
+            return RowChanger(self.spark, self._frames, scan, change, target, sends_few=sends_few).run()
+
+    def copy_rows(self, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget) -> Sequence[AddFile]:
+        """Write the live rows of the scan's files again, without those in ``gone``.
+
+        Raises:
+            CorruptTable: the files do not have the rows that their statistics say.
+        """
+        with self._reading(scan, None, "rewrite files"):
+            return copy_rows(self._frames, scan, gone, target)
+
+    def write(self, data: Any, target: WriteTarget) -> Sequence[AddFile]:
+        """Write ``data`` as new files: a Spark DataFrame on the executors, anything else from this process.
+
+        With Spark Connect everything goes through executors, because this machine may not reach the table.
+
+        Where Spark has to evaluate something, everything goes through executors, too.
+
+        Raises:
+            SchemaMismatch: ``data`` has unknown columns or incompatible types.
+            ConstraintViolation: a row does not satisfy the table's constraints.
+            UnsupportedWriterFeature: Spark does not accept one of them; nothing was written.
+            BadRequest: a query or a stream fails before its end.
+        """
+        checks = RowChecks(target)
+        if not is_spark_frame(data):
+            reader = tabular.to_reader(data)
+            if not self._is_remote and not checks.constraints.has_expressions:
+                return write_data_files(checks.checked(reader) if checks.is_needed else reader, target)
+            rows = checks.conformed(reader).read_all()
+            data = frame_of(self.spark, rows, StructType.from_arrow(rows.schema))
+        check_schema(data, target, absent_columns(data, checks))
+        if target.identity:
+            # A task can give numbers that no other gives only where all know how many they are.
+            writers = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+            data, target = data.repartition(writers), replace(target, writers=writers)
+        with failures.of_source(), described(self.spark, _last_part(target.location), "write files"):
+            if not checks.is_needed:
+                return write_frame(data, target)
+            found = examined(data, target, checks)
+            return write_frame(found.frame, target, found.checks)
+
+    def read(self, scan: Scan, columns: Sequence[str] | None, predicate: Predicate | None) -> pa.Table:
+        """Return the live rows, deletion vectors applied, in the schema's column order."""
+        wanted = set(scan.schema.names if columns is None else scan.schema.select(columns).names)
+        schema = scan.schema.select([name for name in scan.schema.names if name in wanted])
+        if not len(scan):
+            return schema.to_arrow().empty_table()
+        with self._reading(scan, predicate, "read rows"):
+            return to_arrow(self.to_df(scan, schema.names, predicate), schema)
+
+    def count(self, scan: Scan, predicate: Predicate | None) -> int:
+        """Return the number of live rows that satisfy ``predicate``, counted in the files."""
+        if not len(scan):
+            return 0
+        with self._reading(scan, predicate, "count rows"):
+            return int(self.to_df(scan, sorted(predicate.columns) if predicate else [], predicate).count())
+
+    @contextmanager
+    def _reading(self, scan: Scan, predicate: Predicate | None, step: str) -> Iterator[None]:
+        with failures.of_scan(scan, predicate), described(self.spark, scan.name, step):
+            yield
+
+    def _filter(self, frame: DataFrame, predicate: Predicate, schema: StructType) -> DataFrame:
+        with failures.of_predicate(predicate):
+            filtered = filter_rows(frame, predicate, schema)
+            if self._is_remote:
+                filtered.schema  # noqa: B018 - Connect analyses here, and not with an error of a later action
+        return filtered
+
+
+def _last_part(location: str) -> str:
+    """Return what to call a table whose name the engine is not given."""
+    return unquote(location.rpartition("/")[2])
+
+
+def _broadcast_limit(given: int | None, *, is_remote: bool) -> int:
+    if given is not None:
+        return given
+    text = os.environ.get(_BROADCAST_SETTING, "").strip()
+    if text:
+        if not text.isdecimal():
+            raise BadRequest(f"{_BROADCAST_SETTING} must be a number of bytes, not {text!r}")
+        return int(text)
+    # Connect sends it from this process through one request.
+    return min(BROADCAST_LIMIT, _REMOTE_BROADCAST_LIMIT) if is_remote else BROADCAST_LIMIT

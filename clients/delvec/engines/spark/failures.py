@@ -1,0 +1,298 @@
+"""Spark's failures whose cause is the table, the predicate or the session, as Delvec's errors."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+from urllib.parse import unquote
+
+from pyspark.errors import AnalysisException, PySparkException
+
+from delvec.engines.spark.assignments import UNASSIGNABLE
+from delvec.engines.spark.dv_filter import TASK_ERROR
+from delvec.engines.spark.file_values import UNKNOWN_FILE
+from delvec.engines.spark.manifest import GUARD
+from delvec.scan import Scan
+from delvec_kernel import locations
+from delvec_kernel.errors import (
+    BadRequest,
+    CorruptTable,
+    DelvecError,
+    EngineUnavailable,
+    InternalError,
+    InvalidPredicate,
+    MissingDataFile,
+    SchemaMismatch,
+    UnsupportedTable,
+    error_classes,
+    from_wire,
+)
+from delvec_kernel.expressions.predicate import Predicate
+
+__all__ = ["named_in", "of_change", "of_predicate", "of_scan", "of_source", "refusal", "unknown_file"]
+
+_UNREADABLE: Final = re.compile(
+    r"\[FAILED_READ_FILE\.([A-Z_]+)\]\s+Encountered error while reading file (.+?)\. [ \n]*(?:File |SQLSTATE|[A-Z]|$)"
+)
+_CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+(?:Exception|Error): )?(.+)$", re.MULTILINE)
+_DATA_ERROR: Final = re.compile(r"\[[A-Z_.]+\] ([^\n]+?) SQLSTATE: 22\w{3}")
+"""SQL's class of errors about values: a cast, a division by zero, an overflow."""
+_TASK_ERROR: Final = re.compile(rf"{TASK_ERROR}(\{{.*\}})")
+_FRAGMENT: Final = re.compile(r"== SQL[^\n]*==\n+(.+?)\n\^", re.DOTALL)
+_RAISED: Final = re.compile(
+    r"^(?:.*: )?delvec_kernel\.errors\.\w+\.(\w+): (.+?)(?= SQLSTATE: |\n\s*\n|\n\s+at |\n\w[\w.]*: |\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+"""How a traceback ends: the process that raised it sends no more than text."""
+_NOT_FOUND: Final = re.compile(
+    r"\[DATA_SOURCE_NOT_FOUND\] Failed to find the data source: delvec\b", re.IGNORECASE
+)
+_NO_PROGRAM: Final = re.compile(r'Cannot run program "([^"]*python[^"]*)"')
+_NO_MODULE: Final = re.compile(r"ModuleNotFoundError: No module named '(delvec\b[\w.]*)'")
+_OTHER_PYTHON: Final = re.compile(
+    r"\[PYTHON_VERSION_MISMATCH\] Python in worker has different version: (\S+) than that in driver: ([\d.]+)"
+)
+_LOST_ROWS: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+_HINT: Final = re.compile(r"\. (?=Use |Correct |If |To )")
+
+
+@contextmanager
+def of_scan(scan: Scan, predicate: Predicate | None = None) -> Iterator[None]:
+    """Turn a failed read of the scan's files into the error that names table, version and file.
+
+    Raises:
+        MissingDataFile: a file is not in storage.
+        CorruptTable: a file cannot be read.
+        InvalidPredicate: evaluating ``predicate`` fails for a row.
+        UnsupportedTable: the session did not let Spark see the list of files.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _is_sparks(error):
+            raise
+        known = _known(str(error)) or _translated(str(error), scan, predicate)
+        if known is None:
+            raise
+        raise known from error
+
+
+@contextmanager
+def of_change(scan: Scan) -> Iterator[None]:
+    """Turn a failed pass of an UPDATE or a MERGE into the error that says what was wrong with which value.
+
+    Raises:
+        SchemaMismatch: a value does not fit its column.
+        InvalidPredicate: an expression fails for a row.
+        EngineUnavailable: Spark lost the rows of the source.
+        CorruptTable: and others, as :func:`of_scan`.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _is_sparks(error):
+            raise
+        text = str(error)
+        known = _known(text) or _translated(text, scan, None) or _of_value(text, scan)
+        if known is None:
+            raise
+        raise known from error
+
+
+@contextmanager
+def of_source() -> Iterator[None]:
+    """Turn a failure of the other side of a MERGE, or of rows that are written, into an error of the one who gave them.
+
+    Raises:
+        SchemaMismatch: a value does not fit its column.
+        BadRequest: the rows cannot be computed or read.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _is_sparks(error):
+            raise
+        unassignable = _unassignable(str(error), "the table")
+        if unassignable is not None:
+            raise unassignable from error
+        causes = _CAUSE.findall(str(error))
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        said = causes[-1] if causes else lines[0] if lines else type(error).__name__
+        raise _known(str(error)) or BadRequest(
+            f"The source cannot be read: {said.strip()}. Nothing was changed."
+        ) from error
+
+
+def _is_sparks(error: Exception) -> bool:
+    if isinstance(error, DelvecError):
+        return False
+    # Collecting Arrow from classic Spark gives py4j's bare error; Connect comes without py4j.
+    return isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError"
+
+
+def named_in(text: str) -> DelvecError | None:
+    """Return the error of Delvec's own that Spark's text has, raised in another process; None where there is none.
+
+    That such a process does not have Delvec is one of them.
+    """
+    sent = _TASK_ERROR.search(text)
+    if sent:
+        return from_wire(json.loads(sent[1]))
+    # What follows a chain of tracebacks are Java's frames, and after them the same again.
+    raised = [*_RAISED.finditer(text.partition("\n\tat ")[0])] or [*_RAISED.finditer(text)]
+    kind = next((each for each in error_classes() if raised and each.__name__ == raised[-1][1]), None)
+    if kind is not None:
+        return kind(raised[-1][2].strip())
+    module = _NO_MODULE.search(text)
+    if module:
+        return EngineUnavailable(f"The Python of Spark's workers has no module '{module[1]}'. {_remedy()}")
+    if _NOT_FOUND.search(text):
+        return EngineUnavailable(
+            "Spark finds no data source 'delvec': the Python that it runs has no Delvec. "
+            f"{_remedy()} delvec.spark.configure_spark_with_delvec(builder) sets it, too."
+        )
+    return None
+
+
+def _known(text: str) -> DelvecError | None:
+    return named_in(text) or _of_python(text)
+
+
+def _of_python(text: str) -> DelvecError | None:
+    version, program = _OTHER_PYTHON.search(text), _NO_PROGRAM.search(text)
+    if version:
+        return EngineUnavailable(
+            f"Spark's workers run Python {version[1]}, and this program runs Python {version[2]}. {_remedy()}"
+        )
+    if program:
+        return EngineUnavailable(f"Spark cannot start its Python '{program[1]}'. {_remedy()}")
+    return None
+
+
+def _remedy() -> str:
+    return (
+        f"Set PYSPARK_PYTHON before the session starts: to {sys.executable}, or on a cluster to a Python of the executors that "
+        "has Delvec."
+    )
+
+
+def _of_value(text: str, scan: Scan) -> DelvecError | None:
+    facts = {"table": scan.name, "version": scan.version}
+    where = f"table '{scan.name}' (version {scan.version})"
+    unassignable = _unassignable(text, where, **facts)
+    if unassignable is not None:
+        return unassignable
+    if _LOST_ROWS in text:
+        return EngineUnavailable(
+            f"Spark lost rows of the source of a MERGE into {where}, with the executor that kept them. Nothing was "
+            "committed; run it again.",
+            **facts,
+        )
+    failed = _DATA_ERROR.search(text)
+    if failed is None:
+        return None
+    part = _FRAGMENT.search(text)
+    named = f" {part[1].strip()!r}" if part else ""
+    reason = _HINT.split(failed[1])[0].rstrip(".")
+    return InvalidPredicate(
+        f"The expression{named} fails on rows of {where}: {reason}. Nothing was committed.",
+        **facts,
+        predicate=part[1].strip() if part else "",
+    )
+
+
+def _unassignable(text: str, where: str, **facts: Any) -> SchemaMismatch | None:
+    start = text.find(UNASSIGNABLE + "{")
+    if start < 0:
+        return None
+    rest = text[start + len(UNASSIGNABLE) :]
+    about, end = json.JSONDecoder().raw_decode(rest)
+    value = rest[end:].partition("\n")[0].partition(" SQLSTATE:")[0].strip()
+    return SchemaMismatch(
+        f"The value {value!r} does not fit into column '{about['column']}' of {where}, which is {about['type']}. "
+        "Nothing was committed; convert it, or change the column's type.",
+        **facts,
+        column=about["column"],
+    )
+
+
+def _translated(text: str, scan: Scan, predicate: Predicate | None) -> DelvecError | None:
+    facts = {"table": scan.name, "version": scan.version}
+    where = f"table '{scan.name}' (version {scan.version})"
+    if GUARD in text:
+        return UnsupportedTable(
+            f"Spark did not see the list of files to read for {where}; "
+            "unset spark.sql.streaming.fileStreamSink.ignoreMetadata",
+            **facts,
+        )
+    found = _UNREADABLE.search(text)
+    if found:
+        path = _path_in_log(scan, found[2])
+        if found[1] == "FILE_NOT_EXIST":
+            return MissingDataFile(
+                f"The data file '{path}' of {where} does not exist; restore it from a backup, or restore the "
+                "table to a version that does not need it.",
+                **facts,
+                file=path,
+            )
+        # Frames of a stack trace follow the last cause; the cause itself is one line.
+        causes = [cause for cause in _CAUSE.findall(text) if "[FAILED_READ_FILE." not in cause]
+        reason = causes[-1].strip() if causes else "Spark gives no reason"
+        return CorruptTable(f"The data file '{path}' of {where} cannot be read: {reason}", **facts, file=path)
+    if UNKNOWN_FILE in text:
+        return unknown_file(scan)
+    failed = _DATA_ERROR.search(text)
+    if predicate is not None and failed:
+        reason = _HINT.split(failed[1])[0].rstrip(".")
+        return InvalidPredicate(
+            f"The predicate {predicate.text!r} fails on rows of {where}: {reason}.",
+            **facts,
+            predicate=predicate.text,
+        )
+    return None
+
+
+def _path_in_log(scan: Scan, url: str) -> str:
+    """Return what the log calls a file that Spark names; Spark's own name if it is none of the scan's."""
+    wanted = _without_scheme(url)
+    for path in scan.files["path"].to_pylist():
+        if _without_scheme(locations.resolve(scan.location, path)) == wanted:
+            return str(path)
+    return url
+
+
+def _without_scheme(url: str) -> str:
+    # Spark may be given s3a: for s3:, and writes file:/ for file:///.
+    return unquote(url.partition(":")[2]).lstrip("/")
+
+
+def unknown_file(scan: Scan) -> InternalError:
+    """Return the error for rows that come from a file that is not in the scan."""
+    return InternalError(
+        f"Spark read a file of table '{scan.name}', version {scan.version}, that is not in the plan; please report it",
+        table=scan.name,
+        version=scan.version,
+    )
+
+
+@contextmanager
+def of_predicate(predicate: Predicate) -> Iterator[None]:
+    """Turn Spark's refusal of a predicate into InvalidPredicate.
+
+    Raises:
+        InvalidPredicate: Spark cannot resolve a function in it, or its types do not match.
+    """
+    try:
+        yield
+    except AnalysisException as error:
+        raise InvalidPredicate(
+            f"Spark does not accept the predicate {predicate.text!r}: {refusal(error)}",
+            predicate=predicate.text,
+        ) from error
+
+
+def refusal(error: AnalysisException) -> str:
+    """Return what Spark says is wrong, without the plan that it shows."""
+    return str(error).partition("\n")[0].partition(" SQLSTATE:")[0]

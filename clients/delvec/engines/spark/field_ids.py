@@ -1,0 +1,156 @@
+"""Tables that map columns by field id: by what name each file holds each column.
+
+Spark finds columns by field id only while the session's ``spark.sql.parquet.fieldId.read.enabled`` is on, when the
+query runs and not when it is made; without it columns are silently NULL. With it, filters are still pushed into
+files by name (Spark 4.1), so that a file from before a renaming loses row groups by the statistics of another
+column. So ids are looked up here, in the files' footers, and Spark reads by name.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from delvec.engines.internal_names import INTERNAL
+from delvec.engines.spark.data_file import DataFile, open_data_file
+from delvec.scan import Scan
+from delvec_kernel.errors import CorruptTable
+from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructField, StructType
+
+__all__ = ["maps_by_id", "named_as_in", "named_as_in_files"]
+
+_ID: Final = b"PARQUET:field_id"
+_PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
+_ABSENT: Final = INTERNAL("absent") + "_"
+_CONCURRENT_FOOTERS: Final = 32
+_MAX_CACHED: Final = 1 << 16
+
+_Key = tuple[str, int, int]
+_lock: Final = threading.Lock()
+_schemas: Final[OrderedDict[_Key, pa.Schema]] = OrderedDict()
+
+
+def maps_by_id(scan: Scan) -> bool:
+    """Whether the scan's table finds columns in files by field id."""
+    return scan.configuration.get("delta.columnMapping.mode", "none").lower() == "id"
+
+
+def named_as_in_files(scan: Scan, stored: StructType) -> list[tuple[Scan, StructType]]:
+    """Split a scan by how its files call the columns; nothing to do where they are not mapped by id.
+
+    Args:
+        scan: not empty.
+        stored: the columns that files hold.
+
+    Returns:
+        Parts of the scan, and for each the same columns with physical names as they are in its files.
+
+    Raises:
+        CorruptTable: or a subclass: a footer cannot be read, or a file has no field ids.
+        StorageError: storage did not answer.
+    """
+    if not maps_by_id(scan) or not stored.fields:
+        return [(scan, stored)]
+    parts: dict[str, tuple[StructType, list[bool]]] = {}
+    schemas = _schemas_of(scan)
+    # One lookup per distinct schema: files of a table rarely differ in more than two ways.
+    known: dict[int, str] = {}
+    for position, schema in enumerate(schemas):
+        key = known.get(id(schema))
+        if key is None:
+            named = StructType(_named(stored.fields, schema))
+            key = known[id(schema)] = str(named.to_json())
+            parts.setdefault(key, (named, [False] * len(schemas)))
+        parts[key][1][position] = True
+    return [(scan.filter(pa.array(mask)), named) for named, mask in parts.values()]
+
+
+def named_as_in(schema: pa.Schema, stored: StructType) -> StructType:
+    """Return the columns with physical names as a file of this schema has them; others are not in the file."""
+    return StructType(_named(stored.fields, schema))
+
+
+def _named(fields: Sequence[StructField], found: Iterable[pa.Field]) -> tuple[StructField, ...]:
+    present = list(found)
+    by_id = {number: field for field in present if (number := _field_id(field)) is not None}
+    taken = {field.name.lower() for field in present}
+    named = []
+    for item in fields:
+        field = by_id.get(item.field_id) if item.field_id is not None else None
+        if field is not None:
+            kind, name = _named_type(item.type, field.type), field.name
+        else:
+            # Missing, even if another column has its name; then any name will do that no column has.
+            kind, name = item.type, item.physical_name
+            if name.lower() in taken:
+                name = f"{_ABSENT}{item.field_id}"
+        named.append(replace(item, type=kind, metadata={**item.metadata, _PHYSICAL_NAME: name}))
+    return tuple(named)
+
+
+def _named_type(kind: DataType, found: pa.DataType) -> DataType:
+    if isinstance(kind, StructType) and pa.types.is_struct(found):
+        return StructType(_named(kind.fields, [found.field(i) for i in range(found.num_fields)]))
+    if isinstance(kind, ArrayType) and hasattr(found, "value_type"):
+        return replace(kind, element=_named_type(kind.element, found.value_type))
+    if isinstance(kind, MapType) and pa.types.is_map(found):
+        return replace(
+            kind, key=_named_type(kind.key, found.key_type), value=_named_type(kind.value, found.item_type)
+        )
+    return kind
+
+
+def _field_id(field: pa.Field) -> int | None:
+    text = (field.metadata or {}).get(_ID)
+    return None if text is None else int(text)
+
+
+def _schemas_of(scan: Scan) -> list[pa.Schema]:
+    """Return the schema of each file, equal ones as one object; footers are read once."""
+    columns = (scan.files[name].to_pylist() for name in ("path", "size", "modification_time"))
+    keys = [(f"{scan.location}\n{path}", size, time) for path, size, time in zip(*columns, strict=True)]
+    with _lock:
+        found = {key: _schemas[key] for key in keys if key in _schemas}
+        distinct = {_text(schema): schema for schema in found.values()}
+    missing = [
+        (key, path)
+        for key, path in zip(keys, scan.files["path"].to_pylist(), strict=True)
+        if key not in found
+    ]
+
+    def read(path: str) -> pa.Schema:
+        with open_data_file(DataFile.of(scan, path)) as file:
+            return _checked(file.schema_arrow, scan, path)
+
+    if missing:
+        with ThreadPoolExecutor(min(_CONCURRENT_FOOTERS, len(missing)), "delvec-footers") as pool:
+            for (key, _), schema in zip(missing, pool.map(read, [path for _, path in missing]), strict=True):
+                found[key] = distinct.setdefault(_text(schema), schema)
+        with _lock:
+            _schemas.update((key, found[key]) for key, _ in missing)
+            while len(_schemas) > _MAX_CACHED:
+                _schemas.popitem(last=False)
+    return [found[key] for key in keys]
+
+
+def _text(schema: pa.Schema) -> bytes:
+    # Arrow compares schemas without the field ids.
+    return bytes(schema.serialize())
+
+
+def _checked(schema: pa.Schema, scan: Scan, path: str) -> pa.Schema:
+    # Only what tells columns apart is kept, so that equal schemas are equal.
+    schema = schema.remove_metadata()
+    if len(schema) and all(_field_id(field) is None for field in schema):
+        raise CorruptTable(
+            f"The data file '{path}' of table '{scan.name}' (version {scan.version}) has no field ids, by which the "
+            "table says its columns are found; restore the table to a version without that file.",
+            table=scan.name,
+            version=scan.version,
+            file=path,
+        )
+    return schema

@@ -1,0 +1,213 @@
+"""What a task does with the files that it is given: reads them with pyarrow, without the rows that are deleted.
+
+Tasks need nothing but this package and access to storage. Deletion vectors that the plan did not bring along are
+fetched here, each task those of its own files.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from delvec.engines.repeated_rows import RepeatedRowsOfFile
+from delvec.engines.spark.data_file import DataFile, open_data_file, position_of, to_table_type
+from delvec.engines.spark.field_ids import named_as_in
+from delvec.engines.spark.row_sets import forget_archives
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
+from delvec_kernel.schema import partition_values
+from delvec_kernel.schema.types import StructField, StructType
+from delvec_kernel.storage.files import read_deletion_vectors
+
+__all__ = ["FileSlice", "TableRead", "read_slices"]
+
+_BATCH_ROWS: Final = 1 << 16
+
+
+@dataclass(frozen=True)
+class FileSlice:
+    """The row groups of a file whose middle lies in a range of bytes.
+
+    Attributes:
+        path: as in the log.
+        start: first byte.
+        end: where the range ends; None for the file's end.
+        values: partition values, serialized, by physical name.
+        descriptor: JSON of the deletion vector's, if there is one.
+        deleted: the deletion vector itself, serialized, where the plan has it.
+        occurrences: how often each row is read, where that is not once.
+    """
+
+    path: str
+    start: int
+    end: int | None
+    values: Mapping[str, str | None]
+    descriptor: Mapping[str, Any] | None
+    deleted: bytes | None
+    occurrences: RepeatedRowsOfFile | None = None
+
+
+@dataclass(frozen=True)
+class TableRead:
+    """What all tasks of a scan have in common.
+
+    Attributes:
+        location: the table's.
+        table: its name, for messages.
+        version: which is read.
+        schema: the columns to return.
+        partition_columns: names.
+        mapping: ``delta.columnMapping.mode``.
+        marked_only: deletion vectors name the rows that there are, and not those that are gone.
+    """
+
+    location: str
+    table: str
+    version: int
+    schema: StructType
+    partition_columns: frozenset[str]
+    mapping: str
+    marked_only: bool = False
+
+
+def read_slices(read: TableRead, slices: Sequence[FileSlice]) -> Iterator[pa.RecordBatch]:
+    """Yield the live rows in the Arrow form of ``read.schema``.
+
+    Raises:
+        CorruptTable: or a subclass: a data file or a deletion vector is damaged or missing.
+        StorageError: storage did not answer.
+    """
+    forget_archives()
+    deleted = _deleted(read, slices)
+    for each in slices:
+        yield from _read_slice(read, each, deleted.get(each.path))
+
+
+def _deleted(read: TableRead, slices: Sequence[FileSlice]) -> dict[str, BitMap64]:
+    wanted = {
+        each.path: Descriptor.from_json(each.descriptor)
+        for each in slices
+        if each.descriptor is not None and each.deleted is None
+    }
+    found = read_deletion_vectors(
+        read.location, list(wanted.items()), table=read.table, version=read.version, allowed=lambda _: True
+    )
+    for each in slices:
+        if each.deleted is not None:
+            found[each.path] = deserialize_bitmap(each.deleted)
+    return found
+
+
+def _read_slice(read: TableRead, part: FileSlice, deleted: BitMap64 | None) -> Iterator[pa.RecordBatch]:
+    gone = np.empty(0, np.uint64) if deleted is None else np.frombuffer(deleted.to_array(), np.uint64)
+    with open_data_file(DataFile(read.location, part.path, read.table, read.version)) as file:
+        columns = _Columns.of(read, part, file.schema_arrow)
+        for group, first in _row_groups(file.metadata, part):
+            position = first
+            for batch in file.iter_batches(
+                _BATCH_ROWS, row_groups=[group], columns=list(columns.names.values()), use_threads=False
+            ):
+                rows = columns.convert(batch)
+                live = _live(gone, position, batch.num_rows, marked_only=read.marked_only)
+                if live is not None:
+                    rows = rows.filter(pa.array(live))
+                if part.occurrences is not None and live is not None:
+                    rows = part.occurrences.repeated(rows, position + np.flatnonzero(live))
+                position += batch.num_rows
+                if rows.num_rows:
+                    yield rows
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """How one file's columns become the table's.
+
+    Attributes:
+        target: the Arrow schema to return.
+        stored: the columns that files hold, as this file calls them, by name.
+        names: what the file calls those that it has.
+        partition: the others' value, as an array of one.
+        mapped: whether names are physical ones.
+    """
+
+    target: pa.Schema
+    stored: Mapping[str, StructField]
+    names: Mapping[str, str]
+    partition: Mapping[str, pa.Array]
+    mapped: bool
+
+    @classmethod
+    def of(cls, read: TableRead, part: FileSlice, found: pa.Schema) -> "_Columns":
+        mapped = read.mapping != "none"
+        partition = {
+            item.name: partition_values.parse_column(
+                pa.array([part.values.get(item.physical_name if mapped else item.name)], pa.string()),
+                item.type,
+            )
+            for item in read.schema.fields
+            if item.name in read.partition_columns
+        }
+        told = part.occurrences.names() if part.occurrences is not None else ()
+        absent = {*partition, *told}
+        stored = StructType(tuple(item for item in read.schema.fields if item.name not in absent))
+        if read.mapping == "id":
+            stored = named_as_in(found, stored)
+        places = {item.name: position_of(item, found.names, mapped=mapped) for item in stored.fields}
+        return cls(
+            read.schema.to_arrow(),
+            {item.name: item for item in stored.fields},
+            {name: found.names[at] for name, at in places.items() if at is not None},
+            partition,
+            mapped,
+        )
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = []
+        for field in self.target:
+            name = field.name
+            if name in self.partition:
+                column = self.partition[name].take(pa.array(np.zeros(batch.num_rows, np.int64)))
+            elif name in self.names:
+                array = batch.column(batch.schema.get_field_index(self.names[name]))
+                column = to_table_type(array, self.stored[name].type, field.type, mapped=self.mapped)
+            else:
+                column = pa.nulls(batch.num_rows, field.type)
+            columns.append(column)
+        if not columns:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+        return pa.RecordBatch.from_arrays(columns, schema=self.target)
+
+
+def _row_groups(metadata: pq.FileMetaData, part: FileSlice) -> Iterator[tuple[int, int]]:
+    """Yield the slice's row groups, and the index of their first row."""
+    first = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        if _in_slice(group, part):
+            yield number, first
+        first += group.num_rows
+
+
+def _in_slice(group: pq.RowGroupMetaData, part: FileSlice) -> bool:
+    if not group.num_columns:
+        return part.start == 0
+    chunks = [group.column(i) for i in range(group.num_columns)]
+    start = min(chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks)
+    middle = start + sum(chunk.total_compressed_size for chunk in chunks) // 2
+    return part.start <= middle and (part.end is None or middle < part.end)
+
+
+def _live(
+    marked: npt.NDArray[np.uint64], first: int, count: int, *, marked_only: bool
+) -> npt.NDArray[np.bool_] | None:
+    """Return which of the rows from ``first`` on are read, or None where all are."""
+    start, end = np.searchsorted(marked, [first, first + count])
+    if start == end and not marked_only:
+        return None
+    live = np.full(count, not marked_only, np.bool_)
+    live[(marked[start:end] - np.uint64(first)).astype(np.int64)] = marked_only
+    return live

@@ -1,0 +1,213 @@
+"""What rows need to know of their file: looked up by the file's number, and never silently absent.
+
+Small facts are arrays with the file's number as index, each held by a scalar subquery: a query that does not need
+one does not pay for it, not even with a join. Large ones are a broadcast join. A row whose file has no facts fails
+the query either way: without its deletion vector it would pass for live.
+
+Partition values of a moderate number of files are literals in the query instead. A filter on them then depends on
+nothing but constants and the file's number, which Spark knows before it opens a file: it leaves files out, even
+where the filter comes long after the plan.
+"""
+
+import datetime as dt
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+from pyspark.sql import types as T  # noqa: N812
+
+from delvec.engines.internal_names import INTERNAL
+from delvec.engines.repeated_rows import RepeatedRows
+from delvec.engines.spark.manifest import UNUSED_MULTIPLE
+from delvec.scan import Scan
+
+__all__ = [
+    "FILE",
+    "SUBQUERY_LIMIT",
+    "UNKNOWN_FILE",
+    "FileValue",
+    "attach",
+    "constant",
+    "never_null",
+    "repeated",
+]
+
+FILE: Final = INTERNAL("file")
+"""Column with the number of a row's file."""
+SUBQUERY_LIMIT: Final = 8 << 20
+"""Bytes of facts up to which scalar subqueries hold them: they travel with every task."""
+LITERAL_LIMIT: Final = 64 << 10
+"""Characters up to which a fact is a literal: it is part of the query's text, and of what EXPLAIN shows."""
+UNKNOWN_FILE: Final = "Delvec does not know file number "
+"""How the message starts that a query fails with."""
+
+_EXACT_TEXT: Final = (
+    T.StringType,
+    T.BooleanType,
+    T.ByteType,
+    T.ShortType,
+    T.IntegerType,
+    T.LongType,
+    T.DecimalType,
+)
+_STAND_INS: Final = {
+    T.StringType: "",
+    T.BooleanType: False,
+    T.ByteType: 0,
+    T.ShortType: 0,
+    T.IntegerType: 0,
+    T.LongType: 0,
+    T.DateType: dt.date(1970, 1, 1),
+    T.TimestampType: dt.datetime(1970, 1, 1, tzinfo=dt.UTC),
+}
+_FACTS: Final = INTERNAL("facts")
+_NUMBER: Final = INTERNAL("facts_file")
+
+
+@dataclass(frozen=True)
+class FileValue:
+    """One fact about every file of a scan, in the order of the files.
+
+    Attributes:
+        values: one per file.
+        type: Spark's type of them.
+        nullable: whether NULL is a fact too; otherwise there is none in ``values``.
+    """
+
+    values: pa.Array
+    type: T.DataType
+    nullable: bool
+
+
+def attach(
+    spark: SparkSession,
+    frame: DataFrame,
+    numbers: Sequence[int],
+    facts: Sequence[FileValue],
+    *,
+    subquery_limit: int = SUBQUERY_LIMIT,
+) -> tuple[DataFrame, list[Column]]:
+    """Make facts available to the rows of ``frame``, which has the column FILE.
+
+    Returns:
+        The frame to go on with, possibly with more columns, and for each fact the expression for it.
+    """
+    if sum(fact.values.nbytes for fact in facts) <= subquery_limit:
+        places = np.full(numbers[-1] + 1, -1)
+        places[np.asarray(numbers)] = np.arange(len(numbers))
+        spread = pa.array(places, mask=places < 0)
+        found = []
+        for fact in facts:
+            value = _literal(fact, spread) if fact.nullable else None
+            found.append(_from_subquery(spark, fact, spread) if value is None else value)
+        return frame, [_checked(value, fact, numbers[-1]) for value, fact in zip(found, facts, strict=True)]
+    names = [f"f{position}" for position in range(len(facts))]
+    kind = T.StructType([T.StructField(name, fact.type) for name, fact in zip(names, facts, strict=True)])
+    table = pa.table(
+        {
+            _NUMBER: pa.array(numbers, pa.int32()),
+            _FACTS: pa.StructArray.from_arrays([fact.values for fact in facts], names=names),
+        }
+    )
+    schema = T.StructType([T.StructField(_NUMBER, T.IntegerType()), T.StructField(_FACTS, kind)])
+    right = F.broadcast(spark.createDataFrame(table, schema))
+    joined = frame.join(right, F.col(FILE) == F.col(_NUMBER), "left")
+    # Refers to both sides of the join, or the optimizer could drop the rows without a match.
+    found = F.coalesce(F.col(_FACTS), _failure(kind))
+    return joined, [found[name] for name in names]
+
+
+def _from_subquery(spark: SparkSession, fact: FileValue, spread: pa.Array) -> Column:
+    values = fact.values.take(spread)
+    table = pa.table({"x": pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values)})
+    schema = T.StructType([T.StructField("x", T.ArrayType(fact.type))])
+    return F.get(spark.createDataFrame(table, schema).scalar(), F.col(FILE))
+
+
+def constant(fact: FileValue) -> Column | None:
+    """Return a nullable fact that is the same for all files, as a constant; None where it is not, or has no exact text."""
+    if fact.values.null_count == len(fact.values):
+        return F.lit(None).cast(fact.type)
+    text = _as_text(fact)
+    if text is None or len(fact.values.unique()) > 1:
+        return None
+    kind, values, convert = text
+    value = convert(F.lit(values[0].cast(pa.string()).as_py()).cast(kind))
+    # Whether a column may be NULL does not depend on the rows that it has; the optimizer takes this away again.
+    return F.nullif(value, F.lit(None).cast(fact.type))
+
+
+def never_null(value: Column, kind: T.DataType) -> Column:
+    """Return a value that is known not to be NULL as one that Spark knows not to be; the same where it has no such literal."""
+    stand_in = _STAND_INS.get(type(kind))
+    # The optimizer evaluates it with the value's own constants, before files are read.
+    return value if stand_in is None else F.coalesce(value, F.lit(stand_in).cast(kind))
+
+
+def _as_text(fact: FileValue) -> tuple[T.DataType, pa.Array, Callable[[Column], Column]] | None:
+    """Return a type whose values have an exact text, the values in it, and the way from it to the fact's own."""
+    kind, values = fact.type, fact.values
+    if isinstance(kind, T.DateType):
+        return T.IntegerType(), values.view(pa.int32()), F.date_from_unix_date
+    if isinstance(kind, T.TimestampType):
+        return T.LongType(), values.view(pa.int64()), F.timestamp_micros
+    return (kind, values, lambda value: value) if isinstance(kind, _EXACT_TEXT) else None
+
+
+def _literal(fact: FileValue, spread: pa.Array) -> Column | None:
+    """Return the fact as constants, or None where it is too long or its type has no exact text."""
+    text = _as_text(fact)
+    if text is None:
+        return None
+    kind, values, convert = text
+    coded = values.dictionary_encode()
+    codes = json.dumps(coded.indices.take(spread).to_pylist(), separators=(",", ":"))
+    texts = json.dumps(coded.dictionary.cast(pa.string()).to_pylist(), separators=(",", ":"))
+    if len(codes) + len(texts) > LITERAL_LIMIT:
+        return None
+    code = F.get(F.from_json(F.lit(codes), "array<int>"), F.col(FILE))
+    # The cast is of a constant too.
+    return convert(F.get(F.from_json(F.lit(texts), "array<string>").cast(T.ArrayType(kind)), code))
+
+
+def _checked(value: Column, fact: FileValue, last: int) -> Column:
+    """Return the value, or fail where the file is not one of those with facts."""
+    if not fact.nullable:
+        return F.coalesce(value, _failure(fact.type))
+    file = F.col(FILE)
+    known = file.between(1, last) & (file % UNUSED_MULTIPLE != 0)
+    return F.when(known, value).otherwise(_failure(fact.type))
+
+
+def _failure(kind: T.DataType) -> Column:
+    number = F.coalesce(F.col(FILE).cast("string"), F.lit("NULL"))
+    return F.raise_error(F.concat(F.lit(UNKNOWN_FILE), number)).cast(kind)
+
+
+_KEY: Final = INTERNAL("occurrence")
+
+
+def repeated(
+    spark: SparkSession, frame: DataFrame, key: Column, scan: Scan, numbers: Sequence[int]
+) -> DataFrame:
+    """Return the rows of a frame joined with their occurrences, which all tasks get.
+
+    Args:
+        spark: the session.
+        frame: rows of the scan.
+        key: of a row of it, as in :meth:`~delvec.engines.repeated_rows.RepeatedRows.key`.
+        scan: with occurrences.
+        numbers: of its files.
+    """
+    found = RepeatedRows.of(scan.files, numbers)
+    # As numbers, because what a moment without its zone becomes depends on the session.
+    moments = {name for name, values in found.columns.items() if pa.types.is_timestamp(values.type)}
+    columns = {name: v.cast(pa.int64()) if name in moments else v for name, v in found.columns.items()}
+    listed = spark.createDataFrame(pa.table({_KEY: pa.array(found.keys), **columns}))
+    named = [(F.timestamp_micros(name) if name in moments else F.col(name)).alias(name) for name in columns]
+    return frame.join(F.broadcast(listed.select(_KEY, *named)), key == F.col(_KEY))

@@ -1,0 +1,194 @@
+"""The other side of a MERGE as a Spark DataFrame whose rows are numbered and stay what they are.
+
+A DataFrame may give other rows each time it is read: random values, a table that others write to meanwhile. A MERGE
+reads its source twice, for what matched and for what did not, so rows are pinned first: Spark keeps them at its
+executors, and fails, rather than reads again, where it lost them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+
+from delvec.engines import input_data as tabular
+from delvec.engines.arrow_conversion import conform_batch
+from delvec.engines.internal_names import INTERNAL
+from delvec.engines.row_changes import MergeSource
+from delvec.engines.spark import failures
+from delvec.engines.spark.arrow_frames import frame_of
+from delvec.engines.spark.job_descriptions import described
+from delvec.engines.spark.write import is_spark_frame
+from delvec.scan import Scan
+from delvec_kernel.errors import InvalidSchema
+from delvec_kernel.schema.column_paths import backticked
+from delvec_kernel.schema.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    schema_from,
+)
+
+__all__ = ["SOURCE_ROW", "PinnedSource", "SourceRows", "merge_source"]
+
+SOURCE_ROW: Final = INTERNAL("source_row")
+"""The column that numbers the source's rows; numbers may have gaps."""
+
+_STEP: Final = "read the source"
+_TEXT_BYTES: Final = 40
+_ELEMENTS: Final = 4
+_BOUNDED: Final = frozenset({"byte", "short", "integer", "long", "string", "date"})
+
+
+@runtime_checkable
+class _Table(Protocol):
+    """Another table; named by its methods, because its class is above the engines."""
+
+    def plan(self) -> tuple[Scan, Any]: ...
+
+    def to_batches(self, *, version: int) -> pa.RecordBatchReader: ...
+
+
+@dataclass(frozen=True)
+class PinnedSource:
+    """Rows that are the same whenever they are read.
+
+    Attributes:
+        frame: the source's columns and :data:`SOURCE_ROW`.
+        rows: how many.
+        nbytes: about how much memory they take.
+    """
+
+    frame: DataFrame
+    rows: int
+    nbytes: int
+
+
+class SourceRows:
+    """Rows as they came, pinned when they are first needed.
+
+    Args:
+        spark: the session.
+        schema: their columns.
+        data: a frame that Spark reads, or a table in this process.
+    """
+
+    def __init__(self, spark: SparkSession, schema: StructType, data: DataFrame | pa.Table) -> None:
+        self._spark = spark
+        self._schema = schema
+        self._data = data
+
+    @cached_property
+    def pinned(self) -> PinnedSource:
+        """The rows as they were then, numbered.
+
+        Raises:
+            BadRequest: Spark cannot read them.
+        """
+        if isinstance(self._data, pa.Table):
+            schema = StructType((*self._schema.fields, StructField(SOURCE_ROW, PrimitiveType("long"))))
+            table = self._data.append_column(SOURCE_ROW, pa.array(np.arange(self._data.num_rows)))
+            frame = frame_of(self._spark, table, schema)
+            return PinnedSource(frame, table.num_rows, table.nbytes)
+        numbered = self._data.select("*", F.monotonically_increasing_id().alias(SOURCE_ROW))
+        with failures.of_source(), described(self._spark, None, _STEP):
+            kept = numbered.localCheckpoint(eager=True)
+            rows = kept.count()
+        return PinnedSource(kept, rows, rows * _row_bytes(self._schema))
+
+    def bounds(self, columns: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+        """Return the least and the greatest value of columns, without those that have none or that do not tell."""
+        names = [item.name for item in self._schema.select(columns).fields if _is_bounded(item.type)]
+        if not names:
+            return {}
+        if isinstance(self._data, pa.Table):
+            found = [pc.min_max(self._data[name]).as_py() for name in names]
+            ends = [(each["min"], each["max"]) for each in found]
+        else:
+            frame = self.pinned.frame
+            both = [end(backticked(name)) for name in names for end in (F.min, F.max)]
+            with described(self._spark, None, _STEP):
+                row = (
+                    frame.agg(*(each.alias(f"b{i}") for i, each in enumerate(both))).toArrow().to_pylist()[0]
+                )
+            ends = [(row[f"b{2 * i}"], row[f"b{2 * i + 1}"]) for i in range(len(names))]
+        return {name: each for name, each in zip(names, ends, strict=True) if each[0] is not None}
+
+
+def merge_source(spark: SparkSession, data: Any, frame_of: Callable[[Scan], DataFrame]) -> MergeSource:
+    """Take rows for the other side of a MERGE.
+
+    Args:
+        spark: the session.
+        data: a DataFrame, classic or Connect; a :class:`~delvec.DeltaTable`, of which the version that is now the
+            newest is taken; or what :func:`~delvec.engines.input_data.to_arrow` takes.
+        frame_of: makes the DataFrame of a scan.
+
+    Raises:
+        InvalidSchema: columns that have no Delta type, or two of one name.
+        SchemaMismatch: ``data`` is not tabular.
+    """
+    if is_spark_frame(data):
+        if data.isStreaming:
+            raise InvalidSchema(
+                "The source of a MERGE is a streaming DataFrame, which has no end; use foreachBatch, and merge the "
+                "DataFrame that it gives"
+            )
+        _check_names(data.columns)
+        return _source(spark, schema_from(data.schema), data)
+    if isinstance(data, _Table):
+        scan, _ = data.plan()
+        # Without the metadata of column mapping and of generated columns, which is the table's alone.
+        return _source(spark, StructType.from_arrow(scan.schema.to_arrow()), frame_of(scan))
+    table = tabular.to_arrow(data)
+    _check_names(table.column_names)
+    schema = StructType.from_arrow(table.schema)
+    return _source(spark, schema, _conformed(table, schema))
+
+
+def _source(spark: SparkSession, schema: StructType, data: DataFrame | pa.Table) -> MergeSource:
+    rows = SourceRows(spark, schema, data)
+    return MergeSource(schema, rows, is_repeatable=True, bounds=rows.bounds)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise InvalidSchema(
+                f"The source of a MERGE has the column '{name}' twice; rename one, or select the columns that matter",
+                column=name,
+            )
+        seen.add(name.lower())
+
+
+def _conformed(table: pa.Table, schema: StructType) -> pa.Table:
+    """Return the rows with types that Spark takes, which are fewer than Arrow's."""
+    target = schema.to_arrow()
+    batches = [conform_batch(batch, schema, target, check_nulls=False) for batch in table.to_batches()]
+    return pa.Table.from_batches(batches, target)
+
+
+def _is_bounded(kind: DataType) -> bool:
+    """Whether values compare alike everywhere: no NaN, no time zone, nothing that Python cannot hold."""
+    return isinstance(kind, DecimalType) or (isinstance(kind, PrimitiveType) and kind.name in _BOUNDED)
+
+
+def _row_bytes(kind: DataType) -> int:
+    """Return a guess of what a value takes in memory."""
+    if isinstance(kind, StructType):
+        return sum((_row_bytes(item.type) for item in kind.fields), 8)
+    if isinstance(kind, ArrayType):
+        return _ELEMENTS * _row_bytes(kind.element)
+    if isinstance(kind, MapType):
+        return _ELEMENTS * (_row_bytes(kind.key) + _row_bytes(kind.value))
+    return _TEXT_BYTES if kind in (PrimitiveType("string"), PrimitiveType("binary")) else 8

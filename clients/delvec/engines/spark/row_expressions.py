@@ -1,0 +1,221 @@
+"""A table's own expressions, evaluated by Spark in the pass that writes the rows.
+
+Spark adds what it found as one more column, because a row must be checked as it is written: a second look at the
+source could see other rows. The task that writes finds the column and refuses.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+from pyspark.sql import types as T  # noqa: N812
+
+from delvec.engines.internal_names import INTERNAL, InternalNames
+from delvec.engines.protocol import WriteTarget
+from delvec.engines.row_checks import RowChecks
+from delvec.engines.spark.scan import spark_schema
+from delvec_kernel.constraints.declared import Check, Generated
+from delvec_kernel.schema.column_paths import backticked
+
+__all__ = [
+    "BROKEN",
+    "ExaminedFrame",
+    "TaskChecks",
+    "absent_columns",
+    "as_stored",
+    "examined",
+    "first_broken",
+    "generated_value",
+]
+
+BROKEN: Final = INTERNAL("broken")
+"""Column with the number of the first check that a row breaks."""
+_GIVEN: Final = INTERNAL("given") + "_"
+
+
+@dataclass(frozen=True)
+class TaskChecks:
+    """What a task does with the rows that it gets; travels to executors.
+
+    Attributes:
+        tests: the checks, in the order of their numbers in the column that Spark added.
+        given: names of columns as they came, by the name under which they come now: Spark evaluates the
+            expressions over values of the table's types, and what is written must not have been cast.
+        names: of the driver, for what it adds to the rows.
+    """
+
+    target: WriteTarget
+    tests: tuple[Check, ...]
+    given: tuple[tuple[str, str], ...]
+    names: InternalNames = INTERNAL
+
+    def checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Give the rows without what Spark added.
+
+        Raises:
+            SchemaMismatch: they do not fit the table.
+            ConstraintViolation: a row breaks what the table asks.
+        """
+        checks = RowChecks(self.target)
+        for batch in batches:
+            (rows,) = checks.checked([self._rows(batch)])
+            if self.tests:
+                self._raise(batch, rows, checks)
+            yield rows
+
+    def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        came_as = {self.names("broken"), *(hidden for hidden, _ in self.given)}
+        came = {name: batch.column(hidden) for hidden, name in self.given}
+        names = [name for name in batch.schema.names if name not in came_as]
+        return pa.RecordBatch.from_arrays([came.get(name, batch.column(name)) for name in names], names=names)
+
+    def _raise(self, batch: pa.RecordBatch, rows: pa.RecordBatch, checks: RowChecks) -> None:
+        broken = batch.column(self.names("broken"))
+        if broken.null_count == len(broken):
+            return
+        first = broken.is_valid().index(pa.scalar(value=True)).as_py()
+        raise checks.error(self.tests[broken[first].as_py()], rows.slice(first, 1))
+
+
+@dataclass(frozen=True)
+class ExaminedFrame:
+    """Rows with what Spark found out about them."""
+
+    frame: DataFrame
+    checks: TaskChecks
+
+
+def examined(frame: DataFrame, target: WriteTarget, checks: RowChecks) -> ExaminedFrame:
+    """Return the table's columns, those with defaults and generated ones that were absent, and which check a row breaks.
+
+    Args:
+        frame: columns of the table, in any order and case.
+        target: the table.
+        checks: what it asks of rows.
+
+    Raises:
+        ExpressionNotAllowed: an expression holds what tables may not ask of an engine; names it.
+        UnsupportedWriterFeature: Spark does not accept an expression; names it.
+    """
+    frame, given = _typed(frame, target)
+    names = set(frame.columns)
+    tests = checks.tests(names, replaces=False)
+    kinds = {field.name: field.dataType for field in spark_schema(target.schema).fields}
+    defaults = [rule for rule in checks.constraints.defaults if rule.column not in names]
+    if defaults:
+        values = (generated_value(frame, rule, checks).cast(kinds[rule.column]) for rule in defaults)
+        frame = frame.select(
+            "*", *(value.alias(rule.column) for value, rule in zip(values, defaults, strict=True))
+        )
+    # A column that is absent is NULL, for the expressions too: a name that Spark does not find in the rows may be a
+    # variable of the session.
+    has_rule = {rule.column for rule in checks.constraints.computed}
+    absent = [name for name in target.schema.names if name not in frame.columns and name not in has_rule]
+    if absent:
+        frame = frame.select("*", *(F.lit(None).cast(kinds[name]).alias(name) for name in absent))
+    computed = [
+        generated_value(frame, rule, checks).cast(kinds[rule.column]).alias(rule.column)
+        for rule in checks.constraints.generated
+        if rule.column not in names
+    ]
+    if computed:
+        frame = frame.select("*", *computed)
+    if tests:
+        frame = as_stored(frame, checks)
+        frame = frame.select("*", first_broken(frame, tests, checks).alias(BROKEN))
+    return ExaminedFrame(frame, TaskChecks(target, tuple(tests), given))
+
+
+def absent_columns(frame: DataFrame, checks: RowChecks) -> list[str]:
+    """Return the columns that a frame does not have and that Spark computes."""
+    given = {name.lower() for name in frame.columns}
+    return [rule.column for rule in checks.constraints.computed if rule.column.lower() not in given]
+
+
+def _typed(frame: DataFrame, target: WriteTarget) -> tuple[DataFrame, tuple[tuple[str, str], ...]]:
+    """Return the columns under the table's names and with its types, and those that were cast as they came."""
+    wanted = {field.name.lower(): field for field in spark_schema(target.schema).fields}
+    columns, given = [], []
+    for number, field in enumerate(frame.schema.fields):
+        to = wanted[field.name.lower()]
+        column = F.col(backticked(field.name))
+        if not _is_cast(field.dataType, to.dataType):
+            columns.append(column.alias(to.name))
+            continue
+        hidden = f"{_GIVEN}{number}"
+        given.append((hidden, to.name))
+        columns += [_cast(field, to.dataType).alias(to.name), column.alias(hidden)]
+    return frame.select(*columns), tuple(given)
+
+
+def _is_cast(found: T.DataType, wanted: T.DataType) -> bool:
+    nested = (T.StructType, T.ArrayType, T.MapType)
+    if isinstance(found, nested) or isinstance(wanted, nested):
+        return False
+    return bool(found.simpleString() != wanted.simpleString())
+
+
+def _cast(field: T.StructField, wanted: T.DataType) -> Any:
+    value = backticked(field.name)
+    if isinstance(field.dataType, T.TimestampNTZType) and isinstance(wanted, T.TimestampType):
+        # What has no zone is written as UTC, whatever the session's zone is.
+        value = f"concat(CAST({value} AS STRING), 'Z')"
+    # A value that does not fit is for the task to refuse.
+    return F.expr(f"try_cast({value} AS {wanted.simpleString()})")
+
+
+def as_stored(frame: DataFrame, checks: RowChecks) -> DataFrame:
+    """Return rows as they come back: an empty text that partitions the table is NULL."""
+    if not checks.partition_texts:
+        return frame
+    names = ((name, F.col(backticked(name))) for name in frame.columns)
+    return frame.select(
+        *(
+            F.nullif(column, F.lit("")).alias(name) if name in checks.partition_texts else column
+            for name, column in names
+        )
+    )
+
+
+def first_broken(frame: DataFrame, tests: Sequence[Check], checks: RowChecks) -> Any:
+    """Return the number of the first test that a row of ``frame`` breaks, or NULL.
+
+    Raises:
+        ExpressionNotAllowed: an expression holds what tables may not ask of an engine; names it.
+        UnsupportedWriterFeature: Spark does not accept an expression; names it.
+    """
+    whens = []
+    for number, test in enumerate(tests):
+        condition = f"({checks.sql(test)})"
+        try:
+            kind = frame.select(F.expr(condition).alias("v")).schema.fields[0].dataType
+        except AnalysisException as error:
+            raise checks.refused(test, _reason(error), "Spark") from error
+        if not isinstance(kind, T.BooleanType | T.NullType):
+            raise checks.refused(test, f"it is {kind.simpleString()} and not boolean", "Spark")
+        # NULL is as bad as false.
+        whens.append(f"WHEN NOT coalesce({condition}, false) THEN {number}")
+    return F.expr(f"CASE {' '.join(whens)} END")
+
+
+def generated_value(frame: DataFrame, rule: Generated, checks: RowChecks) -> Any:
+    """Return what a generated column's expression gives for a row of ``frame``, in the expression's own type.
+
+    Raises:
+        ExpressionNotAllowed: it holds what tables may not ask of an engine.
+        UnsupportedWriterFeature: Spark does not accept it.
+    """
+    try:
+        value = F.expr(f"({checks.sql(rule)})")
+        frame.select(value.alias("v")).schema  # noqa: B018 - analysed here, for the error
+    except AnalysisException as error:
+        raise checks.refused(rule.check, _reason(error), "Spark") from error
+    return value
+
+
+def _reason(error: AnalysisException) -> str:
+    return str(error).partition("\n")[0].partition(" SQLSTATE:")[0]

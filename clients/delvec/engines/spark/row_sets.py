@@ -1,0 +1,93 @@
+"""Rows of files as bitmaps, collected where the rows are and brought together on the driver."""
+
+import sys
+from array import array
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+from zipimport import zipimporter
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, serialize_bitmap
+from delvec_kernel.errors import DelvecError
+
+__all__ = ["RowSets", "forget_archives", "plainly"]
+
+
+class RowSets:
+    """Row indexes by file number.
+
+    Attributes:
+        found: the sets.
+        pairs: how many rows were added, by file number; more than the set has where a row came twice, in one task
+            or in several.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[int, BitMap64] = {}
+        self.pairs: dict[int, int] = {}
+
+    def add(self, files: npt.NDArray[Any], rows: npt.NDArray[Any]) -> None:
+        """Add rows; few runs of equal ``files`` are quick."""
+        if not len(files):
+            return
+        cuts = np.flatnonzero(files[1:] != files[:-1]) + 1
+        indexes = rows.astype(np.uint64)
+        if len(cuts) >= len(files) // 4:
+            order = np.argsort(files, kind="stable")
+            files, indexes = files[order], indexes[order]
+            cuts = np.flatnonzero(files[1:] != files[:-1]) + 1
+        for start, end in zip([0, *cuts], [*cuts, len(files)], strict=True):
+            self._join(
+                int(files[start]), BitMap64(array("Q", indexes[start:end].tobytes())), int(end - start)
+            )
+
+    def merge(self, number: int, sent: bytes, pairs: int) -> None:
+        """Add what :meth:`serialized` of a task gave."""
+        self._join(number, deserialize_bitmap(sent), pairs)
+
+    def serialized(self) -> Iterator[tuple[int, bytes, int]]:
+        """Give for each file its number, its rows, and how many were added."""
+        for number, rows in self.found.items():
+            yield number, serialize_bitmap(rows), self.pairs[number]
+
+    def _join(self, number: int, rows: BitMap64, pairs: int) -> None:
+        known = self.found.get(number)
+        if known is None:
+            self.found[number] = rows
+        else:
+            known |= rows
+            self.found[number] = known
+        self.pairs[number] = self.pairs.get(number, 0) + pairs
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def forget_archives() -> None:
+    """Drop what the import system remembers of ZIP archives; it is found again when it is needed.
+
+    Before each task Spark invalidates the import system's caches. Until Python 3.13 every importer of an archive then
+    reads its directory anew, and PySpark comes as an archive with an importer for each of its packages: a tenth of a
+    second and more for each task, in a process that has nothing to import.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            del sys.path_importer_cache[path]
+
+
+def plainly(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Let Spark, which calls the function, show its errors without the frames and errors that they come from."""
+
+    @wraps(function)
+    def called(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return function(*args, **kwargs)
+        except DelvecError as error:
+            raise error.with_traceback(None) from None
+
+    return called

@@ -1,0 +1,489 @@
+"""A planned scan as a Spark DataFrame of live rows.
+
+Files without a deletion vector never pay for those that have one: they are read in a branch of their own.
+Deletion vectors and partition values come to the rows as :mod:`~delvec.engines.spark.file_values`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+from pyspark.sql import types as T  # noqa: N812
+
+from delvec.engines.internal_names import INTERNAL
+from delvec.engines.protocol import mark
+from delvec.engines.repeated_rows import RepeatedRows, occurrence_columns
+from delvec.engines.row_ids import BASE_ROW_ID, per_file
+from delvec.engines.spark.dv_filter import (
+    DENSE_LIMIT,
+    BitSets,
+    VectorSource,
+    estimated_bytes,
+    is_live,
+    is_live_in_task,
+)
+from delvec.engines.spark.field_ids import named_as_in_files
+from delvec.engines.spark.file_values import (
+    FILE,
+    SUBQUERY_LIMIT,
+    FileValue,
+    attach,
+    constant,
+    never_null,
+    repeated,
+)
+from delvec.engines.spark.manifest import ManifestStore, file_numbers
+from delvec.scan import Scan
+from delvec_kernel.errors import UnsupportedTable
+from delvec_kernel.schema import partition_values
+from delvec_kernel.schema.column_paths import backticked
+from delvec_kernel.schema.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+
+__all__ = ["BROADCAST_LIMIT", "ROW", "ScanFrames", "spark_schema"]
+
+ROW: Final = INTERNAL("row")
+"""Column with a row's physical index in its file."""
+BROADCAST_LIMIT: Final = 128 << 20
+"""Bytes of deleted rows, as bit sets, up to which the driver sends them to all tasks."""
+
+_VOID: Final = PrimitiveType("void")
+_DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
+_IGNORE_METADATA: Final = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
+
+
+def spark_schema(schema: StructType) -> T.StructType:
+    """Return Delta's schema as Spark's, with comments, and without what is for those who write the table."""
+    fields = [
+        _logical(item) | {"metadata": _metadata(item)} | ({"type": "void"} if item.type == _VOID else {})
+        for item in schema.fields
+    ]
+    return T.StructType.fromJson({"type": "struct", "fields": fields})
+
+
+class ScanFrames:
+    """Builds the DataFrames of one session.
+
+    Args:
+        spark: classic or Connect.
+        manifests: where file lists go.
+        subquery_limit: bytes of facts up to which a scalar subquery holds them.
+        dense_limit: bytes up to which deletion vectors stay dense.
+        broadcast_limit: bytes beyond which tasks fetch deletion vectors themselves.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        manifests: ManifestStore,
+        *,
+        subquery_limit: int = SUBQUERY_LIMIT,
+        dense_limit: int = DENSE_LIMIT,
+        broadcast_limit: int = BROADCAST_LIMIT,
+    ) -> None:
+        self._spark = spark
+        self._manifests = manifests
+        self._subquery_limit = subquery_limit
+        self._dense_limit = dense_limit
+        self._broadcast_limit = broadcast_limit
+
+    def in_tasks(self, scan: Scan) -> bool:
+        """Whether tasks fetch the scan's deletion vectors, because all together are too large."""
+        return scan.has_deletion_vectors and estimated_bytes(scan) > self._broadcast_limit
+
+    def live(
+        self,
+        scan: Scan,
+        columns: Sequence[str],
+        *,
+        deleted: Mapping[str, BitMap64] | None = None,
+        strict: bool = False,
+    ) -> DataFrame:
+        """Return the live rows, with exactly these columns.
+
+        Args:
+            scan: the files.
+            columns: in this order.
+            deleted: row indexes to leave out, by path, in place of the scan's own deletion vectors.
+            strict: whether filters on the frame must not be evaluated for rows that are deleted.
+
+        Raises:
+            CorruptDeletionVector: or a subclass; a deletion vector cannot be read.
+            UnsupportedTable: the session is set up so that rows would be read wrongly.
+        """
+        schema = _as_is(scan, scan.schema.select(columns))
+        if not len(scan):
+            kind = spark_schema(schema)
+            for item, field in zip(schema.fields, kind.fields, strict=True):
+                field.nullable = item.nullable
+            nothing = self._spark.createDataFrame([], kind)
+            return nothing.alias(mark(scan)) if mark(scan) else nothing
+        if deleted is None:
+            with_dv = pc.is_valid(scan.files["deletion_vector"])
+        else:
+            with_dv = pc.is_in(scan.files["path"], pa.array(list(deleted), pa.string()))
+        with_dv = with_dv.combine_chunks()
+        without, having = scan.filter(pc.invert(with_dv)), scan.filter(with_dv)
+        branches = []
+        if len(without):
+            branches.append(self._branch(without, schema, None))
+        if len(having):
+            branches.append(self._branch(having, schema, _Deleted(deleted, strict=strict)))
+        frame = branches[0] if len(branches) == 1 else branches[0].union(branches[1])
+        return frame.select(*map(_told, schema.fields))
+
+    def located(
+        self,
+        scan: Scan,
+        columns: Sequence[str],
+        numbers: list[int],
+        *,
+        only_live: bool = False,
+    ) -> DataFrame:
+        """Return physical rows with these columns, :data:`FILE` and :data:`ROW`.
+
+        Args:
+            scan: not empty.
+            columns: what a predicate needs.
+            numbers: the numbers that :data:`FILE` shall have, in the order of the scan's files.
+            only_live: leave out rows that are deleted, before any filter on the frame sees them.
+        """
+        schema = _nullable(scan.schema.select(columns))
+        deleted = _Deleted(None, strict=True) if only_live and scan.has_deletion_vectors else None
+        return self._facts(scan, self._files(scan, schema, numbers), numbers, schema, deleted, {})
+
+    def _branch(self, scan: Scan, schema: StructType, deleted: "_Deleted | None") -> DataFrame:
+        numbers = file_numbers(len(scan))
+        fixed, repeats = _constants(scan, schema), bool(occurrence_columns(scan))
+        varying = _partition_names(scan) - fixed.keys()
+        # Spark generates row indexes even where a later step drops them.
+        located = (
+            repeats
+            or deleted is not None
+            or any(item.name in varying or per_file(item) is not None for item in schema.fields)
+        )
+        frame = self._files(scan, schema, numbers, located=located)
+        frame = self._facts(scan, frame, numbers, schema, deleted, fixed)
+        if repeats:
+            frame = repeated(self._spark, frame, F.expr(RepeatedRows.key(FILE, ROW)), scan, numbers)
+        return frame.select(*(backticked(item.name) for item in schema.fields))
+
+    def _files(
+        self, scan: Scan, schema: StructType, numbers: list[int], *, located: bool = True
+    ) -> DataFrame:
+        """Return the physical rows of the files: the data columns of ``schema``; if located, FILE and ROW."""
+        self._check_session(scan)
+        partition = _partition_names(scan) | occurrence_columns(scan)
+        stored = StructType(tuple(item for item in schema.fields if item.name not in partition))
+        parts = named_as_in_files(scan, stored)
+        if len(parts) == 1:
+            return self._by_name(scan, parts[0][1].fields, numbers, located=located)
+        by_path = dict(zip(scan.files["path"].to_pylist(), numbers, strict=True))
+        frames = [
+            self._by_name(
+                part,
+                named.fields,
+                [by_path[path] for path in part.files["path"].to_pylist()],
+                located=located,
+            )
+            for part, named in parts
+        ]
+        return reduce(lambda left, right: left.union(right), frames)
+
+    def _by_name(
+        self, scan: Scan, stored: Sequence[StructField], numbers: list[int], *, located: bool
+    ) -> DataFrame:
+        mode = "none" if _mapping(scan) == "none" else "name"
+        frame = (
+            self._spark.read.schema(
+                T.StructType.fromJson(
+                    {
+                        "type": "struct",
+                        "fields": [_physical(item, mode) for item in stored if item.type != _VOID],
+                    }
+                )
+            )
+            # Keeps Spark from guessing partition columns from paths.
+            .option("recursiveFileLookup", "true")
+            .option("ignoreMissingFiles", "false")
+            .option("ignoreCorruptFiles", "false")
+            .parquet(self._manifests.write(scan, numbers))
+        )
+        columns: list[Column | str] = [_as_logical(item, mode) for item in stored]
+        if located:
+            # By way of the method, because a table may have a column called _metadata.
+            metadata = frame.metadataColumn("_metadata")
+            columns.append(F.unix_millis(metadata["file_modification_time"]).cast("int").alias(FILE))
+            columns.append(metadata["row_index"].alias(ROW))
+        return frame.select(*columns)
+
+    def _facts(
+        self,
+        scan: Scan,
+        frame: DataFrame,
+        numbers: list[int],
+        schema: StructType,
+        deleted: "_Deleted | None",
+        fixed: Mapping[str, Column],
+    ) -> DataFrame:
+        """Add partition columns, and leave out deleted rows; ``fixed`` are those that are the same for all files."""
+        if fixed:
+            kinds = {item.name: item for item in schema.fields}
+            frame = frame.select(
+                "*",
+                *(
+                    (
+                        column if kinds[name].nullable else never_null(column, _spark_type(kinds[name].type))
+                    ).alias(name)
+                    for name, column in fixed.items()
+                ),
+            )
+        varying = _partition_names(scan) - fixed.keys()
+        partition = [item for item in schema.fields if item.name in varying]
+        tracked = [item for item in schema.fields if per_file(item) is not None]
+        if not partition and not tracked and deleted is None:
+            return frame
+        facts = [_partition_fact(scan, item) for item in partition]
+        facts += [
+            FileValue(scan.files[per_file(item)].combine_chunks(), T.LongType(), nullable=True)
+            for item in tracked
+        ]
+        sets = self._bit_sets(scan, deleted) if deleted is not None else None
+        if deleted is not None and sets is None:
+            source = VectorSource.of(scan, numbers, deleted.rows)
+            live = is_live_in_task(source, F.col(FILE), F.col(ROW), strict=deleted.strict)
+            frame = frame.filter(~live if scan.marked_only else live)
+        if sets is not None:
+            facts += [
+                FileValue(values, T.ArrayType(_spark_number(values)), nullable=False)
+                for values in sets.columns.values()
+            ]
+        if not facts:
+            return frame
+        present = frame.columns
+        frame, found = attach(self._spark, frame, numbers, facts, subquery_limit=self._subquery_limit)
+        if sets is not None:
+            columns = dict(zip(sets.columns, found[len(partition) + len(tracked) :], strict=True))
+            live = is_live(columns, F.col(ROW), is_dense=sets.is_dense)
+            frame = frame.filter(~live if scan.marked_only else live)
+        named = [
+            (column if item.nullable else never_null(column, _spark_type(item.type))).alias(item.name)
+            for column, item in zip(found, partition, strict=False)
+        ]
+        ids = {
+            item.name: _with_fact(item, fact)
+            for item, fact in zip(tracked, found[len(partition) :], strict=False)
+        }
+        return frame.select(*(ids.get(name, backticked(name)) for name in present), *named)
+
+    def _bit_sets(self, scan: Scan, deleted: "_Deleted") -> BitSets | None:
+        """Return what the driver sends to tasks, or None where that would be too large."""
+        rows = deleted.rows
+        if rows is None:
+            if self.in_tasks(scan):
+                return None
+            rows = scan.deletion_vectors
+        paths = scan.files["path"].to_pylist()
+        sets = BitSets.of([rows.get(path, BitMap64()) for path in paths], dense_limit=self._dense_limit)
+        return sets if sets.nbytes <= self._broadcast_limit else None
+
+    def _check_session(self, scan: Scan) -> None:
+        if str(self._spark.conf.get(_IGNORE_METADATA, "false")).lower() == "true":
+            raise UnsupportedTable(
+                f"This Spark session has {_IGNORE_METADATA}=true, with which Spark would not see the list of files "
+                f"to read for table '{scan.name}'; unset it",
+                table=scan.name,
+                setting=_IGNORE_METADATA,
+            )
+
+
+@dataclass(frozen=True)
+class _Deleted:
+    """Which rows to leave out.
+
+    Attributes:
+        rows: by path; None for those of the files' own deletion vectors.
+        strict: whether later filters must not see them.
+    """
+
+    rows: Mapping[str, BitMap64] | None
+    strict: bool
+
+
+def _with_fact(item: StructField, fact: Column) -> Column:
+    """Return a column that has, where a row has no value of its own, what its file says of it."""
+    found = fact + F.col(ROW) if per_file(item) == BASE_ROW_ID else fact
+    return F.coalesce(_column(item.name), found).alias(item.name)
+
+
+def _mapping(scan: Scan) -> str:
+    return scan.configuration.get("delta.columnMapping.mode", "none").lower()
+
+
+def _as_is(scan: Scan, schema: StructType) -> StructType:
+    """Return the columns, NOT NULL only those that surely have no NULL in these files.
+
+    Spark goes by it, and computes wrong values of a NULL that is there; a writer that checks nothing may have left one.
+    """
+    wanted = [item.name for item in schema.fields if not item.nullable]
+    if not wanted:
+        return schema
+    partition = _partition_names(scan)
+    nulls = _null_counts(scan) if set(wanted) - partition else []
+    mapped = _mapping(scan) != "none"
+
+    def has_none(item: StructField) -> bool:
+        if item.name in partition:
+            values = partition_values.parse_column(_partition_texts(scan, item), item.type)
+            return bool(values.null_count == 0)
+        name = item.physical_name if mapped else item.name
+        return all(counts.get(name) == 0 for counts in nulls)
+
+    return StructType(
+        tuple(replace(item, nullable=item.nullable or not has_none(item)) for item in schema.fields)
+    )
+
+
+def _null_counts(scan: Scan) -> list[Mapping[str, Any]]:
+    """Return how many NULLs each file has of each column, as far as its statistics say so."""
+    texts = scan.files["stats"].to_pylist()
+    return [json.loads(text).get("nullCount") or {} if text else {} for text in texts]
+
+
+def _nullable(schema: StructType) -> StructType:
+    return StructType(tuple(replace(item, nullable=True) for item in schema.fields))
+
+
+def _partition_names(scan: Scan) -> set[str]:
+    return {scan.schema.field(name).name for name in scan.partition_columns}
+
+
+def _constants(scan: Scan, schema: StructType) -> dict[str, Column]:
+    """Return the partition columns that have one value in all files: nothing has to be looked up by a row's file."""
+    names = _partition_names(scan)
+    found = {
+        item.name: constant(_partition_fact(scan, item))
+        for item in schema.fields
+        # The texts tell before the values are made of them.
+        if item.name in names and len(_partition_texts(scan, item).unique()) == 1
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _partition_fact(scan: Scan, item: StructField) -> FileValue:
+    values = partition_values.parse_column(_partition_texts(scan, item), item.type)
+    return FileValue(values, _spark_type(item.type), nullable=True)
+
+
+def _partition_texts(scan: Scan, item: StructField) -> pa.StringArray:
+    name = item.name if _mapping(scan) == "none" else item.physical_name
+    return pc.map_lookup(scan.files["partition_values"].combine_chunks(), pa.scalar(name), "first")
+
+
+def _told(item: StructField) -> Column | str:
+    """Return a column with what its readers are told of it."""
+    metadata = _metadata(item)
+    return _column(item.name).alias(item.name, metadata=metadata) if metadata else backticked(item.name)
+
+
+def _column(name: str) -> Column:
+    return F.col(backticked(name))
+
+
+# --- schemas ------------------------------------------------------------------------------------------------
+
+
+def _spark_type(kind: DataType) -> T.DataType:
+    (item,) = spark_schema(StructType((StructField("x", kind),))).fields
+    return item.dataType
+
+
+def _spark_number(lists: pa.Array) -> T.DataType:
+    return T.IntegerType() if lists.type.value_type == pa.int32() else T.LongType()
+
+
+def _metadata(item: StructField) -> dict[str, Any]:
+    return {"comment": item.metadata["comment"]} if "comment" in item.metadata else {}
+
+
+def _logical(item: StructField) -> dict[str, Any]:
+    return {"name": item.name, "type": _logical_type(item.type), "nullable": True, "metadata": {}}
+
+
+def _logical_type(kind: DataType) -> Any:
+    return _mapped_type(kind, _logical)
+
+
+def _physical(item: StructField, mode: str) -> dict[str, Any]:
+    """Return the field as files have it: physical names where columns are mapped, and ids to find them by."""
+    name = item.name if mode == "none" else item.physical_name
+    by_id = mode == "id" and item.field_id is not None
+    return {
+        "name": name,
+        "type": _mapped_type(_readable(item), lambda inner: _physical(replace(inner, nullable=True), mode)),
+        # Kept by Spark for files that a manifest lists, and not for those of a folder.
+        "nullable": item.nullable,
+        "metadata": {"parquet.field.id": item.field_id} if by_id else {},
+    }
+
+
+def _readable(item: StructField) -> DataType:
+    """Return the type to read a column as: of integers that became decimals, Spark wants to hold all of them."""
+    before = [change.get("fromType") for change in item.metadata.get("delta.typeChanges") or ()]
+    digits = max((_DIGITS.get(str(name), 0) for name in before), default=0)
+
+    def wide(kind: DataType) -> DataType:
+        if isinstance(kind, ArrayType):
+            return ArrayType(wide(kind.element), kind.contains_null)
+        if isinstance(kind, MapType):
+            return MapType(wide(kind.key), wide(kind.value), kind.value_contains_null)
+        if isinstance(kind, DecimalType) and kind.precision - kind.scale < digits:
+            return DecimalType(digits + kind.scale, kind.scale)
+        return kind
+
+    return wide(item.type) if digits else item.type
+
+
+def _mapped_type(kind: DataType, field: Any) -> Any:
+    if isinstance(kind, StructType):
+        return {"type": "struct", "fields": [field(item) for item in kind.fields]}
+    if isinstance(kind, ArrayType):
+        return {
+            "type": "array",
+            "elementType": _mapped_type(kind.element, field),
+            "containsNull": kind.contains_null,
+        }
+    if isinstance(kind, MapType):
+        return {
+            "type": "map",
+            "keyType": _mapped_type(kind.key, field),
+            "valueType": _mapped_type(kind.value, field),
+            "valueContainsNull": kind.value_contains_null,
+        }
+    # No column of files has the type void, so inside other types any type does for what is never there.
+    return "integer" if kind == _VOID else kind.to_json()
+
+
+def _as_logical(item: StructField, mode: str) -> Column | str:
+    """Return the stored column under its name; nested names change by a cast, which goes by position."""
+    if item.type == _VOID:
+        return F.lit(None).alias(item.name)
+    stored = item.name if mode == "none" else item.physical_name
+    if _physical(item, mode)["type"] != _logical(item)["type"]:
+        return _column(stored).cast(_spark_type(item.type)).alias(item.name)
+    # As text where that will do: each step of a Column is several calls of the JVM.
+    return backticked(stored) if stored == item.name else _column(stored).alias(item.name)

@@ -1,0 +1,129 @@
+"""Errors of Delvec that come back from Spark, as themselves.
+
+What ``format("delvec")`` raises, or a stream, goes through the JVM and arrives as the text of a traceback within an
+exception of PySpark's. PySpark makes its exceptions in one function for classic sessions, and in another for Spark Connect.
+There is no hook: both are wrapped as soon as PySpark is imported, and nothing of PySpark is imported for that.
+
+An exception that is made of Delvec's belongs to PySpark's class, too: ``except AnalysisException`` goes on working.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, Final
+
+from delvec_kernel.errors import DelvecError
+
+__all__ = ["also", "install", "typed"]
+
+_MADE_BY: Final = {
+    "pyspark.errors.exceptions.captured": (None, "convert_exception"),
+    "pyspark.sql.connect.client.core": (None, "convert_exception"),
+    "pyspark.sql.streaming.query": ("StreamingQuery", "exception"),
+    "pyspark.sql.connect.streaming.query": ("StreamingQuery", "exception"),
+}
+"""Where PySpark makes exceptions: modules, and what returns them there."""
+_classes: Final[dict[tuple[type[DelvecError], type[Exception]], type[DelvecError]]] = {}
+
+
+def install() -> None:
+    """Let PySpark raise Delvec's errors as what they are, in this process."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    for name in _MADE_BY:
+        if name in sys.modules:
+            _wrap(sys.modules[name])
+
+
+def typed(error: Any) -> Any:
+    """Return the error of Delvec's that an exception of PySpark's is about; the exception itself where it is about none."""
+    from delvec.engines.spark.failures import named_in
+
+    if error is None or isinstance(error, DelvecError):
+        return error
+    texts = [getattr(error, name, None) for name in ("_desc", "_stackTrace")]
+    found = next(
+        filter(None, (named_in(text) for text in (texts if any(texts) else [str(error)]) if text)), None
+    )
+    if found is None:
+        return error
+    # PySpark shows py4j's error in place of an UnknownException.
+    base = next(each for each in type(error).__mro__ if each.__name__ != "UnknownException")
+    kind = _class_of_both(type(found), base)
+    both = kind.__new__(kind, found.message)
+    # Neither is initialized again: those of PySpark ask the JVM.
+    both.__dict__.update(error.__dict__)
+    both.__dict__.update(found.__dict__)
+    return both
+
+
+def also(error: DelvecError, theirs: type[Exception]) -> DelvecError:
+    """Return an error that programs written for delta-spark catch as PySpark's, too."""
+    return _class_of_both(type(error), theirs)(error.message, **error.details)
+
+
+def _class_of_both(ours: type[DelvecError], theirs: type[Exception]) -> type[DelvecError]:
+    if (ours, theirs) not in _classes:
+        # PySpark's classes show what they were made of, which has every frame of every process.
+        shown = {
+            "__str__": lambda self: self.message,
+            "__reduce__": lambda self: (_alone, (ours, self.message, self.details)),
+        }
+        members = {"__module__": ours.__module__, "__doc__": ours.__doc__, **shown}
+        _classes[ours, theirs] = type(ours.__name__, (ours, theirs), members)
+    return _classes[ours, theirs]
+
+
+def _alone(kind: type[DelvecError], message: str, details: dict[str, Any]) -> DelvecError:
+    return kind(message, **details)
+
+
+def _wrap(module: ModuleType) -> None:
+    inside, name = _MADE_BY[module.__name__]
+    owner = module if inside is None else getattr(module, inside, None)
+    function: Callable[..., Any] | None = getattr(owner, name, None)
+    if function is None or getattr(function, "_is_typed", False):
+        return
+
+    @wraps(function)
+    def of_type(*args: Any, **kwargs: Any) -> Any:
+        return typed(function(*args, **kwargs))
+
+    of_type._is_typed = True  # type: ignore[attr-defined]  # noqa: SLF001 - of this function's own
+    setattr(owner, name, of_type)
+
+
+class _Finder(MetaPathFinder):
+    """Finds those modules as the others do, and wraps what they have when they were executed."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in _MADE_BY:
+            return None
+        others = (finder for finder in sys.meta_path if not isinstance(finder, _Finder))
+        found = (
+            finder.find_spec(fullname, path, target) for finder in others if hasattr(finder, "find_spec")
+        )
+        spec = next(filter(None, found), None)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Wrapping(spec.loader)
+        return spec
+
+
+class _Wrapping(Loader):
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        _wrap(module)

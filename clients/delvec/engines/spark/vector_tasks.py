@@ -1,0 +1,163 @@
+"""Deletion vectors written by executors, of scans that may find more rows than driver and service have memory for.
+
+What tasks found is brought together by file, as bitmaps, and whoever has all of a file's rows decides: a few are sent to
+the driver, of many the deletion vector is written, and its descriptor is sent. Each task has a file of its own, which the
+service gave out before the job began.
+"""
+
+import json
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame
+
+from delvec.dv_files import SENT_BYTES, VectorFile, VectorPlaces
+from delvec.engines.found_rows import FoundRows
+from delvec.engines.spark import failures
+from delvec.engines.spark.dv_filter import VectorSource
+from delvec.engines.spark.find_rows import folded, physical_rows
+from delvec.engines.spark.row_sets import RowSets, forget_archives
+from delvec.scan import Scan
+from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, encode, serialize_bitmap
+from delvec_kernel.errors import DelvecError, from_wire
+from delvec_kernel.wire import DeletionVectorDescriptor
+
+__all__ = ["find_into_vectors"]
+
+_FILE_BYTES: Final = 2 << 20
+"""About how large a file of deletion vectors gets at the most."""
+_MOST_TASKS: Final = 500
+
+_ANSWER: Final = "number int, rows binary, task int, offset int, size int, cardinality long, error string"
+_ANSWER_SCHEMA: Final = pa.schema(
+    [
+        ("number", pa.int32()),
+        ("rows", pa.binary()),
+        ("task", pa.int32()),
+        ("offset", pa.int32()),
+        ("size", pa.int32()),
+        ("cardinality", pa.int64()),
+        ("error", pa.string()),
+    ]
+)
+
+
+def find_into_vectors(matches: DataFrame, scan: Scan, numbers: list[int], places: VectorPlaces) -> FoundRows:
+    """Return the rows of a DataFrame with the columns FILE and ROW; many of a file come as a written deletion vector.
+
+    Args:
+        matches: the rows that were found.
+        scan: the files.
+        numbers: of the files.
+        places: where to write.
+
+    Raises:
+        CorruptDeletionVector: or a subclass: one that a file has already cannot be read.
+        StorageError: a file cannot be written.
+    """
+    # At the worst there is a bit for each row.
+    tasks = min(_MOST_TASKS, len(scan), 1 + physical_rows(scan) // 8 // _FILE_BYTES)
+    files = places.files(tasks)
+    has_vector = pc.is_valid(scan.files["deletion_vector"])
+    with_vector = [number for number, has in zip(numbers, has_vector.to_pylist(), strict=True) if has]
+    work = _Work(
+        VectorSource.of(scan.filter(has_vector), with_vector),
+        dict(zip(numbers, scan.files["num_records"].to_pylist(), strict=True)),
+        files,
+        SENT_BYTES // tasks,
+    )
+    answers = folded(matches).repartition(tasks, "file").mapInArrow(partial(_gather, work), _ANSWER).toArrow()
+    paths = dict(zip(numbers, scan.files["path"].to_pylist(), strict=True))
+    held: dict[str, BitMap64] = {}
+    written: dict[str, DeletionVectorDescriptor] = {}
+    for answer in answers.to_pylist():
+        if answer["error"]:
+            raise from_wire(json.loads(answer["error"]))
+        if answer["number"] not in paths:
+            raise failures.unknown_file(scan)
+        path = paths[answer["number"]]
+        if answer["rows"] is not None:
+            held[path] = deserialize_bitmap(answer["rows"])
+        else:
+            written[path] = DeletionVectorDescriptor(
+                storage_type="u",
+                path_or_inline_dv=files[answer["task"]].path_or_inline_dv,
+                offset=answer["offset"],
+                size_in_bytes=answer["size"],
+                cardinality=answer["cardinality"],
+            )
+    return FoundRows(scan, held, written)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What all tasks have in common; travels to executors.
+
+    Attributes:
+        source: the deletion vectors that files have.
+        totals: physical rows, by file number, where they are known.
+        files: one for each task.
+        budget: bytes of bitmaps that a task may send.
+    """
+
+    source: VectorSource
+    totals: Mapping[int, int | None]
+    files: Sequence[VectorFile]
+    budget: int
+
+
+def _gather(work: _Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs on executors."""
+    from pyspark import TaskContext
+
+    forget_archives()
+    context = TaskContext.get()
+    try:
+        yield _sent(_gathered(work, batches, context.partitionId() if context else 0))
+    except DelvecError as error:
+        # Retrying would not help, and a raised error would reach the driver as text.
+        yield _sent([{"error": json.dumps(error.to_wire())}])
+        for _ in batches:
+            pass
+
+
+def _gathered(work: _Work, batches: Iterator[pa.RecordBatch], task: int) -> list[dict[str, Any]]:
+    found = RowSets()
+    for batch in batches:
+        for number, rows in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+            found.merge(number, rows, 0)
+    few: list[dict[str, Any]] = []
+    many: list[tuple[int, int, bytes]] = []
+    for number in sorted(found.found):
+        rows = found.found[number]
+        if number in work.source.vectors:
+            rows |= BitMap64(array("Q", work.source.deleted_rows(number).tobytes()))
+        if len(rows) == work.totals.get(number):
+            few.append({"number": number, "rows": serialize_bitmap(rows)})  # next to nothing: the file goes
+        else:
+            # Made anew, so that a task that is run again writes the same bytes.
+            many.append((number, len(rows), encode(BitMap64(rows.to_array()))))
+    if sum(len(payload) for _, _, payload in many) <= work.budget:
+        few += [{"number": number, "rows": payload[4:]} for number, _, payload in many]
+        return few
+    offsets = work.files[task].write(work.source.location, [payload for _, _, payload in many])
+    return few + [
+        {
+            "number": number,
+            "task": task,
+            "offset": offset,
+            "size": len(payload),
+            "cardinality": cardinality,
+        }
+        for (number, cardinality, payload), offset in zip(many, offsets, strict=True)
+    ]
+
+
+def _sent(answers: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(answers), schema=_ANSWER_SCHEMA)

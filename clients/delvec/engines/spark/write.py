@@ -1,0 +1,198 @@
+"""Data files written by executors, straight to where the table is.
+
+Each task writes the final files of its rows and returns their actions as JSON rows; nothing is moved, renamed or
+listed afterwards. What a failed task leaves behind carries the transaction's id in its name and is never
+referred to. A task that finds data that does not fit answers with the error, so that it arrives typed.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame
+
+from delvec.engines.arrow_conversion import conform_batch
+from delvec.engines.parquet_writer import write_data_files
+from delvec.engines.protocol import WriteTarget
+from delvec.engines.spark.row_expressions import TaskChecks
+from delvec.engines.spark.row_sets import forget_archives
+from delvec.engines.spark.scan import ScanFrames
+from delvec.engines.spark.session import is_remote
+from delvec.scan import Scan
+from delvec_kernel.errors import (
+    CorruptTable,
+    DelvecError,
+    InvalidSchema,
+    SchemaMismatch,
+    StorageError,
+    from_wire,
+)
+from delvec_kernel.schema.types import schema_from
+from delvec_kernel.wire import AddFile
+
+__all__ = ["check_schema", "copy_rows", "in_tasks", "is_spark_frame", "num_records", "write_frame"]
+
+_OverBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+_RESULT: Final = "add string, error string"
+_RESULT_SCHEMA: Final = pa.schema([("add", pa.string()), ("error", pa.string())])
+
+
+def is_spark_frame(data: Any) -> bool:
+    """Whether ``data`` is a Spark DataFrame, classic or Connect; told without importing either."""
+    return isinstance(data, DataFrame) or is_remote(data)
+
+
+def check_schema(frame: DataFrame, target: WriteTarget, computed: Sequence[str] = ()) -> None:
+    """Compare names and types before a job starts; columns that are ``computed`` may be absent.
+
+    Raises:
+        SchemaMismatch: the frame has columns that the table lacks, or the other way round.
+    """
+    try:
+        arrow = schema_from(frame.schema).to_arrow()
+    except InvalidSchema as error:
+        raise SchemaMismatch(f"The DataFrame does not fit the table: {error.message}") from error
+    given = target.schema.without(computed)
+    conform_batch(
+        pa.RecordBatch.from_pylist([], schema=arrow),
+        given,
+        given.to_arrow(),
+        check_nulls=True,
+    )
+
+
+def write_frame(frame: DataFrame, target: WriteTarget, checks: TaskChecks | None = None) -> list[AddFile]:
+    """Run the job that writes the frame's rows; return the new files.
+
+    Args:
+        frame: the rows.
+        target: the table.
+        checks: what tasks look at, of rows that are new.
+
+    Raises:
+        SchemaMismatch: a value does not fit the table.
+        ConstraintViolation: a row does not satisfy the table's constraints.
+        StorageError: storage did not answer.
+    """
+    answers = in_tasks(frame, partial(_write_task, target, checks), _RESULT).toArrow()
+    adds = []
+    for answer in answers.to_pylist():
+        if answer["error"]:
+            raise from_wire(json.loads(answer["error"]))
+        adds.append(AddFile.model_validate_json(answer["add"]))
+    return adds
+
+
+def in_tasks(frame: DataFrame, function: _OverBatches, answer: str) -> DataFrame:
+    """Return what a function makes of a frame's rows: ``mapInArrow``, which does not take every name of a column."""
+    names = list(frame.columns)
+    plain = frame.toDF(*(f"c{position}" for position in range(len(names))))
+    return plain.mapInArrow(partial(_named, function, names), answer)
+
+
+def _named(
+    function: _OverBatches, names: list[str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Runs on executors."""
+    forget_archives()
+    return function(batch.rename_columns(names) for batch in batches)
+
+
+def _write_task(
+    target: WriteTarget, checks: TaskChecks | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Runs on executors."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    task = context.partitionId() if context else 0
+    try:
+        adds = _write(batches if checks is None else checks.checked(batches), target, task)
+    except DelvecError as error:
+        # Retrying would not help, and a raised error would reach the driver as text.
+        yield _answer([], [json.dumps(error.to_wire())])
+        for _ in batches:
+            pass
+        return
+    yield _answer([add.model_dump_json(by_alias=True) for add in adds], [])
+
+
+def _write(batches: Iterator[pa.RecordBatch], target: WriteTarget, task: int) -> list[AddFile]:
+    try:
+        return write_data_files(batches, target, task=task)
+    except OSError as error:
+        raise StorageError(
+            f"Cannot write the files of a task to {target.location}: {error}; try again, or check storage."
+        ) from error
+
+
+def _answer(adds: list[str], errors: list[str]) -> pa.RecordBatch:
+    columns = [[*adds, *[None] * len(errors)], [*[None] * len(adds), *errors]]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(each, pa.string()) for each in columns], schema=_RESULT_SCHEMA
+    )
+
+
+def copy_rows(
+    frames: ScanFrames, scan: Scan, gone: Mapping[str, BitMap64], target: WriteTarget
+) -> list[AddFile]:
+    """Write the live rows of the scan's files again, without those in ``gone``.
+
+    Rows are not held against the table's constraints: they were when they were new.
+
+    Args:
+        frames: of the session.
+        scan: the files.
+        gone: by path; rows that the file's deletion vector holds already may be among them.
+        target: the table as it will be.
+
+    Raises:
+        CorruptTable: the files do not have the rows that their statistics say.
+        StorageError: storage did not answer.
+    """
+    absent = _absent_rows(scan, gone)
+    rest = scan.filter(_keeps_rows(scan, absent))
+    if not len(rest):
+        return []
+    adds = write_frame(frames.live(rest, scan.schema.names, deleted=absent), target)
+    _check_all_read(rest, absent, sum(num_records(add) for add in adds))
+    return adds
+
+
+def num_records(add: AddFile) -> int:
+    """Return the rows of a file that was just written."""
+    return int(json.loads(add.stats or "{}")["numRecords"])
+
+
+def _absent_rows(scan: Scan, gone: Mapping[str, BitMap64]) -> dict[str, BitMap64]:
+    """Return all rows to leave out, of the files that have any: those that go, and those that went before."""
+    absent = dict(scan.deletion_vectors)
+    for path in scan.files["path"].to_pylist():
+        if gone.get(path):
+            absent[path] = absent[path] | gone[path] if path in absent else gone[path]
+    return absent
+
+
+def _keeps_rows(scan: Scan, absent: Mapping[str, BitMap64]) -> pa.Array:
+    """Return which files keep a row, as far as statistics say."""
+    deleted = [len(absent.get(path, ())) for path in scan.files["path"].to_pylist()]
+    return pc.fill_null(pc.greater(scan.files["num_records"], pa.array(deleted, pa.int64())), fill_value=True)
+
+
+def _check_all_read(scan: Scan, absent: Mapping[str, BitMap64], copied: int) -> None:
+    """Prove that every row that stays was read, before files are removed for good."""
+    numbers = scan.files["num_records"].to_pylist()
+    if None in numbers:
+        return
+    expected = sum(numbers) - sum(len(absent.get(path, ())) for path in scan.files["path"].to_pylist())
+    if expected != copied:
+        raise CorruptTable(
+            f"Rewriting {len(scan)} files of table '{scan.name}', version {scan.version}, copied {copied} rows, but "
+            f"their statistics promise {expected}; nothing was committed",
+            table=scan.name,
+            version=scan.version,
+        )

@@ -1,0 +1,368 @@
+"""HTTP as the client speaks it: one place for the base URL, the token, retries and typed errors.
+
+Every failure becomes a :class:`~delvec_kernel.errors.DelvecError`: an error envelope becomes the class that
+the service raised, an unreachable service becomes ServiceUnavailable, and a commit whose answer was lost
+becomes CommitOutcomeUnknown. Requests are repeated with full jitter, and after ``Retry-After`` where the service
+gives one. What changes something goes out under an idempotency key, the same at each attempt, by which the service
+knows that it is one request; for a commit that is its transaction id, and the table's log knows it too.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from importlib.metadata import version as distribution_version
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import httpx
+import pyarrow as pa
+from pydantic import BaseModel, ValidationError
+
+from delvec.http.asgi import AppFailed
+from delvec.http.backoff import pause
+from delvec.http.error_answers import RETRYABLE, answer_lost, error_of, not_delvec
+from delvec.http.plan_stream import ARROW_STREAM, Plan, read_plan
+from delvec_kernel.errors import (
+    AtomicCreateUnsupported,
+    BadRequest,
+    CommitOutcomeUnknown,
+    ConcurrentWrite,
+    DelvecError,
+    InternalError,
+    ServiceUnavailable,
+    StaleReadVersion,
+    StorageError,
+    TableNotFound,
+    from_wire,
+)
+from delvec_kernel.wire import (
+    AdditionsRequest,
+    AdditionsResponse,
+    ChangesRequest,
+    ChangesResponse,
+    CommitOutcome,
+    CommitRequest,
+    PlanRequest,
+    PlanResponse,
+)
+
+__all__ = ["ServiceClient", "answer", "request", "table_path"]
+
+_Answer = TypeVar("_Answer")
+_Model = TypeVar("_Model", bound=BaseModel)
+
+_RETRIES = 3
+_COMMIT_RETRIES = 6
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+_GIVEN_UP = (AtomicCreateUnsupported, TableNotFound, ConcurrentWrite, StaleReadVersion)
+_UNSETTLED = (ServiceUnavailable, StorageError, CommitOutcomeUnknown, InternalError, *_GIVEN_UP)
+
+
+class ServiceClient:
+    """A connection to one service, remote or embedded; safe to share between threads.
+
+    Args:
+        base_url: the service's root, for example ``http://host:8710``.
+        token: sent as a bearer token.
+        timeout: seconds to wait for an answer to begin or go on; None waits for as long as it takes.
+        transport: replaces the network: the embedded service, or a test's faults.
+        sleep: replaces the wait between attempts.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        token: str | None = None,
+        timeout: float | None = 120.0,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        headers = {"User-Agent": f"delvec-python/{distribution_version('delvec')}"}
+        if token:
+            token = token.strip()  # what a file holds ends in a newline
+            if not token.isascii() or not token.isprintable():
+                raise BadRequest(
+                    "the token has characters that an HTTP header cannot carry: use printable ASCII"
+                )
+            headers["Authorization"] = f"Bearer {token}"
+        try:
+            url = httpx.URL(base_url)
+        except httpx.InvalidURL as error:
+            raise BadRequest(f"the service's URL {base_url!r} is not a URL: {error}") from error
+        if url.scheme not in ("http", "https") or not url.host:
+            raise BadRequest(f"the service's URL {base_url!r} must start with http:// or https:// and a host")
+        # What pickle takes along.
+        self._given: dict[str, Any] = {"base_url": base_url, "token": token, "timeout": timeout}
+        self._in_process = transport is not None
+        self._sleep = sleep
+        self._http = httpx.Client(
+            base_url=url,
+            headers=headers,
+            timeout=httpx.Timeout(timeout, connect=5.0),
+            transport=transport,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._in_process:
+            raise TypeError(
+                "this connection's service runs in this process, so that no other can use it: start `delvec serve`, and "
+                "connect by its URL"
+            )
+        return partial(ServiceClient, **self._given), ()
+
+    @property
+    def base_url(self) -> str:
+        """The service's root."""
+        return str(self._http.base_url).rstrip("/")
+
+    def close(self) -> None:
+        """Close the connections; an embedded service shuts down."""
+        self._http.close()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass between two attempts."""
+        self._sleep(seconds)
+
+    def get(self, path: str, parameters: Mapping[str, Any] | None = None) -> Any:
+        """GET a JSON document; parameters that are None are left out."""
+        return self._json("GET", path, parameters=parameters, repeatable=True)
+
+    def post(self, path: str, body: BaseModel, *, harmless: bool = False) -> Any:
+        """POST a wire model, by alias and without what is unset; once, however often it has to be sent.
+
+        Args:
+            path: the resource.
+            body: the request.
+            harmless: twice is as good as once, so that the service need not remember the answer.
+        """
+        headers = None if harmless else _new_key()
+        return self._json("POST", path, body=body, headers=headers, repeatable=True)
+
+    def commit(self, path: str, body: CommitRequest, transaction_id: str) -> Any:
+        """POST a commit; where its answer was lost, ask what became of it, and only then send it again.
+
+        The service knows it by the transaction id, so that it takes effect once.
+
+        Raises:
+            CommitOutcomeUnknown: the request was sent, and no answer of the service came back.
+        """
+        lost: DelvecError | None = None
+        headers = {"Idempotency-Key": transaction_id}
+        for number in range(_COMMIT_RETRIES + 1):
+            try:
+                return self._json("POST", path, body=body, headers=headers)
+            except _UNSETTLED as error:
+                failure = error
+            if _is_lost(failure):
+                lost = failure
+            # Until an answer is lost, a refusal means that nothing was done. Afterwards it says nothing about
+            # the request whose answer was lost, which may still be under way: not even that there is no such
+            # table, for the service may have lost its database.
+            if lost is None and isinstance(failure, _GIVEN_UP):
+                raise failure
+            if self._http.is_closed or (lost is None and number == _COMMIT_RETRIES):
+                break
+            self._sleep(pause(failure, number))
+            if lost is not None:
+                known = self._outcome(path, body.read_version, transaction_id)
+                if known is not None:
+                    return known
+                if isinstance(lost, InternalError):
+                    raise lost
+        raise failure if lost is None else _outcome_unknown(lost, transaction_id)
+
+    def _outcome(self, path: str, read_version: int, transaction_id: str) -> Any:
+        """Return the answer of a commit that took effect, or None where that is not known.
+
+        Raises:
+            DelvecError: what the commit was refused with.
+        """
+        parameters = {"transaction-id": transaction_id, "read-version": read_version}
+        try:
+            found = answer(CommitOutcome, self._json("GET", path, parameters=parameters))
+        except DelvecError:
+            return None
+        if found.error is not None and found.error.type != StaleReadVersion.type:
+            raise from_wire({"error": found.error.model_dump(by_alias=True)})
+        return None if found.commit is None else found.commit.model_dump(by_alias=True)
+
+    def delete(self, path: str) -> None:
+        """DELETE a resource; once, however often it has to be sent."""
+
+        def send() -> None:
+            with self._send("DELETE", path, headers=headers):
+                pass
+
+        headers = _new_key()
+        self._repeat(send)
+
+    def plan(self, path: str, request: PlanRequest) -> tuple[PlanResponse, pa.Table]:
+        """POST a plan request; return the answer without files, and the files as an Arrow table.
+
+        Raises:
+            ServiceUnavailable: the stream broke off; fewer files than announced are never taken for a scan.
+        """
+        return self._files(path, request, PlanResponse)
+
+    def changes(self, path: str, request: ChangesRequest) -> tuple[ChangesResponse, pa.Table]:
+        """POST a request for changes; as :meth:`plan`."""
+        return self._files(path, request, ChangesResponse)
+
+    def additions(self, path: str, request: AdditionsRequest) -> tuple[AdditionsResponse, pa.Table]:
+        """POST a request for a step of a stream; as :meth:`plan`."""
+        return self._files(path, request, AdditionsResponse)
+
+    def _files(self, path: str, request: BaseModel, kind: type[Plan]) -> tuple[Plan, pa.Table]:
+        def read() -> tuple[Plan, pa.Table]:
+            with self._send("POST", path, body=request, accept=ARROW_STREAM) as response:
+                return read_plan(response, kind)
+
+        return self._repeat(read)
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        body: BaseModel | None = None,
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool = False,
+    ) -> Any:
+        def read() -> Any:
+            with self._send(method, path, parameters=parameters, body=body, headers=headers) as response:
+                try:
+                    return response.json()
+                except ValueError as error:
+                    raise not_delvec(response) from error
+
+        return self._repeat(read) if repeatable else read()
+
+    @contextmanager
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        body: BaseModel | None = None,
+        headers: Mapping[str, str] | None = None,
+        accept: str = "application/json",
+    ) -> Iterator[httpx.Response]:
+        """Yield a successful answer; its body is read unless an Arrow stream was asked for."""
+        request_id = str(uuid.uuid4())
+        sent = {"Accept": accept, "X-Request-Id": request_id, **(headers or {})}
+        content: bytes | None = None
+        if body is not None:
+            content = body.model_dump_json(by_alias=True, exclude_none=True).encode()
+            sent["Content-Type"] = "application/json"
+        if self._http.is_closed:
+            raise ServiceUnavailable("this connection is closed; call delvec.connect() again")
+        given = {key: value for key, value in (parameters or {}).items() if value is not None}
+        try:
+            request = self._http.build_request(method, path, params=given, content=content, headers=sent)
+            response = self._http.send(request, stream=True)
+            try:
+                if accept != ARROW_STREAM or not response.is_success:
+                    response.read()
+                if not response.is_success:
+                    raise error_of(response, request_id)
+                yield response
+            finally:
+                response.close()
+        except httpx.TransportError as error:
+            raise self._unreachable(error, request_id) from error
+
+    def _repeat(self, attempt: Callable[[], _Answer]) -> _Answer:
+        for number in range(_RETRIES):
+            try:
+                return attempt()
+            except ServiceUnavailable as error:
+                if self._http.is_closed:
+                    raise
+                failure: DelvecError = error
+            except DelvecError as error:
+                if not error.retryable or error.details.get("status") not in RETRYABLE:
+                    raise
+                failure = error
+            self._sleep(pause(failure, number))
+        return attempt()
+
+    def _unreachable(self, error: httpx.TransportError, request_id: str) -> DelvecError:
+        if isinstance(error, AppFailed):
+            if isinstance(error.__cause__, DelvecError):
+                return error.__cause__
+            return InternalError(f"{error} (request {request_id})", request_id=request_id)
+        if isinstance(error, _NOT_SENT):
+            return ServiceUnavailable(
+                f"the service at {self.base_url} cannot be reached: {error}", request_id=request_id
+            )
+        what = (
+            "did not answer in time" if isinstance(error, httpx.TimeoutException) else "broke the connection"
+        )
+        return answer_lost(f"the service at {self.base_url} {what}: {error}", request_id=request_id)
+
+
+def _is_lost(failure: DelvecError) -> bool:
+    """Whether a commit may have taken effect although it failed."""
+    told = not isinstance(failure, CommitOutcomeUnknown | InternalError)
+    return bool(failure.details.pop("answer_lost", False)) or not told
+
+
+def _outcome_unknown(lost: DelvecError, transaction_id: str) -> CommitOutcomeUnknown:
+    if isinstance(lost, CommitOutcomeUnknown):
+        return lost
+    unknown = CommitOutcomeUnknown(
+        f"the answer to the commit of transaction {transaction_id} was lost: {lost.message}; "
+        "look for its txnId in the table's history before trying again",
+        transaction_id=transaction_id,
+    )
+    unknown.__cause__ = lost
+    return unknown
+
+
+def _new_key() -> dict[str, str]:
+    return {"Idempotency-Key": str(uuid.uuid4())}
+
+
+def table_path(table: str, *rest: str) -> str:
+    """Return the path of a table's resource; ``table`` is a name or an id."""
+    return "/".join(["/v1/tables", quote(table, safe=""), *rest])
+
+
+def request(model: type[_Model], **values: Any) -> _Model:
+    """Return the body of a request.
+
+    Raises:
+        BadRequest: a value is not what the service takes; in one sentence, not in pydantic's many lines.
+    """
+    try:
+        return model(**values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+    # Raised out here, unchained: pydantic's error may hold, in a way that the garbage collector cannot follow,
+    # the traceback of a validator, and with it everything that the caller's frames refer to.
+    field = ".".join(str(part) for part in first["loc"]).replace("_", "-")
+    given = "" if not field or isinstance(first["input"], dict) else f" (given: {first['input']!r})"
+    reason = first["msg"].removeprefix("Value error, ")
+    raise BadRequest(f"{field}: {reason}{given}" if field else reason)
+
+
+def answer(model: type[_Model], body: Any) -> _Model:
+    """Return the answer that a JSON document holds.
+
+    Raises:
+        InternalError: the service and this client do not speak the same protocol.
+    """
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise InternalError(
+            f"the service's answer is not a {model.__name__} ({field}: {first['msg']}); "
+            "compare the versions of service and client"
+        ) from error

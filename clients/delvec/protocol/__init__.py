@@ -1,1 +1,0 @@
-"""The Delta protocol as client and service share it: pure values, no input or output."""

@@ -1,0 +1,1 @@
+"""``format("delvec")``: a Python data source for reads, writes and streams of Spark."""

@@ -1,0 +1,95 @@
+"""A scan cut into what single tasks of a Python data source read."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from pyspark.sql.datasource import InputPartition
+
+from delvec.engines.repeated_rows import RepeatedRowsOfFile, occurrence_columns
+from delvec.engines.spark.file_slices import FileSlice, TableRead
+from delvec.scan import Scan
+from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructType
+
+__all__ = ["FilesOfTask", "cut"]
+
+_OPENING_BYTES: Final = 4 << 20
+"""What opening a file counts as, so that many small ones are not one task."""
+
+
+class FilesOfTask(InputPartition):  # type: ignore[misc]
+    """What one task reads."""
+
+    def __init__(self, read: TableRead, slices: Sequence[FileSlice]) -> None:
+        super().__init__(None)
+        self.read = read
+        self.slices = slices
+
+    def __repr__(self) -> str:
+        return f"{len(self.slices)} files"
+
+
+def cut(scan: Scan, columns: Sequence[str], size: int) -> Iterator[FilesOfTask]:
+    """Cut large files into slices, and put small ones together, so that tasks have about ``size`` bytes each.
+
+    Args:
+        scan: the files.
+        columns: to be read, by the scan's spelling.
+        size: bytes.
+    """
+    read = TableRead(
+        scan.location,
+        scan.name,
+        scan.version,
+        _nullable(scan.schema.select(columns)),
+        frozenset(scan.schema.field(name).name for name in scan.partition_columns),
+        scan.configuration.get("delta.columnMapping.mode", "none").lower(),
+        scan.marked_only,
+    )
+    for group in _groups(scan, size):
+        yield FilesOfTask(read, group)
+
+
+def _nullable(schema: StructType) -> StructType:
+    """Return the columns as ``spark_schema`` has them: any may be NULL. PySpark 4.2 and later refuse rows that differ."""
+    fields = (replace(item, type=_nullable_type(item.type), nullable=True) for item in schema.fields)
+    return StructType(tuple(fields))
+
+
+def _nullable_type(kind: DataType) -> DataType:
+    match kind:
+        case StructType():
+            return _nullable(kind)
+        case ArrayType():
+            return replace(kind, element=_nullable_type(kind.element))
+        case MapType():
+            return replace(kind, key=_nullable_type(kind.key), value=_nullable_type(kind.value))
+        case _:
+            return kind
+
+
+def _groups(scan: Scan, size: int) -> Iterator[list[FileSlice]]:
+    group: list[FileSlice] = []
+    taken = 0
+    for part, nbytes in _slices(scan, size):
+        if group and taken + nbytes > size:
+            yield group
+            group, taken = [], 0
+        group.append(part)
+        taken += nbytes + _OPENING_BYTES
+    if group:
+        yield group
+
+
+def _slices(scan: Scan, size: int) -> Iterator[tuple[FileSlice, int]]:
+    names = ("path", "size", "partition_values", "deletion_vector", "deleted_rows")
+    columns = (scan.files[name].to_pylist() for name in names)
+    repeats = bool(occurrence_columns(scan))
+    for place, (path, length, values, descriptor, deleted) in enumerate(zip(*columns, strict=True)):
+        occurrences = RepeatedRowsOfFile(scan.files, place) if repeats else None
+        part = FileSlice(path, 0, None, dict(values or ()), descriptor, deleted, occurrences)
+        # Each slice of a file would carry the occurrences of all its rows.
+        count = 1 if repeats else max(1, round(length / size))
+        cuts = [length * i // count for i in range(count)]
+        for start, end in zip(cuts, [*cuts[1:], None], strict=True):
+            yield replace(part, start=start, end=end), (length if end is None else end) - start

@@ -1,0 +1,388 @@
+"""Connections of the processes that Spark keeps on the driver to plan and to commit."""
+
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+
+from delvec.change_feed.stream_options import StreamOptions
+from delvec.connection import Connection, connect
+from delvec.engines.spark.file_slices import read_slices
+from delvec.engines.spark.row_sets import plainly
+from delvec.spark_datasource.partitions import FilesOfTask, cut
+from delvec.spark_datasource.sink_options import NOT_IN_CATALOGS, refuse_catalog
+from delvec.spark_datasource.stream_source import default_limits, reader_of
+from delvec_kernel.change_feed.feed_schema import feed_schema
+from delvec_kernel.errors import BadRequest, SchemaMismatch, UnsupportedOperation, UnsupportedTable
+from delvec_kernel.schema.types import StructType, has_variant
+
+__all__ = ["DelvecSource", "driver_connection"]
+
+
+@lru_cache(maxsize=4)
+def driver_connection(url: str | None, token: str | None) -> Connection:
+    """Return a connection that stays: Spark uses the process again, and a service in it takes a while to start."""
+    with _nothing_collected():
+        return connect(url, token=token)
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Spare what is made meanwhile the search for garbage, now and later: imports make much, and all of it stays.
+
+    It would be a fifth of the time in which a service starts. Not for processes of users, whose garbage would stay too.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+if TYPE_CHECKING:
+    from delvec.table import DeltaTable
+    from delvec_kernel.wire import SnapshotResponse
+
+
+_OPTIONS: Final = {
+    "path": "path",
+    "url": "url",
+    "token": "token",
+    "version": "version",
+    "versionasof": "version",
+    "timestamp": "timestamp",
+    "timestampasof": "timestamp",
+    "columns": "columns",
+    "skipfilesunless": "skip_files_unless",
+    "partitionbytes": "partition_bytes",
+    "endingversion": "ending_version",
+    "endingtimestamp": "ending_timestamp",
+}
+_OF_CHANGES: Final = frozenset({"readchangefeed", "readchangedata", "startingversion", "startingtimestamp"})
+"""What ``spark.read`` has of the options of streams."""
+_PARTITION_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What ``option()`` was given. Not shown anywhere: it holds the token."""
+
+    path: str
+    url: str | None = None
+    token: str | None = None
+    version: int | None = None
+    timestamp: str | None = None
+    columns: tuple[str, ...] | None = None
+    skip_files_unless: str | None = None
+    partition_bytes: int = _PARTITION_BYTES
+    ending_version: int | None = None
+    ending_timestamp: str | None = None
+    of_streams: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"delvec({self.path!r})"
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> "_Options":
+        refuse_catalog(given)
+        values: dict[str, Any] = {}
+        of_streams: dict[str, str] = {}
+        for key, value in given.items():
+            if key.lower() in StreamOptions.names():
+                of_streams[key.lower()] = value
+                continue
+            name = _OPTIONS.get(key.lower())
+            if name is None:
+                known = (
+                    "path, url, token, version, timestamp, columns, skipFilesUnless, partitionBytes, and of changes "
+                    "readChangeFeed, startingVersion, startingTimestamp, endingVersion, endingTimestamp"
+                )
+                raise BadRequest(f"format('delvec') has no option '{key}'; it has {known}")
+            if name in values and values[name] != value:
+                raise BadRequest(f"the option '{key}' is given twice, under two spellings")
+            values[name] = value
+        if "path" not in values:
+            raise BadRequest(
+                f"format('delvec') needs a table: .load('/path/to/table'), or its name. {NOT_IN_CATALOGS}"
+            )
+        _check_versions(values)
+        if "columns" in values:
+            values["columns"] = tuple(name.strip() for name in values["columns"].split(","))
+        return cls(**values, of_streams=of_streams)
+
+    @property
+    def has_end(self) -> bool:
+        """Whether it is said where changes end."""
+        return self.ending_version is not None or self.ending_timestamp is not None
+
+    @property
+    def stream(self) -> StreamOptions:
+        """Those that ``readStream`` has."""
+        return default_limits(StreamOptions.of(self.of_streams))
+
+
+def _check_versions(values: dict[str, Any]) -> None:
+    for name in ("version", "partition_bytes", "ending_version"):
+        if name in values:
+            values[name] = _whole_number(name, values[name])
+    for one, other, said in (
+        ("version", "timestamp", "version or timestamp"),
+        ("ending_version", "ending_timestamp", "endingVersion or endingTimestamp"),
+    ):
+        if one in values and other in values:
+            raise BadRequest(f"give the option {said}, not both")
+
+
+def _whole_number(name: str, text: str) -> int:
+    if not text.strip().isdecimal():
+        raise BadRequest(f"the option {name} must be a whole number, not {text!r}")
+    return int(text)
+
+
+class DelvecSource(DataSource):  # type: ignore[misc]
+    """A table of a service; options are in docs/engines.md."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        self._pin: _Pin | None = None
+        self._planned = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark sends the source to tasks too, along with what it planned; they have no use for the token.
+        return {"options": {}, "_pin": None, "_planned": True} if self._planned else self.__dict__
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``format()`` takes."""
+        return "delvec"
+
+    @plainly
+    def schema(self) -> T.StructType:
+        """Return the table's schema, and pin the version.
+
+        Raises:
+            TableNotFound: or another error of the service, as the cause that Spark shows.
+        """
+        pin = self._pinned()
+        columns = pin.options.columns
+        schema = pin.schema if columns is None else pin.schema.select(columns)
+        if has_variant(schema):
+            raise UnsupportedTable(
+                f"Table '{pin.options.path}' (version {pin.version}) has a column of type variant, which Spark does not "
+                "take from Python data sources; leave it out by the option columns, or use DeltaTable.to_df()",
+                table=pin.options.path,
+                version=pin.version,
+            )
+        return _spark_schema(schema)
+
+    @plainly
+    def reader(self, schema: T.StructType) -> DataSourceReader:
+        """Return what plans the tasks.
+
+        Args:
+            schema: the columns to read: those of :meth:`schema`, or the ones that ``.schema()`` was given.
+        """
+        if self._pin is None and _Options.of(self.options).version is None:
+            raise BadRequest(
+                "with .schema() Spark asks for the version only when a query runs, so that it could differ from query "
+                "to query; use the option columns instead, or give the option version too"
+            )
+        self._planned = True
+        pin = self._pinned()
+        of_streams = pin.options.of_streams.keys() - _OF_CHANGES
+        is_feed = pin.options.stream.read_change_feed
+        if of_streams or ((pin.options.of_streams or pin.options.has_end) and not is_feed):
+            names = (
+                ", ".join(sorted(of_streams))
+                or "startingVersion and others that say where changes begin and end"
+            )
+            raise BadRequest(
+                f"{names}: options that spark.read has not, or not without readChangeFeed; read a version by the option "
+                "version, and changes by readChangeFeed with startingVersion"
+            )
+        return _ChangesReader(pin, schema) if is_feed else _Reader(pin, schema)
+
+    @plainly
+    def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return what reads rows as they are added; see :mod:`delvec.spark_datasource.stream_source`."""
+        from delvec.change_feed.stream import TableStream
+
+        pin = self._pinned()
+        given = pin.options
+        if given.version is not None or given.timestamp is not None or given.skip_files_unless is not None:
+            raise BadRequest(
+                "version, timestamp and skipFilesUnless are no options of spark.readStream; startingVersion and "
+                "startingTimestamp say where it begins"
+            )
+        if given.has_end:
+            raise BadRequest(
+                "endingVersion and endingTimestamp are options of spark.read; a stream goes on until it is stopped"
+            )
+        self._planned = True
+        stream = TableStream(_table(given)._service, pin.snapshot, given.stream)  # noqa: SLF001
+        return reader_of(stream, given.stream, _checked_names(pin, schema), given.partition_bytes)
+
+    @plainly
+    def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what writes rows with these columns; see :mod:`delvec.spark_datasource.sink`."""
+        from delvec.spark_datasource.sink import DelvecWriter
+        from delvec.spark_datasource.sink_options import WriteRequest
+
+        return DelvecWriter(WriteRequest.of(self.options, overwrite=overwrite), schema, overwrite=overwrite)
+
+    @plainly
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
+        """Return what writes batches of a stream; see :mod:`delvec.spark_datasource.stream_sink`.
+
+        Raises:
+            UnsupportedOperation: PySpark 4.0, which does not give rows as Arrow.
+        """
+        from delvec.spark_datasource.sink_options import WriteRequest
+
+        try:
+            from delvec.spark_datasource.stream_sink import DelvecStreamWriter
+        except ImportError as error:
+            raise UnsupportedOperation(
+                "writeStream.format('delvec') needs PySpark 4.1 or later; write each batch with foreachBatch, and the options "
+                "txnAppId and txnVersion (the batch's id) so that none is written twice"
+            ) from error
+        request = WriteRequest.of(self.options, overwrite=overwrite, streaming=True)
+        return DelvecStreamWriter(request, schema, overwrite=overwrite)
+
+    def _pinned(self) -> "_Pin":
+        if self._pin is None:
+            options = _Options.of(self.options)
+            found = _table(options).snapshot(options.version, options.timestamp)
+            schema = StructType.from_json(found.table_schema)
+            fed = options.stream.read_change_feed
+            self._pin = _Pin(options, found, feed_schema(schema) if fed else schema)
+        return self._pin
+
+
+@dataclass(frozen=True)
+class _Pin:
+    """What a source reads from the moment when it is first asked."""
+
+    options: _Options
+    snapshot: "SnapshotResponse"
+    schema: StructType
+
+    @property
+    def version(self) -> int:
+        """Which is read."""
+        return self.snapshot.version
+
+
+def _table(options: _Options) -> "DeltaTable":
+
+    return driver_connection(options.url, options.token).table(options.path, engine=_TaskSide())
+
+
+class _TaskSide:
+    """Stands in for an engine: rows are read by tasks."""
+
+    name = "delvec-spark-source"
+
+    def _refuse(self, *_: Any) -> Any:
+        raise NotImplementedError("format('delvec') reads in tasks")
+
+    find_rows = write = read = count = _refuse
+    merge_source = change_rows = copy_rows = _refuse
+
+
+class _Reader(DataSourceReader):  # type: ignore[misc]
+    def __init__(self, pin: _Pin, schema: T.StructType) -> None:
+        self._pin = pin
+        self._names = _checked_names(pin, schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Executors get the reader too, and need neither the service nor the token.
+        return {}
+
+    @plainly
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ask the service for files, and group them by bytes."""
+        options = self._pin.options
+        scan, _ = _table(options).plan(self._names, options.skip_files_unless, self._pin.version)
+        return list(cut(scan, self._names, options.partition_bytes))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs on executors."""
+        if not isinstance(partition, FilesOfTask):
+            # Of no partitions PySpark makes one task, whose partition is its own.
+            return iter(())
+        return read_slices(partition.read, partition.slices)
+
+
+class _ChangesReader(_Reader):
+    """Reads what versions changed, up to the one that was the newest when the schema was asked for."""
+
+    @plainly
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ask the service for the files that hold changed rows."""
+        from delvec.change_feed.feed import plan_changes
+
+        given, table = self._pin.options, _table(self._pin.options)
+        start = given.stream
+        if start.starting_version == "latest" or (
+            start.starting_version is None and start.starting_timestamp is None
+        ):
+            raise BadRequest(
+                "readChangeFeed needs the option startingVersion, a version, or startingTimestamp; both ends are included"
+            )
+        if given.version is not None or given.timestamp is not None or given.skip_files_unless is not None:
+            raise BadRequest(
+                "version, timestamp and skipFilesUnless do not go with readChangeFeed: endingVersion and endingTimestamp say "
+                "where the changes end"
+            )
+        feed = plan_changes(
+            table._service,  # noqa: SLF001
+            table.id,
+            columns=self._names,
+            start_version=start.starting_version,
+            start_timestamp=start.starting_timestamp,
+            end_version=given.ending_version if given.has_end else self._pin.version,
+            end_timestamp=given.ending_timestamp,
+        )
+        if feed.schema.select(self._names) != self._pin.schema.select(self._names):
+            raise SchemaMismatch(
+                f"The columns of table '{given.path}' were others at the end of these changes than in version "
+                f"{self._pin.version}; read them with DeltaTable.changes_df()",
+                table=given.path,
+            )
+        return [part for scan in feed.scans for part in cut(scan, self._names, given.partition_bytes)]
+
+
+def _checked_names(pin: _Pin, schema: T.StructType) -> list[str]:
+    """Return the table's names for the columns asked for."""
+    names = pin.schema.select(schema.names).names
+    wanted = _spark_schema(pin.schema.select(names))
+    for item, given in zip(wanted.fields, schema.fields, strict=True):
+        if item.dataType != given.dataType or item.name != given.name:
+            raise SchemaMismatch(
+                f"Column '{item.name}' of table '{pin.options.path}' (version {pin.version}) is "
+                f"{item.dataType.simpleString()}, but .schema() says {given.name} {given.dataType.simpleString()}; "
+                "leave .schema() out, or use it to choose columns only",
+                column=item.name,
+            )
+    return names
+
+
+def _spark_schema(schema: StructType) -> T.StructType:
+    from delvec.engines.spark.scan import spark_schema
+
+    return spark_schema(schema)

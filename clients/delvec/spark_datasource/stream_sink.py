@@ -1,0 +1,109 @@
+"""``df.writeStream.format("delvec")``: each batch of a stream becomes one version of a table, once.
+
+A batch that Spark runs again after a crash is told by the query's id, which the checkpoint keeps, and the number of the
+batch: the table's log has them as an application's transaction. Only tasks are told the query's id, so that it travels
+to the commit with what they wrote.
+
+For each batch Spark makes the writer twice: once to send it to tasks, and once more to commit. The first begins the
+transaction; the second gets what it needs from the first task.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from delvec.engines.spark.row_sets import plainly
+from delvec.spark_datasource.sink import Written, written
+from delvec.spark_datasource.sink_options import WriteRequest
+from delvec.spark_datasource.source import driver_connection
+from delvec.spark_datasource.write_transaction import WriteTransaction
+from delvec_kernel.errors import DelvecError, InternalError
+from delvec_kernel.schema.types import schema_from
+
+__all__ = ["DelvecStreamWriter"]
+
+_QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
+
+
+@dataclass
+class _Part(WriterCommitMessage):  # type: ignore[misc]
+    """What a task did with its part of a batch.
+
+    Attributes:
+        begun: the transaction, from the first task only.
+    """
+
+    query: str
+    written: Written
+    begun: WriteTransaction | None
+
+
+class DelvecStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """Writes the rows of a batch, or commits them."""
+
+    def __init__(self, request: WriteRequest, schema: T.StructType, *, overwrite: bool) -> None:
+        self._replacement = request.replacement(overwrite=overwrite)
+        self._request = request
+        self._columns = schema_from(schema)
+        self._begun: WriteTransaction | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The writer that commits goes nowhere. Tasks need no token.
+        return {"_begun": self._begin(), "_request": self._request.without_token()}
+
+    def _begin(self) -> WriteTransaction:
+        if self._begun is None:
+            request = self._request
+            lake = driver_connection(request.url, request.token)
+            self._begun = WriteTransaction.begin(lake, request, self._columns, request.options)
+        return self._begun
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Runs on executors."""
+        context = TaskContext.get()
+        begun = self._begin()
+        query, batch = (context.getLocalProperty(name) if context else None for name in (_QUERY, _BATCH))
+        if context is None or query is None:
+            raise InternalError("Spark does not tell tasks which query they run for; write with foreachBatch")
+        done = begun.begun.app_transactions.get(self._request.txn_app or query, -1)
+        # A batch that was committed before a crash need not be written again.
+        found = Written([]) if batch is not None and int(batch) <= done else Written.by(begun, iterator)
+        return _Part(query, found, begun if context.partitionId() == 0 else None)
+
+    @plainly
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+        """Commit what tasks wrote, in a process of the driver's.
+
+        Raises:
+            DelvecError: what a task met, or the commit.
+        """
+        parts = [message for message in messages if isinstance(message, _Part)]
+        begun = next((part.begun for part in parts if part.begun is not None), None)
+        found = written([part.written for part in parts])
+        if isinstance(found, DelvecError):
+            raise found
+        if begun is None:
+            raise InternalError(f"batch {batchId} comes without the answer of its first task; run it again")
+        if not (found or begun.changes or self._replacement):
+            return
+        query, request = parts[0].query, self._request
+        begun.commit(
+            driver_connection(request.url, request.token),
+            found,
+            replace(request.options, txn=(request.txn_app or query, batchId)),
+            self._replacement,
+            {
+                "outputMode": "Append" if self._replacement is None else "Complete",
+                "queryId": query,
+                "epochId": str(batchId),
+            },
+        )
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Leave the files: the service has the transaction in its ledger, and nothing refers to them."""

@@ -1,0 +1,275 @@
+"""A write by ``format("delvec")`` from the transaction that is begun for it to the commit.
+
+It is begun in one process of the driver, written by tasks, and committed in another process of the driver, so that it
+travels. Tasks cannot evaluate Spark's SQL: what a table asks of rows beyond types is evaluated with DuckDB there, where
+that is known to give Spark's answer.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Final
+
+import pyarrow as pa
+
+from delvec.connection import Connection
+from delvec.dml.append import NewRows, WriteOptions, add_rows
+from delvec.dml.overwrite import Replacement, replace_rows
+from delvec.engines.parquet_writer import write_data_files
+from delvec.engines.protocol import Engine, WriteTarget
+from delvec.engines.row_checks import RowChecks
+from delvec.engines.spark.session import in_local_time, is_utc, zone_of_session
+from delvec.engines.spark.task_rows import KeptRows
+from delvec.http.backoff import pause
+from delvec.spark_datasource.sink_options import WriteRequest
+from delvec.table import DeltaTable
+from delvec_kernel import locations
+from delvec_kernel.constraints.declared import REPLACE_WHERE
+from delvec_kernel.errors import (
+    BadRequest,
+    DelvecError,
+    EngineUnavailable,
+    NotFound,
+    StorageError,
+    UnsupportedOperation,
+    UnsupportedWriterFeature,
+)
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.wire import AddFile, BeginResponse, WriteChange
+
+__all__ = ["WriteTransaction"]
+
+_RETRIES: Final = 3
+_MOST_TASKS: Final = 1 << 16
+_NUMBERS_AT_ONCE: Final = 1 << 16
+
+
+@dataclass(frozen=True)
+class WriteTransaction:
+    """Rows that tasks are to write.
+
+    Attributes:
+        begun: the transaction.
+        target: where and how tasks write.
+        columns: of the rows.
+        changes: what the table has to become.
+        already_applied: the table has the application's transaction: nothing is to be done.
+    """
+
+    begun: BeginResponse
+    target: WriteTarget
+    columns: StructType
+    changes: Sequence[WriteChange]
+    already_applied: bool
+
+    @classmethod
+    def begin(
+        cls, lake: Connection, request: WriteRequest, columns: StructType, options: WriteOptions
+    ) -> "WriteTransaction":
+        """Begin it; a table that is not there is created, as delta-spark does.
+
+        Raises:
+            SchemaMismatch: the columns cannot be the table's.
+            BadRequest: the table is partitioned otherwise than the request says.
+            UnsupportedWriterFeature: tasks cannot evaluate what the table asks of rows.
+        """
+        table = _table(request, lake, columns)
+        # Not empty_table(): Arrow imports pandas to make an array of a list, which takes a quarter of a second.
+        nothing = pa.Table.from_batches([], columns.to_arrow())
+        rows = NewRows.begin(table._service, table, nothing, options)  # noqa: SLF001
+        _check_partitions(request, rows.target)
+        target = rows.target
+        if request.replace_where is not None:
+            target = replace(target, replace_where=request.replace_where)
+        if target.identity:
+            # How many tasks there will be is not told: each gets blocks of numbers.
+            target = replace(target, writers=_MOST_TASKS, numbers_at_once=_NUMBERS_AT_ONCE)
+        found = cls(rows.begun, target, columns, rows.changes, rows.already_applied)
+        # What tasks cannot do is said before there are any.
+        with found._checked([]) as batches:
+            list(batches)
+        return found
+
+    def write(self, batches: Iterable[pa.RecordBatch], task: int) -> list[AddFile]:
+        """Write the rows of a task; runs on executors.
+
+        Where storage fails, they are written again, as other files: nothing refers to those of before.
+
+        Raises:
+            DelvecError: they do not fit the table, or storage did not answer.
+        """
+        rows = KeptRows(batches)
+        for attempt in range(_RETRIES):
+            try:
+                return self._written(rows, task)
+            except StorageError as error:
+                if not (error.retryable and rows.is_whole):
+                    raise
+                time.sleep(pause(error, attempt))
+        return self._written(rows, task)
+
+    def _written(self, batches: Iterable[pa.RecordBatch], task: int) -> list[AddFile]:
+        if self.target.constraints.has_expressions:
+            batches = iter(batches)
+            first = next(batches, None)
+            self._check_zone(None if first is None else first.schema)
+            batches = () if first is None else chain([first], batches)
+        if self.target.identity and task >= _MOST_TASKS:
+            raise UnsupportedOperation(
+                f"Column '{self.target.identity[0].name}' gets its numbers from at most {_MOST_TASKS} tasks, and there are "
+                "more; coalesce the rows first, or use Delvec's table.append(df)."
+            )
+        try:
+            with self._checked(batches) as checked:
+                return write_data_files(checked, self.target, task=task)
+        except OSError as error:
+            raise StorageError(
+                f"Cannot write the files of a task to {self.target.location}: {error}; try again, or check storage."
+            ) from error
+
+    def commit(
+        self,
+        lake: Connection,
+        written: Sequence[AddFile] | DelvecError,
+        options: WriteOptions,
+        replacement: Replacement | None,
+        stream: Mapping[str, str] | None = None,
+    ) -> None:
+        """Commit what tasks wrote.
+
+        Args:
+            lake: the service.
+            written: the files of all tasks, or what one of them met.
+            options: of the write.
+            replacement: which rows the new ones replace.
+            stream: what history says of the batch of a stream that the rows are.
+
+        Raises:
+            DelvecError: what a task met, or the commit.
+        """
+        with closing(_WrittenFiles(written)) as engine:
+            table = lake.table(self.target.location, engine=engine)
+            service = table._service  # noqa: SLF001
+            rows = NewRows(
+                service, table, self.begun, None, self.target, options, self.changes, stream=stream
+            )
+            if replacement is None:
+                add_rows(rows)
+            else:
+                replace_rows(rows, replacement)
+
+    def _check_zone(self, rows: pa.Schema | None) -> None:
+        """Refuse what would be evaluated in another time zone than the session's."""
+        given = {name.lower() for name in self.columns.names}
+        local = in_local_time(self.target.constraints, self.target.schema, given)
+        zone = "UTC" if local is None else zone_of_session(rows)
+        if local is None or is_utc(zone):
+            return
+        name = "replaceWhere" if local.name == REPLACE_WHERE else f"Constraint {local.name}"
+        raise UnsupportedWriterFeature(
+            f"{name} ({local.expression}) depends on the time zone of Spark's session, which is {zone}, and "
+            "format('delvec') evaluates in UTC. Nothing was committed; set spark.sql.session.timeZone to UTC, write "
+            "timestamps with their zone ('2026-01-31 00:00:00+00:00'), or use Delvec's table.append(df) and "
+            "table.overwrite(df), which evaluate with Spark.",
+            constraint=local.name,
+            expression=local.expression,
+        )
+
+    @contextmanager
+    def _checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Iterable[pa.RecordBatch]]:
+        checks = RowChecks(self.target)
+        if not checks.constraints.has_expressions:
+            yield checks.checked(batches) if checks.is_needed else batches
+            return
+        try:
+            from delvec.engines.duckdb.statements import Session
+            from delvec.engines.duckdb.write import completion
+        except ModuleNotFoundError as error:
+            raise EngineUnavailable(
+                f"The table at {self.target.location} has CHECK constraints, column defaults or generated columns, or the "
+                f"write has replaceWhere; to evaluate them format('delvec') needs {error.name} where tasks run: "
+                "pip install '.[local]' in Delvec's clone, or use Delvec's table.append(df) and table.overwrite(df)."
+            ) from error
+        with closing(Session()) as session:
+            with session.connected() as cursor:
+                cursor.execute("SET threads = 1")
+            try:
+                complete = completion(session, self.columns.names, self.target, checks)
+            except UnsupportedWriterFeature as error:
+                raise UnsupportedWriterFeature(
+                    f"{error.message} format('delvec') evaluates with DuckDB in its tasks; Delvec's table.append(df) and "
+                    "table.overwrite(df) evaluate with Spark.",
+                    **error.details,
+                ) from error
+            yield (complete(batch) for batch in batches)
+
+
+class _WrittenFiles:
+    """Stands in for an engine: new rows are in files already. Other rows are read with DuckDB, in this process."""
+
+    name = "delvec-spark-sink"
+
+    def __init__(self, written: Sequence[AddFile] | DelvecError = ()) -> None:
+        self._written = written
+        self._duckdb: Any = None
+
+    def write(self, data: Any, target: WriteTarget) -> Sequence[AddFile]:  # noqa: ARG002
+        """Return the files of the tasks."""
+        if isinstance(self._written, DelvecError):
+            raise self._written
+        return self._written
+
+    def close(self) -> None:
+        """Release what was used."""
+        if self._duckdb is not None:
+            self._duckdb.close()
+
+    def find_rows(self, *given: Any) -> Any:
+        """Find the rows of files of which only some are replaced."""
+        return self._reader().find_rows(*given)
+
+    def copy_rows(self, *given: Any) -> Any:
+        """Write the other rows of such files again."""
+        return self._reader().copy_rows(*given)
+
+    def _reader(self) -> Engine:
+        if self._duckdb is None:
+            try:
+                from delvec.engines.duckdb import DuckDBEngine
+            except ModuleNotFoundError as error:
+                raise EngineUnavailable(
+                    f"replaceWhere takes some rows out of files, for which format('delvec') needs {error.name} on the "
+                    "driver: pip install '.[local]' in Delvec's clone, or use Delvec's table.overwrite(df, replace_where=...)."
+                ) from error
+            self._duckdb = DuckDBEngine()
+        found: Engine = self._duckdb
+        return found
+
+    def _refuse(self, *_: Any) -> Any:
+        raise NotImplementedError("format('delvec') writes in tasks")
+
+    read = count = merge_source = change_rows = _refuse
+
+
+def _table(request: WriteRequest, lake: Connection, columns: StructType) -> DeltaTable:
+    engine = _WrittenFiles()
+    try:
+        table = lake.table(request.path, engine=engine)
+        table.version()  # raises where the service knows a table whose log is gone
+    except NotFound:
+        is_location = "/" in request.path or request.path.startswith(".")
+        where = locations.absolute(request.path) if is_location else request.path
+        return lake.create_table(where, columns, request.partition_by, engine=engine)
+    return table
+
+
+def _check_partitions(request: WriteRequest, target: WriteTarget) -> None:
+    wanted = request.partition_by
+    if wanted is None or request.overwrite_schema or list(wanted) == list(target.partition_columns):
+        return
+    raise BadRequest(
+        f"Table '{request.path}' is partitioned by {list(target.partition_columns)}, not by {list(wanted)}; leave the "
+        "option partitionBy out, or overwrite the table with overwriteSchema."
+    )

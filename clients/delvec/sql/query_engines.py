@@ -1,0 +1,163 @@
+"""Queries on DuckDB, in a database of their own that can open the files of the tables in question and nothing else."""
+
+import re
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+import pyarrow as pa
+from sqlglot.tokenizer_core import Token, TokenType
+
+from delvec.engines.duckdb.data_files import as_pattern, file_names
+from delvec.engines.duckdb.relation import relation
+from delvec.engines.duckdb.statements import damage
+from delvec.engines.internal_names import INTERNAL
+from delvec.engines.spark.session import is_remote
+from delvec.scan import Scan
+from delvec.sql.queries import Query
+from delvec.sql.tokens import TableName, place
+from delvec_kernel.errors import DelvecError, EngineUnavailable, InvalidStatement, StorageError
+from delvec_kernel.expressions.spark_dialect import SPARK
+from delvec_kernel.schema.types import PrimitiveType
+
+__all__ = ["query_duckdb", "query_spark"]
+
+if TYPE_CHECKING:
+    from delvec.connection import Connection
+
+
+_FLOAT: Final = PrimitiveType("float")
+_NAMED: Final = re.compile(
+    r'column named "([^"]+)"|[Cc]olumn "([^"]+)"|with name (\w+) does|[Tt]able "([^"]+)" not|types \'(\w+)\('
+)
+_NEAR: Final = re.compile(r"(?:Candidate (?:bindings|tables):|Did you mean)[^\n]*")
+_QUOTED: Final = re.compile(r'"([^"]+)"')
+_CONFIG: Final = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+}
+
+
+def query_duckdb(lake: "Connection", query: Query) -> pa.Table:
+    """Return the rows of a query.
+
+    Raises:
+        InvalidStatement: DuckDB cannot run it.
+        TableNotFound: or another error of a table that it reads.
+        CorruptTable: or a subclass: a file is damaged or missing.
+        StorageError: storage did not answer.
+    """
+    with duckdb.connect(":memory:", config=_CONFIG) as database:
+        database.execute("SET TimeZone = 'UTC'")
+        scans: list[Scan] = []
+
+        def view(table: TableName, condition: str | None) -> str:
+            scans.append(_planned(lake, table, condition))
+            name = f"{INTERNAL('view')}_{len(scans)}"
+            relation(scans[-1], None, database).create_view(name)
+            return name
+
+        try:
+            text = query.on("duckdb", view)
+            _lock(database, scans)
+            return database.sql(text).to_arrow_table()
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise _explained(error, scans, query.text) from error
+
+
+def _explained(error: Exception, scans: list[Scan], query: str) -> DelvecError:
+    found = next(filter(None, (damage(error, scan) for scan in scans)), None)
+    reason = str(error).partition("\n")[0]
+    if found is not None:
+        return found
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return EngineUnavailable(f"DuckDB ran out of memory on the query: {reason}; use Spark.")
+    if isinstance(error, OSError | duckdb.IOException):
+        return StorageError(f"Reading for the query failed: {reason}; try again, or check storage.")
+    return _located(reason, str(error), query)
+
+
+def _located(reason: str, text: str, query: str) -> InvalidStatement:
+    """Return the error about the word of a query that DuckDB's message names; DuckDB counts in its own translation."""
+    named = _NAMED.search(reason)
+    word = next(filter(None, named.groups()), "") if named else ""
+    at = (
+        next((token.start for token in SPARK.tokenize(query) if _is_word(token, word)), None)
+        if word
+        else None
+    )
+    near = _QUOTED.findall("".join(_NEAR.findall(text)))[:3]
+    hint = f"; did you mean {' or '.join(repr(each) for each in near)}?" if near else ""
+    if at is None:
+        return InvalidStatement(f"DuckDB cannot run the query: {reason}{hint}", line=1, column=1)
+    line, column = place(query, at)
+    return InvalidStatement(
+        f"Line {line}, column {column}: DuckDB cannot run the query: {reason.rstrip('.!')}{hint}",
+        line=line,
+        column=column,
+        suggestions=near,
+    )
+
+
+def _is_word(token: Token, word: str) -> bool:
+    return token.token_type != TokenType.STRING and token.text.lower() == word.lower()
+
+
+def _planned(lake: "Connection", table: TableName, condition: str | None) -> Scan:
+    source = lake.table(table.name)
+    if condition is not None:
+        try:
+            scan, parsed = source.plan(None, condition, table.version, table.timestamp)
+        except DelvecError:
+            # It only leaves files out; what is wrong with the query, the engine says.
+            pass
+        else:
+            # DuckDB compares a FLOAT with 0.1 as FLOATs, and files are left out as Spark compares: as DOUBLEs.
+            if parsed is None or not any(scan.schema.field(name).type == _FLOAT for name in parsed.columns):
+                return scan
+    return source.plan(None, None, table.version, table.timestamp)[0]
+
+
+def _lock(database: Any, scans: list[Scan]) -> None:
+    """Let the database open the files of the scans, and nothing else."""
+    names = [name for scan in scans for name in file_names(scan.location, scan.files)]
+    paths = sorted({path for name in names for path in (name, as_pattern(name))})
+    database.execute("SET allowed_paths = ?", [paths])
+    database.execute("SET enable_external_access = false")
+    database.execute("SET lock_configuration = true")
+
+
+if TYPE_CHECKING:
+    from delvec.connection import Connection
+
+
+def query_spark(lake: "Connection", query: Query, spark: Any) -> Any:
+    """Return a query's rows as a lazy DataFrame; each table is pinned to one version.
+
+    Raises:
+        InvalidStatement: Spark cannot run it.
+        TableNotFound: or another error of a table that it reads.
+    """
+    from pyspark.errors import AnalysisException, ParseException
+
+    views: list[str] = []
+
+    def view(table: TableName, condition: str | None) -> str:  # noqa: ARG001 - Spark pushes conditions itself
+        frame = lake.table(table.name, engine=spark).to_df(version=table.version, timestamp=table.timestamp)
+        views.append(f"{INTERNAL('view')}_{uuid.uuid4().hex}")
+        frame.createOrReplaceTempView(views[-1])
+        return views[-1]
+
+    text = query.on("spark", view)
+    try:
+        frame = spark.sql(text)
+        frame.schema  # noqa: B018 - Connect analyses here
+    except (AnalysisException, ParseException) as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidStatement(f"Spark cannot run the query: {reason}", line=1, column=1) from error
+    if not is_remote(spark):
+        # A DataFrame of classic Spark is analysed; Connect looks its views up again with every action.
+        for name in views:
+            spark.catalog.dropTempView(name)
+    return frame

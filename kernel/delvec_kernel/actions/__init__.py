@@ -1,0 +1,1 @@
+"""The actions of a commit, and their JSON (PROTOCOL.md, "Actions")."""

@@ -1,0 +1,288 @@
+"""The JSON of the log: documents of a file, fields of an object, and errors that say where they stand."""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import CorruptDeletionVector, CorruptLog
+
+__all__ = [
+    "LogFile",
+    "MalformedActionError",
+    "check_text",
+    "documents",
+    "json_text",
+    "present",
+    "read_boolean",
+    "read_descriptor",
+    "read_integer",
+    "read_map",
+    "read_object",
+    "read_text",
+    "read_texts",
+    "required_integer",
+    "required_path",
+    "required_text",
+    "shown",
+    "without_infinities",
+]
+
+_INT64: Final = 2**63
+_SHOWN: Final = 120
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class _Number(float):
+    """A number with a point or an exponent, or one that JSON has not: NaN and the infinities.
+
+    Attributes:
+        text: as it is written.
+    """
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        found = super().__new__(cls, text)
+        found.text = text
+        return found
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_Number, parse_float=_Number)
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """Which file of which table's log something was read from.
+
+    Attributes:
+        table: the name that errors give.
+        version: the version that the file belongs to.
+        name: the file's name in ``_delta_log``.
+    """
+
+    table: str
+    version: int | None
+    name: str
+
+    def corrupt(self, problem: str, *, line: int | None = None) -> CorruptLog:
+        """Return the error that this file cannot be read; ``line`` counts from 1."""
+        where = self.name if line is None else f"line {line} of {self.name}"
+        version = "" if self.version is None else f" at version {self.version}"
+        return CorruptLog(
+            f"The log of table '{self.table}' is damaged{version}: {where} {problem}. "
+            "Restore that file from a backup, or read another version.",
+            table=self.table,
+            version=self.version,
+            file=self.name,
+            line=line,
+        )
+
+
+class MalformedActionError(Exception):
+    """An action is not what the protocol says; the caller knows in which line of which file."""
+
+
+def documents(data: bytes, where: LogFile) -> Iterator[tuple[int, Any]]:
+    """Yield each JSON document of a file with the number of the line that it starts in.
+
+    Blank lines, carriage returns, a byte order mark and a missing last line end mean nothing. Of two fields of one
+    name the last counts, as in delta-spark.
+
+    Raises:
+        CorruptLog: a document is truncated or is no JSON.
+    """
+    count = 0
+    data = data.removeprefix(_BYTE_ORDER_MARK)
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        text = line.strip()
+        if not text:
+            continue
+        try:
+            document = _parse(text.decode())
+        except (ValueError, RecursionError) as error:
+            # Some writers indent their JSON. Whatever is truncated is not complete in this reading either.
+            whole = _spanning_lines(data)
+            if whole is None:
+                problem = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else "is not complete JSON"
+                raise where.corrupt(problem, line=number) from error
+            yield from whole[count:]
+            return
+        count += 1
+        yield number, document
+
+
+def _spanning_lines(data: bytes) -> list[tuple[int, Any]] | None:
+    """Return the documents of a file in which they may take several lines; None if it is damaged."""
+    try:
+        text = data.decode()
+        found: list[tuple[int, Any]] = []
+        position, line, counted = 0, 1, 0
+        while True:
+            while position < len(text) and text[position].isspace():
+                position += 1
+            if position == len(text):
+                return found
+            line += text.count("\n", counted, position)
+            counted = position
+            document, position = _DECODER.raw_decode(text, position)
+            check_text(text, document)
+            found.append((line, document))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _parse(text: str) -> Any:
+    document = _DECODER.decode(text)
+    check_text(text, document)
+    return document
+
+
+def check_text(source: str, document: Any) -> None:
+    """Refuse half of a surrogate pair, which neither Arrow nor a file name can hold.
+
+    Args:
+        source: the document as JSON.
+        document: its value.
+
+    Raises:
+        UnicodeEncodeError: there is one.
+    """
+    if _SURROGATE.search(source):
+        json.dumps(document, ensure_ascii=False).encode()
+
+
+def json_text(value: Any) -> str:
+    """Return a value as the JSON that the log holds: compact, and characters as themselves.
+
+    JSON may escape them, too. Readers built on arrow-rs (deltalake, DuckDB's ``delta``, polars) decode the two escapes
+    of a character from U+20000 wrongly, and delta-spark writes none.
+    """
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def without_infinities(found: dict[str, Any]) -> dict[str, Any]:
+    """Put null in the place of NaN, infinities and numbers that no double can hold, which occur in metrics."""
+    waiting: list[dict[str, Any] | list[Any]] = [found]
+    while waiting:
+        container: Any = waiting.pop()
+        for key, item in container.items() if isinstance(container, dict) else enumerate(container):
+            if isinstance(item, dict | list):
+                waiting.append(item)
+            elif isinstance(item, _Number):
+                container[key] = float(item) if math.isfinite(item) else None
+    return found
+
+
+def shown(value: Any) -> str:
+    """Return a value as errors show it, shortened."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+def required_path(value: Mapping[str, Any]) -> str:
+    """Return the field ``path``."""
+    path = required_text(value, "path")
+    if not path:
+        raise MalformedActionError("has an empty path")
+    return path
+
+
+def required_text(value: Mapping[str, Any], name: str) -> str:
+    """Return a field that must be text."""
+    found = read_text(value, name)
+    if found is None:
+        raise MalformedActionError(f"has no '{name}'")
+    return found
+
+
+def read_text(value: Mapping[str, Any], name: str) -> str | None:
+    """Return a field that is text, or None where it is absent."""
+    found = value.get(name)
+    if found is not None and not isinstance(found, str):
+        raise MalformedActionError(f"has {shown(found)} as '{name}', which is no text")
+    return found
+
+
+def required_integer(value: Mapping[str, Any], name: str) -> int:
+    """Return a field that must be a 64-bit integer."""
+    found = read_integer(value, name)
+    if found is None:
+        raise MalformedActionError(f"has no '{name}'")
+    return found
+
+
+def read_integer(value: Mapping[str, Any], name: str) -> int | None:
+    """Return a field that is a 64-bit integer, or None where it is absent."""
+    found = value.get(name)
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int) or not -_INT64 <= found < _INT64:
+        raise MalformedActionError(f"has {shown(found)} as '{name}', which is no 64-bit integer")
+    return found
+
+
+def read_boolean(value: Mapping[str, Any], name: str) -> bool | None:
+    """Return a field that is true or false, or None where it is absent."""
+    found = value.get(name)
+    if found is not None and not isinstance(found, bool):
+        raise MalformedActionError(f"has {shown(found)} as '{name}', which is neither true nor false")
+    return found
+
+
+def read_object(value: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """Return a field that is an object, or None where it is absent."""
+    found = value.get(name)
+    if found is not None and not isinstance(found, dict):
+        raise MalformedActionError(f"has {shown(found)} as '{name}', which is no object")
+    return found
+
+
+def read_map(value: Mapping[str, Any], name: str) -> dict[str, str | None] | None:
+    """Return an object of text; other scalars become text as they are written, as in delta-spark."""
+    found = read_object(value, name)
+    if found is None:
+        return None
+    texts: dict[str, str | None] = {}
+    for key, item in found.items():
+        if item is None or isinstance(item, str):
+            texts[key] = item
+        elif isinstance(item, _Number) and item.text[-1].isdigit():
+            texts[key] = item.text
+        elif isinstance(item, int) or (isinstance(item, float) and math.isfinite(item)):
+            texts[key] = json.dumps(item)
+        else:
+            raise MalformedActionError(f"has {shown(item)} in '{name}', which is no text")
+    return texts
+
+
+def read_texts(value: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
+    """Return a field that is a list of text, or None where it is absent."""
+    found = value.get(name)
+    if found is None:
+        return None
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        raise MalformedActionError(f"has {shown(found)} as '{name}', which is no list of text")
+    return tuple(found)
+
+
+def read_descriptor(value: Any) -> Descriptor | None:
+    """Return the deletion vector of an action; absent, null, empty, or without a storage type means none."""
+    if value is None or value == "" or (isinstance(value, dict) and not value.get("storageType")):
+        return None
+    if not isinstance(value, dict):
+        raise MalformedActionError(f"has {shown(value)} as its deletion vector")
+    try:
+        return Descriptor.from_json(value)
+    except CorruptDeletionVector as error:
+        raise MalformedActionError(f"cannot be used: {error.message}") from error
+
+
+def present(**values: Any) -> dict[str, Any]:
+    """Return an object of the fields that are not None: the log leaves an absent field out."""
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,1 @@
+"""Changes of a table itself: an old version and a list of changes give a new one."""

@@ -1,0 +1,177 @@
+"""The changes of one request, applied in order to one version of a table."""
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from delvec_kernel.actions.action_json import json_text
+from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
+from delvec_kernel.alter_table import columns, definition, identity, properties, row_ids
+from delvec_kernel.alter_table import definition as whole_schema
+from delvec_kernel.alter_table.draft import Draft, Recorded, Requirement, TableState
+from delvec_kernel.alter_table.drop_feature import drop_feature
+from delvec_kernel.errors import InvalidTableChange
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.wire import (
+    AddColumns,
+    AddConstraint,
+    AddFeature,
+    AdvanceIdentity,
+    ChangeColumn,
+    ClusterBy,
+    DropColumns,
+    DropConstraint,
+    DropFeature,
+    RenameColumn,
+    ReplaceSchema,
+    ReplaceTable,
+    SetComment,
+    SetProperties,
+    SyncIdentity,
+    TableChange,
+    UnsetProperties,
+    UpgradeProtocol,
+    WriteChange,
+)
+
+__all__ = ["Alteration", "Requirement", "altered"]
+
+
+@dataclass(frozen=True)
+class Alteration:
+    """What a request makes of a version.
+
+    Attributes:
+        metadata: the new one, None where it stays.
+        protocol: the same.
+        domains: domain metadata that is set.
+        operation: as Delta's history names it.
+        parameters: operationParameters, each a JSON value.
+        requirements: what every row has to satisfy; the commit must not be made before that is known.
+    """
+
+    metadata: Metadata | None
+    protocol: Protocol | None
+    domains: tuple[DomainMetadata, ...]
+    operation: str
+    parameters: Mapping[str, Any]
+    requirements: tuple[Requirement, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the table is as asked for already."""
+        return self.metadata is None and self.protocol is None and not self.domains
+
+
+def _unknown_state() -> TableState:
+    raise AssertionError("This change depends on files, which nobody looks at here.")
+
+
+def altered(
+    changes: Sequence[TableChange | WriteChange],
+    *,
+    metadata: Metadata,
+    protocol: Protocol,
+    domains: Mapping[str, DomainMetadata],
+    schema: StructType,
+    new_name: Callable[[], str] = lambda: f"col-{uuid.uuid4()}",
+    state: Callable[[], TableState] = _unknown_state,
+) -> Alteration:
+    """Apply changes in order, each to what the ones before it made.
+
+    Args:
+        changes: at least one.
+        metadata: of the version, as are the next three.
+        protocol: of a table that Delvec may write.
+        domains: by name.
+        schema: parsed from the metadata.
+        new_name: gives a physical name that no other column has.
+        state: looks at the version's files and log, for changes that depend on them.
+
+    Raises:
+        InvalidTableChange: the table cannot be changed so.
+        BadRequest: or a subclass: a value, a type, a name or an expression is not one.
+    """
+    draft = Draft(metadata, protocol, domains, schema, new_name, state)
+    recorded = [_apply(draft, change) for change in changes]
+    if draft.requirements and any(isinstance(change, RenameColumn | DropColumns) for change in changes):
+        raise InvalidTableChange(
+            "Columns are renamed or dropped in the request that adds a constraint or NOT NULL, so that the rows cannot be "
+            "checked by the names that they are stored under; make two requests of it."
+        )
+    row_ids.check_row_ids(draft)
+    new_metadata, new_protocol, new_domains = draft.finish()
+    operation = _together(recorded)
+    return Alteration(
+        new_metadata,
+        new_protocol,
+        new_domains,
+        operation.operation,
+        {name: _parameter(value) for name, value in operation.parameters.items()},
+        tuple(draft.requirements),
+    )
+
+
+_APPLY: Final[Mapping[type, Callable[[Draft, Any], Recorded]]] = {
+    AddColumns: columns.add_columns,
+    RenameColumn: columns.rename_column,
+    DropColumns: columns.drop_columns,
+    ChangeColumn: columns.change_column,
+    SetProperties: properties.set_properties,
+    UnsetProperties: properties.unset_properties,
+    AddConstraint: properties.add_constraint,
+    DropConstraint: properties.drop_constraint,
+    AddFeature: properties.add_feature,
+    DropFeature: drop_feature,
+    UpgradeProtocol: properties.upgrade_protocol,
+    SetComment: properties.set_comment,
+    ClusterBy: properties.cluster_by,
+    ReplaceSchema: whole_schema.replace_schema,
+    ReplaceTable: definition.replace_table,
+    AdvanceIdentity: identity.advance_identity,
+    SyncIdentity: identity.sync_identity,
+}
+
+
+def _apply(draft: Draft, change: TableChange | WriteChange) -> Recorded:
+    return _APPLY[type(change)](draft, change)
+
+
+def _together(recorded: Sequence[Recorded]) -> Recorded:
+    """Return one entry of the history for several changes: Delta's where it has one, else a list of them."""
+    first = recorded[0]
+    if len(recorded) == 1:
+        return first
+    if len({each.operation for each in recorded}) == 1 and first.listed is not None:
+        name = first.listed
+        values = [each.parameters[name] for each in recorded]
+        if first.operation == "CHANGE COLUMN":
+            listed = [
+                {
+                    **each.parameters["column"],
+                    **{key: each.parameters[key] for key in ("position",) if key in each.parameters},
+                }
+                for each in recorded
+            ]
+            return Recorded("CHANGE COLUMNS", {"columns": listed})
+        if isinstance(values[0], dict):
+            merged: Any = {key: value for each in values for key, value in each.items()}
+        else:
+            merged = [value for each in values for value in each]
+        return Recorded(first.operation, {**first.parameters, name: merged})
+    return Recorded(
+        "ALTER TABLE",
+        {
+            "changes": [
+                {"operation": each.operation, "parameters": dict(each.parameters)} for each in recorded
+            ]
+        },
+    )
+
+
+def _parameter(value: Any) -> Any:
+    """Return a parameter as Delta writes it: lists and objects as JSON text, truth values as they are."""
+    if isinstance(value, str | bool):
+        return value
+    return json_text(value)

@@ -1,0 +1,90 @@
+"""Clustering columns: domain metadata ``delta.clustering`` (PROTOCOL.md, "Clustered Table")."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from delvec_kernel.actions.action_json import json_text
+from delvec_kernel.actions.actions import DomainMetadata
+from delvec_kernel.errors import CorruptTable, InvalidTableChange
+from delvec_kernel.schema.column_paths import ColumnPath, field_at, path_text, physical_path
+from delvec_kernel.schema.types import DecimalType, PrimitiveType, StructType
+from delvec_kernel.statistics.file_statistics import indexed_columns
+
+__all__ = ["CLUSTERING_DOMAIN", "check_clustering", "clustering_domain", "clustering_paths"]
+
+CLUSTERING_DOMAIN: Final = "delta.clustering"
+_MOST: Final = 4
+_WITHOUT_RANGE: Final = frozenset({"boolean", "binary", "variant", "void"})
+
+
+def clustering_paths(domains: Mapping[str, DomainMetadata]) -> tuple[ColumnPath, ...]:
+    """Return the physical names of the clustering columns; none where the table is not clustered.
+
+    Raises:
+        CorruptTable: the domain does not say.
+    """
+    domain = domains.get(CLUSTERING_DOMAIN)
+    if domain is None or domain.removed:
+        return ()
+    try:
+        columns: Any = json.loads(domain.configuration)["clusteringColumns"]
+        return tuple(tuple(str(part) for part in column) for column in columns)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptTable(
+            f"The domain metadata {CLUSTERING_DOMAIN} does not name columns: {domain.configuration[:200]!r}; "
+            "set the clustering columns anew with another writer."
+        ) from error
+
+
+def clustering_domain(paths: Sequence[ColumnPath]) -> DomainMetadata:
+    """Return the action that sets the clustering columns, physical names."""
+    configuration = {"clusteringColumns": [list(path) for path in paths], "domainName": CLUSTERING_DOMAIN}
+    return DomainMetadata(CLUSTERING_DOMAIN, json_text(configuration))
+
+
+def check_clustering(
+    paths: Sequence[ColumnPath],
+    schema: StructType,
+    partition_columns: Sequence[str],
+    configuration: Mapping[str, str],
+) -> None:
+    """Refuse columns by which files cannot be clustered.
+
+    Raises:
+        UnknownColumn: there is none of that name.
+        InvalidTableChange: there are too many, one has no statistics or values without order, or the table is
+            partitioned.
+    """
+    if partition_columns:
+        raise InvalidTableChange(
+            f"The table is partitioned by {', '.join(partition_columns)}, and a table is partitioned or clustered, not "
+            "both."
+        )
+    if len(paths) > _MOST:
+        raise InvalidTableChange(f"A table is clustered by {_MOST} columns at most, not by {len(paths)}.")
+    physical = [physical_path(schema, path) for path in paths]
+    if len(set(physical)) < len(physical):
+        raise InvalidTableChange("A clustering column is named twice; name each once.")
+    with_statistics = {
+        tuple(field.name for field in leaf)
+        for leaf in indexed_columns(schema, partition_columns, configuration)
+    }
+    for path in paths:
+        kind = field_at(schema, path).type
+        if not isinstance(kind, PrimitiveType | DecimalType) or kind.to_json() in _WITHOUT_RANGE:
+            raise InvalidTableChange(
+                f"Files cannot be clustered by '{path_text(path)}' of type {str(kind.to_json())[:80]}: its values have no "
+                "least and greatest in statistics.",
+                column=path_text(path),
+            )
+        if _spelled(schema, path) not in with_statistics:
+            raise InvalidTableChange(
+                f"Files cannot be clustered by '{path_text(path)}', which has no statistics; name it in "
+                "delta.dataSkippingStatsColumns, or raise delta.dataSkippingNumIndexedCols.",
+                column=path_text(path),
+            )
+
+
+def _spelled(schema: StructType, path: ColumnPath) -> ColumnPath:
+    return tuple(field_at(schema, path[: number + 1]).name for number in range(len(path)))

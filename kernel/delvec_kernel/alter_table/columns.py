@@ -1,0 +1,447 @@
+"""``delta.dataSkippingStatsColumns`` follows the columns that it names."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from delvec_kernel.alter_table.constraints import check_no_dependents
+from delvec_kernel.alter_table.draft import Draft, Recorded, Requirement
+from delvec_kernel.alter_table.schema_checks import check_column_name
+from delvec_kernel.constraints.computed_columns import check_default
+from delvec_kernel.constraints.declared import DEFAULT
+from delvec_kernel.errors import InvalidTableChange
+from delvec_kernel.features.protocol_upgrade import supported
+from delvec_kernel.schema.column_mapping import MODE, all_fields
+from delvec_kernel.schema.column_paths import (
+    ColumnPath,
+    field_at,
+    parse_path,
+    path_text,
+    physical_path,
+    quoted,
+    spelled,
+    split_at_field,
+    type_at,
+    with_field,
+    with_type,
+)
+from delvec_kernel.schema.type_widening import TYPE_CHANGES, widens, with_type_change
+from delvec_kernel.schema.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    data_type_from_json,
+    has_variant,
+    has_void,
+)
+from delvec_kernel.wire import AddColumns, ChangeColumn, DropColumns, NewColumn, RenameColumn
+
+__all__ = [
+    "STATS_COLUMNS",
+    "add_columns",
+    "change_column",
+    "check_stats_columns",
+    "described",
+    "drop_columns",
+    "dropped_from",
+    "rename_column",
+    "renamed_in",
+]
+
+STATS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
+
+
+def check_stats_columns(text: str, schema: StructType) -> None:
+    """Refuse a list that names what is no column.
+
+    Raises:
+        InvalidTableChange: a name is no path, or one of the list is named twice.
+        UnknownColumn: there is no such column.
+    """
+    paths = [parse_path(each.strip()) for each in _split(text)]
+    for path in paths:
+        field_at(schema, path)
+    if len({tuple(part.lower() for part in path) for path in paths}) < len(paths):
+        raise InvalidTableChange(
+            f"{STATS_COLUMNS} names a column twice: {text[:200]}.", property=STATS_COLUMNS
+        )
+
+
+def dropped_from(configuration: Mapping[str, str], path: Sequence[str]) -> dict[str, str]:
+    """Return what is set where a column is dropped: the list without it and what it held."""
+    columns = _columns(configuration)
+    left = [column for column in columns if not _within(column, path)]
+    return {} if len(left) == len(columns) else {STATS_COLUMNS: ",".join(spelled(column) for column in left)}
+
+
+def renamed_in(configuration: Mapping[str, str], old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
+    """Return what is set where a column is renamed: the list with its new name."""
+    columns = _columns(configuration)
+    renamed = [(*new, *column[len(old) :]) if _within(column, old) else column for column in columns]
+    return {} if renamed == columns else {STATS_COLUMNS: ",".join(spelled(column) for column in renamed)}
+
+
+def _columns(configuration: Mapping[str, str]) -> list[ColumnPath]:
+    try:
+        return [parse_path(text.strip()) for text in _split(configuration.get(STATS_COLUMNS, ""))]
+    except InvalidTableChange:
+        return []  # no reader makes anything of it either
+
+
+def _split(text: str) -> list[str]:
+    parts, quoted = [""], False
+    for character in text:
+        quoted ^= character == "`"
+        if character == "," and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part for part in parts if part.strip()]
+
+
+def _within(column: Sequence[str], path: Sequence[str]) -> bool:
+    return [part.lower() for part in column[: len(path)]] == [part.lower() for part in path]
+
+
+_COMMENT: Final = "comment"
+_IDENTITY: Final = "delta.identity.start"
+_DEFAULTS: Final = "allowColumnDefaults"
+_PREVIEW: Final = "typeWidening-preview"
+
+
+def add_columns(draft: Draft, change: AddColumns) -> Recorded:
+    """Add columns; rows that are there have no values in them.
+
+    Raises:
+        InvalidTableChange: a column is there already, is NOT NULL, or has a type that Delvec does not write.
+        InvalidSchema: a name or a type cannot be.
+        UnknownColumn: what it is to be part of, or to follow, is not there.
+    """
+    recorded = []
+    for column in change.columns:
+        path = parse_path(column.column)
+        field = _new_field(column, path[-1], mapped=draft.is_mapped)
+        parent = type_at(draft.schema, path[:-1])
+        if not isinstance(parent, StructType):
+            raise InvalidTableChange(
+                f"'{path_text(path[:-1])}' is no struct, so that no column can be added to it; columns are "
+                "added to the table and to structs.",
+                column=path_text(path),
+            )
+        if field.name in parent:
+            raise InvalidTableChange(
+                f"There is a column '{path_text(path)}' already; names differ by more than case.",
+                column=path_text(path),
+            )
+        draft.schema = _with_struct(draft.schema, path[:-1], _inserted(parent, field, column))
+        entry: dict[str, Any] = {"column": described(path, field)}
+        if column.position is not None:
+            entry["position"] = column.position
+        recorded.append(entry)
+    draft.assign_ids()  # in the order that they stand in now, as delta-spark does
+    return Recorded("ADD COLUMNS", {"columns": recorded}, listed="columns")
+
+
+def drop_columns(draft: Draft, change: DropColumns) -> Recorded:
+    """Drop columns.
+
+    Raises:
+        InvalidTableChange: columns are not mapped, or one is needed: by the partitioning, the clustering, a
+            constraint, a generated column; or none would be left.
+        UnknownColumn: there is none of that name.
+    """
+    _check_mapped(draft, "dropped")
+    dropped = []
+    for text in change.columns:
+        path = parse_path(text)
+        if change.if_exists and not _exists(draft.schema, path):
+            continue
+        field = field_at(draft.schema, path)
+        name = path_text(path)
+        if len(path) == 1 and field.name in draft.partition_columns:
+            raise InvalidTableChange(
+                f"Column '{name}' partitions the table and cannot be dropped.", column=name
+            )
+        if _holds_clustering_column(draft, path):
+            raise InvalidTableChange(
+                f"Column '{name}' is a clustering column; cluster the table by others first.", column=name
+            )
+        check_no_dependents(path, draft.schema, draft.configuration, "dropped")
+        parent = type_at(draft.schema, path[:-1])
+        assert isinstance(parent, StructType)  # noqa: S101 - by field_at
+        left = parent.without([field.name])
+        if not left.fields or (len(path) == 1 and len(left.fields) == len(draft.partition_columns)):
+            raise InvalidTableChange(
+                f"Column '{name}' is the last one; drop what holds it, or the table.", column=name
+            )
+        draft.configuration |= dropped_from(draft.configuration, path)
+        draft.schema = _with_struct(draft.schema, path[:-1], left)
+        dropped.append(name)
+    return Recorded("DROP COLUMNS", {"columns": dropped}, listed="columns")
+
+
+def rename_column(draft: Draft, change: RenameColumn) -> Recorded:
+    """Rename a column; its physical name stays.
+
+    Raises:
+        InvalidTableChange: columns are not mapped, the name is taken, or a constraint or generated column reads it.
+        InvalidSchema: the name cannot be.
+        UnknownColumn: there is none of that name.
+    """
+    _check_mapped(draft, "renamed")
+    path = parse_path(change.column)
+    field = field_at(draft.schema, path)
+    check_column_name(change.to, mapped=True)
+    renamed = (*path[:-1], change.to)
+    parent = type_at(draft.schema, path[:-1])
+    assert isinstance(parent, StructType)  # noqa: S101 - by field_at
+    if change.to in parent and parent.field(change.to) is not field:
+        raise InvalidTableChange(
+            f"There is a column '{path_text(renamed)}' already; names differ by more than case.",
+            column=path_text(renamed),
+        )
+    check_no_dependents(path, draft.schema, draft.configuration, "renamed")
+    if len(path) == 1:
+        draft.partition_columns = tuple(
+            change.to if name == field.name else name for name in draft.partition_columns
+        )
+    draft.configuration |= renamed_in(draft.configuration, path, renamed)
+    draft.schema = with_field(draft.schema, path, lambda found: replace(found, name=change.to))
+    return Recorded("RENAME COLUMN", {"oldColumnPath": path_text(path), "newColumnPath": path_text(renamed)})
+
+
+def change_column(draft: Draft, change: ChangeColumn) -> Recorded:
+    """Change what is asked for of one column.
+
+    Raises:
+        InvalidTableChange: the type is not a wider one, or types may not be widened; the column is part of an array or
+            a map and more than its type is to change; a constraint or generated column reads it.
+        InvalidSchema: the column cannot have that default.
+        UnknownColumn: there is none of that name.
+    """
+    path = parse_path(change.column)
+    field_path, inside = split_at_field(draft.schema, path)
+    if inside and any(
+        each is not None for each in (change.nullable, change.default, change.comment, change.position)
+    ):
+        raise InvalidTableChange(
+            f"'{path_text(path)}' is part of an array or a map: only its type can be changed.",
+            column=path_text(path),
+        )
+    changes_before = field_at(draft.schema, field_path).metadata.get(TYPE_CHANGES)
+    if change.type is not None:
+        _widen(draft, field_path, inside, data_type_from_json(change.type))
+    if change.comment is not None:
+        draft.schema = with_field(draft.schema, field_path, lambda field: _commented(field, change.comment))
+    if change.nullable is not None:
+        _set_nullable(draft, field_path, nullable=change.nullable)
+    if change.default is not None:
+        _set_default(draft, field_path, change.default)
+    if change.position is not None:
+        _move(draft, field_path, change)
+    field = field_at(draft.schema, field_path)
+    if inside:
+        kind = type_at(draft.schema, path)
+        shown = {"name": path_text(path), "type": _type_name(kind), "nullable": True, "metadata": {}}
+    else:
+        # Delta's history shows the column as it was asked for, before the change of its type is noted on it.
+        metadata = {key: value for key, value in field.metadata.items() if key != TYPE_CHANGES}
+        metadata |= {} if changes_before is None else {TYPE_CHANGES: changes_before}
+        shown = described(field_path, replace(field, metadata=metadata))
+    if change.position is not None:
+        return Recorded("CHANGE COLUMN", {"column": shown, "position": change.position}, listed="column")
+    return Recorded("CHANGE COLUMN", {"column": shown}, listed="column")
+
+
+# --- adding -------------------------------------------------------------------------------------------------
+
+
+def _new_field(column: NewColumn, name: str, *, mapped: bool) -> StructField:
+    field = StructField(
+        name,
+        data_type_from_json(column.type),
+        column.nullable,
+        {} if column.comment is None else {_COMMENT: column.comment},
+    )
+    if has_void(field.type) or has_variant(field.type):
+        raise InvalidTableChange(
+            f"Column '{name}' cannot be added: Delvec does not write values of type "
+            f"{'void' if has_void(field.type) else 'variant'}.",
+            column=name,
+        )
+    for each in all_fields(StructType((field,))):
+        check_column_name(each.name, mapped=mapped)
+        if not each.nullable:
+            raise InvalidTableChange(
+                f"Column '{name}' cannot be added as NOT NULL: the rows that are there have no value; add it, fill it, "
+                "then set NOT NULL.",
+                column=name,
+            )
+        if set(each.metadata) - {_COMMENT}:
+            raise InvalidTableChange(
+                f"Column '{name}' comes with metadata {sorted(set(each.metadata) - {_COMMENT})}, which Delvec does "
+                "not set; leave it out.",
+                column=name,
+            )
+    return field
+
+
+def _inserted(parent: StructType, field: StructField, column: NewColumn) -> StructType:
+    fields = list(parent.fields)
+    if column.first:
+        place = 0
+    elif column.after is None:
+        place = len(fields)
+    else:
+        place = fields.index(parent.field(column.after)) + 1
+    fields.insert(place, field)
+    return StructType(tuple(fields))
+
+
+# --- changing -----------------------------------------------------------------------------------------------
+
+
+def _widen(draft: Draft, path: ColumnPath, inside: ColumnPath, kind: DataType) -> None:
+    full = (*path, *inside)
+    before = type_at(draft.schema, full)
+    if before == kind:
+        return
+    name = path_text(full)
+    old, new = before.to_json(), kind.to_json()
+    if not (isinstance(old, str) and isinstance(new, str)):
+        raise InvalidTableChange(
+            f"Column '{name}' cannot be changed to {_type_name(kind)}: only types without parts change; name the field, "
+            "'element', 'key' or 'value' whose type is to change.",
+            column=name,
+        )
+    if not widens(old, new):
+        raise InvalidTableChange(
+            f"Column '{name}' of type {old} cannot become {new}: a value of the one is not always one of the other; "
+            "write the rows into a new column.",
+            column=name,
+        )
+    if not draft.widens_types:
+        raise InvalidTableChange(
+            f"Column '{name}' of type {old} could become {new}, but the table does not let types be widened; set "
+            "delta.enableTypeWidening=true first.",
+            column=name,
+        )
+    if _PREVIEW in supported(draft.protocol):
+        raise InvalidTableChange(
+            f"The table has the feature {_PREVIEW}, which wants the version of every change of a type in the schema; "
+            "Delvec does not write that. Use another writer.",
+            feature=_PREVIEW,
+        )
+    if _IDENTITY in field_at(draft.schema, path).metadata:
+        raise InvalidTableChange(f"The type of identity column '{name}' cannot be changed.", column=name)
+    check_no_dependents(full, draft.schema, draft.configuration, f"changed to {new}")
+
+    def changed(field: StructField) -> StructField:
+        inner = with_type(field.type, inside, lambda _: kind)
+        return with_type_change(replace(field, type=inner), old, new, inside)
+
+    draft.schema = with_field(draft.schema, path, changed)
+
+
+def _commented(field: StructField, comment: str | None) -> StructField:
+    metadata = {key: value for key, value in field.metadata.items() if key != _COMMENT}
+    return replace(field, metadata={**metadata, _COMMENT: comment} if comment else metadata)
+
+
+def _set_nullable(draft: Draft, path: ColumnPath, *, nullable: bool) -> None:
+    field = field_at(draft.schema, path)
+    if field.nullable == nullable:
+        return
+    name = path_text(path)
+    if not nullable:
+        kind: DataType = draft.schema
+        for number, part in enumerate(path[:-1]):
+            if not isinstance(kind, StructType) or kind.field(part).nullable:
+                raise InvalidTableChange(
+                    f"Column '{name}' cannot be NOT NULL while '{path_text(path[: number + 1])}', which holds it, "
+                    "may be null or is an array or a map.",
+                    column=name,
+                )
+            kind = kind.field(part).type
+        draft.requirements.append(Requirement(f"{quoted(path)} IS NOT NULL", f"NOT NULL on column '{name}'"))
+    draft.schema = with_field(draft.schema, path, lambda found: replace(found, nullable=nullable))
+
+
+def _set_default(draft: Draft, path: ColumnPath, text: str) -> None:
+    field = field_at(draft.schema, path)
+    if len(path) > 1:
+        raise InvalidTableChange(
+            f"'{path_text(path)}' is a field of a struct: only columns have defaults.", column=path_text(path)
+        )
+    metadata = {key: value for key, value in field.metadata.items() if key != DEFAULT}
+    if text.strip():
+        check_default(field, text)
+        draft.need(_DEFAULTS)
+        metadata[DEFAULT] = text
+    draft.schema = with_field(draft.schema, path, lambda found: replace(found, metadata=metadata))
+
+
+def _move(draft: Draft, path: ColumnPath, change: ChangeColumn) -> None:
+    parent = type_at(draft.schema, path[:-1])
+    assert isinstance(parent, StructType)  # noqa: S101 - the path leads to a field
+    field = parent.field(path[-1])
+    others = [each for each in parent.fields if each is not field]
+    if change.first:
+        place = 0
+    else:
+        before = parent.field(change.after or "")
+        place = parent.fields.index(field) if before is field else others.index(before) + 1
+    others.insert(place, field)
+    draft.schema = _with_struct(draft.schema, path[:-1], StructType(tuple(others)))
+
+
+# --- shared -------------------------------------------------------------------------------------------------
+
+
+def _check_mapped(draft: Draft, what: str) -> None:
+    if not draft.is_mapped:
+        raise InvalidTableChange(
+            f"A column can be {what} only where files know it by another name than the table does; set {MODE}=name "
+            "first (it may be in the same request), which readers must know.",
+            feature="columnMapping",
+        )
+
+
+def _with_struct(schema: StructType, path: Sequence[str], struct: StructType) -> StructType:
+    result = with_type(schema, path, lambda _: struct)
+    assert isinstance(result, StructType)  # noqa: S101 - the outermost type stays what it is
+    return result
+
+
+def _exists(schema: StructType, path: ColumnPath) -> bool:
+    kind: DataType = schema
+    for part in path:
+        if isinstance(kind, StructType) and part not in kind:
+            return False
+        if not isinstance(kind, StructType | ArrayType | MapType):
+            return False
+        kind = type_at(kind, [part])
+    return True
+
+
+def _holds_clustering_column(draft: Draft, path: ColumnPath) -> bool:
+    _, inside = split_at_field(draft.schema, path[:-1])
+    if inside:
+        return False  # within an array or a map there is none
+    physical = physical_path(draft.schema, path)
+    return any(each[: len(physical)] == physical for each in draft.clustering)
+
+
+def _type_name(kind: DataType) -> str:
+    found = kind.to_json()
+    return found if isinstance(found, str) else str(found["type"])
+
+
+def described(path: Sequence[str], field: StructField) -> dict[str, Any]:
+    """Return a column as Delta's history shows it."""
+    metadata = json.loads(json.dumps(dict(field.metadata)))
+    name = path_text((*path[:-1], field.name))
+    return {"name": name, "type": _type_name(field.type), "nullable": field.nullable, "metadata": metadata}

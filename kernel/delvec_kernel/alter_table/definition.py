@@ -1,0 +1,247 @@
+"""What a table is defined to be, all of it at once: when it is created, and when it is replaced."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from delvec_kernel.alter_table.clustering import check_clustering
+from delvec_kernel.alter_table.columns import STATS_COLUMNS, check_stats_columns
+from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX, constraint_key, parse_constraint
+from delvec_kernel.alter_table.draft import Draft, Recorded, TableState
+from delvec_kernel.alter_table.properties import set_properties
+from delvec_kernel.alter_table.row_ids import check_row_ids
+from delvec_kernel.alter_table.schema_checks import check_columns, checked_partition_columns
+from delvec_kernel.constraints import computed_columns
+from delvec_kernel.constraints.declared import mentioned
+from delvec_kernel.errors import DelvecError, InvalidTableChange
+from delvec_kernel.features.protocol_upgrade import supported
+from delvec_kernel.row_tracking import MATERIALIZED
+from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, MODE
+from delvec_kernel.schema.column_paths import ColumnPath, parse_path, path_text, physical_path
+from delvec_kernel.schema.types import (
+    FIELD_ID,
+    PHYSICAL_NAME,
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructType,
+)
+from delvec_kernel.table_properties import is_true, parsed_value
+from delvec_kernel.wire import ReplaceSchema, ReplaceTable, SetProperties
+
+__all__ = ["NO_FILES", "Definition", "define", "replace_schema", "replace_table", "without_mapping"]
+
+_DELETION_VECTORS: Final = "delta.enableDeletionVectors"
+_TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
+_TIMESTAMPS_SINCE: Final = (
+    "delta.inCommitTimestampEnablementTimestamp",
+    "delta.inCommitTimestampEnablementVersion",
+)
+_STAY: Final = (*MATERIALIZED, "delta.requireCheckpointProtectionBeforeVersion")
+"""Properties that tell of a table's older versions, or of its files' names for columns."""
+_MAPPING: Final = (FIELD_ID, PHYSICAL_NAME, "delta.columnMapping.nested.ids")
+
+NO_FILES: Final = TableState(0, 0, 0, 0, 0)
+"""The state of a table that has none, or will have none."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A table as its owner wants it.
+
+    Attributes:
+        schema: partition columns included.
+        partition_columns: in order; case does not matter.
+        properties: the user's own and ``delta.*``: features and constraints among them.
+        description: free text.
+        cluster_by: columns, or fields of structs.
+    """
+
+    schema: StructType
+    partition_columns: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    description: str | None = None
+    cluster_by: Sequence[str] = ()
+
+
+def define(draft: Draft, definition: Definition, *, deletion_vectors: bool = True) -> None:
+    """Make of a draft without columns and properties what a definition says.
+
+    Args:
+        draft: of a table without files.
+        definition: what it is to be.
+        deletion_vectors: whether they are enabled where the properties say nothing of them.
+
+    Raises:
+        InvalidSchema: a name, a type or a partition column cannot be.
+        BadRequest: or a subclass: a property is unknown, or its value is not one; a constraint or a clustering column
+            cannot be.
+    """
+    own, delta, constraints, mode = _sorted(definition.properties)
+    schema = without_mapping(definition.schema)
+    assert isinstance(schema, StructType)  # noqa: S101 - a struct stays one
+    check_columns(schema, mapped=mode != "none", computed=True)
+    draft.partition_columns = tuple(checked_partition_columns(schema, definition.partition_columns))
+    draft.schema = schema
+    draft.description = definition.description
+    draft.configuration |= ({_DELETION_VECTORS: "true"} if deletion_vectors else {}) | own
+    for feature in (*computed_columns.features(schema), *(["timestampNtz"] if _holds_ntz(schema) else [])):
+        draft.need(feature)
+    if delta:
+        set_properties(draft, SetProperties(change="set-properties", properties=delta))
+    if mode != "none":
+        draft.configuration[MODE] = mode
+        draft.assign_ids()
+    for name, expression in constraints.items():
+        parse_constraint(name, expression, draft.schema)
+        draft.configuration[constraint_key(name)] = expression
+    paths = [parse_path(text) for text in definition.cluster_by]
+    if paths:
+        check_clustering(paths, draft.schema, draft.partition_columns, draft.configuration)
+        draft.need("clustering")
+    draft.clustering = tuple(physical_path(draft.schema, path) for path in paths)
+    check_row_ids(draft)
+
+
+def replace_table(draft: Draft, change: ReplaceTable) -> Recorded:
+    """Give a table another definition, for a commit that removes every file; features stay in the protocol.
+
+    Deletion vectors are enabled where the table can have them already, unless the properties say otherwise.
+
+    Raises:
+        InvalidSchema: or a sibling, see :func:`define`.
+    """
+    before = draft.configuration_before
+    draft.state = NO_FILES
+    draft.configuration = {name: before[name] for name in _STAY if name in before}
+    wanted = {name.lower(): value for name, value in change.properties.items()}
+    if (
+        before.get(MODE, "none").lower() != "none"
+        and wanted.get(MODE.lower(), "none").strip().lower() != "none"
+    ):
+        draft.configuration[MAX_COLUMN_ID] = before.get(MAX_COLUMN_ID, "0")
+    definition = Definition(
+        StructType.from_json(change.table_schema),
+        change.partition_columns,
+        change.properties,
+        change.description,
+        change.cluster_by,
+    )
+    define(draft, definition, deletion_vectors="deletionVectors" in supported(draft.protocol))
+    if is_true(before, _TIMESTAMPS) and is_true(draft.configuration, _TIMESTAMPS):
+        draft.configuration |= {name: before[name] for name in _TIMESTAMPS_SINCE if name in before}
+    return Recorded("REPLACE TABLE", {"properties": dict(draft.configuration)})
+
+
+def without_mapping(kind: DataType) -> DataType:
+    """Return a type without the ids and physical names that fields have in some table."""
+    match kind:
+        case StructType():
+            return StructType(
+                tuple(
+                    replace(
+                        each,
+                        type=without_mapping(each.type),
+                        metadata={key: value for key, value in each.metadata.items() if key not in _MAPPING},
+                    )
+                    for each in kind.fields
+                )
+            )
+        case ArrayType():
+            return replace(kind, element=without_mapping(kind.element))
+        case MapType():
+            return replace(kind, key=without_mapping(kind.key), value=without_mapping(kind.value))
+        case _:
+            return kind
+
+
+def _sorted(
+    properties: Mapping[str, str],
+) -> tuple[dict[str, str], dict[str, str], dict[str, str], str]:
+    """Return the user's own properties, Delta's, the constraints by name, and how columns are mapped."""
+    own: dict[str, str] = {}
+    delta: dict[str, str] = {}
+    constraints: dict[str, str] = {}
+    mode = "none"
+    for name, value in properties.items():
+        lower = name.lower()
+        if not lower.startswith("delta."):
+            own[name] = value
+        elif lower.startswith(CONSTRAINT_PREFIX):
+            constraint = name[len(CONSTRAINT_PREFIX) :]
+            if constraint.lower() in (each.lower() for each in constraints):
+                raise InvalidTableChange(
+                    f"There are two constraints named '{constraint}'; give one another name"
+                )
+            constraints[constraint] = value
+        elif lower == MODE.lower():
+            mode = parsed_value(MODE, value)
+        else:
+            delta[name] = value
+    return own, delta, constraints, mode
+
+
+def _holds_ntz(kind: Any) -> bool:
+    if isinstance(kind, StructType):
+        return any(_holds_ntz(each.type) for each in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _holds_ntz(kind.element)
+    if isinstance(kind, MapType):
+        return _holds_ntz(kind.key) or _holds_ntz(kind.value)
+    return bool(kind == PrimitiveType("timestamp_ntz"))
+
+
+def replace_schema(draft: Draft, change: ReplaceSchema) -> Recorded:
+    """Give the table other columns. With column mapping each gets an id and a physical name that no column had.
+
+    Raises:
+        InvalidSchema: a name, a type or a partition column cannot be.
+        InvalidTableChange: a constraint, the clustering or a property names a column that would be gone.
+    """
+    schema = without_mapping(StructType.from_json(change.table_schema))
+    assert isinstance(schema, StructType)  # noqa: S101 - a struct stays one
+    check_columns(schema, mapped=draft.is_mapped)
+    partition_columns = checked_partition_columns(schema, change.partition_columns)
+    _check_constraints(draft, schema)
+    stats_columns = draft.configuration.get(STATS_COLUMNS)
+    if stats_columns is not None:
+        check_stats_columns(stats_columns, schema)
+    clustering = [_names(draft.schema, path) for path in draft.clustering]
+    if clustering:
+        try:
+            check_clustering(clustering, schema, partition_columns, draft.configuration)
+        except DelvecError as error:
+            raise InvalidTableChange(
+                f"The table is clustered by {', '.join(path_text(path) for path in clustering)}: {error.message} Cluster "
+                "it by other columns first."
+            ) from error
+    draft.schema, draft.partition_columns = schema, tuple(partition_columns)
+    draft.assign_ids()
+    draft.clustering = tuple(physical_path(draft.schema, path) for path in clustering)
+    return Recorded("REPLACE COLUMNS", {"columns": schema.to_json()["fields"]}, listed="columns")
+
+
+def _check_constraints(draft: Draft, schema: StructType) -> None:
+    for key, expression in draft.configuration.items():
+        if not key.lower().startswith(CONSTRAINT_PREFIX):
+            continue
+        gone = [name for name in mentioned(expression, draft.schema) if name not in schema]
+        if gone:
+            raise InvalidTableChange(
+                f"Column '{gone[0]}' cannot be left out: constraint '{key[len(CONSTRAINT_PREFIX) :]}' ({expression}) "
+                "depends on it; drop the constraint first.",
+                column=gone[0],
+            )
+
+
+def _names(schema: StructType, physical: ColumnPath) -> ColumnPath:
+    """Return the names of a field by its physical ones; of what is not there, those themselves."""
+    kind: DataType = schema
+    names = []
+    for part in physical:
+        fields = kind.fields if isinstance(kind, StructType) else ()
+        field = next((each for each in fields if each.physical_name == part), None)
+        names.append(part if field is None else field.name)
+        kind = kind if field is None else field.type
+    return tuple(names)

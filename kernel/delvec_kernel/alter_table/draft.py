@@ -1,0 +1,230 @@
+"""What of a version's files and log a change of the table may depend on."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.actions.action_json import json_text
+from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
+from delvec_kernel.alter_table.clustering import clustering_domain, clustering_paths
+from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX
+from delvec_kernel.errors import InvalidTableChange
+from delvec_kernel.features.protocol_upgrade import supported, upgraded, with_versions
+from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, is_mapped, mapped
+from delvec_kernel.schema.column_paths import ColumnPath
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.table_properties import PROPERTIES, is_true
+
+__all__ = ["Draft", "Recorded", "Requirement", "TableState", "files_by_row_ids"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """Counts of live files, and how far the log reaches back.
+
+    Attributes:
+        version: the table's.
+        deletion_vectors: files that have one.
+        with_row_ids: files that have row ids.
+        without_row_ids: files that have none.
+        oldest_version: the oldest that the log still has.
+    """
+
+    version: int
+    deletion_vectors: int
+    with_row_ids: int
+    without_row_ids: int
+    oldest_version: int
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, oldest_version: int) -> "TableState":
+        """Return the state of a version.
+
+        Raises:
+            SegmentsLost: the store lost what the snapshot needs; load it again.
+        """
+        return cls(
+            snapshot.version,
+            snapshot.num_deletion_vectors,
+            files_by_row_ids(snapshot, have=True).num_rows,
+            files_by_row_ids(snapshot, have=False).num_rows,
+            oldest_version,
+        )
+
+
+def files_by_row_ids(snapshot: Snapshot, *, have: bool) -> pa.Table:
+    """Return ``path`` and ``num_records`` of the live files that have row ids, or have none.
+
+    Raises:
+        SegmentsLost: the store lost what the snapshot needs; load it again.
+    """
+    files = snapshot.live.columns(["path", "num_records", "base_row_id", "default_row_commit_version"])
+    ids, versions = files["base_row_id"], files["default_row_commit_version"]
+    wanted = pc.or_(pc.is_valid(ids), pc.is_valid(versions)) if have else pc.is_null(ids)
+    return files.filter(wanted).select(["path", "num_records"])
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What every row must satisfy for a change to be right.
+
+    Attributes:
+        condition: SQL over the table as it was before.
+        what: asks for it, for messages.
+    """
+
+    condition: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A change as Delta's history names it.
+
+    Attributes:
+        listed: the parameter, if any, whose values are put together where several such changes are one commit.
+    """
+
+    operation: str
+    parameters: Mapping[str, Any]
+    listed: str | None = None
+
+
+class Draft:
+    """A table's metadata, protocol and domains while they are changed; changes go through ``table_changes``.
+
+    Args:
+        metadata: of the version that is changed.
+        protocol: of the same version.
+        domains: of the same version.
+        schema: of the same version.
+        new_name: gives a physical name that no other column has.
+        state: looks at the version's files, for changes that depend on them.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        protocol: Protocol,
+        domains: Mapping[str, DomainMetadata],
+        schema: StructType,
+        new_name: Callable[[], str],
+        state: Callable[[], TableState],
+    ) -> None:
+        self._before = metadata
+        self._protocol_before = protocol
+        self._schema_before = schema
+        self._clustering_before = clustering_paths(domains)
+        self._new_name = new_name
+        self._look = state
+        self._domains_gone: list[DomainMetadata] = []
+        self.schema = schema
+        self.domains = domains
+        self.partition_columns = metadata.partition_columns
+        self.configuration = dict(metadata.configuration)
+        self.description = metadata.description
+        self.protocol = protocol
+        self.clustering: tuple[ColumnPath, ...] = self._clustering_before
+        self.requirements: list[Requirement] = []
+
+    @property
+    def configuration_before(self) -> Mapping[str, str]:
+        """The table's properties as they are until now."""
+        return self._before.configuration
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether files name columns by physical names."""
+        return is_mapped(self.configuration)
+
+    @property
+    def widens_types(self) -> bool:
+        """Whether types of columns may be widened."""
+        return is_true(self.configuration, "delta.enableTypeWidening")
+
+    @cached_property
+    def state(self) -> TableState:
+        """What the version's files and log are; looked up when it is first asked for."""
+        return self._look()
+
+    def remove_domain(self, name: str) -> None:
+        """Take domain metadata away, if it is there."""
+        found = self.domains.get(name)
+        if found is not None and not found.removed:
+            self._domains_gone.append(replace(found, removed=True))
+
+    def assign_ids(self, *, enabling: bool = False) -> None:
+        """Give an id and a physical name to every field that needs them."""
+        if self.is_mapped:
+            highest = int(self.configuration.get(MAX_COLUMN_ID, "0"))
+            self.schema, highest = mapped(self.schema, highest, enabling=enabling, new_name=self._new_name)
+            self.configuration[MAX_COLUMN_ID] = str(highest)
+
+    def need(self, feature: str) -> None:
+        """Add a feature to the protocol."""
+        self.protocol = upgraded(self.protocol, [feature])
+
+    def need_versions(self, reader: int, writer: int) -> None:
+        """Raise the protocol's versions.
+
+        Raises:
+            InvalidTableChange: they do not go together.
+        """
+        self.protocol = with_versions(self.protocol, reader, writer)
+
+    def finish(self) -> tuple[Metadata | None, Protocol | None, tuple[DomainMetadata, ...]]:
+        """Return what is different from before, each None or empty where nothing is.
+
+        Raises:
+            InvalidTableChange: a column has a type that needs a feature which Delta adds on request only.
+        """
+        self._need_what_metadata_implies()
+        schema_string = self._before.schema_string
+        if self.schema != self._schema_before:
+            schema_string = json_text(self.schema.to_json())
+        metadata = replace(
+            self._before,
+            schema_string=schema_string,
+            partition_columns=tuple(self.partition_columns),
+            configuration=self.configuration,
+            description=self.description,
+        )
+        changes_clustering = self.clustering != self._clustering_before
+        return (
+            None if metadata == self._before else metadata,
+            None if self.protocol == self._protocol_before else self.protocol,
+            (
+                *([clustering_domain(self.clustering)] if changes_clustering else ()),
+                *self._domains_gone,
+            ),
+        )
+
+    def _need_what_metadata_implies(self) -> None:
+        wanted = {
+            known.feature
+            for name, known in PROPERTIES.items()
+            if known.feature is not None
+            and self.configuration.get(name, known.off[0]).strip().lower() not in known.off
+        }
+        has = supported(self.protocol)
+        if "typeWidening-preview" in has:
+            wanted.discard("typeWidening")
+        if any(name.lower().startswith(CONSTRAINT_PREFIX) for name in self.configuration):
+            wanted.add("checkConstraints")
+        if "timestampNtz" not in has and _holds_ntz(self.schema):
+            raise InvalidTableChange(
+                "A column of type timestamp_ntz needs the table feature timestampNtz, which readers must know; add the "
+                "feature in the same request, before the column.",
+                feature="timestampNtz",
+            )
+        self.protocol = upgraded(self.protocol, wanted)
+
+
+def _holds_ntz(schema: StructType) -> bool:
+    return '"timestamp_ntz"' in json.dumps(schema.to_json())

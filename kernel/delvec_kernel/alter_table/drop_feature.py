@@ -1,0 +1,268 @@
+"""Features taken out of a table's protocol, once nothing of the table needs them, by the rules of delta-spark.
+
+What turns a feature on is turned off first, in a version of its own (:func:`turned_off`), so that nobody begins to use
+it again. A feature that readers must know stays in older versions; :func:`needs_barrier` says so, and from then on the
+log keeps these together (PROTOCOL.md, "Checkpoint Protection").
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from delvec_kernel.actions.actions import Metadata
+from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN
+from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX
+from delvec_kernel.alter_table.draft import Draft, Recorded
+from delvec_kernel.constraints.declared import DEFAULT, GENERATION
+from delvec_kernel.errors import InvalidTableChange
+from delvec_kernel.features.protocol_upgrade import FEATURES, downgraded, feature_named, supported
+from delvec_kernel.row_tracking import DOMAIN, ENABLED, MATERIALIZED, SUSPENDED
+from delvec_kernel.schema.column_mapping import all_fields
+from delvec_kernel.schema.type_widening import TYPE_CHANGES
+from delvec_kernel.schema.types import FIELD_ID, PHYSICAL_NAME
+from delvec_kernel.table_properties import is_true
+from delvec_kernel.wire import DropFeature
+
+__all__ = ["drop_feature", "leaves_vectors", "needs_barrier", "protecting", "turned_off"]
+
+_PROTECTION: Final = "checkpointProtection"
+_PROTECTED_BEFORE: Final = "delta.requireCheckpointProtectionBeforeVersion"
+_Use = Callable[[Draft], str | None]
+
+
+def turned_off(draft: Draft, change: DropFeature) -> Mapping[str, str | None]:
+    """Return the properties to be set before a feature can go, with None for one to be unset; none where all is so.
+
+    Raises:
+        InvalidTableChange: the table does not have the feature, it cannot be dropped, or the table needs it.
+    """
+    name, rule = _rule(draft, change)
+    _refuse(name, rule.in_use(draft))
+    return {key: value for key, value in rule.off.items() if draft.configuration.get(key) != value}
+
+
+def needs_barrier(change: DropFeature) -> bool:
+    """Whether readers have to know the feature, so that those without it must not need versions that had it."""
+    feature = feature_named(change.feature)
+    return feature is not None and feature.binds_readers
+
+
+def leaves_vectors(change: DropFeature) -> bool:
+    """Whether older versions have deletion vectors that nobody has to know any more."""
+    feature = feature_named(change.feature)
+    return feature is not None and feature.name == "deletionVectors"
+
+
+def drop_feature(draft: Draft, change: DropFeature) -> Recorded:
+    """Take a feature out of the protocol.
+
+    Raises:
+        InvalidTableChange: the table does not have the feature, it cannot be dropped, or something needs it.
+    """
+    name, rule = _rule(draft, change)
+    on = [key for key, value in rule.off.items() if draft.configuration.get(key) != value]
+    _refuse(
+        name, f"{on[0]} was set again meanwhile; try again" if on else rule.in_use(draft) or rule.left(draft)
+    )
+    draft.protocol = downgraded(draft.protocol, name)
+    for key in rule.properties:
+        draft.configuration.pop(key, None)
+    for domain in rule.domains:
+        draft.remove_domain(domain)
+    if FEATURES[name].binds_readers:
+        draft.need(_PROTECTION)
+        draft.configuration[_PROTECTED_BEFORE] = str(draft.state.version + 1)
+    return Recorded("DROP FEATURE", {"featureName": name, "truncateHistory": change.truncate_history})
+
+
+def protecting(metadata: Metadata, before: Metadata, version: int) -> Metadata:
+    """Return metadata by which all versions before the one that drops a feature are kept together.
+
+    Which one that is turns out late: other commits may have come in between.
+
+    Args:
+        metadata: of a commit; of one that drops no such feature it stays as it is.
+        before: of the version before.
+        version: that the commit takes.
+    """
+    given = metadata.configuration.get(_PROTECTED_BEFORE)
+    if given is None or given == before.configuration.get(_PROTECTED_BEFORE):
+        return metadata
+    return replace(metadata, configuration={**metadata.configuration, _PROTECTED_BEFORE: str(version)})
+
+
+def _rule(draft: Draft, change: DropFeature) -> tuple[str, "_Rule"]:
+    has = supported(draft.protocol)
+    known = feature_named(change.feature)
+    name = change.feature if known is None else known.name
+    if name not in has:
+        raise InvalidTableChange(
+            f"The table does not have the feature '{name}'; it has {', '.join(sorted(has)) or 'none'}.",
+            feature=name,
+        )
+    rule = _RULES.get(name)
+    if rule is None:
+        raise InvalidTableChange(
+            f"The table feature '{name}' cannot be dropped; write the rows to a table without it. Those that can be are "
+            f"{', '.join(sorted(_RULES))}.",
+            feature=name,
+        )
+    needing = sorted(other for other in has if other in FEATURES and name in FEATURES[other].needs)
+    _refuse(name, f"{', '.join(needing)} rests on it; drop that first" if needing else None)
+    if change.truncate_history != (name == _PROTECTION):
+        raise InvalidTableChange(
+            f"{_PROTECTION} is dropped with truncate-history, once the versions that it protects are gone, and every "
+            f"other feature without: '{name}' is dropped at once, and older versions are protected where they must be.",
+            feature=name,
+        )
+    return name, rule
+
+
+def _refuse(name: str, why: str | None) -> None:
+    if why is not None:
+        raise InvalidTableChange(f"The table feature '{name}' cannot be dropped yet: {why}.", feature=name)
+
+
+# --- what needs a feature -----------------------------------------------------------------------------------
+
+
+def _property_on(name: str) -> _Use:
+    def use(draft: Draft) -> str | None:
+        return f"{name} is true; unset it first" if is_true(draft.configuration, name) else None
+
+    return use
+
+
+def _columns_with(key: str, what: str) -> _Use:
+    def use(draft: Draft) -> str | None:
+        named = [item.name for item in all_fields(draft.schema) if key in item.metadata]
+        return f"{what}: {', '.join(named[:10])}" if named else None
+
+    return use
+
+
+def _invariants(draft: Draft) -> str | None:
+    named = [
+        item.name
+        for item in all_fields(draft.schema)
+        if not item.nullable or "delta.invariants" in item.metadata
+    ]
+    return (
+        f"columns are NOT NULL, or have invariants: {', '.join(named[:10])}; let them be null first"
+        if named
+        else None
+    )
+
+
+def _constraints(draft: Draft) -> str | None:
+    named = [
+        key[len(CONSTRAINT_PREFIX) :]
+        for key in draft.configuration
+        if key.lower().startswith(CONSTRAINT_PREFIX)
+    ]
+    return f"the table has the constraints {', '.join(sorted(named))}; drop them first" if named else None
+
+
+def _mapped_columns(draft: Draft) -> str | None:
+    left = any({FIELD_ID, PHYSICAL_NAME} & set(item.metadata) for item in all_fields(draft.schema))
+    if draft.is_mapped or left:
+        return (
+            "files name columns by physical names, and Delvec does not write them again; let delta-spark drop it, or write "
+            "the rows to a new table"
+        )
+    return None
+
+
+def _vectors(draft: Draft) -> str | None:
+    count = draft.state.deletion_vectors
+    if not count:
+        return None
+    return (
+        f"{count} {'file has a deletion vector' if count == 1 else 'files have deletion vectors'}; have these written "
+        "again first, by REORG TABLE ... APPLY (PURGE) of delta-spark, or by overwriting the rows"
+    )
+
+
+def _domains(draft: Draft) -> str | None:
+    named = [
+        name for name, domain in draft.domains.items() if not domain.removed and not name.startswith("delta.")
+    ]
+    return f"the table has domain metadata of others: {', '.join(sorted(named))}" if named else None
+
+
+def _clustering(draft: Draft) -> str | None:
+    return "the table has clustering columns; cluster it by none first" if draft.clustering else None
+
+
+def _protected(draft: Draft) -> str | None:
+    before = draft.configuration.get(_PROTECTED_BEFORE, "0")
+    oldest = draft.state.oldest_version
+    if not before.isdecimal() or oldest >= int(before):
+        return None
+    return (
+        f"the log still has versions from {oldest} on, of which those before {before} have features that were dropped; "
+        "wait until delta.logRetentionDuration lets them go, then write a checkpoint and clean up"
+    )
+
+
+def _row_ids(draft: Draft) -> str | None:
+    count = draft.state.with_row_ids
+    return f"{count} files were given row ids meanwhile; try again" if count else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """How a feature goes.
+
+    Attributes:
+        in_use: what needs it, and what to do about that, as a part of a sentence; None: nothing.
+        off: properties as they have to be before, None for one that is not set.
+        left: what is still there of it once these are so; it is taken away without anybody's help.
+        properties: that go with it.
+        domains: domain metadata that goes with it.
+    """
+
+    in_use: _Use = lambda _: None
+    off: Mapping[str, str | None] = field(default_factory=dict)
+    left: _Use = lambda _: None
+    properties: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+
+
+_WIDENING: Final = _Rule(
+    _columns_with(
+        TYPE_CHANGES,
+        "files may have the types of before, and Delvec does not write them again; let delta-spark drop it. It concerns",
+    ),
+    off={"delta.enableTypeWidening": None},
+)
+_ICT: Final = "delta.inCommitTimestampEnablement"
+_RULES: Final[Mapping[str, _Rule]] = {
+    "appendOnly": _Rule(_property_on("delta.appendOnly")),
+    "invariants": _Rule(_invariants),
+    "checkConstraints": _Rule(_constraints),
+    "changeDataFeed": _Rule(_property_on("delta.enableChangeDataFeed")),
+    "generatedColumns": _Rule(_columns_with(GENERATION, "the table has generated columns")),
+    "identityColumns": _Rule(_columns_with("delta.identity.start", "the table has identity columns")),
+    "allowColumnDefaults": _Rule(
+        _columns_with(DEFAULT, "columns have defaults, which are to be dropped first")
+    ),
+    "columnMapping": _Rule(_mapped_columns),
+    "deletionVectors": _Rule(_vectors, off={"delta.enableDeletionVectors": None}),
+    "typeWidening": _WIDENING,
+    "typeWidening-preview": _WIDENING,
+    "v2Checkpoint": _Rule(off={"delta.checkpointPolicy": "classic"}),
+    "vacuumProtocolCheck": _Rule(),
+    "inCommitTimestamp": _Rule(
+        properties=("delta.enableInCommitTimestamps", f"{_ICT}Version", f"{_ICT}Timestamp")
+    ),
+    "domainMetadata": _Rule(_domains, domains=(CLUSTERING_DOMAIN, DOMAIN)),
+    "clustering": _Rule(_clustering, domains=(CLUSTERING_DOMAIN,)),
+    "rowTracking": _Rule(
+        off={ENABLED: "false", SUSPENDED: "true"},
+        left=_row_ids,
+        properties=(ENABLED, SUSPENDED, *MATERIALIZED),
+        domains=(DOMAIN,),
+    ),
+    _PROTECTION: _Rule(_protected, properties=(_PROTECTED_BEFORE,)),
+}

@@ -1,0 +1,103 @@
+"""Identity columns: how far their numbers have got (PROTOCOL.md, "Identity Columns")."""
+
+from dataclasses import replace
+from typing import Final
+
+from delvec_kernel.alter_table.columns import described
+from delvec_kernel.alter_table.draft import Draft, Recorded, Requirement
+from delvec_kernel.errors import InvalidTableChange
+from delvec_kernel.schema.column_paths import ColumnPath, field_at, parse_path, path_text, quoted, with_field
+from delvec_kernel.schema.types import StructField
+from delvec_kernel.wire import AdvanceIdentity, SyncIdentity
+
+__all__ = ["advance_identity", "sync_identity"]
+
+_START: Final = "delta.identity.start"
+_STEP: Final = "delta.identity.step"
+_MARK: Final = "delta.identity.highWaterMark"
+_LONG: Final = range(-(2**63), 2**63)
+
+
+def advance_identity(draft: Draft, change: AdvanceIdentity) -> Recorded:
+    """Raise the high-water mark of an identity column; in the direction of its step.
+
+    Raises:
+        InvalidTableChange: it is no identity column, or the mark is not one of its numbers, or behind the one before.
+        UnknownColumn: there is none of that name.
+    """
+    path = parse_path(change.column)
+    start, step, before = _numbers(draft, path)
+    name, mark = path_text(path), change.high_water_mark
+    least = start if before is None else before
+    if (mark - start) % step or (mark - least) * step < 0:
+        raise InvalidTableChange(
+            f"Identity column '{name}' has got to {least} in steps of {step}, so that its next high-water mark cannot be "
+            f"{mark}.",
+            column=name,
+        )
+    _set_mark(draft, path, mark)
+    return Recorded("SYNC IDENTITY", {"columnName": name})
+
+
+def sync_identity(draft: Draft, change: SyncIdentity) -> Recorded:
+    """Raise the high-water mark of an identity column to the numbers that rows have, by the rules of delta-spark.
+
+    It becomes a number that the column can give: the next one where users gave others. It stays where all are before the
+    first that the column gives.
+
+    Raises:
+        InvalidTableChange: it is no identity column, or no number of 64 bits is left.
+        UnknownColumn: there is none of that name.
+    """
+    path = parse_path(change.column)
+    start, step, before = _numbers(draft, path)
+    recorded = Recorded("CHANGE COLUMN", {"column": described(path, field_at(draft.schema, path))}, "column")
+    reached = change.reached
+    if reached is None:
+        return recorded
+    mark = start + -((start - reached) // step) * step  # rounded up, in the direction of the step
+    if before is not None and (before - mark) * step > 0:
+        mark = before
+    misplaced = before is not None and (before - start) * step < 0
+    if mark == before or (not misplaced and (reached - start) * step < 0):
+        return recorded
+    if mark not in _LONG:
+        raise InvalidTableChange(
+            f"Identity column '{path_text(path)}' has no numbers left: {mark}, which comes after {reached}, has more than 64 "
+            "bits.",
+            column=path_text(path),
+        )
+    column = quoted(path)
+    draft.requirements.append(
+        Requirement(
+            f"{column} IS NULL OR {column} {'<=' if step > 0 else '>='} {reached}",
+            f"that no number of identity column '{path_text(path)}' is beyond {reached}",
+        )
+    )
+    _set_mark(draft, path, mark)
+    return recorded
+
+
+def _numbers(draft: Draft, path: ColumnPath) -> tuple[int, int, int | None]:
+    """Return start, step and high-water mark.
+
+    Raises:
+        InvalidTableChange: it is no identity column.
+        UnknownColumn: there is none of that name.
+    """
+    field = field_at(draft.schema, path)
+    start, step, before = (_number(field, key) for key in (_START, _STEP, _MARK))
+    if start is None or not step:
+        raise InvalidTableChange(f"Column '{path_text(path)}' is no identity column.", column=path_text(path))
+    return start, step, before
+
+
+def _set_mark(draft: Draft, path: ColumnPath, mark: int) -> None:
+    draft.schema = with_field(
+        draft.schema, path, lambda found: replace(found, metadata={**found.metadata, _MARK: mark})
+    )
+
+
+def _number(field: StructField, key: str) -> int | None:
+    found = field.metadata.get(key)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None

@@ -1,0 +1,289 @@
+"""Properties, features, comment, constraints and clustering columns of a table: set and taken away."""
+
+import re
+from typing import Final
+
+from delvec_kernel.alter_table.clustering import check_clustering
+from delvec_kernel.alter_table.columns import STATS_COLUMNS, check_stats_columns
+from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX, constraint_key, parse_constraint
+from delvec_kernel.alter_table.draft import Draft, Recorded, Requirement
+from delvec_kernel.alter_table.schema_checks import check_column_name
+from delvec_kernel.errors import BadRequest, InvalidTableChange
+from delvec_kernel.features.protocol_upgrade import feature_named
+from delvec_kernel.features.table_features import WRITABLE
+from delvec_kernel.schema.column_mapping import MODE, all_fields
+from delvec_kernel.schema.column_paths import parse_path, physical_path, spelled
+from delvec_kernel.schema.types import FIELD_ID, PHYSICAL_NAME, DataType, StructType
+from delvec_kernel.table_properties import PROPERTIES, known_property, parsed_value, suggestion
+from delvec_kernel.wire import (
+    AddConstraint,
+    AddFeature,
+    ClusterBy,
+    DropConstraint,
+    SetComment,
+    SetProperties,
+    UnsetProperties,
+    UpgradeProtocol,
+)
+
+__all__ = [
+    "add_constraint",
+    "add_feature",
+    "cluster_by",
+    "drop_constraint",
+    "set_comment",
+    "set_properties",
+    "unset_properties",
+    "upgrade_protocol",
+]
+
+_FEATURE_PREFIX: Final = "delta.feature."
+_CHANGE_FEED: Final = "delta.enableChangeDataFeed"
+_NAME: Final = re.compile(r"[^\s\x00-\x1f]+")
+
+
+def set_properties(draft: Draft, change: SetProperties) -> Recorded:
+    """Set properties; ``delta.feature.<name>`` adds a feature, as in Delta.
+
+    Raises:
+        InvalidTableChange: Delvec does not know a property, or users do not set it, or it contradicts the table.
+        BadRequest: a value is none of its property.
+    """
+    for name, value in change.properties.items():
+        if name.lower().startswith(_FEATURE_PREFIX):
+            if value.strip().lower() not in ("supported", "enabled"):
+                raise BadRequest(
+                    f"'{value}' is not a value of '{name}', which takes supported.", property=name
+                )
+            _add_feature(draft, name[len(_FEATURE_PREFIX) :])
+            continue
+        known = _checked_name(name, allow_unknown=change.allow_unknown, what="set")
+        if known is None:
+            draft.configuration[name] = value
+        elif known == MODE:
+            _set_mode(draft, parsed_value(known, value))
+        else:
+            draft.configuration[known] = parsed_value(known, value)
+            if known == STATS_COLUMNS:
+                check_stats_columns(draft.configuration[known], draft.schema)
+            if known == _CHANGE_FEED and draft.configuration[known] == "true":
+                _check_feed_columns(draft)
+    return Recorded("SET TBLPROPERTIES", {"properties": dict(change.properties)}, listed="properties")
+
+
+def unset_properties(draft: Draft, change: UnsetProperties) -> Recorded:
+    """Unset properties; features stay in the protocol.
+
+    Raises:
+        InvalidTableChange: one is not set and ``if_exists`` is false, or users do not unset it.
+    """
+    names = []
+    spelling = {name.lower(): name for name in draft.configuration}
+    for given in change.names:
+        known = _checked_name(given, allow_unknown=True, what="unset")
+        name = spelling.get(given.lower(), given) if known is not None else given
+        names.append(known or given)
+        if name not in draft.configuration:
+            if not change.if_exists:
+                raise InvalidTableChange(
+                    f"The table property '{given}' is not set; say if-exists to unset it where it is.",
+                    property=given,
+                )
+            continue
+        if known == MODE:
+            _set_mode(draft, "none")
+        del draft.configuration[name]
+    return Recorded(
+        "UNSET TBLPROPERTIES", {"properties": names, "ifExists": change.if_exists}, listed="properties"
+    )
+
+
+def set_comment(draft: Draft, change: SetComment) -> Recorded:
+    """Set or remove the table's description."""
+    draft.description = change.comment
+    if change.comment is None:
+        return Recorded(
+            "UNSET TBLPROPERTIES", {"properties": ["comment"], "ifExists": True}, listed="properties"
+        )
+    return Recorded("SET TBLPROPERTIES", {"properties": {"comment": change.comment}}, listed="properties")
+
+
+def add_constraint(draft: Draft, change: AddConstraint) -> Recorded:
+    """Add a CHECK constraint, and ask that the rows satisfy it.
+
+    Raises:
+        InvalidTableChange: there is one of that name, or its expression cannot be one.
+        InvalidPredicate: it is no Boolean expression.
+        UnknownColumn: it names a column that the table does not have.
+    """
+    key = constraint_key(change.name)
+    existing = {name.lower(): text for name, text in draft.configuration.items()}.get(key.lower())
+    if existing is not None:
+        raise InvalidTableChange(
+            f"There is a constraint '{change.name}' already: {existing}; drop it first, or choose another name.",
+            constraint=change.name,
+        )
+    parse_constraint(change.name, change.expression, draft.schema)
+    draft.configuration[key] = change.expression
+    draft.requirements.append(
+        Requirement(change.expression, f"constraint '{change.name}' ({change.expression})")
+    )
+    return Recorded("ADD CONSTRAINT", {"name": change.name, "expr": change.expression})
+
+
+def drop_constraint(draft: Draft, change: DropConstraint) -> Recorded:
+    """Drop a CHECK constraint.
+
+    Raises:
+        InvalidTableChange: there is none of that name and ``if_exists`` is false.
+    """
+    key = constraint_key(change.name)
+    name = next((each for each in draft.configuration if each.lower() == key.lower()), None)
+    if name is None:
+        if not change.if_exists:
+            known = [
+                each[len(CONSTRAINT_PREFIX) :]
+                for each in draft.configuration
+                if each.lower().startswith(CONSTRAINT_PREFIX)
+            ]
+            raise InvalidTableChange(
+                f"There is no constraint '{change.name}'; the table has {', '.join(sorted(known)) or 'none'}.",
+                constraint=change.name,
+            )
+        return Recorded("DROP CONSTRAINT", {"name": change.name, "existed": "false"})
+    text = draft.configuration.pop(name)
+    return Recorded("DROP CONSTRAINT", {"name": change.name, "expr": text, "existed": "true"})
+
+
+def add_feature(draft: Draft, change: AddFeature) -> Recorded:
+    """Add a table feature and those that it needs.
+
+    Raises:
+        InvalidTableChange: Delvec does not know it, or could not write the table any more.
+    """
+    name = _add_feature(draft, change.feature)
+    return Recorded(
+        "SET TBLPROPERTIES", {"properties": {f"{_FEATURE_PREFIX}{name}": "supported"}}, listed="properties"
+    )
+
+
+def upgrade_protocol(draft: Draft, change: UpgradeProtocol) -> Recorded:
+    """Raise the protocol's versions.
+
+    Raises:
+        InvalidTableChange: they do not go together.
+    """
+    draft.need_versions(change.min_reader_version, change.min_writer_version)
+    return Recorded("UPGRADE PROTOCOL", {"newProtocol": draft.protocol.to_json()})
+
+
+def cluster_by(draft: Draft, change: ClusterBy) -> Recorded:
+    """Set the clustering columns, or with none turn clustering off.
+
+    Raises:
+        InvalidTableChange: files cannot be clustered by these.
+        UnknownColumn: there is no such column.
+    """
+    paths = [parse_path(text) for text in change.columns]
+    if paths:
+        check_clustering(paths, draft.schema, draft.partition_columns, draft.configuration)
+    before = ",".join(_logical(draft))
+    draft.clustering = tuple(physical_path(draft.schema, path) for path in paths)
+    if paths:
+        draft.need("clustering")
+    return Recorded(
+        "CLUSTER BY",
+        {"oldClusteringColumns": before, "newClusteringColumns": ",".join(spelled(path) for path in paths)},
+    )
+
+
+def _checked_name(name: str, *, allow_unknown: bool, what: str) -> str | None:
+    """Return Delta's spelling of a property, or None for the user's own."""
+    if not _NAME.fullmatch(name):
+        raise BadRequest(f"'{name[:200]}' cannot be the name of a table property.", property=name[:200])
+    lower = name.lower()
+    if not lower.startswith("delta."):
+        if lower in ("location", "provider", "external", "owner", "comment"):
+            raise InvalidTableChange(
+                f"'{name}' is no property that is {what} like others"
+                f"{'; set the comment of the table instead' if lower == 'comment' else ''}.",
+                property=name,
+            )
+        return None
+    if lower.startswith(CONSTRAINT_PREFIX):
+        raise InvalidTableChange(
+            f"'{name}' is a constraint: add or drop it as one, so that the rows are checked.", property=name
+        )
+    if lower.startswith(_FEATURE_PREFIX):
+        raise InvalidTableChange(f"'{name}' is a table feature, which stays once it is there.", property=name)
+    known = known_property(name)
+    if known is None:
+        if allow_unknown:
+            return None
+        raise InvalidTableChange(
+            f"Delvec does not know the table property '{name}'{suggestion(name)}", property=name
+        )
+    refusal = PROPERTIES[known].refusal
+    if refusal is not None:
+        raise InvalidTableChange(
+            f"The table property '{known}' {refusal}; it cannot be {what} here.", property=known
+        )
+    return known
+
+
+def _set_mode(draft: Draft, mode: str) -> None:
+    before = draft.configuration.get(MODE, "none").lower()
+    if mode == before:
+        return
+    if before != "none":
+        raise InvalidTableChange(
+            f"{MODE} is {before}, and its files name columns accordingly: it cannot become {mode}.",
+            property=MODE,
+        )
+    strange = [
+        field.name for field in all_fields(draft.schema) if {FIELD_ID, PHYSICAL_NAME} & set(field.metadata)
+    ]
+    if strange:
+        raise InvalidTableChange(
+            f"Columns {', '.join(strange[:10])} have ids or physical names although columns are not mapped, left over from "
+            "an earlier mapping; turning it on would read the wrong columns.",
+            property=MODE,
+        )
+    if mode == "id":
+        raise InvalidTableChange(
+            f"{MODE} is id only for tables that are created so: files that are there have no ids; set it to name.",
+            property=MODE,
+        )
+    draft.configuration[MODE] = mode
+    draft.assign_ids(enabling=True)
+
+
+def _add_feature(draft: Draft, name: str) -> str:
+    feature = feature_named(name)
+    if feature is None or feature.name not in WRITABLE:
+        raise InvalidTableChange(
+            f"Delvec does not know the table feature '{name}', or could not write the table any more once it is added; it "
+            f"can add {', '.join(sorted(WRITABLE))}.",
+            feature=name,
+        )
+    draft.need(feature.name)
+    return feature.name
+
+
+def _check_feed_columns(draft: Draft) -> None:
+    for field in draft.schema.fields:
+        check_column_name(field.name, mapped=True)
+
+
+def _logical(draft: Draft) -> list[str]:
+    found = []
+    for physical in draft.clustering:
+        names: list[str] = []
+        kind: DataType = draft.schema
+        for part in physical:
+            fields = kind.fields if isinstance(kind, StructType) else ()
+            field = next((each for each in fields if each.physical_name == part), None)
+            names.append(part if field is None else field.name)
+            kind = kind if field is None else field.type
+        found.append(spelled(names))
+    return found

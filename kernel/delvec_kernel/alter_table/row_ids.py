@@ -1,0 +1,78 @@
+"""Row tracking, turned on and off: what the table says of the ids of its rows (PROTOCOL.md, "Row Tracking").
+
+Before a table may say that each row has an id, each file has to have some: files from before get theirs by versions of
+their own, which add them again (:mod:`~delvec_service.alter_table.table_preparation`).
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from delvec_kernel.alter_table.draft import Draft
+from delvec_kernel.errors import InvalidTableChange
+from delvec_kernel.row_tracking import ENABLED, MATERIALIZED, SUSPENDED
+from delvec_kernel.table_properties import is_true
+from delvec_kernel.wire import SetProperties, TableChange
+
+__all__ = ["are_wanted", "check_row_ids", "others", "with_columns"]
+
+_PREFIXES: Final = ("_row-id-col-", "_row-commit-version-col-")
+
+
+def are_wanted(changes: Sequence[TableChange], configuration: Mapping[str, str]) -> bool:
+    """Whether changes turn row tracking on, on a table with these properties."""
+    given = [
+        value.strip().lower()
+        for change in changes
+        if isinstance(change, SetProperties)
+        for name, value in change.properties.items()
+        if name.lower() == ENABLED.lower()
+    ]
+    return bool(given) and given[-1] == "true" and not is_true(configuration, ENABLED)
+
+
+def others(changes: Sequence[TableChange]) -> list[TableChange]:
+    """Return changes without that row tracking is turned on."""
+    found: list[TableChange] = []
+    for change in changes:
+        if isinstance(change, SetProperties):
+            left = {
+                name: value for name, value in change.properties.items() if name.lower() != ENABLED.lower()
+            }
+            if left:
+                found.append(change.model_copy(update={"properties": left}))
+        else:
+            found.append(change)
+    return found
+
+
+def with_columns(configuration: Mapping[str, str]) -> dict[str, str]:
+    """Return properties that name the columns in which rows that are written again keep what they had."""
+    found = dict(configuration)
+    for name, prefix in zip(MATERIALIZED, _PREFIXES, strict=True):
+        found.setdefault(name, f"{prefix}{uuid.uuid4()}")
+    return found
+
+
+def check_row_ids(draft: Draft) -> None:
+    """Take note of what row tracking needs once it is on.
+
+    Raises:
+        InvalidTableChange: it is on and suspended, or files have no ids.
+    """
+    if not is_true(draft.configuration, ENABLED):
+        return
+    if is_true(draft.configuration, SUSPENDED):
+        raise InvalidTableChange(
+            f"{ENABLED} and {SUSPENDED} cannot both be true: the one promises ids, the other gives none; set "
+            f"{SUSPENDED}=false, then {ENABLED}=true.",
+            property=ENABLED,
+        )
+    if is_true(draft.configuration_before, ENABLED):
+        return
+    if draft.state.without_row_ids:
+        raise InvalidTableChange(
+            f"{draft.state.without_row_ids} files have no row ids: another writer has just added them without; try again.",
+            property=ENABLED,
+        )
+    draft.configuration = with_columns(draft.configuration)

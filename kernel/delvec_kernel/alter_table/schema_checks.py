@@ -1,0 +1,132 @@
+"""What columns and partition columns a table written by Delvec can have."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from delvec_kernel.constraints import computed_columns
+from delvec_kernel.constraints.declared import DEFAULT, constraints_of
+from delvec_kernel.errors import InvalidSchema, UnsupportedWriterFeature
+from delvec_kernel.schema.char_varchar import CHARACTERS
+from delvec_kernel.schema.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    has_variant,
+)
+
+__all__ = ["check_column_name", "check_columns", "checked_partition_columns"]
+
+
+def check_columns(schema: StructType, *, mapped: bool = False, computed: bool = False) -> None:
+    """Refuse a schema that a table written by Delvec cannot have.
+
+    Args:
+        schema: partition columns included.
+        mapped: whether files name columns by physical names, so that names may have any character.
+        computed: whether columns may have defaults, be generated or be identity columns.
+
+    Raises:
+        InvalidSchema: names the column.
+    """
+    if not schema.fields:
+        raise InvalidSchema("A table needs at least one column.")
+    known = computed_columns.check(schema) if computed else frozenset()
+    for field in _fields(schema):
+        check_column_name(field.name, mapped=mapped)
+        for key in field.metadata:
+            if (field.name, key) in known:
+                continue
+            if key == CHARACTERS and field in schema.fields:
+                _check_lengths(field)
+                continue
+            if key.startswith("delta.") or key in (DEFAULT, CHARACTERS):
+                raise InvalidSchema(
+                    f"The column '{field.name}' has '{key}', which Delvec does not enforce yet; leave it out.",
+                    column=field.name,
+                )
+    if any(kind == PrimitiveType("void") for kind in _types(schema)):
+        raise InvalidSchema("A column of type void holds nothing; give it a type.")
+    if has_variant(schema):
+        raise InvalidSchema("Delvec reads columns of type variant and does not write them yet; use strings.")
+
+
+def checked_partition_columns(schema: StructType, wanted: Sequence[str]) -> list[str]:
+    """Return partition columns as the schema spells them.
+
+    Raises:
+        InvalidSchema: one is not in the schema, is named twice or has a type that cannot be; or no other is left.
+    """
+    found: list[str] = []
+    for name in wanted:
+        if name not in schema:
+            raise InvalidSchema(f"The partition column '{name}' is not in the schema.", column=name)
+        field = schema.field(name)
+        if field.name in found:
+            raise InvalidSchema(f"The partition column '{name}' is named twice.", column=name)
+        if isinstance(field.type, StructType | ArrayType | MapType):
+            raise InvalidSchema(
+                f"The column '{name}' of type {json.dumps(field.type.to_json())[:80]} cannot partition a table.",
+                column=name,
+            )
+        found.append(field.name)
+    if len(found) == len(schema.fields):
+        raise InvalidSchema("At least one column must not be a partition column.")
+    return found
+
+
+def _check_lengths(field: StructField) -> None:
+    """Refuse lengths of texts that nobody would keep."""
+    try:
+        constraints_of(StructType((field,)), {})
+    except UnsupportedWriterFeature as error:
+        raise InvalidSchema(error.message, column=field.name) from error
+
+
+def _fields(kind: DataType) -> list[StructField]:
+    """Return the fields of a type and of everything nested in it."""
+    if isinstance(kind, StructType):
+        return [inner for field in kind.fields for inner in (field, *_fields(field.type))]
+    if isinstance(kind, ArrayType):
+        return _fields(kind.element)
+    if isinstance(kind, MapType):
+        return _fields(kind.key) + _fields(kind.value)
+    return []
+
+
+def _types(kind: DataType) -> list[Any]:
+    """Return a type and everything nested in it."""
+    if isinstance(kind, StructType):
+        return [kind, *(inner for field in kind.fields for inner in _types(field.type))]
+    if isinstance(kind, ArrayType):
+        return [kind, *_types(kind.element)]
+    if isinstance(kind, MapType):
+        return [kind, *_types(kind.key), *_types(kind.value)]
+    return [kind]
+
+
+_FORBIDDEN: Final = " ,;{}()\n\t="
+_RESERVED: Final = frozenset({"_metadata", "_change_type", "_commit_version", "_commit_timestamp"})
+
+
+def check_column_name(name: str, *, mapped: bool = False) -> None:
+    """Refuse a name that a column of a Delta table cannot have.
+
+    Args:
+        name: of a column, or of a field of a struct.
+        mapped: whether files know the column by another name, so that it may have any character.
+
+    Raises:
+        InvalidSchema: it is empty, reserved, or has characters that Parquet's readers do not take.
+    """
+    if not name or (not mapped and any(character in _FORBIDDEN for character in name)):
+        raise InvalidSchema(
+            f"The column name '{name}' is empty or has one of the characters ' ,;{{}}()' or =, tab or "
+            "newline in it, which needs column mapping; rename the column.",
+            column=name,
+        )
+    if name.lower() in _RESERVED:
+        raise InvalidSchema(f"The column name '{name}' is reserved; rename it.", column=name)

@@ -1,0 +1,161 @@
+"""The columns that the change data feed has beside the table's own, and their values for the rows of a file.
+
+What is the same for all rows of a file is told as partition values are, so that whatever reads or skips files by
+those does so by these.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from delvec_kernel.actions.actions import Metadata
+from delvec_kernel.schema.column_mapping import MODE, is_mapped
+from delvec_kernel.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+
+__all__ = [
+    "CHANGE_TYPE",
+    "COMMIT_TIMESTAMP",
+    "COMMIT_VERSION",
+    "feed_columns",
+    "feed_schema",
+    "feed_values",
+    "is_readable_with",
+]
+
+CHANGE_TYPE: Final = "_change_type"
+"""insert, delete, update_preimage or update_postimage."""
+COMMIT_VERSION: Final = "_commit_version"
+COMMIT_TIMESTAMP: Final = "_commit_timestamp"
+
+_COLUMNS: Final = (
+    StructField(CHANGE_TYPE, PrimitiveType("string")),
+    StructField(COMMIT_VERSION, PrimitiveType("long")),
+    StructField(COMMIT_TIMESTAMP, PrimitiveType("timestamp")),
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def feed_schema(schema: StructType) -> StructType:
+    """Return a table's schema with the columns of the feed."""
+    return StructType((*schema.fields, *_COLUMNS))
+
+
+def feed_columns(*, is_change_file: bool) -> list[str]:
+    """Return the columns of the feed that are the same for all rows of a file: change files tell the type of each row."""
+    return [COMMIT_VERSION, COMMIT_TIMESTAMP] + ([] if is_change_file else [CHANGE_TYPE])
+
+
+def feed_values(version: int, timestamp: int, change_type: str | None) -> dict[str, str | None]:
+    """Return partition values for the columns of the feed.
+
+    Args:
+        version: of the commit.
+        timestamp: of the commit, milliseconds since the epoch.
+        change_type: of all rows, None where each row says it.
+    """
+    moment = _EPOCH + timedelta(milliseconds=timestamp)
+    values: dict[str, str | None] = {
+        COMMIT_VERSION: str(version),
+        COMMIT_TIMESTAMP: moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z"),
+    }
+    return values if change_type is None else values | {CHANGE_TYPE: change_type}
+
+
+def is_readable_with(read: Metadata, read_version: int, other: Metadata, version: int) -> bool:
+    """Return whether rows that were written under ``other`` are right under the schema of ``read``.
+
+    Columns may have been added, and columns that allowed no NULL may allow it. None may have been renamed or dropped,
+    nor have got another type, nor may others partition the table.
+
+    Args:
+        read: what is read with.
+        read_version: its version.
+        other: what some version in the range set, or had at its start.
+        version: that version.
+
+    Raises:
+        InvalidSchema: a schema cannot be read.
+    """
+    old, new = (other, read) if version <= read_version else (read, other)
+    if not _keeps_columns(old, new):
+        return False
+    ours, theirs = _schema(read), _schema(other)
+    if version <= read_version:
+        return _holds(theirs, ours, may_tighten=False)
+    return _holds(ours, theirs, may_tighten=True)
+
+
+def _schema(metadata: Metadata) -> StructType:
+    return StructType.from_json(metadata.schema_string)
+
+
+def _keeps_columns(old: Metadata, new: Metadata) -> bool:
+    """Return whether column mapping renamed or dropped nothing, by physical names, and the same columns partition."""
+    if list(old.partition_columns) != list(new.partition_columns):
+        return False  # files lack other columns then
+    was, is_ = is_mapped(old.configuration), is_mapped(new.configuration)
+    if not is_:
+        return not was
+    if was and old.configuration.get(MODE, "").lower() != new.configuration.get(MODE, "").lower():
+        return False
+    # Mapping that is turned on takes the names of then for physical ones.
+    before = dict(_names(_schema(old), (), physical=was))
+    after: Mapping[tuple[str, ...], str] = dict(_names(_schema(new), (), physical=True))
+    return all(after.get(path) == name for path, name in before.items())
+
+
+def _names(kind: DataType, path: tuple[str, ...], *, physical: bool) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield every field's path of physical names, and its name."""
+    match kind:
+        case StructType():
+            for item in kind.fields:
+                inner = (*path, item.physical_name if physical else item.name)
+                yield inner, item.name
+                yield from _names(item.type, inner, physical=physical)
+        case ArrayType():
+            yield from _names(kind.element, (*path, "element"), physical=physical)
+        case MapType():
+            yield from _names(kind.key, (*path, "key"), physical=physical)
+            yield from _names(kind.value, (*path, "value"), physical=physical)
+
+
+def _holds(existing: StructType, read: StructType, *, may_tighten: bool) -> bool:
+    """Return whether ``read`` has all fields of ``existing``, with the same types.
+
+    Args:
+        existing: the older.
+        read: the newer.
+        may_tighten: whether ``read`` may forbid NULL where ``existing`` allows it, and then not the other way round.
+    """
+    known = {item.name.lower(): item for item in existing.fields}
+    if not known.keys() <= {item.name.lower() for item in read.fields}:
+        return False
+    for item in read.fields:
+        before = known.get(item.name.lower())
+        if before is None:
+            continue
+        same = before.name == item.name and _nulls(before.nullable, item.nullable, may_tighten=may_tighten)
+        if not same or not _same_type(before.type, item.type, may_tighten=may_tighten):
+            return False
+    return True
+
+
+def _nulls(existing: bool, read: bool, *, may_tighten: bool) -> bool:
+    return existing or not read if may_tighten else read or not existing
+
+
+def _same_type(existing: DataType, read: DataType, *, may_tighten: bool) -> bool:
+    match existing, read:
+        case StructType(), StructType():
+            return _holds(existing, read, may_tighten=may_tighten)
+        case ArrayType(), ArrayType():
+            return _nulls(existing.contains_null, read.contains_null, may_tighten=may_tighten) and _same_type(
+                existing.element, read.element, may_tighten=may_tighten
+            )
+        case MapType(), MapType():
+            return (
+                _nulls(existing.value_contains_null, read.value_contains_null, may_tighten=may_tighten)
+                and _same_type(existing.key, read.key, may_tighten=may_tighten)
+                and _same_type(existing.value, read.value, may_tighten=may_tighten)
+            )
+    return existing in (PrimitiveType("void"), read)

@@ -1,0 +1,104 @@
+"""The change data feed of one version: its change files, or what its files tell (PROTOCOL.md, "Change Data Files")."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from delvec_kernel import locations
+from delvec_kernel.actions.actions import Action, AddFile, Cdc, CommitInfo, RemoveFile
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+
+__all__ = ["ChangeType", "FileChanges", "changes_in"]
+
+ChangeType: TypeAlias = Literal["insert", "delete"]
+
+_ROWS_OF_MERGE: Final = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """Rows of one file that a version changed: all, but for what the deletion vectors say.
+
+    Attributes:
+        change_type: of the rows; None for a change file, which says it for each.
+        partition_values: serialized, by physical name; None where the log does not say.
+        size: bytes; None where the log does not say.
+        stats: JSON text.
+        without: rows that are not among them.
+        only: just these, and no others.
+        less: of ``only``, rows that are not among them.
+    """
+
+    change_type: ChangeType | None
+    path: str
+    partition_values: Mapping[str, str | None] | None
+    size: int | None
+    stats: str | None = None
+    without: Descriptor | None = None
+    only: Descriptor | None = None
+    less: Descriptor | None = None
+
+
+def changes_in(actions: Sequence[Action], location: str) -> Iterator[FileChanges]:
+    """Yield what a version of the table at ``location`` changed; nothing where it only arranged rows another way.
+
+    Raises:
+        CorruptLog: a path is none.
+        LocationNotAllowed: a relative path leads out of the table.
+    """
+    files = [action for action in actions if isinstance(action, Cdc)]
+    if files:
+        for file in files:
+            locations.canonical_log_path(file.path, location)  # refuses one that leads out of the table
+            yield FileChanges(None, file.path, file.partition_values, file.size)
+        return
+    if _changed_nothing(next((action for action in actions if isinstance(action, CommitInfo)), None)):
+        return
+    adds = {
+        locations.canonical_log_path(action.path, location): action
+        for action in actions
+        if isinstance(action, AddFile) and action.data_change
+    }
+    removes = {
+        locations.canonical_log_path(action.path, location): action
+        for action in actions
+        if isinstance(action, RemoveFile) and action.data_change
+    }
+    for key, add in adds.items():
+        if key in removes:
+            yield from _revised(removes[key], add)
+        else:
+            yield _file("insert", add, without=add.deletion_vector)
+    for key, remove in removes.items():
+        if key not in adds:
+            yield _file("delete", remove, without=remove.deletion_vector)
+
+
+def _changed_nothing(info: CommitInfo | None) -> bool:
+    """Return whether a MERGE says that it wrote files anew for nothing."""
+    if info is None or info.operation != "MERGE" or not info.operation_metrics:
+        return False
+    return all(str(info.operation_metrics.get(name)) == "0" for name in _ROWS_OF_MERGE)
+
+
+def _revised(remove: RemoveFile, add: AddFile) -> Iterator[FileChanges]:
+    """Yield what another deletion vector changed; a RESTORE brings rows back."""
+    before, after = remove.deletion_vector, add.deletion_vector
+    if after is not None:
+        # Bounds that are tight are those of the rows that were live then.
+        size, values = add.size, add.partition_values
+        yield FileChanges("delete", add.path, values, size, remove.stats, only=after, less=before)
+    if before is not None:
+        yield _file("insert", add, only=before, less=after)
+
+
+def _file(
+    change_type: ChangeType,
+    file: AddFile | RemoveFile,
+    *,
+    without: Descriptor | None = None,
+    only: Descriptor | None = None,
+    less: Descriptor | None = None,
+) -> FileChanges:
+    values, size, stats = file.partition_values, file.size, file.stats
+    return FileChanges(change_type, file.path, values, size, stats, without, only, less)

@@ -1,0 +1,340 @@
+"""The invariants of a log: each version against the one before it (PROTOCOL.md, "Action Reconciliation").
+
+Unlike replay, which refuses what has no meaning, this says all that is wrong and goes on.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import islice
+from typing import Final
+
+from delvec_kernel.actions.actions import (
+    Action,
+    AddFile,
+    Cdc,
+    CommitInfo,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Txn,
+)
+from delvec_kernel.checks.findings import Finding, Severity, vector_findings
+from delvec_kernel.deletion_vectors.deletion_vector import is_file_name
+from delvec_kernel.errors import CorruptDeletionVector, DelvecError
+from delvec_kernel.features.table_features import reader_features, writer_features
+from delvec_kernel.file_index.live_files import LiveFiles
+from delvec_kernel.locations import canonical_log_path
+from delvec_kernel.snapshot.replay import ReplayState
+from delvec_kernel.table_properties import is_true
+
+__all__ = ["LogWalk", "empty_vectors"]
+
+_EMPTY_VECTOR: Final = re.compile(rb'"deletionVector"\s*:\s*\{\s*\}')
+_DELETION_VECTORS: Final = "deletionVectors"
+_ROW_TRACKING: Final = "rowTracking"
+_NAMED_AT_MOST: Final = 20
+
+
+def empty_vectors(version: int, name: str, commit: bytes) -> Iterator[Finding]:
+    """Say whether a commit's file has deletion vectors that are an empty object."""
+    count = len(_EMPTY_VECTOR.findall(commit))
+    if count:
+        yield Finding(
+            "no-empty-vector",
+            "warning",
+            version,
+            name,
+            f"{count} actions have an empty object as their deletion vector: Delvec takes it for none, other readers "
+            "may fail; rewrite the files with OPTIMIZE, and update the writer.",
+        )
+
+
+class LogWalk:
+    """A log, followed commit by commit.
+
+    Args:
+        state: before the first commit to follow: of a checkpoint, or nothing.
+        wanted: paths of which :attr:`referenced` says whether the log names them: data files, and files of
+            deletion vectors, relative to the table.
+
+    Attributes:
+        referenced: those of ``wanted`` that the commits that were followed name.
+    """
+
+    def __init__(self, state: ReplayState, wanted: AbstractSet[str] = frozenset()) -> None:
+        self._base: LiveFiles = state.live
+        self._changed: dict[str, AddFile | None] = {}
+        self._known: dict[str, AddFile] = {}
+        self._protocol = state.protocol
+        self._metadata = state.metadata
+        self._txns = {app: txn.version for app, txn in state.txns.items()}
+        self._stamp: int | None = None
+        self._wanted = wanted
+        self.referenced: set[str] = set()
+
+    @property
+    def num_files(self) -> int:
+        """Files that are live by now."""
+        lost = sum(add is None for key, add in self._changed.items() if key in self._known)
+        new = sum(add is not None for key, add in self._changed.items() if key not in self._known)
+        return self._base.counts.num_files - lost + new
+
+    def follow(self, version: int, actions: Sequence[Action]) -> list[Finding]:
+        """Return what is wrong with the next version, and take it for the state from now on."""
+        before = self._metadata
+        for action in actions:
+            match action:
+                case Protocol():
+                    self._protocol = action
+                case Metadata():
+                    self._metadata = action
+                case _:
+                    pass
+        found = [*self._applications(version, actions), *self._times(version, actions, before)]
+        found += self._files(version, actions)
+        return found
+
+    def differences(self, live: LiveFiles, version: int, what: str) -> Iterator[Finding]:
+        """Say where files that were loaded another way are not those that the commits lead to; 20 of them.
+
+        Args:
+            live: the files.
+            version: that was followed last.
+            what: where ``live`` comes from.
+        """
+        advice = (
+            "restore what is wrong from a backup, or delete it if the commits before it are all there: checkpoint, "
+            "compacted log file."
+        )
+        if live.counts.num_files != self.num_files:
+            yield Finding(
+                "checkpoint-agrees",
+                "error",
+                version,
+                None,
+                f"By its commits version {version} has {self.num_files} live files, and {live.counts.num_files} by "
+                f"{what}; {advice}",
+            )
+        loaded = live.find_all(self._changed)
+        differing = (
+            key
+            for key, add in self._changed.items()
+            if (add is None) != (key not in loaded) or (add is not None and _id(add) != _id(loaded[key]))
+        )
+        for key in islice(differing, _NAMED_AT_MOST):
+            add, other = self._changed[key], loaded.get(key)
+            says = "is gone" if add is None else f"is live with {_named(add)}"
+            reads = "is gone" if other is None else f"is live with {_named(other)}"
+            yield Finding(
+                "checkpoint-agrees",
+                "error",
+                version,
+                key,
+                f"By the commits up to version {version} file '{key}' {says}, and by {what} it {reads}; {advice}",
+            )
+
+    # --- files ------------------------------------------------------------------------------------------
+
+    def _files(self, version: int, actions: Sequence[Action]) -> Iterator[Finding]:
+        adds: dict[str, AddFile] = {}
+        removes: dict[str, RemoveFile] = {}
+        for action in actions:
+            if isinstance(action, Cdc):
+                self.referenced |= {action.path} & self._wanted
+            if not isinstance(action, AddFile | RemoveFile):
+                continue
+            try:
+                key = canonical_log_path(action.path, self._base.location)
+            except DelvecError as error:
+                yield _error(
+                    "readable-commit",
+                    version,
+                    action.path,
+                    f"names a file that cannot be: {error.message} Restore the commit from a backup.",
+                )
+                continue
+            self._refer(action)
+            of_kind: dict[str, AddFile] | dict[str, RemoveFile]
+            of_kind = adds if isinstance(action, AddFile) else removes
+            if key in of_kind:
+                yield _error(
+                    "one-action-per-file",
+                    version,
+                    action.path,
+                    f"has two '{action.key}' actions; readers disagree on which counts: restore the table to the "
+                    "version before.",
+                )
+            of_kind[key] = action  # type: ignore[assignment]
+        live = self._look_up(adds.keys() | removes.keys())
+        for key in dict.fromkeys([*removes, *adds]):
+            add, remove, old = adds.get(key), removes.get(key), live.get(key)
+            yield from self._pair(version, add, remove, old)
+            if add is not None:
+                yield from self._added(version, add)
+                self._changed[key] = add
+            elif remove is None or old is None or _id(remove) == _id(old):
+                self._changed[key] = None
+
+    def _look_up(self, keys: Iterable[str]) -> dict[str, AddFile]:
+        """Return the live files among these."""
+        fresh = [key for key in keys if key not in self._changed]
+        found = self._base.find_all(fresh) if fresh and self._base.members else {}
+        self._known |= found
+        live = dict(found)
+        for key in keys:
+            add = self._changed.get(key)
+            if add is not None:
+                live[key] = add
+        return live
+
+    def _refer(self, action: AddFile | RemoveFile) -> None:
+        if not self._wanted:
+            return
+        names = {action.path}
+        try:
+            vector = action.deletion_vector and action.deletion_vector.relative_path()
+        except CorruptDeletionVector:
+            vector = None  # whoever reads it reports it
+        self.referenced |= (names | ({vector} if vector else set())) & self._wanted
+
+    @staticmethod
+    def _pair(
+        version: int, add: AddFile | None, remove: RemoveFile | None, old: AddFile | None
+    ) -> Iterator[Finding]:
+        """Say what is wrong between what a version does to one path and what it found there."""
+        if remove is not None:
+            if old is None and not _keeps_vectors(remove):
+                yield Finding(
+                    "remove-of-live-file",
+                    "warning",
+                    version,
+                    remove.path,
+                    f"Version {version} removes '{remove.path}', which was not live; readers ignore it: nothing to do, "
+                    "but look at what wrote it.",
+                )
+            elif old is not None and _id(remove) != _id(old):
+                yield _error(
+                    "remove-with-its-vector",
+                    version,
+                    remove.path,
+                    f"is removed with {_named(remove)}, and was live with {_named(old)}; readers go different ways, and "
+                    "rows may be there twice: restore the table to the version before.",
+                )
+        if add is None:
+            return
+        if remove is not None and _id(remove) == _id(add):
+            yield _error(
+                "one-action-per-file",
+                version,
+                add.path,
+                f"is added and removed with the same deletion vector ({_named(add)}); readers disagree on whether it "
+                "is live: restore the table to the version before.",
+            )
+        elif remove is None and old is not None and _id(old) != _id(add):
+            yield _error(
+                "one-live-file-per-path",
+                version,
+                add.path,
+                f"is added with {_named(add)} while it is live with {_named(old)}, which nothing removes; by the "
+                "protocol its rows are there twice: restore the table to the version before.",
+            )
+
+    def _added(self, version: int, add: AddFile) -> Iterator[Finding]:
+        if add.deletion_vector is not None:
+            yield from self._vector_feature(version, add.path)
+            yield from vector_findings(version, add.path, add.stats, add.deletion_vector)
+        gives_ids = self._protocol is not None and _ROW_TRACKING in writer_features(self._protocol)
+        if gives_ids and not _is_true(self._metadata, "delta.rowTrackingSuspended"):
+            lacking = [
+                name
+                for name, value in (
+                    ("baseRowId", add.base_row_id),
+                    ("defaultRowCommitVersion", add.default_row_commit_version),
+                )
+                if value is None
+            ]
+            if lacking:
+                yield Finding(
+                    "row-ids",
+                    "error" if _is_true(self._metadata, "delta.enableRowTracking") else "warning",
+                    version,
+                    add.path,
+                    f"File '{add.path}' of version {version} is added without {' and '.join(lacking)}, which row "
+                    "tracking asks for; backfill row tracking with the engine that enabled it.",
+                )
+
+    def _vector_feature(self, version: int, path: str) -> Iterator[Finding]:
+        protocol = self._protocol
+        if protocol is None:
+            return
+        if not (
+            _DELETION_VECTORS in reader_features(protocol) and _DELETION_VECTORS in writer_features(protocol)
+        ):
+            yield _error(
+                "vector-feature",
+                version,
+                path,
+                "has a deletion vector, and the protocol lists no 'deletionVectors' for readers and writers: a reader "
+                "that does not know them returns deleted rows; add the feature to the table.",
+            )
+
+    # --- everything else --------------------------------------------------------------------------------
+
+    def _applications(self, version: int, actions: Sequence[Action]) -> Iterator[Finding]:
+        for action in actions:
+            if not isinstance(action, Txn):
+                continue
+            before = self._txns.get(action.app_id)
+            if before is not None and action.version <= before:
+                yield Finding(
+                    "application-version",
+                    "warning",
+                    version,
+                    None,
+                    f"Version {version} sets application '{action.app_id[:100]}' to {action.version}, after "
+                    f"{before}: what it wrote may be there twice; compare the rows with their source.",
+                )
+            self._txns[action.app_id] = action.version
+
+    def _times(self, version: int, actions: Sequence[Action], before: Metadata | None) -> Iterator[Finding]:
+        if not _stamped(self._metadata):
+            self._stamp = None
+            return
+        first = actions[0] if actions else None
+        stamp = first.in_commit_timestamp if isinstance(first, CommitInfo) else None
+        advice = "time travel by timestamp goes wrong from here on: travel by version."
+        if stamp is None:
+            message = f"Version {version} does not begin with a commitInfo that has an in-commit timestamp; {advice}"
+            yield Finding("in-commit-timestamp", "warning", version, None, message)
+        elif self._stamp is not None and stamp <= self._stamp and _stamped(before):
+            message = f"Version {version} is of {stamp}, and the version before it of {self._stamp}; {advice}"
+            yield Finding("in-commit-timestamp", "warning", version, None, message)
+        self._stamp = self._stamp if stamp is None else stamp
+
+
+def _stamped(metadata: Metadata | None) -> bool:
+    return _is_true(metadata, "delta.enableInCommitTimestamps")
+
+
+def _is_true(metadata: Metadata | None, name: str) -> bool:
+    return metadata is not None and is_true(metadata.configuration, name)
+
+
+def _keeps_vectors(remove: RemoveFile) -> bool:
+    """Whether it is of no data file: by it those who do not know deletion vectors keep a file of them."""
+    return remove.deletion_vector is None and not remove.data_change and is_file_name(remove.path)
+
+
+def _error(invariant: str, version: int, path: str, what: str) -> Finding:
+    severity: Severity = "error"
+    return Finding(invariant, severity, version, path, f"File '{path}' of version {version} {what}")
+
+
+def _id(action: AddFile | RemoveFile) -> str | None:
+    return None if action.deletion_vector is None else action.deletion_vector.unique_id
+
+
+def _named(action: AddFile | RemoveFile) -> str:
+    found = _id(action)
+    return "no deletion vector" if found is None else f"the deletion vector {found[:80]}"

@@ -1,0 +1,1 @@
+"""What a table demands of its rows: NOT NULL, CHECK, generated and default columns."""

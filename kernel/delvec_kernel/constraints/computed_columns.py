@@ -1,0 +1,121 @@
+"""Columns that rows need not have: with a default, generated, identity columns (PROTOCOL.md)."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from delvec_kernel.constraints.constant_casts import is_impossible
+from delvec_kernel.constraints.declared import DEFAULT, GENERATION, Generated
+from delvec_kernel.errors import InvalidPredicate, InvalidSchema, UnknownColumn
+from delvec_kernel.expressions import predicate as predicates
+from delvec_kernel.expressions.spark_dialect import SPARK
+from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
+
+__all__ = ["check", "check_default", "features"]
+
+_IDENTITY: Final = "delta.identity."
+_NAMES: Final = (exp.Alias, exp.Aliases)
+_OF_MANY_ROWS: Final = (exp.AggFunc, exp.UDTF, exp.Window, exp.Query)
+_START: Final = f"{_IDENTITY}start"
+_STEP: Final = f"{_IDENTITY}step"
+_EXPLICIT: Final = f"{_IDENTITY}allowExplicitInsert"
+_LONG: Final = range(-(2**63), 2**63)
+
+
+def features(schema: StructType) -> list[str]:
+    """Return the table features that bind writers to the columns of a new table."""
+    keys = {key for field in schema.fields for key in field.metadata}
+    wanted = ((GENERATION, "generatedColumns"), (_START, "identityColumns"), (DEFAULT, "allowColumnDefaults"))
+    return [feature for key, feature in wanted if key in keys]
+
+
+def check(schema: StructType) -> frozenset[tuple[str, str]]:
+    """Refuse rules that cannot be; return those that are well: name of the column, key of its metadata.
+
+    Raises:
+        InvalidSchema: names the column.
+        ExpressionNotAllowed: an expression holds what no writer should evaluate.
+    """
+    known: set[tuple[str, str]] = set()
+    for field in schema.fields:
+        rules = [key for key in (DEFAULT, GENERATION, _START) if key in field.metadata]
+        if len(rules) > 1:
+            raise _refused(
+                field, "has more than one rule for its value: a default, an expression, numbers of its own"
+            )
+        if DEFAULT in field.metadata:
+            _check_expression(field, field.metadata[DEFAULT], StructType(()), "default")
+        if GENERATION in field.metadata:
+            others = schema.without(
+                [
+                    each.name
+                    for each in schema.fields
+                    if GENERATION in each.metadata or _START in each.metadata
+                ]
+            )
+            _check_expression(field, field.metadata[GENERATION], others, "generation expression")
+        if _START in field.metadata:
+            _check_identity(field, field.metadata)
+        known |= {(field.name, key) for key in (*rules, _STEP, _EXPLICIT)}
+    return frozenset(known)
+
+
+def check_default(field: StructField, text: str) -> None:
+    """Refuse a default that a column of a table cannot have.
+
+    Raises:
+        InvalidSchema: it reads columns, is not one expression, is known not to be castable to the column's type, or the
+            column has another rule for its value.
+        ExpressionNotAllowed: it holds what no writer should evaluate.
+    """
+    if GENERATION in field.metadata or _START in field.metadata:
+        raise _refused(field, "is computed from other columns, or numbers its rows, and so has no default")
+    _check_expression(field, text, StructType(()), "default")
+
+
+def _check_expression(field: StructField, text: Any, schema: StructType, what: str) -> None:
+    if not isinstance(text, str):
+        raise _refused(field, f"has a {what} that is no text")
+    try:
+        found = SPARK.parse(f"({text}\n) IS NULL")
+        asked = found[0] if len(found) == 1 else None
+        if not isinstance(asked, exp.Is) or not isinstance(asked.this, exp.Paren):
+            raise _refused(field, f"has a {what} that is not one expression: {text[:200]!r}")
+        if isinstance(asked.this.this, _NAMES) or asked.find(*_OF_MANY_ROWS):
+            raise _refused(
+                field,
+                f"has a {what} that is not the value of one row: {text[:200]!r}; give one without a name, without "
+                "aggregate functions, and without those that give several rows",
+            )
+    except SqlglotError as error:
+        raise _refused(field, f"has the {what} {text[:200]!r}, which cannot be read as SQL") from error
+    try:
+        root = predicates.parse(f"({text}\n) IS NULL", schema).expression
+    except UnknownColumn as error:
+        raise _refused(
+            field,
+            f"has the {what} {text[:200]!r}, which reads what is not there or is computed itself: {error.message}",
+        ) from error
+    except InvalidPredicate:
+        pass  # an engine may know the function
+    else:
+        if what == "default" and isinstance(root, exp.Is) and is_impossible(root.this, field.type):
+            kind = field.type.to_json()
+            shown = kind if isinstance(kind, str) else kind["type"]
+            raise _refused(field, f"has the default {text[:200]!r}, which cannot be cast to its type {shown}")
+    Generated(field.name, text, tuple(schema.names), is_default=what == "default").sql  # noqa: B018 - for the error
+
+
+def _check_identity(field: StructField, metadata: Mapping[str, Any]) -> None:
+    numbers = [metadata.get(key) for key in (_START, _STEP)]
+    whole = all(isinstance(each, int) and not isinstance(each, bool) and each in _LONG for each in numbers)
+    if field.type != PrimitiveType("long") or not whole or not numbers[1]:
+        raise _refused(field, "is an identity column: it has type long, a start, and a step other than 0")
+    if not isinstance(metadata.get(_EXPLICIT), bool):
+        raise _refused(field, f"is an identity column, and {_EXPLICIT} is neither true nor false")
+
+
+def _refused(field: StructField, what: str) -> InvalidSchema:
+    return InvalidSchema(f"Column '{field.name}' {what}.", column=field.name)

@@ -1,0 +1,135 @@
+"""Whether a constant can be cast to the type of a column, by the rules of ANSI SQL that Spark has by default.
+
+What cannot be told from the text alone passes: engines find out when they evaluate it.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import date
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any, Final
+
+from sqlglot import exp
+
+from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES, NUMERIC_KINDS, kind_of, kind_of_type
+from delvec_kernel.schema.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
+from delvec_kernel.statistics.literal_bounds import Moment, literal_value
+
+__all__ = ["is_impossible"]
+
+_BITS: Final[Mapping[str, int]] = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_MOMENTS: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
+_ALL: Final = NUMERIC_KINDS | _MOMENTS | {"string", "boolean", "binary"}
+_BECOMES: Final[Mapping[str, frozenset[str]]] = {
+    "string": _ALL,
+    "boolean": NUMERIC_KINDS | {"boolean", "string"},
+    **dict.fromkeys(NUMERIC_KINDS, NUMERIC_KINDS | {"boolean", "string", "timestamp"}),
+    "date": _MOMENTS | {"string"},
+    "timestamp": _MOMENTS | NUMERIC_KINDS | {"string"},
+    "timestamp_ntz": _MOMENTS | {"string"},
+    "binary": frozenset({"binary", "string"}),
+}
+"""Kinds that a value of a kind can be cast to, if it is a good one; other kinds are not judged."""
+_TYPES: Final[Mapping[exp.DType, DataType]] = {
+    exp.DType.BOOLEAN: PrimitiveType("boolean"),
+    exp.DType.TINYINT: PrimitiveType("byte"),
+    exp.DType.SMALLINT: PrimitiveType("short"),
+    exp.DType.INT: PrimitiveType("integer"),
+    exp.DType.BIGINT: PrimitiveType("long"),
+    exp.DType.FLOAT: PrimitiveType("float"),
+    exp.DType.DOUBLE: PrimitiveType("double"),
+}
+
+_NO_COLUMNS: Final = StructType(())
+_BLANK: Final = "".join(map(chr, range(0x21))) + "\x7f"
+_WHOLE: Final = re.compile(r"[+-]?\d+", re.ASCII)
+_NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,9})?", re.ASCII)
+_REAL: Final = re.compile(
+    rf"{_NUMBER.pattern}[dDfF]?|[+-]?(?:nan|inf|infinity)|[+-]?0x.*", re.ASCII | re.IGNORECASE
+)
+_BOOLEANS: Final = frozenset({"t", "true", "y", "yes", "1", "f", "false", "n", "no", "0"})
+_DATE: Final = re.compile(r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
+_TIME: Final = re.compile(r"T?\d{1,2}:.*", re.ASCII | re.DOTALL)
+_LONGEST: Final = 400
+_NUMBERS: Final = Context(prec=2 * _LONGEST)
+
+
+_SPECIAL = ("epoch", "now", "today", "tomorrow", "yesterday")
+
+
+def is_impossible(node: exp.Expr, kind: DataType) -> bool:
+    """Whether an expression that reads no column is known to have no value of a type.
+
+    Args:
+        node: resolved, as in a :class:`~delvec_kernel.expressions.predicate.Predicate`.
+        kind: that it is to have.
+    """
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if type(node) is exp.Cast and node.to.this in _TYPES and is_impossible(node.this, _TYPES[node.to.this]):
+        return True
+    value = literal_value(node)
+    if isinstance(kind, ArrayType | MapType | StructType):
+        return value is not None
+    given = value[0] if isinstance(value, Moment) else kind_of(node, _NO_COLUMNS)
+    wanted = kind_of_type(kind)
+    if wanted in _ALL and given is not None and wanted not in _BECOMES.get(given, _ALL):
+        return True
+    return not _is_good(value, kind)
+
+
+def _is_good(value: Any, kind: DataType) -> bool:
+    """Whether a literal's value has one of a type; True for what is no literal."""
+    if isinstance(value, Moment):
+        text = value[1].strip(_BLANK)
+        # Words that only typed literals know, and not casts of texts.
+        return text.lower().startswith(_SPECIAL) or _is_moment(text, alone=value[0] == "date")
+    if isinstance(value, str):
+        return len(value) > _LONGEST or _reads_as(value.strip(_BLANK), kind)
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    return not is_number or _fits(value, kind)
+
+
+def _reads_as(text: str, kind: DataType) -> bool:
+    if isinstance(kind, DecimalType):
+        return _NUMBER.fullmatch(text) is not None and _fits(Decimal(text), kind)
+    name = kind.name if isinstance(kind, PrimitiveType) else ""
+    if name in _BITS:
+        return _WHOLE.fullmatch(text) is not None and _fits(int(text), kind)
+    if name in ("float", "double"):
+        return _REAL.fullmatch(text) is not None
+    if name == "boolean":
+        return text.lower() in _BOOLEANS
+    if name in _MOMENTS:
+        return _is_moment(text, alone=name == "date")
+    return True
+
+
+def _is_moment(text: str, *, alone: bool = False) -> bool:
+    """Whether a text may be a date or a time; ``alone`` if a time by itself is none."""
+    found = _DATE.fullmatch(text)
+    if found is None:
+        return not alone and _TIME.fullmatch(text) is not None
+    year, month, day = (int(part or 1) for part in found.groups())
+    try:
+        date(2000 + year % 400, month, day)  # the calendar repeats
+    except ValueError:
+        return False
+    return True
+
+
+def _fits(value: Any, kind: DataType) -> bool:
+    """Whether a number is within the range of a type, less what is cut off behind its point."""
+    if isinstance(kind, DecimalType):
+        try:
+            scaled = Decimal(value).scaleb(kind.scale, _NUMBERS).to_integral_value(ROUND_HALF_UP)
+        except ArithmeticError:
+            return False
+        limit = 10**kind.precision
+        # A comparison is exact; abs() would round to the digits that Python keeps otherwise.
+        return bool(-limit < scaled < limit)
+    name = kind.name if isinstance(kind, PrimitiveType) else ""
+    if name not in INTEGER_TYPES:
+        return True
+    limit = 1 << _BITS[name] - 1
+    return bool(-limit - 1 < value < limit)

@@ -1,0 +1,335 @@
+"""What a table asks of the rows that are written to it: read from its schema and its properties, evaluated elsewhere.
+
+As in delta-spark a CHECK constraint and an invariant are violated where they are false or NULL, a NOT NULL field of a
+struct also where the struct is NULL, and a text is never cut or padded to fit its ``char`` or ``varchar``.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from delvec_kernel.errors import ConstraintViolation, UnsupportedWriterFeature
+from delvec_kernel.expressions.table_expressions import allowed_expression, names_in
+from delvec_kernel.schema.char_varchar import CHARACTER_TYPE, CHARACTERS
+from delvec_kernel.schema.column_paths import backticked
+from delvec_kernel.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from delvec_kernel.table_properties import is_true
+
+__all__ = [
+    "CHECK_PREFIX",
+    "DEFAULT",
+    "GENERATION",
+    "REPLACE_WHERE",
+    "Check",
+    "Constraints",
+    "Generated",
+    "MaxLength",
+    "constraints_of",
+    "generates",
+    "mentioned",
+]
+
+CHECK_PREFIX: Final = "delta.constraints."
+REPLACE_WHERE: Final = "__delvec_replace_where"
+"""Name of the check that stands for the condition of ``replace_where``."""
+DEFAULT: Final = "CURRENT_DEFAULT"
+GENERATION: Final = "delta.generationExpression"
+_INVARIANTS: Final = "delta.invariants"
+_OTHER_TYPE: Final = re.compile(r"[^<>(),]+(?:\([^()]*\))?(?:<[^<>]*>)?")
+_LEGACY: Final = range(4, 7)
+_FEATURES: Final = 7
+
+
+@dataclass(frozen=True)
+class Check:
+    """A Boolean expression in Spark's SQL that must be TRUE, not NULL, for each row.
+
+    Attributes:
+        name: of the constraint; ``EXPRESSION(...)`` for an invariant, ``Generated Column`` for a generated one.
+        columns: top-level columns that the expression may read, as the schema spells them.
+        is_of_user: whether it is the text of the user who writes, and not of the table: it is evaluated as it is.
+        generated: the column whose values it compares with its generation expression.
+    """
+
+    name: str
+    expression: str
+    columns: tuple[str, ...]
+    generated: "Generated | None" = field(default=None, compare=False, repr=False)
+    is_of_user: bool = False
+
+    @property
+    def sql(self) -> str:
+        """The expression as an engine may evaluate it.
+
+        Raises:
+            ExpressionNotAllowed: it holds what is not on the list of allowed expressions.
+        """
+        if self.is_of_user:
+            return f"{self.expression}\n"
+        if self.generated is not None:
+            return f"{backticked(self.generated.column)} <=> ( {self.generated.sql} )"
+        owner = f"The constraint '{self.name}' is" if self.name else "The constraint is"
+        return allowed_expression(self.expression, self.columns, owner, constraint=self.name)
+
+    def violated(self, values: Mapping[str, Any], where: str) -> ConstraintViolation:
+        """Return the error about a row.
+
+        Args:
+            values: of the row, by column.
+            where: the table, in words.
+        """
+        lines = "".join(f"\n - {name} : {_shown(value)}" for name, value in sorted(values.items()))
+        return ConstraintViolation(
+            f"CHECK constraint {self.name} ({self.expression}) of {where} violated by row with values:{lines}\n"
+            "Nothing was committed; correct the rows.",
+            constraint=self.name,
+            expression=self.expression,
+            values={name: _shown(value) for name, value in values.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A column whose values follow from other columns of the row, or that has a default.
+
+    Attributes:
+        columns: top-level columns that the expression may read, as the schema spells them; a default reads none.
+        is_default: whether it is a default.
+    """
+
+    column: str
+    expression: str
+    columns: tuple[str, ...]
+    is_default: bool = False
+
+    @property
+    def sql(self) -> str:
+        """The expression as an engine may evaluate it.
+
+        Raises:
+            ExpressionNotAllowed: it holds what is not on the list of allowed expressions.
+        """
+        kind = "default" if self.is_default else "generation expression"
+        owner = f"Column '{self.column}' has the {kind}"
+        return allowed_expression(self.expression, self.columns, owner, column=self.column)
+
+    @property
+    def check(self) -> Check:
+        """What values that are given must satisfy."""
+        name = backticked(self.column)
+        columns = tuple(dict.fromkeys((self.column, *self.columns)))
+        # A comment at the end must not hide the bracket.
+        end = "\n" if "--" in self.expression else ""
+        return Check("Generated Column", f"{name} <=> ({self.expression}{end})", columns, generated=self)
+
+
+@dataclass(frozen=True)
+class MaxLength:
+    """How many characters a text may have.
+
+    Attributes:
+        path: the column, then fields of structs, ``element``, ``key`` or ``value``.
+    """
+
+    path: tuple[str, ...]
+    limit: int
+
+    def violated(self, value: str, where: str) -> ConstraintViolation:
+        """Return the error about a value; ``where`` is the table, in words."""
+        name = ".".join(self.path)
+        return ConstraintViolation(
+            f"Value {_shown(value)!r} of column '{name}' of {where} has {len(value)} characters and exceeds the "
+            f"char/varchar type length limitation of {self.limit}. Nothing was committed; shorten it.",
+            constraint="char/varchar length",
+            column=name,
+            limit=self.limit,
+        )
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """All that a table asks of new rows.
+
+    Attributes:
+        not_null: paths of columns and of struct fields; below a NULL struct there is a NULL.
+        defaults: what a column that is absent has; a value that is given, NULL too, is taken as it is.
+        append_only: whether rows are never removed.
+    """
+
+    not_null: tuple[tuple[str, ...], ...] = ()
+    checks: tuple[Check, ...] = ()
+    generated: tuple[Generated, ...] = ()
+    defaults: tuple[Generated, ...] = ()
+    lengths: tuple[MaxLength, ...] = ()
+    append_only: bool = False
+
+    @property
+    def has_expressions(self) -> bool:
+        """Whether SQL must be evaluated."""
+        return bool(self.checks or self.generated or self.defaults)
+
+    @property
+    def computed(self) -> tuple[Generated, ...]:
+        """Columns that are computed where they are absent, in an order in which each needs only those before it."""
+        return (*self.defaults, *self.generated)
+
+
+def constraints_of(
+    schema: StructType, configuration: Mapping[str, str], *, generated: bool = True
+) -> Constraints:
+    """Return what a table asks of new rows.
+
+    Args:
+        schema: the table's.
+        configuration: the table's properties.
+        generated: whether generation expressions bind writers, see :func:`generates`.
+
+    Raises:
+        UnsupportedWriterFeature: an invariant or a length is not written as Delta writes it.
+    """
+    checks = [
+        Check(name[len(CHECK_PREFIX) :], text, mentioned(text, schema))
+        for name, text in sorted(configuration.items())
+        if name.lower().startswith(CHECK_PREFIX)
+    ]
+    lengths: list[MaxLength] = []
+    not_null: list[tuple[str, ...]] = []
+    for path, item in _struct_fields(schema):
+        if not item.nullable:
+            not_null.append(path)
+        elif _INVARIANTS in item.metadata:
+            # Where a column is NOT NULL, delta-spark looks no further.
+            rule = _invariant(item, path)
+            checks.append(Check(f"EXPRESSION({rule})", rule, mentioned(rule, schema)))
+    for item in schema.fields:
+        if CHARACTERS in item.metadata:
+            lengths += _lengths(item)
+    return Constraints(
+        not_null=tuple(not_null),
+        checks=tuple(checks),
+        generated=tuple(
+            Generated(item.name, str(text), mentioned(str(text), schema))
+            for item in schema.fields
+            if generated and (text := item.metadata.get(GENERATION)) is not None
+        ),
+        defaults=tuple(
+            Generated(item.name, text, (), is_default=True)
+            for item in schema.fields
+            if isinstance(text := item.metadata.get(DEFAULT), str) and text.strip().upper() != "NULL"
+        ),
+        lengths=tuple(lengths),
+        append_only=is_true(configuration, "delta.appendOnly"),
+    )
+
+
+def generates(protocol: Mapping[str, Any]) -> bool:
+    """Whether a table's protocol makes writers keep generated columns; ``protocol`` is the action's JSON."""
+    version = protocol.get("minWriterVersion", 0)
+    if version >= _FEATURES:
+        return "generatedColumns" in (protocol.get("writerFeatures") or ())
+    return version in _LEGACY
+
+
+def mentioned(expression: str, schema: StructType) -> tuple[str, ...]:
+    """Return the top-level columns whose names occur in an expression, as the schema spells them.
+
+    It need not be one that Delvec can parse; of one that cannot even be cut into words, those are all.
+    """
+    names = names_in(expression)
+    if names is None:
+        return tuple(schema.names)
+    return tuple(dict.fromkeys(schema.field(name).name for name in names if name in schema))
+
+
+def _shown(value: Any) -> str:
+    text = "null" if value is None else str(value)
+    return text if len(text) <= 200 else text[:197] + "..."  # noqa: PLR2004 - enough to recognise it
+
+
+def _struct_fields(
+    schema: StructType, above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], StructField]]:
+    """Yield columns and fields of structs, not those within arrays and maps: there delta-spark checks nothing."""
+    for item in schema.fields:
+        path = (*above, item.name)
+        yield path, item
+        if isinstance(item.type, StructType):
+            yield from _struct_fields(item.type, path)
+
+
+def _invariant(item: StructField, path: tuple[str, ...]) -> str:
+    found = item.metadata[_INVARIANTS]
+    try:
+        text = json.loads(found)["expression"]["expression"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        text = None
+    if not isinstance(text, str):
+        raise UnsupportedWriterFeature(
+            f"Column '{'.'.join(path)}' has {_INVARIANTS} {str(found)[:200]!r}, which is none that Delta describes; "
+            "nothing was written. Correct the column's metadata.",
+            features=["invariants"],
+            column=".".join(path),
+        )
+    return text
+
+
+def _lengths(item: StructField) -> list[MaxLength]:
+    text = str(item.metadata[CHARACTERS])
+    found: list[MaxLength] = []
+    try:
+        end = _read_lengths(text, 0, item.type, (item.name,), found)
+    except ValueError:
+        end = -1
+    if end != len(text):
+        raise UnsupportedWriterFeature(
+            f"Column '{item.name}' has the type {text[:200]!r} in {CHARACTERS}, which does not fit the schema; "
+            "nothing was written. Correct the column's metadata.",
+            column=item.name,
+        )
+    return found
+
+
+def _read_lengths(
+    text: str, start: int, kind: DataType, path: tuple[str, ...], found: list[MaxLength]
+) -> int:
+    """Read one type as Spark writes it; return where it ends.
+
+    Raises:
+        ValueError: it is not the type that the schema has there.
+    """
+    inner: list[tuple[str, DataType]]
+    match kind:
+        case StructType():
+            inner, opening = [(field.name, field.type) for field in kind.fields], "struct<"
+        case ArrayType():
+            inner, opening = [("element", kind.element)], "array<"
+        case MapType():
+            inner, opening = [("key", kind.key), ("value", kind.value)], "map<"
+        case _:
+            characters = CHARACTER_TYPE.match(text, start)
+            if characters and kind == PrimitiveType("string"):
+                found.append(MaxLength(path, int(characters[1])))
+                return characters.end()
+            other = _OTHER_TYPE.match(text, start)
+            if other is None or characters:
+                raise ValueError(text)
+            return other.end()
+    start = _after(text, start, opening)
+    for number, (name, child) in enumerate(inner):
+        if number:
+            start = _after(text, start, ",")
+        if isinstance(kind, StructType):
+            # By place, like delta-spark: the text keeps the name that a field had when it was made.
+            start = (
+                start + len(name) + 1 if text.startswith(f"{name}:", start) else text.index(":", start) + 1
+            )
+        start = _read_lengths(text, start, child, (*path, name), found)
+    return _after(text, start, ">")
+
+
+def _after(text: str, start: int, sign: str) -> int:
+    if text[start : start + len(sign)].lower() != sign:
+        raise ValueError(text)
+    return start + len(sign)

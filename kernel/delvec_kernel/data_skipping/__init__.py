@@ -1,0 +1,1 @@
+"""Which files can hold rows that satisfy a predicate."""

@@ -1,0 +1,292 @@
+"""Which live files a predicate leaves: first whole segments by their summaries, then files by their own bounds.
+
+What each step may drop is for :mod:`~delvec_kernel.data_skipping.truth` to say; here it is asked about few things at a
+time: a segment, a different combination of partition values, and at last the files that are still undecided.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from delvec_kernel.data_skipping.generated_columns import Implied, implied_bounds, intersected
+from delvec_kernel.data_skipping.truth import columns_of, truth_of
+from delvec_kernel.errors import CorruptLog
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.file_index.column_bounds import (
+    KnownColumn,
+    bounds_at,
+    known_columns,
+    segment_bounds,
+    summary_bounds,
+)
+from delvec_kernel.file_index.live_files import LiveFiles, LiveSegment
+from delvec_kernel.file_index.segment import Chosen, load_parts, rows_of
+from delvec_kernel.file_index.segment_parts import KEYS, PARTITIONS
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.statistics.bounds import Bounds, Mask, Path, partition_bounds
+
+__all__ = ["Selected", "page_of", "select_files"]
+
+_Index: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The files of one segment that may hold rows of a predicate.
+
+    Attributes:
+        chosen: segment and rows.
+        matches_all: for each of the rows whether partition values alone make the predicate TRUE for all its rows.
+    """
+
+    chosen: Chosen
+    matches_all: Mask
+
+    @property
+    def num_rows(self) -> int:
+        """Files."""
+        return len(self.matches_all)
+
+
+@dataclass
+class _Candidate:
+    """A member that may have matching files.
+
+    Attributes:
+        values: for each row of the segment, which of the partition values it has.
+        may_match: for each row; false for those that are dead.
+        matches_all: for each row, likewise.
+    """
+
+    member: LiveSegment
+    values: _Index
+    may_match: Mask
+    matches_all: Mask
+
+    def selected(self) -> Selected:
+        segment = self.member.segment
+        if self.may_match.all():
+            return Selected((segment, None), self.matches_all)
+        rows = np.flatnonzero(self.may_match)
+        return Selected((segment, rows.astype(np.uint16)), self.matches_all[rows])
+
+    def restrict(self, rows: _Index | None, may_match: Mask) -> None:
+        """Take note of which of these rows may still match, all for None; what is decided stays."""
+        if rows is None:
+            self.may_match &= may_match | self.matches_all
+        else:
+            self.may_match[rows] = may_match
+
+
+def select_files(
+    live: LiveFiles,
+    predicate: Predicate | None,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    *,
+    generated: bool = True,
+) -> list[Selected]:
+    """Return the files that :func:`~delvec_kernel.data_skipping.truth.prune` would leave, or fewer.
+
+    Args:
+        live: the version's files.
+        predicate: parsed against ``schema``; None means every row.
+        schema: the table's.
+        partition_columns: the table's, by logical name.
+        generated: whether generated columns hold what they are generated from: their feature is supported. Without
+            it writers need not know of the expressions.
+
+    Raises:
+        CorruptLog: a partition value is not one of its column's type.
+        SegmentsLost: a store lost a segment that is needed.
+    """
+    if predicate is None:
+        return [Selected(member.chosen, np.ones(member.num_rows, np.bool_)) for member in live.members]
+    columns = known_columns(columns_of(predicate), schema, partition_columns)
+    members = _possible(live.members, predicate, schema, columns)
+    partitioned = [column for column in columns if column.is_partition]
+    rest = [column for column in columns if not column.is_partition]
+    implied = _implied(rest, schema, partition_columns) if generated else []
+    candidates, known = _by_partition(members, predicate, schema, partitioned, implied)
+    if rest:
+        _by_statistics(candidates, predicate, schema, known, rest)
+    return [candidate.selected() for candidate in candidates if candidate.may_match.any()]
+
+
+def _possible(
+    members: Sequence[LiveSegment], predicate: Predicate, schema: StructType, columns: Sequence[KnownColumn]
+) -> list[LiveSegment]:
+    if not members:
+        return []
+    known = summary_bounds([member.segment for member in members], columns)
+    truth = truth_of(predicate, schema, known, len(members))
+    return [member for member, may in zip(members, truth.true.tolist(), strict=True) if may]
+
+
+def _implied(
+    columns: Sequence[KnownColumn], schema: StructType, partition_columns: Sequence[str]
+) -> list[Implied]:
+    wanted = {column.path for column in columns}
+    if not wanted:
+        return []
+    return [each for each in implied_bounds(schema, partition_columns) if each.path in wanted]
+
+
+def _by_partition(
+    members: Sequence[LiveSegment],
+    predicate: Predicate,
+    schema: StructType,
+    columns: Sequence[KnownColumn],
+    implied: Sequence[Implied],
+) -> tuple[list[_Candidate], dict[Path, Bounds]]:
+    """Decide by partition values alone, once for each combination of them in a segment.
+
+    Returns:
+        The members that are left, and for each combination the bounds of partition columns and of those that
+        partition columns are generated from.
+    """
+    codes: list[_Index] = [np.zeros(member.segment.num_rows, np.int64) for member in members]
+    known: dict[Path, Bounds] = {}
+    count = 1
+    if (columns or implied) and members:
+        parts = load_parts([member.segment for member in members], PARTITIONS)
+        distinct, count = [], 0
+        for place, (member, part) in enumerate(zip(members, parts, strict=True)):
+            values, found = part.distinct, part.codes
+            if len(member.dead):
+                # What only dead files have is not looked at: it may be unreadable.
+                used = np.zeros(len(values), np.bool_)
+                used[np.delete(found, member.dead)] = True
+                found = np.maximum(np.cumsum(used) - 1, 0)[found]
+                values = values.filter(pa.array(used))
+            distinct.append(values)
+            codes[place] = found.astype(np.int64) + count
+            count += len(values)
+        maps = pa.concat_arrays(distinct)
+        known = {each.path: partition_bounds(maps, each.names[0], each.data_type) for each in columns}
+        known |= _limits(maps, implied, schema)
+    truth = truth_of(predicate, schema, known, count)
+    all_match = truth.true & ~truth.false & ~truth.null
+    candidates = [
+        _Candidate(member, values, truth.true[values], all_match[values])
+        for member, values in zip(members, codes, strict=True)
+    ]
+    for candidate in candidates:
+        candidate.may_match[candidate.member.dead] = False
+        candidate.matches_all[candidate.member.dead] = False
+    return [each for each in candidates if each.may_match.any()], known
+
+
+def _limits(maps: pa.Array, implied: Sequence[Implied], schema: StructType) -> dict[Path, Bounds]:
+    """Return what partition values say about the columns that they are generated from."""
+    found: dict[Path, Bounds] = {}
+    for each in implied:
+        fields = [schema.field(name) for name in each.partition_columns]
+        try:
+            bounds = each.bounds(
+                [partition_bounds(maps, field.physical_name, field.type) for field in fields]
+            )
+        except CorruptLog:
+            continue  # refused where the predicate needs the value itself
+        if bounds is not None:
+            found[each.path] = intersected([found[each.path], bounds]) if each.path in found else bounds
+    return found
+
+
+def _by_statistics(
+    candidates: Sequence[_Candidate],
+    predicate: Predicate,
+    schema: StructType,
+    known: dict[Path, Bounds],
+    columns: Sequence[KnownColumn],
+) -> None:
+    """Decide what partition values leave open."""
+    open_ = [np.flatnonzero(each.may_match & ~each.matches_all) for each in candidates]
+    left = [(each, rows) for each, rows in zip(candidates, open_, strict=True) if len(rows)]
+    if not left:
+        return
+    batches = segment_bounds([each.member.segment for each, _ in left], columns)
+    # To look at some rows in vain is cheaper than to copy most of them.
+    looked_at = [None if 2 * len(rows) > len(each.values) else rows for each, rows in left]
+    values = np.concatenate(
+        [
+            each.values if rows is None else each.values[rows]
+            for (each, _), rows in zip(left, looked_at, strict=True)
+        ]
+    )
+    bounds = {path: each.take(values) for path, each in known.items()}
+    for column in columns:
+        stated = bounds_at(batches[column.key], looked_at)
+        before = bounds.get(column.path)
+        bounds[column.path] = stated if before is None else intersected([before, stated])
+    found = truth_of(predicate, schema, bounds, len(values)).true
+    start = 0
+    for (each, _), rows in zip(left, looked_at, strict=True):
+        end = start + (len(each.values) if rows is None else len(rows))
+        each.restrict(rows, found[start:end])
+        start = end
+
+
+_Place = npt.NDArray[np.int64]
+
+
+def page_of(selected: Sequence[Selected], offset: int, limit: int | None) -> tuple[list[Selected], _Place]:
+    """Return the files of one page, and the order that they have among each other.
+
+    Args:
+        selected: all files.
+        offset: files to pass over.
+        limit: files to return at most.
+
+    Raises:
+        SegmentsLost: a store lost a segment that is needed.
+    """
+    total = sum(each.num_rows for each in selected)
+    end = total if limit is None else min(total, offset + limit)
+    if offset >= end:
+        return [], np.empty(0, np.int64)
+    hashes = _hashes(selected)
+    parted = np.partition(hashes, sorted({offset, end - 1}))
+    first, last = parted[offset], parted[end - 1]
+    near = np.flatnonzero((hashes >= first) & (hashes <= last))
+    ordered = near[np.argsort(hashes[near], kind="stable")]
+    if (np.diff(hashes[ordered]) == 0).any():
+        paths = [path for batch in rows_of(_chosen(selected, near)) for path in batch["path"].to_pylist()]
+        keyed = sorted(zip(hashes[near].tolist(), paths, near.tolist(), strict=True))
+        ordered = np.array([place for _, _, place in keyed], np.int64)
+    before = int(np.count_nonzero(hashes < first))
+    wanted = ordered[offset - before : end - before]
+    return _taken(selected, np.sort(wanted)), np.searchsorted(np.sort(wanted), wanted)
+
+
+def _hashes(selected: Sequence[Selected]) -> npt.NDArray[np.uint64]:
+    indexes = load_parts([each.chosen[0] for each in selected], KEYS)
+    by_row = (keys.by_row() for keys in indexes)
+    rows = (each.chosen[1] for each in selected)
+    return np.concatenate(
+        [hashes if each is None else hashes[each] for hashes, each in zip(by_row, rows, strict=True)]
+    )
+
+
+def _taken(selected: Sequence[Selected], places: _Place) -> list[Selected]:
+    """Return the files at these places, ascending, of all files one segment behind the other."""
+    ends = np.cumsum([each.num_rows for each in selected])
+    borders = np.searchsorted(places, ends)
+    taken: list[Selected] = []
+    start = 0
+    for each, file_end, border in zip(selected, ends.tolist(), borders.tolist(), strict=True):
+        mine = places[start:border] - (file_end - each.num_rows)
+        start = border
+        if len(mine):
+            segment, rows = each.chosen
+            own: Any = mine.astype(np.uint16) if rows is None else rows[mine]
+            taken.append(Selected((segment, own), each.matches_all[mine]))
+    return taken
+
+
+def _chosen(selected: Sequence[Selected], places: _Place) -> list[Any]:
+    return [each.chosen for each in _taken(selected, places)]

@@ -1,0 +1,358 @@
+"""What the values of generated partition columns say about the columns that they are generated from.
+
+A table partitioned by ``day GENERATED ALWAYS AS (CAST(ts AS DATE))`` says of every file between which moments its
+``ts`` lie, statistics or not (PROTOCOL.md, "Generated Columns"). Moments are widened by the largest offset of a
+time zone, because the expression was evaluated in a zone that the log does not name.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from delvec_kernel.data_skipping.monotone import DAY, computed
+from delvec_kernel.errors import InvalidPredicate, UnknownColumn
+from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES, column_path, column_type
+from delvec_kernel.expressions.predicate import parse
+from delvec_kernel.schema.types import DataType, PrimitiveType, StructType
+from delvec_kernel.statistics.bounds import Bounds, Path
+from delvec_kernel.statistics.literal_bounds import ZONE_MARGIN
+
+__all__ = ["Implied", "implied_bounds", "intersected"]
+
+_EXPRESSION: Final = "delta.generationExpression"
+_HOUR: Final = DAY // 24
+_DATE: Final = PrimitiveType("date")
+_MOMENTS: Final = {"date", "timestamp", "timestamp_ntz"}
+_UNITS: Final = {
+    "YEAR": "Y",
+    "YYYY": "Y",
+    "YY": "Y",
+    "MONTH": "M",
+    "MON": "M",
+    "MM": "M",
+    "DAY": "D",
+    "HOUR": "h",
+}
+_PARTS: Final[Mapping[type[exp.Expr], str]] = {
+    exp.Year: "Y",
+    exp.Month: "M",
+    exp.Day: "D",
+    exp.DayOfMonth: "D",
+    exp.Hour: "h",
+}
+_FORMATS: Final = {"yyyy": "Y", "yyyy-MM": "M", "yyyy-MM-dd": "D", "yyyy-MM-dd-HH": "h"}
+_FORMATTED: Final = {
+    "Y": re.compile(r"[0-9]{4}"),
+    "M": re.compile(r"[0-9]{4}-[0-9]{2}"),
+    "D": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+    "h": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-[0-9]{2}"),
+}
+_MOST: Final = {"Y": 200_000, "M": 2_400_000, "D": 70_000_000, "h": 1_700_000_000}
+"""Units from 1970 that still fit 64 bits as microseconds."""
+_YEARS: Final = (-1_000_000, 1_000_000)
+"""Beyond what a moment can have; a year that is cut to this is taken for none."""
+_LAST: Final = 0x10FFFF
+
+_Ends: TypeAlias = tuple[pa.Array, pa.Array]
+
+
+@dataclass(frozen=True)
+class Implied:
+    """A column whose values partition columns limit.
+
+    Attributes:
+        path: of the column.
+        partition_columns: whose values are needed, by logical name.
+        bounds: from their bounds, in that order, to those of ``path``.
+    """
+
+    path: Path
+    partition_columns: tuple[str, ...]
+    bounds: Callable[[Sequence[Bounds]], Bounds | None]
+
+
+@dataclass(frozen=True)
+class _Generated:
+    name: str
+    type: DataType
+    path: Path
+    base: DataType
+    node: exp.Expr
+
+
+def implied_bounds(schema: StructType, partition_columns: Sequence[str]) -> list[Implied]:
+    """Return what the table's generated partition columns say; expressions that are not understood say nothing."""
+    generated = [one for name in partition_columns if (one := _generated(schema, name)) is not None]
+    found = [implied for one in generated if (implied := _single(one)) is not None]
+    for path in dict.fromkeys(each.path for each in generated):
+        found += _calendar([each for each in generated if each.path == path])
+    return found
+
+
+def intersected(known: Sequence[Bounds]) -> Bounds:
+    """Return the bounds of a column of which several are known."""
+    return reduce(_both, known)
+
+
+def _both(one: Bounds, other: Bounds) -> Bounds:
+    return Bounds(
+        _tighter(pc.max_element_wise, one.low, other.low),
+        _tighter(pc.min_element_wise, one.high, other.high),
+        one.nullable & other.nullable,
+        one.only_null | other.only_null,
+    )
+
+
+def _tighter(
+    choose: Callable[[pa.Array, pa.Array], pa.Array], one: pa.Array | None, other: pa.Array | None
+) -> pa.Array | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return choose(one, other)  # passes over nulls
+
+
+# --- expressions --------------------------------------------------------------------------------------------
+
+
+def _generated(schema: StructType, name: str) -> _Generated | None:
+    field = schema.field(name)
+    text = field.metadata.get(_EXPRESSION)
+    if not isinstance(text, str) or not isinstance(field.type, PrimitiveType):
+        return None
+    try:
+        node = parse(f"({text}) IS NULL", schema).expression
+    except (InvalidPredicate, UnknownColumn):
+        return None
+    node = node.this.unnest() if isinstance(node, exp.Is) else node
+    paths = [path for each in _outermost(node) if (path := column_path(each)) is not None]
+    base = column_type(paths[0], schema) if len(paths) == 1 else None
+    return None if base is None else _Generated(field.name, field.type, paths[0], base, node)
+
+
+def _outermost(root: exp.Expr) -> list[exp.Expr]:
+    found: list[exp.Expr] = []
+    for node in root.find_all(exp.Column):
+        outer: exp.Expr = node
+        while isinstance(outer.parent, exp.Dot) and outer.parent.this is outer:
+            outer = outer.parent
+        found.append(outer)
+    return found
+
+
+def _moment(one: _Generated) -> str | None:
+    """Return the type of a base that is a point in time."""
+    name = one.base.name if isinstance(one.base, PrimitiveType) else ""
+    return name if name in _MOMENTS else None
+
+
+def _of_base(node: exp.Expr, kinds: tuple[type[exp.Expr], ...]) -> bool:
+    """Whether ``node`` is one of ``kinds`` directly around a column."""
+    if type(node) not in kinds:  # TRY_CAST is a kind of CAST
+        return False
+    inner = node.this
+    if isinstance(inner, exp.TsOrDsToDate | exp.TimeStrToTime) and not inner.args.get("format"):
+        inner = inner.this
+    return column_path(inner) is not None
+
+
+def _single(one: _Generated) -> Implied | None:
+    """Return what one generated column says by itself."""
+    node, moment = one.node, _moment(one)
+    ends: Callable[[Bounds], _Ends | None] | None = None
+    if column_path(node) is not None:
+        ends = _as_they_are if one.type == one.base else None
+    elif moment and one.type == _DATE and _of_base(node, (exp.Cast, exp.TsOrDsToDate)):
+        if isinstance(node, exp.TsOrDsToDate) or node.args["to"].this == exp.DType.DATE:
+            ends = _days(moment)
+    elif moment and _of_base(node, (exp.TimestampTrunc, exp.DateTrunc)):
+        unit = _UNITS.get(node.args["unit"].name.upper())
+        ends = None if unit is None else _truncated(unit, moment, one.type)
+    elif moment and one.type == PrimitiveType("string") and _of_base(node, (exp.TimeToStr,)):
+        unit = _DATE_FORMATS.get(node.args["format"].name)
+        ends = None if unit is None else _formatted(unit, moment)
+    elif one.base == one.type == PrimitiveType("string") and isinstance(node, exp.Left | exp.Substring):
+        start = node.args.get("start")
+        from_start = start is None or (isinstance(start, exp.Literal) and start.name in {"0", "1"})
+        ends = _prefixed if from_start and column_path(node.this) is not None else None
+    if ends is None:
+        return None
+    return Implied(one.path, (one.name,), lambda known: _bounds(known[0], ends))
+
+
+def _calendar(columns: Sequence[_Generated]) -> list[Implied]:
+    """Return what columns of year, month, day and hour say together; a month without a year says nothing."""
+    parts: dict[str, _Generated] = {}
+    for one in columns:
+        whole = isinstance(one.type, PrimitiveType) and one.type.name in INTEGER_TYPES
+        part = _PARTS.get(type(one.node))
+        if part is not None and whole and _moment(one) and _of_base(one.node, tuple(_PARTS)):
+            parts.setdefault(part, one)
+    units = [unit for unit in "YMDh" if unit in parts]
+    while units and "".join(units) != "YMDh"[: len(units)]:
+        units.pop()
+    if not units:
+        return []
+    moment = _moment(parts["Y"])
+    assert moment is not None  # noqa: S101 - asked for above
+    names = tuple(parts[unit].name for unit in units)
+    return [Implied(parts["Y"].path, names, lambda known: _from_parts(known, units[-1], moment))]
+
+
+# --- from values to bounds ----------------------------------------------------------------------------------
+
+
+def _bounds(known: Bounds, ends: Callable[[Bounds], _Ends | None]) -> Bounds | None:
+    if known.low is None or known.high is None:
+        return None
+    found = ends(known)
+    return None if found is None else _open(*found)
+
+
+def _open(low: pa.Array, high: pa.Array) -> Bounds:
+    """Return bounds that say nothing about nulls."""
+    count = len(low)
+    return Bounds(low, high, np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_))
+
+
+def _as_they_are(known: Bounds) -> _Ends | None:
+    return known.low, known.high
+
+
+def _days(moment: str) -> Callable[[Bounds], _Ends | None]:
+    return lambda known: _spans(known.low, known.low, "D", moment)
+
+
+def _truncated(unit: str, moment: str, kind: DataType) -> Callable[[Bounds], _Ends | None]:
+    """Take the start of a year, month, day or hour, as a date or a moment that is bounded itself."""
+
+    def ends(known: Bounds) -> _Ends | None:
+        if kind == _DATE:
+            return _spans(known.low, known.high, "D" if unit == "h" else unit, moment)
+        if moment == "date" or not (isinstance(kind, PrimitiveType) and kind.name in _MOMENTS):
+            return None
+        # The value's own bounds are as wide as the zone of the writer demands; a unit behind it is the end.
+        longest = {"Y": 366 * DAY, "M": 31 * DAY, "D": DAY, "h": _HOUR}[unit]
+        # Spark truncates a local time as the instant that it is in the writer's zone.
+        margin = ZONE_MARGIN if "timestamp" in {moment, kind.name} else 0
+        return pc.subtract(known.low, margin), pc.add(pc.add(known.high, longest), margin)
+
+    return ends
+
+
+def _formatted(unit: str, moment: str) -> Callable[[Bounds], _Ends | None]:
+    def ends(known: Bounds) -> _Ends | None:
+        values: pa.Array = known.low
+        encoded = values.dictionary_encode()
+        texts = encoded.dictionary.to_pylist()
+        starts = pa.array([None if text is None else _start(text, unit) for text in texts], pa.int64())
+        low, high = _spans_of_units(starts, unit, moment)
+        if moment != "timestamp":
+            # Spark formats an instant: a local time that a zone leaves out becomes a later one, by a day at most.
+            low = pc.subtract(low, DAY if moment == "timestamp_ntz" else 1)
+        return low.take(encoded.indices), high.take(encoded.indices)
+
+    return ends
+
+
+def _start(text: str, unit: str) -> int | None:
+    """Return a formatted time as a number of its units since 1970."""
+    if not _FORMATTED[unit].fullmatch(text):
+        return None
+    day, hour = (text[:10], int(text[11:])) if unit == "h" else (text, 0)
+    measure = "D" if unit == "h" else unit
+    try:
+        number = int(np.array([day], f"datetime64[{measure}]").astype(np.int64)[0])
+    except ValueError:
+        return None
+    return number * 24 + hour if unit == "h" else number
+
+
+def _spans(low: pa.Array, high: pa.Array, unit: str, moment: str) -> _Ends:
+    """Return the first and last moment of the units in which the days ``low`` and ``high`` lie."""
+    first, last = (computed(days, lambda each: _in_units(each, unit)) for days in (low, high))
+    starts, ends = _spans_of_units(first, unit, moment), _spans_of_units(last, unit, moment)
+    return (starts[0], ends[1])
+
+
+def _in_units(days: np.ndarray, unit: str) -> np.ndarray:
+    found: np.ndarray = days.astype("datetime64[D]").astype(f"datetime64[{unit}]").astype(np.int64)
+    return found
+
+
+def _spans_of_units(numbers: pa.Array, unit: str, moment: str) -> _Ends:
+    """Return the first and last moment of units counted from 1970, in the base's own measure, zones allowed for."""
+    near = pc.less_equal(pc.abs_checked(numbers), _MOST[unit])
+    numbers = pc.if_else(near, numbers, pa.scalar(None, pa.int64()))
+    if moment == "date":
+        return (
+            computed(numbers, lambda each: _moments(each, unit, "D")),
+            computed(numbers, lambda each: _moments(each + 1, unit, "D", up=unit == "h") - 1),
+        )
+    margin = ZONE_MARGIN if moment == "timestamp" else 0
+    return (
+        computed(numbers, lambda each: _moments(each, unit, "us") - margin),
+        computed(numbers, lambda each: _moments(each + 1, unit, "us") - 1 + margin),
+    )
+
+
+def _moments(numbers: np.ndarray, unit: str, measure: str, *, up: bool = False) -> np.ndarray:
+    found: np.ndarray = (
+        numbers.astype(f"datetime64[{unit}]").astype(f"datetime64[{measure}]").astype(np.int64)
+    )
+    return found + 1 if up else found
+
+
+def _from_parts(known: Sequence[Bounds], finest: str, moment: str) -> Bounds | None:
+    if any(each.low is None for each in known):
+        return None
+    null = reduce(pc.or_, [pc.is_null(each.low) for each in known])
+    year, *rest = (
+        np.clip(pc.fill_null(each.low, 1).to_numpy(zero_copy_only=False).astype(np.int64), *_YEARS)
+        for each in known
+    )
+    months = (year - 1970) * 12 + ((rest[0] - 1) if rest else 0)
+    numbers = {"Y": year - 1970, "M": months}.get(finest)
+    if numbers is None:
+        days = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) + rest[1] - 1
+        numbers = days if finest == "D" else days * 24 + rest[2]
+    return _open(
+        *_spans_of_units(pa.array(numbers, mask=null.to_numpy(zero_copy_only=False)), finest, moment)
+    )
+
+
+def _prefixed(known: Bounds) -> _Ends | None:
+    """Take text that starts with the value: at least it, and below the next text that does not."""
+    low: pa.Array = known.low
+    encoded = low.dictionary_encode()
+    above = [None if text is None else _next(text) for text in encoded.dictionary.to_pylist()]
+    return low, pa.array(above, pa.string()).take(encoded.indices)
+
+
+def _next(text: str) -> str | None:
+    for length in range(len(text), 0, -1):
+        code = ord(text[length - 1])
+        if code < _LAST:
+            following = 0xE000 if code + 1 == 0xD800 else code + 1  # noqa: PLR2004 - surrogates are no text
+            return text[: length - 1] + chr(following)
+    return None
+
+
+def _format_names() -> dict[str, str]:
+    """Return the formats as the parser spells them."""
+    schema = StructType.from_json({"type": "struct", "fields": [_FIELD]})
+    found = {}
+    for text, unit in _FORMATS.items():
+        node = parse(f"date_format(t, '{text}') IS NULL", schema).expression.this
+        found[node.args["format"].name] = unit
+    return found
+
+
+_FIELD: Final = {"name": "t", "type": "timestamp", "nullable": True, "metadata": {}}
+_DATE_FORMATS: Final = _format_names()

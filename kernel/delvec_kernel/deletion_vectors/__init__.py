@@ -1,0 +1,1 @@
+"""Deletion vectors: descriptors, the bitmap codec, and packing many into one file."""

@@ -1,0 +1,443 @@
+"""Deletion vectors: descriptors, and bitmaps of row indexes as bytes.
+
+PROTOCOL.md, "Deletion Vectors" and "Deletion Vector File Storage Format". Integers by offset::
+
+    file            version 0x01 | framed | framed | ...
+    framed          u32 big-endian size | encoded | u32 big-endian CRC-32 of encoded
+    encoded         u32 little-endian magic | bitmap
+    bitmap          u64 little-endian count | (u32 little-endian high bits | 32-bit Roaring)*
+
+An inline deletion vector is ``encoded`` as Z85, without size and CRC. An older magic number introduces
+another bitmap layout, which is read but never written.
+"""
+
+import re
+import struct
+import uuid
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self, TypeGuard
+from urllib.parse import quote
+
+from pyroaring import BitMap64
+
+from delvec_kernel.deletion_vectors import z85
+from delvec_kernel.errors import (
+    CorruptDeletionVector,
+    DeletionVectorCardinalityMismatch,
+    DeletionVectorChecksumMismatch,
+    DeletionVectorSizeMismatch,
+    DeletionVectorTruncated,
+    InvalidCommit,
+)
+
+__all__ = [
+    "FILE_VERSION",
+    "FRAME_OVERHEAD",
+    "MAX_OFFSET",
+    "MAX_ROW_INDEX",
+    "Descriptor",
+    "Where",
+    "check_size",
+    "decode",
+    "decode_inline",
+    "decode_uuid",
+    "deserialize_bitmap",
+    "encode",
+    "encode_uuid",
+    "file_name",
+    "frame",
+    "inline",
+    "is_file_name",
+    "serialize_bitmap",
+    "unframe",
+]
+
+FILE_VERSION: Final = b"\x01"
+FRAME_OVERHEAD: Final = 8  # size and CRC-32
+MAX_OFFSET: Final = 2**31 - 1
+# What the 32-bit bitmap array of delta-spark can address.
+MAX_ROW_INDEX: Final = ((2**31 - 2) << 32) | 0x8000_0000
+
+_PORTABLE: Final = struct.pack("<I", 1681511377)
+_NATIVE: Final = struct.pack("<I", 1681511376)
+_BE32: Final = struct.Struct(">I")
+_LE32: Final = struct.Struct("<I")
+_UUID_TEXT: Final = 20
+_STORAGE_TYPES: Final = frozenset("upi")
+_FILE_NAME: Final = re.compile(r"deletion_vector_[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.bin")
+_ADVICE: Final = "restore that file from a backup, or restore the table to a version before it"
+_ADVICE_INLINE: Final = "restore the table to a version before that log entry"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which table, version and data file an error is about.
+
+    Attributes:
+        file: the data file's path as in the log.
+    """
+
+    table: str
+    version: int | None
+    file: str
+
+    def __str__(self) -> str:
+        version = "" if self.version is None else f", version {self.version}"
+        return f"file '{self.file}' (table '{self.table}'{version})"
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """Where a deletion vector is and how many rows it holds (PROTOCOL.md, "Deletion Vector Descriptor Schema").
+
+    Attributes:
+        storage_type: ``u`` relative file named by UUID, ``p`` absolute URL, ``i`` inline.
+        path_or_inline_dv: prefix and Z85 of the UUID; URL-encoded absolute path; Z85 of the bytes.
+        offset: where the size field starts in the file; None only for inline ones and foreign writers.
+        size_in_bytes: magic and bitmap, without size field and CRC.
+        cardinality: number of deleted rows.
+    """
+
+    storage_type: str
+    path_or_inline_dv: str
+    offset: int | None
+    size_in_bytes: int
+    cardinality: int
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Read the ``deletionVector`` object of an action; unknown fields are ignored.
+
+        Raises:
+            CorruptDeletionVector: a field is missing or of the wrong kind, or the storage type is unknown.
+        """
+        storage_type, text = value.get("storageType"), value.get("pathOrInlineDv")
+        offset = value.get("offset")
+        size, cardinality = value.get("sizeInBytes"), value.get("cardinality")
+        if not isinstance(storage_type, str) or storage_type not in _STORAGE_TYPES:
+            raise CorruptDeletionVector(
+                f"A deletion vector has storage type {str(storage_type)[:80]!r}, which Delvec does not know; "
+                "read the table with a reader that knows it."
+            )
+        if (
+            not isinstance(text, str)
+            or not _is_count(size, MAX_OFFSET)
+            or not _is_count(cardinality, 2**63 - 1)
+            or not (offset is None or _is_count(offset, MAX_OFFSET))
+        ):
+            raise CorruptDeletionVector(
+                f"A deletion vector descriptor is malformed: {str(dict(value))[:300]}; "
+                "restore the log file that holds it from a backup."
+            )
+        return cls(storage_type, text, offset, size, cardinality)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the ``deletionVector`` object of an action; an inline one has no offset."""
+        value: dict[str, Any] = {
+            "storageType": self.storage_type,
+            "pathOrInlineDv": self.path_or_inline_dv,
+            "offset": self.offset,
+            "sizeInBytes": self.size_in_bytes,
+            "cardinality": self.cardinality,
+        }
+        if self.offset is None:
+            del value["offset"]
+        return value
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the log itself holds the rows."""
+        return self.storage_type == "i"
+
+    @property
+    def unique_id(self) -> str:
+        """The identity that replay and conflict checks compare, next to the data file's path."""
+        suffix = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.storage_type}{self.path_or_inline_dv}{suffix}"
+
+    @property
+    def byte_range(self) -> tuple[int, int]:
+        """Start and end in the file of what :func:`unframe` needs."""
+        # Without an offset the protocol says 0, where a file has its version byte, and kernel-rs reads
+        # at 1: one byte more covers both.
+        start, slack = (0, 1) if self.offset is None else (self.offset, 0)
+        return start, start + self.size_in_bytes + FRAME_OVERHEAD + slack
+
+    def relative_path(self) -> str | None:
+        """Return the file's path below the table's location, URL-encoded; None unless the storage type is ``u``.
+
+        Raises:
+            CorruptDeletionVector: the text does not name a UUID, or the prefix leaves the table's directory.
+        """
+        if self.storage_type != "u":
+            return None
+        prefix, identifier = decode_uuid(self.path_or_inline_dv)
+        return quote(f"{prefix}/{file_name(identifier)}" if prefix else file_name(identifier))
+
+    def absolute_path(self, location: str) -> str | None:
+        """Return the URL of the file, for a table at the canonical ``location``; None for an inline one.
+
+        Raises:
+            CorruptDeletionVector: as :meth:`relative_path`.
+        """
+        if self.storage_type == "p":
+            return self.path_or_inline_dv
+        relative = self.relative_path()
+        return None if relative is None else f"{location.rstrip('/')}/{relative}"
+
+
+def _is_count(value: Any, most: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+
+
+def file_name(identifier: uuid.UUID) -> str:
+    """Return the name of the file that a relative descriptor with this UUID points to."""
+    return f"deletion_vector_{identifier}.bin"
+
+
+def is_file_name(path: str) -> bool:
+    """Return whether the last part of a path is a name that :func:`file_name` gives."""
+    return _FILE_NAME.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def encode_uuid(prefix: str, identifier: uuid.UUID) -> str:
+    """Return ``pathOrInlineDv`` of a relative descriptor; ``prefix`` is a directory or empty."""
+    return prefix + z85.encode(identifier.bytes)
+
+
+def decode_uuid(text: str) -> tuple[str, uuid.UUID]:
+    """Return prefix and UUID of a relative descriptor's ``pathOrInlineDv``.
+
+    Raises:
+        CorruptDeletionVector: the last 20 characters are no Z85 UUID, or the prefix is not a plain directory.
+    """
+    prefix, encoded = text[:-_UUID_TEXT], text[-_UUID_TEXT:]
+    try:
+        identifier = uuid.UUID(bytes=z85.decode(encoded))
+    except ValueError as error:
+        raise CorruptDeletionVector(
+            f"The deletion vector path '{text[:100]}' does not end in a UUID of 20 characters; {_ADVICE}."
+        ) from error
+    if prefix and ("\0" in prefix or any(part in {"", ".", ".."} for part in prefix.split("/"))):
+        raise CorruptDeletionVector(
+            f"The deletion vector path '{text[:100]}' has the prefix '{prefix[:80]}', which is not a directory "
+            f"of the table; {_ADVICE}."
+        )
+    return prefix, identifier
+
+
+def serialize_bitmap(bitmap: BitMap64) -> bytes:
+    """Return ``bitmap`` in the portable 64-bit Roaring layout, as small as it gets; ``bitmap`` is not changed.
+
+    Raises:
+        InvalidCommit: a row index is larger than Delta can store.
+    """
+    if bitmap and bitmap.max() > MAX_ROW_INDEX:
+        raise InvalidCommit(
+            f"Row index {bitmap.max()} is beyond {MAX_ROW_INDEX}, the largest that a deletion vector can hold; "
+            "send row indexes that start at 0 in each file."
+        )
+    compact = bitmap.copy()
+    compact.run_optimize()
+    return bytes(compact.serialize())
+
+
+def deserialize_bitmap(data: bytes | memoryview) -> BitMap64:
+    """Return the bitmap of portable 64-bit Roaring bytes; bytes after it are ignored, as other readers do.
+
+    Raises:
+        CorruptDeletionVector: the bytes are no such bitmap.
+    """
+    if len(data) < 8:  # noqa: PLR2004 - the count of buckets
+        raise CorruptDeletionVector("The bytes are too few for a bitmap; send them again, complete.")
+    try:
+        # Checks every bound and, since pyroaring 1.0.1, every container's invariants.
+        bitmap = BitMap64.deserialize(bytes(data))
+    except ValueError as error:
+        raise CorruptDeletionVector(
+            "The bytes are not a 64-bit Roaring bitmap in the portable layout."
+        ) from error
+    if bitmap and bitmap.max() >= 2**63:
+        raise CorruptDeletionVector("The bitmap holds row indexes beyond 2^63, which no file can have.")
+    return bitmap
+
+
+def encode(bitmap: BitMap64) -> bytes:
+    """Return magic number and bitmap: what ``sizeInBytes`` counts."""
+    return _PORTABLE + serialize_bitmap(bitmap)
+
+
+def decode(data: bytes | memoryview) -> BitMap64:
+    """Return the bitmap of :func:`encode`'s bytes, or of the older layout.
+
+    Raises:
+        CorruptDeletionVector: the magic number is unknown or the bitmap is junk.
+    """
+    view = memoryview(data)
+    magic = bytes(view[:4])
+    if magic == _PORTABLE:
+        return deserialize_bitmap(view[4:])
+    if magic == _NATIVE:
+        return _deserialize_native(view[4:])
+    raise CorruptDeletionVector(f"The deletion vector starts with the unknown magic number 0x{magic.hex()}.")
+
+
+def _deserialize_native(view: memoryview) -> BitMap64:
+    """Read the layout of magic number 1681511376: a count, then length and 32-bit Roaring by high bits."""
+    result, position = BitMap64(), 4
+    junk = CorruptDeletionVector("The bytes are not a Roaring bitmap array in the native layout.")
+    if len(view) < position:
+        raise junk
+    (count,) = _LE32.unpack_from(view)
+    if count * 4 > len(view) - position:
+        raise junk
+    for key in range(count):
+        if len(view) - position < _LE32.size:
+            raise junk
+        (length,) = _LE32.unpack_from(view, position)
+        position += _LE32.size
+        if length > len(view) - position:
+            raise junk
+        result |= deserialize_bitmap(struct.pack("<QI", 1, key) + view[position : position + length])
+        position += length
+    return result
+
+
+def frame(payload: bytes) -> bytes:
+    """Return :func:`encode`'s bytes with size and CRC-32, as they stand in a file."""
+    return b"".join((_BE32.pack(len(payload)), payload, _BE32.pack(zlib.crc32(payload))))
+
+
+def check_size(buffer: bytes | memoryview, descriptor: Descriptor, where: Where) -> memoryview:
+    """Return the bytes from the size field on, once that is what the descriptor says; the first five are enough.
+
+    Raises:
+        DeletionVectorTruncated: the file ends before.
+        DeletionVectorSizeMismatch: the size in the file is not the descriptor's.
+    """
+    view = memoryview(buffer)
+    size = descriptor.size_in_bytes
+    if descriptor.offset is None and bytes(view[:1]) == FILE_VERSION and bytes(view[:4]) != _BE32.pack(size):
+        view = view[1:]
+    if len(view) < _BE32.size:
+        raise _failure(DeletionVectorTruncated, descriptor, where, f"has {len(view)} bytes left")
+    (found,) = _BE32.unpack_from(view)
+    if found != size:
+        raise _failure(
+            DeletionVectorSizeMismatch,
+            descriptor,
+            where,
+            f"is {found} bytes in its file but {size} bytes in the log",
+            expected=size,
+            found=found,
+        )
+    return view
+
+
+def unframe(buffer: bytes | memoryview, descriptor: Descriptor, where: Where) -> BitMap64:
+    """Return the rows of a deletion vector in a file.
+
+    Args:
+        buffer: the file's bytes in ``descriptor.byte_range``, fewer where the file ends before.
+        descriptor: what the log says about the deletion vector.
+        where: the data file that it belongs to, for errors.
+
+    Raises:
+        DeletionVectorTruncated: the file ends before the deletion vector does.
+        DeletionVectorSizeMismatch: the size in the file is not the descriptor's.
+        DeletionVectorChecksumMismatch: the CRC-32 is not that of the bytes.
+        DeletionVectorCardinalityMismatch: the number of rows is not the descriptor's.
+        CorruptDeletionVector: the magic number is unknown or the bitmap is junk.
+    """
+    view = check_size(buffer, descriptor, where)
+    size = descriptor.size_in_bytes
+    if len(view) < size + FRAME_OVERHEAD:
+        raise _failure(
+            DeletionVectorTruncated,
+            descriptor,
+            where,
+            f"needs {size + FRAME_OVERHEAD} bytes of its file, which ends after {len(view)}",
+            expected=size + FRAME_OVERHEAD,
+            found=len(view),
+        )
+    payload = view[4 : 4 + size]
+    (checksum,) = _BE32.unpack_from(view, 4 + size)
+    if zlib.crc32(payload) != checksum:
+        raise _failure(
+            DeletionVectorChecksumMismatch,
+            descriptor,
+            where,
+            f"has CRC-32 {zlib.crc32(payload):08x}, not the {checksum:08x} that its file says",
+        )
+    return _checked(payload, descriptor, where)
+
+
+def decode_inline(descriptor: Descriptor, where: Where) -> BitMap64:
+    """Return the rows of a deletion vector that the log itself holds.
+
+    Raises:
+        DeletionVectorTruncated: the text is shorter than ``sizeInBytes``.
+        DeletionVectorCardinalityMismatch: the number of rows is not the descriptor's.
+        CorruptDeletionVector: the text is not Z85, the magic number is unknown or the bitmap is junk.
+    """
+    size = descriptor.size_in_bytes
+    if not size and not descriptor.path_or_inline_dv and not descriptor.cardinality:
+        return BitMap64()  # how delta-spark spells an empty deletion vector
+    try:
+        payload = z85.decode(descriptor.path_or_inline_dv)
+    except ValueError as error:
+        raise _failure(CorruptDeletionVector, descriptor, where, f"is unreadable: {error}") from error
+    if len(payload) < size:
+        raise _failure(
+            DeletionVectorTruncated,
+            descriptor,
+            where,
+            f"has {len(payload)} of its {size} bytes",
+            expected=size,
+            found=len(payload),
+        )
+    return _checked(memoryview(payload)[:size], descriptor, where)
+
+
+def inline(bitmap: BitMap64) -> Descriptor:
+    """Return a descriptor that holds ``bitmap`` itself."""
+    payload = encode(bitmap)
+    return Descriptor("i", z85.encode(payload), None, len(payload), len(bitmap))
+
+
+def _checked(payload: memoryview, descriptor: Descriptor, where: Where) -> BitMap64:
+    try:
+        bitmap = decode(payload)
+    except CorruptDeletionVector as error:
+        problem = error.message[0].lower() + error.message[1:].rstrip(".")
+        raise _failure(CorruptDeletionVector, descriptor, where, f"is unreadable: {problem}") from error
+    if len(bitmap) != descriptor.cardinality:
+        raise _failure(
+            DeletionVectorCardinalityMismatch,
+            descriptor,
+            where,
+            f"holds {len(bitmap)} rows, not the {descriptor.cardinality} that the log says",
+            expected=descriptor.cardinality,
+            found=len(bitmap),
+        )
+    return bitmap
+
+
+def _failure(
+    error: type[CorruptDeletionVector], descriptor: Descriptor, where: Where, problem: str, **facts: Any
+) -> CorruptDeletionVector:
+    if descriptor.is_inline:
+        place, name, advice = "inline in the log", None, _ADVICE_INLINE
+    else:
+        name = descriptor.relative_path() or descriptor.path_or_inline_dv
+        place, advice = f"in '{name}' at offset {descriptor.offset or 0}", _ADVICE
+    return error(
+        f"The deletion vector of {where}, {place}, {problem}; {advice}.",
+        table=where.table,
+        version=where.version,
+        file=where.file,
+        deletion_vector=name,
+        **facts,
+    )

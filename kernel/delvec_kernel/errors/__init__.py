@@ -1,0 +1,253 @@
+"""Every error that Delvec raises, on both sides of the wire.
+
+::
+
+    DelvecError
+    ├── BadRequest
+    │   ├── InvalidPredicate
+    │   ├── UnknownColumn
+    │   ├── InvalidSchema
+    │   ├── SchemaMismatch
+    │   ├── AmbiguousColumn
+    │   ├── AmbiguousTable
+    │   ├── InvalidLocation
+    │   ├── InvalidTableChange
+    │   ├── InvalidStatement
+    │   ├── UnsupportedOperation
+    │   ├── MultipleMatches
+    │   ├── ChangeDataNotRecorded
+    │   ├── IncompatibleSchemaChange
+    │   ├── SourceRowsChanged
+    │   ├── StreamSchemaChanged
+    │   ├── ConstraintViolation
+    │   ├── IdempotencyKeyReused
+    │   └── InvalidCommit
+    │       ├── VersionFromFuture
+    │       ├── StaleReadVersion
+    │       ├── FileNotInSnapshot
+    │       ├── FileNotInTable
+    │       ├── FileNotInStorage
+    │       ├── FileTooOld
+    │       ├── FileSizeMismatch
+    │       ├── DuplicateFile
+    │       ├── RowIndexOutOfRange
+    │       ├── InvalidBitmap
+    │       ├── InvalidDeletionVector
+    │       └── MissingChangeFiles
+    ├── Unauthorized
+    ├── LocationNotAllowed
+    ├── NotFound
+    │   ├── TableNotFound
+    │   ├── NotADeltaTable
+    │   └── VersionNotFound
+    ├── TableAlreadyExists
+    ├── RequestTimeout
+    ├── RequestTooLarge
+    ├── ReadLimitExceeded
+    ├── UnsupportedTable
+    │   ├── UnsupportedReaderFeature
+    │   ├── UnsupportedWriterFeature
+    │   │   └── ExpressionNotAllowed
+    │   └── AppendOnlyTable
+    ├── CorruptTable
+    │   ├── CorruptLog
+    │   ├── MissingLogFile
+    │   ├── MissingDataFile
+    │   └── CorruptDeletionVector
+    │       ├── DeletionVectorNotFound
+    │       ├── DeletionVectorTruncated
+    │       ├── DeletionVectorSizeMismatch
+    │       ├── DeletionVectorChecksumMismatch
+    │       └── DeletionVectorCardinalityMismatch
+    ├── ConcurrentModification
+    │   ├── ConcurrentWrite
+    │   ├── MetadataChanged
+    │   ├── ProtocolChanged
+    │   ├── ConcurrentAppend
+    │   ├── ConcurrentDeleteRead
+    │   ├── ConcurrentDeleteDelete
+    │   ├── ConcurrentTransaction
+    │   └── CommitOverwritten
+    ├── CommitOutcomeUnknown
+    ├── StorageError
+    │   ├── AtomicCreateUnsupported
+    │   ├── StorageFull
+    │   ├── StorageDenied
+    │   └── UnusableFile
+    ├── ServiceUnavailable
+    ├── DeadlineExceeded
+    ├── EngineUnavailable
+    └── InternalError
+
+An error travels as ``{"error": {"message", "type", "code", "retryable", "details"}}``; :func:`from_wire`
+turns that back into the class that was raised. Concurrency errors carry Delta's own exception name as
+``type``, so that programs written against delta-spark recognise them.
+"""
+
+from delvec_kernel.errors.commits import (
+    CommitOutcomeUnknown,
+    CommitOverwritten,
+    ConcurrentAppend,
+    ConcurrentDeleteDelete,
+    ConcurrentDeleteRead,
+    ConcurrentModification,
+    ConcurrentTransaction,
+    ConcurrentWrite,
+    DuplicateFile,
+    FileNotInSnapshot,
+    FileNotInStorage,
+    FileNotInTable,
+    FileSizeMismatch,
+    FileTooOld,
+    InvalidBitmap,
+    InvalidCommit,
+    InvalidDeletionVector,
+    MetadataChanged,
+    MissingChangeFiles,
+    ProtocolChanged,
+    RowIndexOutOfRange,
+    StaleReadVersion,
+    VersionFromFuture,
+)
+from delvec_kernel.errors.requests import (
+    AmbiguousColumn,
+    AmbiguousTable,
+    BadRequest,
+    ChangeDataNotRecorded,
+    ConstraintViolation,
+    IdempotencyKeyReused,
+    IncompatibleSchemaChange,
+    InvalidLocation,
+    InvalidPredicate,
+    InvalidSchema,
+    InvalidStatement,
+    InvalidTableChange,
+    LocationNotAllowed,
+    MultipleMatches,
+    NotADeltaTable,
+    NotFound,
+    ReadLimitExceeded,
+    RequestTimeout,
+    RequestTooLarge,
+    SchemaMismatch,
+    SourceRowsChanged,
+    StreamSchemaChanged,
+    TableAlreadyExists,
+    TableNotFound,
+    Unauthorized,
+    UnknownColumn,
+    UnsupportedOperation,
+    VersionNotFound,
+)
+from delvec_kernel.errors.root import (
+    AtomicCreateUnsupported,
+    DeadlineExceeded,
+    DelvecError,
+    EngineUnavailable,
+    InternalError,
+    ServiceUnavailable,
+    StorageDenied,
+    StorageError,
+    StorageFull,
+    UnusableFile,
+    error_classes,
+    from_wire,
+)
+from delvec_kernel.errors.tables import (
+    AppendOnlyTable,
+    CorruptDeletionVector,
+    CorruptLog,
+    CorruptTable,
+    DeletionVectorCardinalityMismatch,
+    DeletionVectorChecksumMismatch,
+    DeletionVectorNotFound,
+    DeletionVectorSizeMismatch,
+    DeletionVectorTruncated,
+    ExpressionNotAllowed,
+    MissingDataFile,
+    MissingLogFile,
+    UnsupportedReaderFeature,
+    UnsupportedTable,
+    UnsupportedWriterFeature,
+)
+
+__all__ = [
+    "AmbiguousColumn",
+    "AmbiguousTable",
+    "AppendOnlyTable",
+    "AtomicCreateUnsupported",
+    "BadRequest",
+    "ChangeDataNotRecorded",
+    "CommitOutcomeUnknown",
+    "CommitOverwritten",
+    "ConcurrentAppend",
+    "ConcurrentDeleteDelete",
+    "ConcurrentDeleteRead",
+    "ConcurrentModification",
+    "ConcurrentTransaction",
+    "ConcurrentWrite",
+    "ConstraintViolation",
+    "CorruptDeletionVector",
+    "CorruptLog",
+    "CorruptTable",
+    "DeadlineExceeded",
+    "DeletionVectorCardinalityMismatch",
+    "DeletionVectorChecksumMismatch",
+    "DeletionVectorNotFound",
+    "DeletionVectorSizeMismatch",
+    "DeletionVectorTruncated",
+    "DelvecError",
+    "DuplicateFile",
+    "EngineUnavailable",
+    "ExpressionNotAllowed",
+    "FileNotInSnapshot",
+    "FileNotInStorage",
+    "FileNotInTable",
+    "FileSizeMismatch",
+    "FileTooOld",
+    "IdempotencyKeyReused",
+    "IncompatibleSchemaChange",
+    "InternalError",
+    "InvalidBitmap",
+    "InvalidCommit",
+    "InvalidDeletionVector",
+    "InvalidLocation",
+    "InvalidPredicate",
+    "InvalidSchema",
+    "InvalidStatement",
+    "InvalidTableChange",
+    "LocationNotAllowed",
+    "MetadataChanged",
+    "MissingChangeFiles",
+    "MissingDataFile",
+    "MissingLogFile",
+    "MultipleMatches",
+    "NotADeltaTable",
+    "NotFound",
+    "ProtocolChanged",
+    "ReadLimitExceeded",
+    "RequestTimeout",
+    "RequestTooLarge",
+    "RowIndexOutOfRange",
+    "SchemaMismatch",
+    "ServiceUnavailable",
+    "SourceRowsChanged",
+    "StaleReadVersion",
+    "StorageDenied",
+    "StorageError",
+    "StorageFull",
+    "StreamSchemaChanged",
+    "TableAlreadyExists",
+    "TableNotFound",
+    "Unauthorized",
+    "UnknownColumn",
+    "UnsupportedOperation",
+    "UnsupportedReaderFeature",
+    "UnsupportedTable",
+    "UnsupportedWriterFeature",
+    "UnusableFile",
+    "VersionFromFuture",
+    "VersionNotFound",
+    "error_classes",
+    "from_wire",
+]

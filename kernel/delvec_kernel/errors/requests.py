@@ -1,0 +1,202 @@
+"""Requests that are wrong in themselves, not allowed, or about nothing that is there."""
+
+from delvec_kernel.errors.root import DelvecError
+
+__all__ = [
+    "AmbiguousColumn",
+    "AmbiguousTable",
+    "BadRequest",
+    "ChangeDataNotRecorded",
+    "ConstraintViolation",
+    "IdempotencyKeyReused",
+    "IncompatibleSchemaChange",
+    "InvalidLocation",
+    "InvalidPredicate",
+    "InvalidSchema",
+    "InvalidStatement",
+    "InvalidTableChange",
+    "LocationNotAllowed",
+    "MultipleMatches",
+    "NotADeltaTable",
+    "NotFound",
+    "ReadLimitExceeded",
+    "RequestTimeout",
+    "RequestTooLarge",
+    "SchemaMismatch",
+    "SourceRowsChanged",
+    "StreamSchemaChanged",
+    "TableAlreadyExists",
+    "TableNotFound",
+    "Unauthorized",
+    "UnknownColumn",
+    "UnsupportedOperation",
+    "VersionNotFound",
+]
+
+
+class BadRequest(DelvecError):
+    """The request is not well formed."""
+
+    type, code, status = "BadRequest", "BAD_REQUEST", 400
+
+
+class InvalidPredicate(BadRequest):
+    """A predicate is not a Boolean SQL expression that Delvec can parse."""
+
+    type, code = "InvalidPredicate", "INVALID_PREDICATE"
+
+
+class InvalidStatement(BadRequest):
+    """SQL that cannot be parsed, or is no statement that Delvec runs; says where in the text."""
+
+    type, code = "InvalidStatement", "INVALID_STATEMENT"
+
+
+class UnsupportedOperation(BadRequest):
+    """A command of Delta's that Delvec does not have yet; the message says what to use instead."""
+
+    type, code = "UnsupportedOperation", "UNSUPPORTED_OPERATION"
+
+
+class UnknownColumn(BadRequest):
+    """A predicate or a column list names a column that the table does not have."""
+
+    type, code = "UnknownColumn", "UNKNOWN_COLUMN"
+
+
+class AmbiguousColumn(BadRequest):
+    """A name without an alias before it is a column of both sides of a MERGE."""
+
+    type, code = "AmbiguousColumn", "AMBIGUOUS_COLUMN"
+
+
+class AmbiguousTable(BadRequest):
+    """Several tables are called so by their folders, and none was given the name."""
+
+    type, code = "AmbiguousTable", "AMBIGUOUS_TABLE"
+
+
+class InvalidSchema(BadRequest):
+    """A schema has no Delta equivalent, or contradicts itself."""
+
+    type, code = "InvalidSchema", "INVALID_SCHEMA"
+
+
+class SchemaMismatch(BadRequest):
+    """Data handed in does not fit the table's schema."""
+
+    type, code = "SchemaMismatch", "SCHEMA_MISMATCH"
+
+
+class InvalidLocation(BadRequest):
+    """A location is neither an absolute path nor a URL of a supported object store."""
+
+    type, code = "InvalidLocation", "INVALID_LOCATION"
+
+
+class Unauthorized(DelvecError):
+    """The token is missing or wrong."""
+
+    type, code, status = "Unauthorized", "UNAUTHORIZED", 401
+
+
+class LocationNotAllowed(DelvecError):
+    """The location, or a file that the log refers to, lies outside the configured roots."""
+
+    type, code, status = "LocationNotAllowed", "LOCATION_NOT_ALLOWED", 403
+
+
+class NotFound(DelvecError):
+    """Nothing is there."""
+
+    type, code, status = "NotFound", "NOT_FOUND", 404
+
+
+class TableNotFound(NotFound):
+    """No table is registered under that name, id or location."""
+
+    type, code = "TableNotFound", "TABLE_NOT_FOUND"
+
+
+class NotADeltaTable(NotFound):
+    """The location holds no Delta log."""
+
+    type, code = "NotADeltaTable", "NOT_A_DELTA_TABLE"
+
+
+class VersionNotFound(NotFound):
+    """The version or timestamp lies outside what the log retains."""
+
+    type, code = "VersionNotFound", "VERSION_NOT_FOUND"
+
+
+class TableAlreadyExists(DelvecError):
+    """A Delta table or a table of that name exists already."""
+
+    type, code, status = "TableAlreadyExists", "TABLE_ALREADY_EXISTS", 409
+
+
+class RequestTimeout(DelvecError):
+    """The request came too slowly; nothing was done."""
+
+    type, code, status, retryable = "RequestTimeout", "REQUEST_TIMEOUT", 408, True
+
+
+class RequestTooLarge(DelvecError):
+    """The request body is over the configured limit."""
+
+    type, code, status = "RequestTooLarge", "REQUEST_TOO_LARGE", 413
+
+
+class ReadLimitExceeded(DelvecError):
+    """A command that the service runs itself would read more than it may; an engine of one's own has no such limit."""
+
+    type, code, status = "ReadLimitExceeded", "READ_LIMIT_EXCEEDED", 422
+
+
+class InvalidTableChange(BadRequest):
+    """A change of schema, properties, constraints or features contradicts the table, or what its rows hold."""
+
+    type, code = "InvalidTableChange", "INVALID_TABLE_CHANGE"
+
+
+class ConstraintViolation(BadRequest):
+    """Rows break what the table asks of them: NOT NULL, a CHECK constraint, a generated column, a length."""
+
+    type, code = "DeltaInvariantViolationException", "CONSTRAINT_VIOLATION"
+
+
+class MultipleMatches(BadRequest):
+    """Several source rows of a MERGE would change one row of the table."""
+
+    type, code = "MultipleMatches", "MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE"
+
+
+class ChangeDataNotRecorded(BadRequest):
+    """The change data feed was off in some version of the range."""
+
+    type, code = "ChangeDataNotRecorded", "MISSING_CHANGE_DATA"
+
+
+class IncompatibleSchemaChange(BadRequest):
+    """A version in the range has a schema whose rows the schema of the feed cannot show: renamed, dropped, retyped."""
+
+    type, code = "IncompatibleSchemaChange", "CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE"
+
+
+class SourceRowsChanged(BadRequest):
+    """A version took away or changed rows that a stream has read, or another table is where the stream's was."""
+
+    type, code = "SourceRowsChanged", "SOURCE_ROWS_CHANGED"
+
+
+class StreamSchemaChanged(BadRequest):
+    """A version added columns that a running stream lacks; it has them when it is started again."""
+
+    type, code = "StreamSchemaChanged", "STREAM_SCHEMA_CHANGED"
+
+
+class IdempotencyKeyReused(BadRequest):
+    """An idempotency key came with another request than the one that it was first sent with."""
+
+    type, code, status = "IdempotencyKeyReused", "IDEMPOTENCY_KEY_REUSED", 422

@@ -1,0 +1,130 @@
+"""The root of the tree, and the way over the wire."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+__all__ = [
+    "AtomicCreateUnsupported",
+    "DeadlineExceeded",
+    "DelvecError",
+    "EngineUnavailable",
+    "InternalError",
+    "ServiceUnavailable",
+    "StorageDenied",
+    "StorageError",
+    "StorageFull",
+    "UnusableFile",
+    "error_classes",
+    "from_wire",
+]
+
+
+class DelvecError(Exception):
+    """The root: something that Delvec can name went wrong.
+
+    Attributes:
+        message: one sentence: what happened, where, what to do.
+        details: JSON-ready facts for programs, among them ``table``, ``version`` and ``file`` where known.
+    """
+
+    type: ClassVar[str] = "DelvecError"
+    code: ClassVar[str] = "DELVEC_ERROR"
+    status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = {key: value for key, value in details.items() if value is not None}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Spark pickles what a task raises; keyword-only details would be lost by the default.
+        return (_rebuild, (type(self), self.message, self.details))
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the error envelope of an HTTP answer."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.type,
+                "code": self.code,
+                "retryable": self.retryable,
+                "details": self.details,
+            }
+        }
+
+
+def error_classes(root: type[DelvecError] = DelvecError) -> Iterator[type[DelvecError]]:
+    """Yield ``root`` and every class below it."""
+    yield root
+    for child in root.__subclasses__():
+        # An engine may make classes that are one of its own, too; see delvec.engines.spark.typed_errors.
+        if child.__bases__ == (root,):
+            yield from error_classes(child)
+
+
+def from_wire(body: dict[str, Any]) -> DelvecError:
+    """Return the error that an envelope describes; an unknown ``type`` becomes a plain DelvecError."""
+    error = body.get("error", {})
+    classes = {cls.type: cls for cls in error_classes()}
+    cls = classes.get(error.get("type", ""), DelvecError)
+    details = error.get("details") or {}
+    return _rebuild(cls, str(error.get("message", "the service gave no message")), details)
+
+
+def _rebuild(cls: type[DelvecError], message: str, details: dict[str, Any]) -> DelvecError:
+    return cls(message, **details)
+
+
+class StorageError(DelvecError):
+    """The object store or file system answered with an error."""
+
+    type, code, status, retryable = "StorageError", "STORAGE_ERROR", 502, True
+
+
+class AtomicCreateUnsupported(StorageError):
+    """The file system cannot create a file atomically (no hard links), so commits would not be safe."""
+
+    type, code, status, retryable = "AtomicCreateUnsupported", "ATOMIC_CREATE_UNSUPPORTED", 501, False
+
+
+class StorageFull(StorageError):
+    """There is no space left, or a quota is used up."""
+
+    type, code, status, retryable = "StorageFull", "STORAGE_FULL", 507, False
+
+
+class StorageDenied(StorageError):
+    """The process lacks the right to do that there, or the file system is read-only."""
+
+    type, code, status, retryable = "StorageDenied", "STORAGE_DENIED", 502, False
+
+
+class UnusableFile(StorageError):
+    """What is there is no regular file (a FIFO, device, socket, directory, circle of links), or over a limit of size."""
+
+    type, code, status, retryable = "UnusableFile", "UNUSABLE_FILE", 422, False
+
+
+class ServiceUnavailable(DelvecError):
+    """The service cannot be reached or is not ready; nothing was done."""
+
+    type, code, status, retryable = "ServiceUnavailable", "SERVICE_UNAVAILABLE", 503, True
+
+
+class DeadlineExceeded(DelvecError):
+    """The service did not finish the request in its time; it may still be carried out."""
+
+    type, code, status, retryable = "DeadlineExceeded", "DEADLINE_EXCEEDED", 504, True
+
+
+class EngineUnavailable(DelvecError):
+    """The engine asked for is not installed or cannot start (for example, no Java for Spark)."""
+
+    type, code, status = "EngineUnavailable", "ENGINE_UNAVAILABLE", 501
+
+
+class InternalError(DelvecError):
+    """A defect in Delvec; the message names the request, the log has the traceback."""
+
+    type, code, status = "InternalError", "INTERNAL_ERROR", 500

@@ -1,0 +1,1 @@
+"""Predicates and expressions in Spark's SQL: parsed, checked, and translated for DuckDB."""

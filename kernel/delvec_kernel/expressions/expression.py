@@ -1,0 +1,235 @@
+"""Expressions over the rows of one or two relations, in Spark's SQL: values of UPDATE, conditions of MERGE."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sqlglot import exp
+
+from delvec_kernel.errors import AmbiguousColumn, InvalidPredicate, UnknownColumn
+from delvec_kernel.expressions import predicate as predicates
+from delvec_kernel.expressions.duckdb_sql import to_duckdb
+from delvec_kernel.expressions.expression_kinds import kind_of
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.expressions.predicate_checks import short
+from delvec_kernel.schema.types import StructField, StructType
+
+__all__ = ["Expression", "parse_expression"]
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """A checked scalar expression.
+
+    Attributes:
+        text: as it was given.
+        root: parsed; a column is an ``exp.Dot`` below an ``exp.Column`` that names its relation.
+        columns: top-level columns that it reads, as their schema spells them, by relation.
+        is_deterministic: whether every evaluation gives the same answer.
+    """
+
+    text: str
+    root: exp.Expr = field(repr=False)
+    columns: Mapping[str, frozenset[str]]
+    is_deterministic: bool
+    _relations: StructType = field(repr=False)
+    _predicate: Predicate = field(repr=False)
+
+    def sql(self, dialect: Literal["spark", "duckdb"]) -> str:
+        """Return SQL text in which every column stands behind its relation's name.
+
+        For Spark the text is the one given, apart from the columns and without comments.
+
+        Raises:
+            InvalidPredicate: DuckDB has no equivalent that is known to give Spark's answer.
+        """
+        return self._sql(dialect, {})
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of value, as ``kind_of`` names it; None if the text does not tell."""
+        return kind_of(self.root, self._relations)
+
+    def reads_only(self, relation: str) -> bool:
+        """Whether no other relation is read; true for a constant."""
+        return all(name == relation for name in self.columns)
+
+    def over(self, relation: str, dialect: Literal["spark", "duckdb"] = "spark") -> str:
+        """Return the same with that relation's columns as those of a table of their own."""
+        return self._sql(dialect, {relation: ""})
+
+    def _sql(self, dialect: Literal["spark", "duckdb"], rename: Mapping[str, str]) -> str:
+        if dialect == "spark":
+            return self._predicate.sql("spark", rename)
+        try:
+            return predicates.with_room(
+                lambda: to_duckdb(self.root, self._relations, rename, self.text, self._relations.names)
+            )
+        except InvalidPredicate as error:
+            raise _reworded(error) from error
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_expression(
+    text: str,
+    relations: Mapping[str, StructType],
+    aliases: Mapping[str, str] | None = None,
+    *,
+    boolean: bool = False,
+) -> Expression:
+    """Parse one expression against the relations that it may read.
+
+    As in Spark, the name before a dot is an alias if that relation has the column, and else a struct column.
+
+    Args:
+        text: Spark SQL. ``alias.column`` and, where only one relation has it, ``column``.
+        relations: schemas by the relations' names in the result.
+        aliases: what the text calls them, by the relation's name; by default the same. An alias of a relation that
+            is not among ``relations`` is known, but there is nothing to read.
+        boolean: whether only a condition will do.
+
+    Raises:
+        InvalidPredicate: it cannot be parsed, or holds what does not belong there.
+        UnknownColumn: no relation has the column; suggests near names.
+        AmbiguousColumn: several have it.
+    """
+    virtual = StructType(
+        tuple(StructField(name, schema, nullable=False) for name, schema in relations.items())
+    )
+    names = _Names(text, relations, {name: name for name in relations} if aliases is None else aliases)
+    try:
+        parsed = predicates.parse(text, virtual, resolve=names.resolve, boolean=boolean)
+    except InvalidPredicate as error:
+        raise error if boolean else _reworded(error) from error
+    return Expression(
+        text=text,
+        root=parsed.expression,
+        columns={name: frozenset(found) for name, found in names.found.items()},
+        is_deterministic=parsed.is_deterministic,
+        _relations=virtual,
+        _predicate=parsed,
+    )
+
+
+class _Names:
+    """What the names of one text mean, and which columns they turned out to be."""
+
+    def __init__(self, text: str, relations: Mapping[str, StructType], aliases: Mapping[str, str]) -> None:
+        self._text = text
+        self._relations = relations
+        self._aliases = {name: alias.lower() for name, alias in aliases.items()}
+        self.found: dict[str, set[str]] = {}
+
+    def resolve(self, parts: Sequence[str]) -> list[str]:
+        """Return relation, column, fields.
+
+        Raises:
+            UnknownColumn: no relation has it.
+            AmbiguousColumn: several have it.
+        """
+        owners: list[tuple[str, StructField]] = []
+        rest: Sequence[str] = ()
+        if len(parts) > 1:
+            rest = parts[2:]
+            named = [
+                name for name in self._relations if self._aliases.get(name, name.lower()) == parts[0].lower()
+            ]
+            owners = [(name, each) for name in named if (each := _field(self._relations[name], parts[1]))]
+        if not owners:
+            rest = parts[1:]
+            owners = [
+                (name, each)
+                for name, schema in self._relations.items()
+                if (each := _field(schema, parts[0])) is not None
+            ]
+        if not owners:
+            raise self._unknown(parts)
+        if len(owners) > 1:
+            raise self._ambiguous(parts)
+        relation, column = owners[0]
+        path = [relation, column.name]
+        inside: Any = column.type
+        for part in rest:
+            inner = _field(inside, part)
+            if inner is None:
+                raise self._no_field(parts, path[1:], part, inside)
+            path.append(inner.name)
+            inside = inner.type
+        self.found.setdefault(relation, set()).add(column.name)
+        return path
+
+    def _ambiguous(self, parts: Sequence[str]) -> AmbiguousColumn:
+        both = " and ".join(repr(f"{self._aliases.get(name) or name}.{parts[0]}") for name in self._relations)
+        return AmbiguousColumn(
+            f"The expression {short(self._text)} names the column {parts[0]!r}, which both sides have; "
+            f"write {both.replace(' and ', ' or ')}.",
+            column=".".join(parts),
+        )
+
+    def _unknown(self, parts: Sequence[str]) -> UnknownColumn:
+        dotted = ".".join(parts)
+        absent = [
+            name
+            for name, alias in self._aliases.items()
+            if name not in self._relations and alias == parts[0].lower()
+        ]
+        if absent and len(parts) > 1:
+            there = " and ".join(repr(self._aliases.get(name) or name) for name in self._relations)
+            return UnknownColumn(
+                f"The expression {short(self._text)} reads {dotted!r}, but there is no row of {parts[0]!r} at that "
+                f"place; it may read {f'columns of {there}' if there else 'no columns'}.",
+                column=dotted,
+                suggestions=[],
+            )
+        qualified = len(parts) > 1 and parts[0].lower() in {
+            self._aliases.get(name, name.lower()) for name in self._relations
+        }
+        wanted = parts[1] if qualified else parts[0]
+        names = [each for schema in self._relations.values() for each in schema.names]
+        near = _near(wanted, names)
+        owner = f"{parts[0]!r} does not have" if qualified else "is not there"
+        what = f"names the column {wanted!r}, which {owner}"
+        return UnknownColumn(
+            f"The expression {short(self._text)} {what}{_hint(near, names)}", column=dotted, suggestions=near
+        )
+
+    def _no_field(self, parts: Sequence[str], path: Sequence[str], part: str, inside: Any) -> UnknownColumn:
+        names = list(inside.names) if isinstance(inside, StructType) else []
+        near = _near(part, names)
+        owner = ".".join(path)
+        what = f"the struct {owner!r} has no field {part!r}"
+        if not isinstance(inside, StructType):
+            what = f"{owner!r} is not a struct and has no field {part!r}"
+        return UnknownColumn(
+            f"The expression {short(self._text)} reads {'.'.join(parts)!r}, but {what}{_hint(near, names)}",
+            column=".".join(parts),
+            suggestions=near,
+        )
+
+
+def _field(schema: Any, name: str) -> StructField | None:
+    fields: Sequence[StructField] = getattr(schema, "fields", ())
+    return next((each for each in fields if each.name.lower() == name.lower()), None)
+
+
+def _near(wanted: str, names: Sequence[str]) -> list[str]:
+    by_lower = {name.lower(): name for name in names}
+    return [by_lower[each] for each in difflib.get_close_matches(wanted.lower(), by_lower, n=3, cutoff=0.6)]
+
+
+def _hint(near: Sequence[str], names: Sequence[str]) -> str:
+    if near:
+        return f"; did you mean {' or '.join(repr(each) for each in near)}?"
+    if not names:
+        return "."
+    shown = ", ".join(repr(each) for each in names[:20])
+    return f"; there {'is' if len(names) == 1 else 'are'} {shown}{', ...' if len(names) > 20 else ''}."  # noqa: PLR2004
+
+
+def _reworded(error: InvalidPredicate) -> InvalidPredicate:
+    # The checks are the predicate's, and what is checked here may be a value.
+    message = error.message.replace("The predicate", "The expression", 1)
+    return InvalidPredicate(message, **error.details)

@@ -1,0 +1,342 @@
+"""Predicates: Boolean SQL expressions over one table's columns, in Spark's dialect.
+
+A predicate is parsed and checked, never executed here: the service skips files with it, an engine evaluates it.
+Both must mean the same rows, so whatever the parser here reads differently from Spark is refused, not guessed.
+"""
+
+import difflib
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from delvec_kernel.errors import InvalidPredicate, UnknownColumn
+from delvec_kernel.expressions.duckdb_sql import to_duckdb
+from delvec_kernel.expressions.predicate_checks import (
+    MAX_DEPTH,
+    MAX_LENGTH,
+    MAX_NESTING,
+    check_boolean,
+    check_depth,
+    check_nesting,
+    check_nodes,
+    check_precedence,
+    check_size,
+    is_text,
+    plain_strings,
+    replace_node,
+    short,
+)
+from delvec_kernel.expressions.spark_dialect import SPARK, is_deterministic_function
+from delvec_kernel.schema.column_paths import backticked
+from delvec_kernel.schema.types import StructField, StructType
+
+__all__ = ["MAX_DEPTH", "MAX_LENGTH", "MAX_NESTING", "Predicate", "Resolve", "parse", "with_room"]
+
+_Result = TypeVar("_Result")
+
+Resolve: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
+"""Finds the path of a column, and of the struct field in it, by the parts of a name as it was written."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predicate:
+    """A checked predicate.
+
+    Attributes:
+        text: as it was given.
+        expression: the parsed expression. A column is an ``exp.Column`` of one quoted identifier, spelt as in the
+            schema; a field of a struct column is an ``exp.Dot`` around it. Do not change it.
+        columns: top-level columns that it reads, as the schema spells them.
+        is_deterministic: whether every evaluation gives the same answer: no random or clock function and no
+            function whose nature is unknown here.
+    """
+
+    text: str
+    expression: exp.Expr = field(repr=False)
+    columns: frozenset[str]
+    is_deterministic: bool
+    _schema: StructType = field(repr=False)
+    _pieces: Sequence[str | tuple[str, str]] = field(repr=False)
+
+    def uses_only(self, names: Iterable[str]) -> bool:
+        """Whether all columns are among ``names`` (case-insensitive); true for a predicate without columns."""
+        allowed = {name.lower() for name in names}
+        return all(column.lower() in allowed for column in self.columns)
+
+    def sql(self, dialect: Literal["spark", "duckdb"], rename: Mapping[str, str] | None = None) -> str:
+        """Return the predicate as SQL text without comments, every column back-ticked or double-quoted.
+
+        For Spark the text is the one given, apart from the columns. For DuckDB it is translated so that the same
+        rows satisfy it; conversions that fail raise an error when run, as under ``spark.sql.ansi.enabled``.
+
+        Args:
+            dialect: the engine that will evaluate it.
+            rename: other names for top-level columns, by the schema's spelling. Without one, the empty text, only the
+                fields below it are named.
+
+        Raises:
+            InvalidPredicate: DuckDB has no equivalent that is known to give Spark's answer.
+        """
+        names = dict(rename or {})
+        if dialect == "duckdb":
+            return with_room(lambda: to_duckdb(self.expression, self._schema, names, self.text))
+        return "".join(
+            piece if isinstance(piece, str) else _renamed(names.get(piece[0], piece[0]), piece[1])
+            for piece in self._pieces
+        )
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse(
+    text: str, schema: StructType, *, resolve: Resolve | None = None, boolean: bool = True
+) -> Predicate:
+    """Parse ``text``, one Boolean expression in Spark SQL, against a table's schema.
+
+    Column names match without regard to case; ``a.b`` is field ``b`` of struct column ``a``; names with other
+    characters than letters, digits and underscores are back-ticked; double quotes make a string, as in Spark.
+
+    Args:
+        text: the predicate.
+        schema: the columns that it may read.
+        resolve: finds a column in the schema, where names do not simply mean its top-level columns.
+        boolean: False: any scalar will do.
+
+    Raises:
+        InvalidPredicate: not one expression, not Boolean, too long or too deep, or it holds something that does
+            not belong into a predicate: a subquery, an aggregate, a window function, a parameter.
+        UnknownColumn: a column or struct field that the schema does not have; suggests near names.
+    """
+    if not isinstance(text, str):
+        raise InvalidPredicate(f"A predicate is SQL text, not {type(text).__name__}.")
+    if len(text) > MAX_LENGTH:
+        raise InvalidPredicate(
+            f"The predicate has {len(text):,} characters; at most {MAX_LENGTH:,} are accepted. "
+            "Put long lists of keys into a table and use a merge."
+        )
+    if not is_text(text):
+        raise InvalidPredicate("The predicate holds half a character, which UTF-8 cannot hold.")
+    tokens = _tokens(text)
+    check_size(text, tokens)
+    check_nesting(text, tokens)
+    find = resolve or (lambda parts: _path(text, parts, schema))
+    return with_room(lambda: _parse(text, tokens, schema, find, boolean=boolean))
+
+
+def _parse(
+    text: str, tokens: list[Token], schema: StructType, resolve: Resolve, *, boolean: bool
+) -> Predicate:
+    try:
+        parsed = SPARK.parser().parse_into(exp.Condition, list(tokens), text)
+    except ParseError as error:
+        raise _unparsable(text, error) from None
+    except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
+        # The parser's own slips on odd input are bad input too, not a defect of the service.
+        raise InvalidPredicate(f"The predicate {short(text)} cannot be parsed.") from error
+    expressions = [each for each in parsed if each is not None]
+    if len(expressions) != 1 or any(token.token_type == TokenType.SEMICOLON for token in tokens):
+        raise InvalidPredicate(
+            f"The predicate {short(text)} has {'no expression' if not expressions else 'several statements'}; "
+            "give one Boolean expression, without a semicolon."
+        )
+    positions: dict[int, tuple[int, str, str]] = {}
+    # What follows takes time by the square of the depth.
+    root = _balanced(expressions[0])
+    check_depth(text, root)
+    holder = exp.Paren(this=root)
+    check_nodes(text, holder)
+    plain_strings(text, holder)
+    check_precedence(text, holder)
+    columns = _resolve(holder, resolve, positions)
+    root = holder.this.pop()
+    check_depth(text, root)
+    if boolean:
+        check_boolean(text, root, schema)
+    return Predicate(
+        text=text,
+        expression=root,
+        columns=frozenset(columns),
+        is_deterministic=all(is_deterministic_function(node) for node in root.walk()),
+        _schema=schema,
+        _pieces=_pieces(text, tokens, positions),
+    )
+
+
+# --- checks of the text -------------------------------------------------------------------------------------
+
+
+def _tokens(text: str) -> list[Token]:
+    try:
+        tokens = SPARK.tokenize(text)
+    except (SqlglotError, ValueError, IndexError) as error:
+        raise InvalidPredicate(
+            f"The predicate {short(text)} cannot be read: a quote or a comment is not closed, or a character "
+            "does not belong into SQL."
+        ) from error
+    if not tokens:
+        raise InvalidPredicate(
+            "The predicate is empty; leave it out to mean every row, or give a Boolean expression."
+        )
+    if any(token.token_type == TokenType.HINT for token in tokens):
+        raise InvalidPredicate(f"The predicate {short(text)} holds a hint, which only a query can have.")
+    return tokens
+
+
+def _unparsable(text: str, error: ParseError) -> InvalidPredicate:
+    facts: Mapping[str, Any] = error.errors[-1] if error.errors else {}
+    near, column = facts.get("highlight"), facts.get("col")
+    where = f" near {near!r} (line {facts.get('line')}, column {column})" if near else ""
+    return InvalidPredicate(
+        f"The predicate {short(text)} is not one SQL expression: it cannot be parsed{where}."
+    )
+
+
+# --- columns ------------------------------------------------------------------------------------------------
+
+
+def _resolve(root: exp.Expr, resolve: Resolve, positions: dict[int, tuple[int, str, str]]) -> set[str]:
+    """Replace every column below ``root`` by its spelling in the schema; note where in the text each stands."""
+    found: set[str] = set()
+    for node in list(root.find_all(exp.Column)):
+        outer: exp.Expr = node
+        parts = list(node.parts)
+        # More than four parts arrive as Dots around a Column.
+        while isinstance(outer.parent, exp.Dot) and outer.arg_key == "this":
+            name = outer.parent.args["expression"]
+            if not isinstance(name, exp.Identifier):
+                break
+            outer = outer.parent
+            parts.append(name)
+        path = resolve([part.name for part in parts])
+        found.add(path[0])
+        start, end = parts[0].meta.get("start"), parts[-1].meta.get("end")
+        if start is not None and end is not None:
+            fields = "".join("." + backticked(each) for each in path[1:])
+            positions[start] = (end, path[0], fields)
+        column: exp.Expr = exp.Column(this=exp.to_identifier(path[0], quoted=True))
+        for each in path[1:]:
+            column = exp.Dot(this=column, expression=exp.to_identifier(each, quoted=True))
+        replace_node(outer, column)
+    return found
+
+
+def _path(text: str, parts: Sequence[str], schema: StructType) -> list[str]:
+    struct: Any = schema
+    path: list[str] = []
+    for part in parts:
+        fields: Sequence[StructField] = getattr(struct, "fields", ())
+        match = next((each for each in fields if each.name.lower() == part.lower()), None)
+        if match is None:
+            raise _unknown(text, parts, path, fields)
+        path.append(match.name)
+        struct = match.type
+    return path
+
+
+def _unknown(
+    text: str, parts: Sequence[str], path: Sequence[str], fields: Sequence[StructField]
+) -> UnknownColumn:
+    wanted = parts[len(path)]
+    names = [each.name for each in fields]
+    by_lower = {name.lower(): name for name in names}
+    near = [by_lower[each] for each in difflib.get_close_matches(wanted.lower(), by_lower, n=3, cutoff=0.6)]
+    dotted = ".".join(parts)
+    if path and not fields:
+        owner = ".".join(path)
+        what = f"reads {dotted!r}, but {owner!r} is not a struct and has no field {wanted!r}"
+    elif path:
+        what = f"reads {dotted!r}, but the struct {'.'.join(path)!r} has no field {wanted!r}"
+    else:
+        what = f"names the column {wanted!r}, which the table does not have"
+    if near:
+        hint = f"; did you mean {' or '.join(repr(each) for each in near)}?"
+    elif names:
+        shown = ", ".join(repr(each) for each in names[:20])
+        hint = f"; there {'is' if len(names) == 1 else 'are'} {shown}{', ...' if len(names) > 20 else ''}."  # noqa: PLR2004
+    else:
+        hint = "."
+    return UnknownColumn(f"The predicate {short(text)} {what}{hint}", column=dotted, suggestions=near)
+
+
+def _renamed(name: str, fields: str) -> str:
+    return backticked(name) + fields if name else fields.removeprefix(".")
+
+
+def _pieces(
+    text: str, tokens: Sequence[Token], positions: Mapping[int, tuple[int, str, str]]
+) -> list[str | tuple[str, str]]:
+    """Cut the text into literal slices and (column, fields): what Spark runs is what was written, less comments."""
+    pieces: list[str | tuple[str, str]] = []
+    end = tokens[0].start - 1
+    for token in tokens:
+        if token.start <= end:
+            continue
+        gap = text[end + 1 : token.start]
+        if gap:
+            pieces.append(gap if gap.isspace() else " ")
+        if token.start in positions:
+            end, name, fields = positions[token.start]
+            pieces.append((name, fields))
+        else:
+            end = token.end
+            pieces.append(text[token.start : end + 1])
+    return pieces
+
+
+# --- shape --------------------------------------------------------------------------------------------------
+
+
+def _balanced(root: exp.Expr) -> exp.Expr:
+    """Regroup chains of AND and OR as balanced trees, so that ten thousand terms are a dozen levels deep."""
+    chains = [
+        node
+        for node in root.walk()
+        if isinstance(node, (exp.And, exp.Or)) and type(node.parent) is not type(node)
+    ]
+    for chain in chains:
+        kind = type(chain)
+        terms = list(chain.flatten(unnest=False))
+        if len(terms) <= 2:  # noqa: PLR2004 - a pair is balanced
+            continue
+        parent, key, index = chain.parent, chain.arg_key, chain.index
+        for term in terms:
+            term.parent = None
+        while len(terms) > 1:
+            pairs = [kind(this=a, expression=b) for a, b in zip(terms[::2], terms[1::2], strict=False)]
+            terms = [*pairs, terms[-1]] if len(terms) % 2 else list(pairs)
+        if parent is None:
+            root = terms[0]
+        else:
+            parent.set(str(key), terms[0], index=index)
+    return root
+
+
+def with_room(work: Callable[[], _Result]) -> _Result:
+    """Run ``work``; where the caller's own stack leaves too little room, on a fresh one."""
+    try:
+        return work()
+    except RecursionError:
+        pass
+    outcome: list[_Result] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(work())
+        except RecursionError:
+            failure.append(InvalidPredicate("The predicate nests too deeply to be parsed."))
+        except BaseException as error:  # noqa: BLE001 - handed over to the caller's thread
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="delvec-predicate")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return outcome[0]

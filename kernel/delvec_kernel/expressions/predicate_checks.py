@@ -1,0 +1,222 @@
+"""What a predicate may not hold, and what must be written more clearly."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from delvec_kernel.errors import InvalidPredicate
+from delvec_kernel.expressions.expression_kinds import kind_of
+from delvec_kernel.expressions.spark_dialect import AGGREGATES, GENERATORS, WINDOW_ONLY, SparkDialect
+from delvec_kernel.schema.types import StructType
+
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_LENGTH",
+    "MAX_NESTING",
+    "MAX_OPERATIONS",
+    "MAX_VALUES",
+    "check_boolean",
+    "check_depth",
+    "check_nesting",
+    "check_nodes",
+    "check_precedence",
+    "check_size",
+    "is_text",
+    "plain_strings",
+    "replace_node",
+    "short",
+]
+
+MAX_LENGTH: Final = 100_000
+"""Characters of text."""
+MAX_VALUES: Final = 30_000
+"""Literals and the commas between them."""
+MAX_OPERATIONS: Final = 12_000
+"""Tokens of other kinds: names, operators, brackets; each costs the parser several times what a value does."""
+MAX_NESTING: Final = 32
+"""Brackets, CASEs and prefix operators inside each other, as written."""
+MAX_DEPTH: Final = 64
+"""Levels of the parsed expression; AND and OR chains of any length count as a few."""
+
+_OPENING: Final = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
+_CLOSING: Final = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
+_VALUES: Final = {TokenType.NUMBER, TokenType.STRING, TokenType.COMMA}
+_PREFIX: Final = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
+
+_COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+_SUFFIXES: Final = (exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike, exp.Escape)
+_BITWISE: Final = (
+    exp.BitwiseAnd,
+    exp.BitwiseOr,
+    exp.BitwiseXor,
+    exp.BitwiseLeftShift,
+    exp.BitwiseRightShift,
+    exp.DPipe,
+)
+_ADDITIVE: Final = (exp.Add, exp.Sub)
+
+# What is refused wherever it occurs, in the order in which the messages are most helpful.
+_REFUSED: Final[tuple[tuple[tuple[type[exp.Expr], ...], str], ...]] = (
+    ((exp.Query, exp.Table), "a subquery"),
+    ((exp.DDL, exp.DML, exp.Command), "a statement"),
+    ((exp.Window, exp.RowNumber, exp.Rank, exp.DenseRank, exp.Ntile), "a window function"),
+    ((exp.AggFunc,), "an aggregate function"),
+    ((exp.UDTF,), "a function that returns rows"),
+    ((exp.Placeholder, exp.Parameter, exp.SessionParameter), "a parameter marker"),
+    ((exp.Star,), "a star"),
+    ((exp.Alias, exp.Aliases), "an alias"),
+)
+
+
+def check_size(text: str, tokens: Sequence[Token]) -> None:
+    """Refuse more tokens than can be parsed in a moment, before parsing."""
+    values = sum(token.token_type in _VALUES for token in tokens)
+    for count, limit, what in (
+        (values, MAX_VALUES, "values and commas"),
+        (len(tokens) - values, MAX_OPERATIONS, "names, operators and brackets"),
+    ):
+        if count > limit:
+            raise InvalidPredicate(
+                f"The predicate {short(text)} has {count:,} {what}; at most {limit:,} are accepted. "
+                "Put long lists of keys into a table and use a merge."
+            )
+
+
+def check_nesting(text: str, tokens: Sequence[Token]) -> None:
+    """Refuse brackets, CASEs and prefix operators that are too deep inside each other, before parsing."""
+    # Every level costs the parser some twenty Python frames, so this is counted before it starts.
+    depth = prefixes = 0
+    for token in tokens:
+        kind = token.token_type
+        prefixes = prefixes + 1 if kind in _PREFIX else 0
+        if kind in _OPENING:
+            depth += 1
+        elif kind in _CLOSING:
+            depth -= 1
+        if depth + prefixes > MAX_NESTING:
+            raise _too_deep(text)
+
+
+def check_depth(text: str, root: exp.Expr) -> None:
+    """Refuse an expression of more levels than translating it can bear."""
+    level = [root]
+    for _ in range(MAX_DEPTH):
+        level = [child for node in level for child in node.iter_expressions()]
+        if not level:
+            return
+    raise _too_deep(text)
+
+
+def _too_deep(text: str) -> InvalidPredicate:
+    return InvalidPredicate(
+        f"The predicate {short(text)} nests too deeply; at most {MAX_NESTING} brackets and {MAX_DEPTH} "
+        "operators inside each other are accepted."
+    )
+
+
+def short(text: str) -> str:
+    """Return ``text`` quoted, and cut to what is enough to recognise it."""
+    return repr(text if len(text) <= 200 else text[:197] + "...")  # noqa: PLR2004 - enough to recognise it
+
+
+def check_nodes(text: str, root: exp.Expr) -> None:
+    """Refuse what cannot be decided from one row: subqueries, aggregates, windows, parameters."""
+    for node in root.walk():
+        what = next((what for classes, what in _REFUSED if isinstance(node, classes)), None)
+        if what is None and isinstance(node, exp.Anonymous):
+            name = node.name.lower()
+            if name in AGGREGATES:
+                what = "an aggregate function"
+            elif name in WINDOW_ONLY:
+                what = "a window function"
+            elif name in GENERATORS:
+                what = "a function that returns rows"
+        if what is None and isinstance(node, exp.In) and not (node.expressions or node.args.get("query")):
+            what = "an empty IN list"
+        if what is None and isinstance(node, exp.Between) and node.args.get("symmetric"):
+            what = "BETWEEN SYMMETRIC"
+        if what is not None:
+            raise InvalidPredicate(
+                f"The predicate {short(text)} holds {what}, which cannot be decided row by row; "
+                "a predicate is a Boolean expression over the table's own columns."
+            )
+
+
+def plain_strings(text: str, root: exp.Expr) -> None:
+    r"""Turn raw strings into ordinary ones; join what was written as two escapes, as in ``'\ud83d\ude00'``."""
+    for node in list(root.find_all(exp.Literal, exp.RawString)):
+        if isinstance(node, exp.Literal) and (not node.is_string or is_text(node.name)):
+            continue
+        try:
+            joined = node.name.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            raise InvalidPredicate(
+                f"The predicate {short(text)} holds a text with half a character, which UTF-8 cannot hold."
+            ) from None
+        replace_node(node, exp.Literal.string(joined))
+
+
+def replace_node(old: exp.Expr, new: exp.Expr) -> None:
+    """Put ``new`` in the place of ``old``, which has a parent.
+
+    ``Expr.replace`` goes through the whole list that the node is in: a list of n names takes it n squared steps.
+    """
+    parent, key, index = old.parent, str(old.arg_key), old.index
+    assert parent is not None  # noqa: S101 - as the contract says
+    if index is None:
+        parent.set(key, new)
+    else:
+        parent.args[key][index] = new
+        new.parent, new.arg_key, new.index = parent, key, index
+
+
+def is_text(value: str) -> bool:
+    """Whether ``value`` can be encoded, that is, holds no half of a surrogate pair."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_precedence(text: str, root: exp.Expr) -> None:
+    """Refuse what Spark groups differently from the parser here: it takes parentheses to say what is meant."""
+    for node in root.walk():
+        unclear: tuple[type[exp.Expr], ...] = ()
+        if isinstance(node, _COMPARISONS):
+            right = node.args.get("expression")
+            if isinstance(right, (*_COMPARISONS, *_SUFFIXES)) or isinstance(node.this, _SUFFIXES):
+                unclear = _COMPARISONS
+        elif isinstance(node, _BITWISE):
+            for side in (node.this, node.args.get("expression")):
+                if isinstance(side, _BITWISE) and type(side) is not type(node):
+                    unclear = _BITWISE
+                if isinstance(node, exp.DPipe) and isinstance(side, _ADDITIVE):
+                    unclear = _BITWISE
+        if unclear:
+            raise InvalidPredicate(
+                f"The predicate {short(text)} chains operators whose order is easy to mistake; "
+                f"put parentheses around the parts of {short(node.sql(SparkDialect, comments=False))}."
+            )
+
+
+def check_boolean(text: str, root: exp.Expr, schema: StructType) -> None:
+    """Refuse an operand of AND, OR, NOT or the whole, whose type is known and is not Boolean."""
+    if isinstance(root.unnest(), exp.Null):
+        raise InvalidPredicate(f"The predicate {short(text)} is not Boolean; NULL alone has no type.")
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (exp.And, exp.Or)):
+            pending += [node.this, node.expression]
+        elif isinstance(node, (exp.Not, exp.Paren)):
+            pending.append(node.this)
+        else:
+            kind = kind_of(node, schema)
+            if kind not in {"boolean", "null", None}:
+                raise InvalidPredicate(
+                    f"The predicate {short(text)} is not Boolean: "
+                    f"{short(node.sql(SparkDialect, comments=False))} has type {kind}."
+                )

@@ -1,0 +1,430 @@
+r"""The SQL that a table's metadata may hold: defaults, generated columns, CHECK constraints, invariants.
+
+Whoever can write a table's log chooses these texts, and they are evaluated by those who append to it, in a process that
+can do far more than compute values. So they are not judged by a parser and then handed on: two parsers never agree about
+each text. A text is cut into words here, by the few forms that Spark's lexer cannot read in another way; every word must
+be on a list, and the engine gets the words written anew, one space between them:
+
+- a word followed by ``(`` is a function of :data:`~delvec_kernel.expressions.spark_dialect.SCALARS`, unqualified, or a keyword;
+- any other word is one of the keywords of scalar expressions, among which are none that begin or continue a query, or it
+  becomes an identifier in backticks, which is no keyword for any parser;
+- an identifier is a column of the table, a field behind a dot, or the variable of a lambda around it. Others may be
+  variables of the session;
+- comments are dropped, strings are put into single quotes, brackets are in pairs.
+
+Without SELECT, TABLE, VALUES, WITH, USING, or FROM behind a bracket no grammar of Spark's makes a query of it.
+"""
+
+import re
+from collections.abc import Collection
+from typing import Final
+
+from delvec_kernel.errors import ExpressionNotAllowed
+from delvec_kernel.expressions.spark_dialect import SCALARS, STATEMENTS
+from delvec_kernel.schema.column_paths import backticked
+
+__all__ = ["NAMED", "allowed_expression", "check_functions", "names_in"]
+
+_MAX_WORDS: Final = 20_000
+_MAX_NESTING: Final = 100
+
+_LEXER: Final = re.compile(
+    r"""
+      (?P<space>[ \t\r\n]+)
+    | (?P<comment>--(?:[^\r\n\\]|\\(?![\r\n]))*(?:\r?\n|\r|\Z) | /\*(?![+])(?:(?!/\*)(?!\*/).)*\*/)
+    | (?P<raw>[rR](?:'[^']*'|"[^"]*"))
+    | (?P<hex>[xX]'[0-9A-Fa-f]*')
+    | (?P<string>'(?:[^'\\]|\\.|'')*')
+    | (?P<double>"(?:[^"\\]|\\.|"")*")
+    | (?P<quoted>`(?:[^`]|``)+`)
+    | (?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?:BD|bd|[LlSsYyFfDd])?(?!\w))
+    | (?P<word>\w+)
+    | (?P<sign>\|>|<=>|>>>|->|=>|<=|>=|<>|!=|==|\|\||::|<<|>>|-(?!-)|/(?!\*)|\*(?!/)|[+%&|^~!=<>().,:\[\]])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_TYPES: Final = frozenset(
+    [
+        "array",
+        "bigint",
+        "binary",
+        "boolean",
+        "byte",
+        "char",
+        "character",
+        "date",
+        "dec",
+        "decimal",
+        "double",
+        "float",
+        "int",
+        "integer",
+        "interval",
+        "long",
+        "map",
+        "numeric",
+        "real",
+        "short",
+        "smallint",
+        "string",
+        "struct",
+        "time",
+        "timestamp",
+        "timestamp_ltz",
+        "timestamp_ntz",
+        "tinyint",
+        "varchar",
+        "variant",
+        "void",
+    ]
+)
+_UNITS: Final = frozenset(
+    [
+        "century",
+        "day",
+        "days",
+        "dayofweek",
+        "dayofyear",
+        "decade",
+        "dow",
+        "doy",
+        "epoch",
+        "hour",
+        "hours",
+        "isoyear",
+        "microsecond",
+        "microseconds",
+        "millennium",
+        "millisecond",
+        "milliseconds",
+        "minute",
+        "minutes",
+        "month",
+        "months",
+        "nanosecond",
+        "nanoseconds",
+        "quarter",
+        "second",
+        "seconds",
+        "week",
+        "weeks",
+        "year",
+        "years",
+        "yearofweek",
+    ]
+)
+_BEFORE_BRACKET: Final = frozenset(
+    [
+        "all",
+        "and",
+        "any",
+        "as",
+        "between",
+        "case",
+        "cast",
+        "div",
+        "else",
+        "escape",
+        "from",
+        "ilike",
+        "in",
+        "is",
+        "like",
+        "not",
+        "or",
+        "regexp",
+        "rlike",
+        "some",
+        "then",
+        "when",
+    ]
+)
+"""Keywords behind which a bracket opens no list of arguments."""
+_KEYWORDS: Final = (
+    _BEFORE_BRACKET
+    | _TYPES
+    | _UNITS
+    | frozenset(
+        [
+            "both",
+            "collate",
+            "current_date",
+            "current_time",
+            "current_timestamp",
+            "current_user",
+            "distinct",
+            "end",
+            "false",
+            "for",
+            "leading",
+            "localtimestamp",
+            "null",
+            "placing",
+            "session_user",
+            "to",
+            "trailing",
+            "true",
+            "user",
+        ]
+    )
+)
+_SIZED: Final = frozenset(["char", "character", "dec", "decimal", "interval", "numeric", "string", "varchar"])
+"""Types that may have numbers in brackets."""
+_QUERIES: Final = frozenset(["from", "map", "reduce", "select", "table", "values", "with"])
+_NOT_IN_QUERIES: Final = frozenset(
+    ["=", "==", "<", ">", "<=", ">=", "<>", "!=", "<=>", ")", "(", ".", ",", "->", "||", "::"]
+)
+"""Signs that do not follow a word by which a query begins: that word is a name. Where a bracket follows, a function."""
+_NAMES: Final = ("word", "quoted")
+_NESTED: Final = ("array", "map", "struct")
+_NEXT: Final = -1
+_OPENING: Final = {"(": ")", "[": "]"}
+_ANGLES: Final = {"<": 1, ">": -1, ">>": -2, ">>>": -3, "<>": 0, ",": 0, ":": 0}
+NAMED: Final = "Statements call Spark's own functions; name others of your session, such as UDFs, by sql(..., functions=[...])"
+"""What to do about a function in a statement that is not known."""
+_ALLOWED: Final = "Allowed are columns of the table, literals, operators, and Spark's built-in functions that compute one value"
+
+
+def allowed_expression(text: str, columns: Collection[str], owner: str, **details: str) -> str:
+    """Return an expression of a table's metadata as text that is safe to give to an engine; it means the same.
+
+    Args:
+        text: as it lies in the metadata.
+        columns: that it may read.
+        owner: begins the error's sentence, as in "Column 'c' has the default".
+        details: facts for the error: the column or the constraint.
+
+    Raises:
+        ExpressionNotAllowed: names the owner, the expression, and what it holds that is not allowed.
+    """
+    try:
+        return " ".join(_Writer(_words(text), {name.lower() for name in columns}, SCALARS).written())
+    except _NotAllowedError as error:
+        raise ExpressionNotAllowed(
+            f"{owner} {_short(text)}, which is not evaluated: {error}. {_ALLOWED}.",
+            expression=text,
+            disallowed=error.piece,
+            **details,
+        ) from None
+
+
+def check_functions(text: str, named: Collection[str]) -> None:
+    """Refuse queries in a user's expression, and functions that are neither Spark's built-in ones nor among ``named``.
+
+    Raises:
+        ValueError: says which, and what to do.
+    """
+    try:
+        _Writer(_words(text), None, STATEMENTS | {name.lower() for name in named}).written()
+    except _NotAllowedError as error:
+        raise ValueError(f"the expression {_short(text)} is not evaluated: {error}. {NAMED}.") from None
+
+
+def names_in(text: str) -> list[str] | None:
+    """Return the words of an expression that may be names; None where it cannot be cut into words."""
+    try:
+        return [_name(kind, word) for kind, word in _words(text) if kind in _NAMES]
+    except _NotAllowedError:
+        return None
+
+
+class _NotAllowedError(ValueError):
+    """What an expression holds that is not allowed; becomes an error that names the expression and its owner."""
+
+    def __init__(self, message: str, piece: str) -> None:
+        super().__init__(message)
+        self.piece = piece
+
+
+def _words(text: str) -> list[tuple[str, str]]:
+    """Return the words of an expression, each with its kind, the name of a group of the lexer, without comments and space.
+
+    Raises:
+        _NotAllowedError: a piece is no word, or there are too many.
+    """
+    found: list[tuple[str, str]] = []
+    at = 0
+    while at < len(text):
+        match = _LEXER.match(text, at)
+        if match is None:
+            raise _NotAllowedError(
+                f"it cannot be read from {_short(text[at : at + 20])} on", text[at : at + 20]
+            )
+        at = match.end()
+        kind = str(match.lastgroup)
+        if kind not in ("space", "comment"):
+            found.append((kind, match[0]))
+        if len(found) > _MAX_WORDS:
+            raise _NotAllowedError(f"it has more than {_MAX_WORDS:,} words", "")
+    return found
+
+
+def _name(kind: str, text: str) -> str:
+    return text[1:-1].replace("``", "`") if kind == "quoted" else text
+
+
+class _Writer:
+    """One pass over the words of an expression.
+
+    Args:
+        found: the words.
+        columns: lower-case; None: any identifier may be read.
+        functions: lower-case.
+    """
+
+    def __init__(
+        self, found: list[tuple[str, str]], columns: Collection[str] | None, functions: frozenset[str]
+    ) -> None:
+        self._words = found
+        self._columns = columns
+        self._functions = functions
+        self._open: list[str] = []
+        self._lambdas: list[tuple[int, frozenset[str]]] = []
+        self._angles = 0
+
+    def written(self) -> list[str]:
+        """Return the words as an engine gets them."""
+        if not self._words:
+            raise _NotAllowedError("it is empty", "")
+        out = []
+        for at, (kind, text) in enumerate(self._words):
+            if not _is_text(text):
+                raise _NotAllowedError("it holds half a character", "")
+            if kind == "word":
+                out.append(self._word(at, text))
+            elif kind == "quoted":
+                out.append(self._identifier(at, _name(kind, text)))
+            elif kind == "sign":
+                out.append(self._sign(at, text))
+            else:
+                self._check_not_called(at)
+                out.append(_single_quoted(text) if kind == "double" else text)
+        if self._open or self._angles:
+            missing = self._open[-1] if self._open else ">"
+            raise _NotAllowedError(f"{missing!r} is missing", missing)
+        return out
+
+    def _sign_at(self, at: int) -> str:
+        """Return the sign at a place; empty where another word is, or none."""
+        if 0 <= at < len(self._words) and self._words[at][0] == "sign":
+            return self._words[at][1]
+        return ""
+
+    def _word(self, at: int, text: str) -> str:
+        # Beyond ASCII letters have capitals within it: for Spark the long s is an S of SELECT.
+        lower = text.lower() if text.isascii() else text
+        before, behind = self._sign_at(at - 1), self._sign_at(at + 1)
+        if before == ".":
+            return self._identifier(at, text)
+        if (
+            lower in _QUERIES
+            and (before == "(" or at == 0)
+            and (lower == "from" or (at + 1 < len(self._words) and behind not in _NOT_IN_QUERIES))
+        ):
+            raise _NotAllowedError(f"it holds a query: {text.upper()}", text)
+        if behind == "(":
+            known = _SIZED if self._angles else self._functions | _BEFORE_BRACKET | _SIZED
+            if lower not in known:
+                raise _NotAllowedError(f"it calls the function {text}, which is not known to be safe", text)
+            return text
+        if self._angles:
+            return text if lower in _TYPES and behind != ":" else backticked(text)
+        if lower in _NESTED and behind in ("<", "<>") and not self._is_column(lower):
+            self._angles = _NEXT
+            return text
+        if lower in _KEYWORDS and behind not in (".", "->", "=>"):
+            return text
+        return backticked(text) if behind == "=>" else self._identifier(at, text)
+
+    def _is_column(self, name: str) -> bool:
+        return self._columns is not None and name.lower() in self._columns
+
+    def _identifier(self, at: int, name: str) -> str:
+        self._check_not_called(at)
+        is_field = self._sign_at(at - 1) == "."
+        is_new = self._sign_at(at + 1) == "->" or self._is_parameter(at)
+        if self._columns is not None and not is_field and not is_new and not self._is_column(name):
+            lower = name.lower()
+            if not any(lower in names for _, names in self._lambdas):
+                raise _NotAllowedError(
+                    f"{name!r} is neither a column that it may read nor a known keyword", name
+                )
+        return backticked(name)
+
+    def _check_not_called(self, at: int) -> None:
+        if self._sign_at(at + 1) == "(":
+            name = self._words[at][1]
+            raise _NotAllowedError(
+                f"it calls {name}, and only functions by their plain names are known to be safe", name
+            )
+
+    def _is_parameter(self, at: int) -> bool:
+        """Whether a name stands in the brackets before an arrow."""
+        while at < len(self._words) and self._words[at][0] in _NAMES and self._sign_at(at + 1) == ",":
+            at += 2
+        return self._sign_at(at + 1) == ")" and self._sign_at(at + 2) == "->"
+
+    def _parameters(self, at: int) -> frozenset[str]:
+        """Return the names before an arrow at a place."""
+        in_brackets = self._sign_at(at - 1) == ")"
+        at -= 2 if in_brackets else 1
+        names = []
+        while at >= 0 and self._words[at][0] in _NAMES:
+            names.append(_name(*self._words[at]).lower())
+            if not in_brackets or self._sign_at(at - 1) != ",":
+                break
+            at -= 2
+        return frozenset(names)
+
+    def _sign(self, at: int, sign: str) -> str:
+        if sign in _OPENING:
+            self._open.append(_OPENING[sign])
+            if len(self._open) > _MAX_NESTING:
+                raise _NotAllowedError(f"it has more than {_MAX_NESTING} brackets inside each other", sign)
+        elif sign in (")", "]"):
+            if not self._open or self._open.pop() != sign:
+                raise _NotAllowedError(f"{sign!r} closes nothing", sign)
+            self._lambdas = [each for each in self._lambdas if each[0] <= len(self._open)]
+        elif self._angles:
+            self._in_type(sign)
+        elif sign in ("|>", ":") or (
+            sign == "*" and (at == 0 or self._sign_at(at - 1) in ("(", ",", ".", "["))
+        ):
+            raise _NotAllowedError(f"it holds {sign!r}", sign)
+        elif sign == ".":
+            self._check_dot(at)
+        elif sign == "->":
+            self._lambdas.append((len(self._open), self._parameters(at)))
+        elif sign == ",":
+            self._lambdas = [each for each in self._lambdas if each[0] < len(self._open)]
+        return sign
+
+    def _in_type(self, sign: str) -> None:
+        if sign not in _ANGLES:
+            raise _NotAllowedError(f"it holds {sign!r} in the name of a type", sign)
+        self._angles = (0 if self._angles == _NEXT else self._angles) + _ANGLES[sign]
+        if self._angles < 0:
+            raise _NotAllowedError(f"{sign!r} closes nothing", sign)
+
+    def _check_dot(self, at: int) -> None:
+        is_field = at + 1 < len(self._words) and self._words[at + 1][0] in _NAMES
+        if not is_field or not (self._words[at - 1][0] in _NAMES or self._sign_at(at - 1) in (")", "]")):
+            raise _NotAllowedError("a dot belongs between a column and its field", ".")
+
+
+def _single_quoted(text: str) -> str:
+    """Return a string in double quotes, which with ``doubleQuotedIdentifiers`` are those of names, in single ones."""
+    pieces = re.findall(r'\\.|""|.', text[1:-1], re.DOTALL)
+    return "'" + "".join({"'": r"\'", '""': '"'}.get(each, each) for each in pieces) + "'"
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 200 else text[:197] + "...")  # noqa: PLR2004 - enough to recognise it

@@ -1,0 +1,1 @@
+"""Table features: which a table may use, and which protocol they need."""

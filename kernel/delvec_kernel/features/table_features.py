@@ -1,0 +1,242 @@
+"""Table features: what Delvec may read and what it may write (PROTOCOL.md, "Valid Feature Names in Table Features").
+
+A protocol of an old version lists no features but implies some (PROTOCOL.md, "Table Features"); of a feature that
+a table supports, only one that is in use binds a writer. Whatever is not known here is refused by name.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from delvec_kernel.actions.actions import Metadata, Protocol
+from delvec_kernel.errors import UnsupportedReaderFeature, UnsupportedWriterFeature
+from delvec_kernel.schema.type_widening import TYPE_CHANGES, widens
+from delvec_kernel.table_properties import is_true
+
+__all__ = [
+    "CATALOG_MANAGED",
+    "READABLE",
+    "WRITABLE",
+    "check_readable",
+    "check_writable",
+    "reader_features",
+    "writer_features",
+]
+
+READABLE: Final = frozenset(
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantShredding",
+        "variantShredding-preview",
+        "variantType",
+        "variantType-preview",
+    }
+)
+_MAX_READER: Final = 3
+_MAX_WRITER: Final = 7
+_TABLE_FEATURES_READER: Final = 3
+_TABLE_FEATURES_WRITER: Final = 7
+_COLUMN_MAPPING_READER: Final = 2
+_LEGACY_WRITER: Final[Mapping[str, int]] = {
+    "appendOnly": 2,
+    "invariants": 2,
+    "checkConstraints": 3,
+    "changeDataFeed": 4,
+    "generatedColumns": 4,
+    "columnMapping": 5,
+    "identityColumns": 6,
+}
+CATALOG_MANAGED: Final = frozenset({"catalogManaged", "catalogOwned", "catalogOwned-preview"})
+
+
+def reader_features(protocol: Protocol) -> frozenset[str]:
+    """Return what a reader must know, features implied by the version among it."""
+    if protocol.min_reader_version >= _TABLE_FEATURES_READER:
+        return frozenset(protocol.reader_features or ())
+    return frozenset({"columnMapping"} if protocol.min_reader_version == _COLUMN_MAPPING_READER else ())
+
+
+def writer_features(protocol: Protocol) -> frozenset[str]:
+    """Return what a writer must know, features implied by the version among it."""
+    if protocol.min_writer_version >= _TABLE_FEATURES_WRITER:
+        return frozenset(protocol.writer_features or ())
+    return frozenset(name for name, since in _LEGACY_WRITER.items() if protocol.min_writer_version >= since)
+
+
+def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
+    """Refuse a table that Delvec could read wrong.
+
+    Raises:
+        UnsupportedReaderFeature: names the features, or the reader version.
+    """
+    if protocol.min_reader_version > _MAX_READER:
+        raise UnsupportedReaderFeature(
+            f"Table '{table}' needs reader version {protocol.min_reader_version}, and Delvec reads up to "
+            f"version {_MAX_READER}; use a reader that knows it.",
+            table=table,
+            reader_version=protocol.min_reader_version,
+        )
+    unknown = sorted(reader_features(protocol) - READABLE)
+    if not unknown:
+        mode = metadata.configuration.get("delta.columnMapping.mode", "none").lower()
+        if mode not in ("none", "name", "id"):
+            raise UnsupportedReaderFeature(
+                f"Table '{table}' maps columns by '{mode}', which Delvec does not know.", table=table
+            )
+        _check_type_changes(metadata, table)
+        return
+    catalog = sorted(CATALOG_MANAGED.intersection(unknown))
+    if catalog:
+        reason = (
+            f"Table '{table}' is managed by a catalog ({', '.join(catalog)}): its newest commits may be known to "
+            "that catalog only, so reading its log could miss them; read it through the catalog."
+        )
+    else:
+        reason = (
+            f"Table '{table}' uses what Delvec cannot read yet: {', '.join(unknown)}; "
+            "use a reader that knows it, or drop the feature from the table."
+        )
+    raise UnsupportedReaderFeature(reason, table=table, features=unknown)
+
+
+def _check_type_changes(metadata: Metadata, table: str) -> None:
+    """Refuse a table with files whose types no engine is known to widen (PROTOCOL.md, "Type Widening")."""
+    if TYPE_CHANGES not in metadata.schema_string:
+        return
+    for column in _columns(metadata.schema_string):
+        for change in (column.get("metadata") or {}).get(TYPE_CHANGES) or ():
+            before, after = (change.get(key) for key in ("fromType", "toType"))
+            if not (
+                isinstance(before, str) and isinstance(after, str) and widens(before, after, legally=False)
+            ):
+                raise UnsupportedReaderFeature(
+                    f"Column '{column.get('name')}' of table '{table}' was changed from {before} to {after}, "
+                    "which Delvec does not know as a widening; use a reader that knows it, or have the table's "
+                    "files rewritten with the new type.",
+                    table=table,
+                    column=column.get("name"),
+                    features=["typeWidening"],
+                )
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What tells whether a feature is in use."""
+
+    configuration: Mapping[str, str]
+    keeps_row_ids: bool
+
+    def on(self, name: str) -> bool:
+        return is_true(self.configuration, name)
+
+
+_Problem = Callable[[_Facts], str | None]
+
+
+def _never(_: _Facts) -> str | None:
+    """Return None: Delvec does what the feature asks, or the feature asks nothing of these commands."""
+    return None
+
+
+def _property(name: str) -> _Problem:
+    return lambda facts: f"{name} is true" if facts.on(name) else None
+
+
+def _row_tracking(facts: _Facts) -> str | None:
+    on = facts.on("delta.enableRowTracking") and not facts.keeps_row_ids
+    return (
+        "delta.enableRowTracking is true and this change writes rows again without their ids" if on else None
+    )
+
+
+WRITABLE: Final[Mapping[str, _Problem]] = {
+    "appendOnly": _never,  # the commands that remove rows look at delta.appendOnly themselves
+    "invariants": _never,  # engines evaluate what the table asks of rows, before anything is committed
+    "checkConstraints": _never,
+    "changeDataFeed": _never,  # a commit that needs change files is refused without them
+    "generatedColumns": _never,
+    "columnMapping": _never,  # engines write physical names and field ids
+    "clustering": _never,  # clustering columns are among those that get statistics
+    "identityColumns": _never,  # commands give the numbers, and say in the same commit how far they got
+    "deletionVectors": _never,
+    "timestampNtz": _never,
+    "typeWidening": _never,  # new files have the types of now
+    "typeWidening-preview": _never,
+    "vacuumProtocolCheck": _never,
+    "v2Checkpoint": _never,
+    "domainMetadata": _never,
+    "rowTracking": _row_tracking,
+    "inCommitTimestamp": _never,
+    "allowColumnDefaults": _never,  # engines fill in what is absent
+    "checkpointProtection": _never,  # log clean-up looks at it itself
+    "icebergCompatV1": _property("delta.enableIcebergCompatV1"),
+    "icebergCompatV2": _property("delta.enableIcebergCompatV2"),
+    "icebergCompatV3": _property("delta.enableIcebergCompatV3"),
+}
+"""Per feature that may be supported by a table that Delvec writes: what of its use to refuse, in words."""
+
+
+def check_writable(protocol: Protocol, metadata: Metadata, table: str, *, keeps_row_ids: bool = True) -> None:
+    """Refuse to commit to a table with a feature in use that Delvec does not fully implement.
+
+    Whether ``delta.appendOnly`` allows the command is not decided here.
+
+    Args:
+        protocol: of the version to commit onto.
+        metadata: of the same version.
+        table: for errors.
+        keeps_row_ids: whether no row gets another id: the commit only appends, removes whole files and sets deletion
+            vectors, or rows that it writes again bring their ids along.
+
+    Raises:
+        UnsupportedReaderFeature: it cannot be read, let alone written.
+        UnsupportedWriterFeature: names the features, or the writer version.
+    """
+    check_readable(protocol, metadata, table)
+    if protocol.min_writer_version > _MAX_WRITER:
+        raise UnsupportedWriterFeature(
+            f"Table '{table}' needs writer version {protocol.min_writer_version}, and Delvec writes up to "
+            f"version {_MAX_WRITER}; use a writer that knows it.",
+            table=table,
+            writer_version=protocol.min_writer_version,
+        )
+    facts = _Facts(metadata.configuration, keeps_row_ids)
+    refused: dict[str, str] = {}
+    for name in sorted(writer_features(protocol)):
+        if name not in WRITABLE:
+            refused[name] = name
+            continue
+        problem = WRITABLE[name](facts)
+        if problem is not None:
+            refused[name] = f"{name} ({problem})"
+    if refused:
+        raise UnsupportedWriterFeature(
+            f"Delvec does not write to table '{table}', because it does not fully implement yet: "
+            f"{', '.join(refused.values())}. Use another writer, or turn that off; reading works.",
+            table=table,
+            features=list(refused),
+        )
+
+
+def _columns(schema: str) -> Iterator[Mapping[str, Any]]:
+    """Yield every field of a schema, nested ones too, whatever their types."""
+    try:
+        waiting: list[Any] = [json.loads(schema)]
+    except (ValueError, RecursionError):
+        return
+    while waiting:
+        item = waiting.pop()
+        if not isinstance(item, dict):
+            continue
+        for field in item.get("fields") or ():
+            if isinstance(field, dict):
+                yield field
+                waiting.append(field.get("type"))
+        waiting += [item.get(name) for name in ("elementType", "keyType", "valueType")]

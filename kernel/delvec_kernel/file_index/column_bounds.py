@@ -1,0 +1,323 @@
+"""Bounds of columns, parsed once per segment, and their summaries: bounds of a whole segment."""
+
+import math
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from delvec_kernel.errors import CorruptLog
+from delvec_kernel.file_index.part_cache import DECODED
+from delvec_kernel.file_index.segment import Bound, Segment, SegmentSource, Summary, load_parts
+from delvec_kernel.file_index.segment_parts import FILES, PARTITIONS, STATS, decoded, encoded_batch
+from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructType
+from delvec_kernel.statistics.bounds import (
+    Bounds,
+    Mask,
+    Path,
+    bound_type,
+    column_name,
+    leaf_type,
+    parsed_bounds,
+    partition_bounds,
+)
+from delvec_kernel.statistics.typed_statistics import STATS_PARSED, typed_bounds
+
+__all__ = [
+    "KnownColumn",
+    "bounds_at",
+    "keep_typed",
+    "known_columns",
+    "segment_bounds",
+    "summarized",
+    "summary_bounds",
+]
+
+_RULES: Final = 1
+"""Goes up when bounds are worked out differently, so that none of older rules is taken from a store."""
+_AT_ONCE: Final = 8
+_THREADS: Final = 2
+_LONGEST: Final = 64
+_LAST_CHARACTER: Final = "\U0010ffff"
+
+
+@dataclass(frozen=True)
+class KnownColumn:
+    """A column or struct field of a predicate, as partition values or statistics know it.
+
+    Attributes:
+        path: as the predicate spells it.
+        names: physical ones.
+        is_partition: whether its values are in the log itself.
+    """
+
+    path: Path
+    names: Path
+    data_type: DataType
+    is_partition: bool
+
+    @cached_property
+    def key(self) -> str:
+        """What bounds are kept under: another type, or another physical column of the same name, has another."""
+        facts = (_RULES, self.is_partition, self.names, _type_name(self.data_type))
+        return xxhash.xxh3_128_hexdigest(repr(facts))
+
+    @property
+    def part(self) -> str:
+        """The name of its blob."""
+        return f"bounds/{self.key}"
+
+
+def known_columns(
+    paths: Iterable[Path], schema: StructType, partition_columns: Sequence[str]
+) -> list[KnownColumn]:
+    """Look columns up in the schema; partition columns are given by logical name."""
+    partitioned = {name.lower() for name in partition_columns}
+    return [
+        KnownColumn(path, column_name(path, schema), leaf_type(path, schema), path[0].lower() in partitioned)
+        for path in paths
+    ]
+
+
+def _type_name(data_type: DataType) -> str:
+    if isinstance(data_type, DecimalType):
+        return f"decimal({data_type.precision},{data_type.scale})"
+    return data_type.name if isinstance(data_type, PrimitiveType) else "nested"
+
+
+# --- bounds of files ----------------------------------------------------------------------------------------
+
+
+def segment_bounds(
+    segments: Sequence[Segment], columns: Sequence[KnownColumn]
+) -> dict[str, list[pa.RecordBatch]]:
+    """Return the bounds that statistics give, by column key, one batch per segment.
+
+    Returns:
+        Batches of columns ``nullable``, ``low`` and ``high``, where such are known at all, and ``only_null``, where a
+        file has nothing else; the masks are 0 or 1.
+
+    Raises:
+        SegmentsLost: a store does not have a segment's statistics any more.
+    """
+    found = {column.key: _kept(segments, column) for column in columns}
+    for start in range(0, len(segments), _AT_ONCE):
+        group = [
+            (segment, missing)
+            for segment in segments[start : start + _AT_ONCE]
+            if (missing := [column for column in columns if segment.id not in found[column.key]])
+        ]
+        for segment, column, batch in _parsed(group):
+            found[column.key][segment.id] = batch
+    if len(segments) > _AT_ONCE:
+        # What reading JSON took is not needed soon again.
+        pa.default_memory_pool().release_unused()
+    return {key: [batches[segment.id] for segment in segments] for key, batches in found.items()}
+
+
+def _kept(segments: Sequence[Segment], column: KnownColumn) -> dict[str, pa.RecordBatch]:
+    """Return the bounds that are in memory or in a store."""
+    found: dict[str, pa.RecordBatch] = {}
+    stores: dict[int, tuple[SegmentSource, list[str]]] = {}
+    blobs: dict[str, bytes] = {}
+    for segment in segments:
+        batch = DECODED.get(segment.id, column.part)
+        blob = segment.blob(column.part)
+        if batch is not None:
+            found[segment.id] = batch
+        elif blob is not None:
+            blobs[segment.id] = blob
+        elif segment.source is not None:
+            stores.setdefault(id(segment.source), (segment.source, []))[1].append(segment.id)
+    for source, ids in stores.values():
+        blobs.update(source.optional_blobs(ids, column.part))
+    for segment_id, blob in blobs.items():
+        batch, nbytes = decoded(column.part, blob)
+        DECODED.put(segment_id, column.part, batch, nbytes)
+        found[segment_id] = batch
+    return found
+
+
+def _parsed(
+    group: Sequence[tuple[Segment, Sequence[KnownColumn]]],
+) -> list[tuple[Segment, KnownColumn, pa.RecordBatch]]:
+    """Read statistics, for a few segments at a time."""
+    if not group:
+        return []
+    segments = [segment for segment, _ in group]
+    texts, files = (load_parts(segments, part, keep=False) for part in (STATS, FILES))
+
+    def parse(place: int) -> list[tuple[Segment, KnownColumn, pa.RecordBatch]]:
+        segment, columns = group[place]
+        return _read(segment, columns, texts[place], files[place])
+
+    if len(group) == 1:
+        return parse(0)
+    with ThreadPoolExecutor(_THREADS, "delvec-bounds") as pool:
+        return [each for found in pool.map(parse, range(len(group))) for each in found]
+
+
+def _read(
+    segment: Segment, columns: Sequence[KnownColumn], texts: pa.RecordBatch, files: pa.RecordBatch
+) -> list[tuple[Segment, KnownColumn, pa.RecordBatch]]:
+    counted = "num_records" in files.schema.names
+    num_records = files.column("num_records") if counted else pa.nulls(segment.num_rows, pa.int64())
+    bounds = parsed_bounds(
+        texts.column("stats"), num_records, {column.names: column.data_type for column in columns}
+    )
+    found = []
+    for column in columns:
+        # What has been decoded holds no more memory than it needs, unlike what a reader of JSON has built.
+        batch, nbytes = decoded(column.part, _keep(segment, column, bounds[column.names]))
+        DECODED.put(segment.id, column.part, batch, nbytes)
+        found.append((segment, column, batch))
+    return found
+
+
+def keep_typed(segment: Segment, batch: pa.RecordBatch) -> None:
+    """Keep the bounds that a checkpoint has in typed columns; ``batch`` is what the segment was made of."""
+    if STATS_PARSED not in batch.schema.names:
+        return
+    columns = (batch.column(name) for name in (STATS_PARSED, "stats", "num_records"))
+    for names, (data_type, bounds) in typed_bounds(*columns).items():
+        _keep(segment, KnownColumn(names, names, data_type, is_partition=False), bounds)
+
+
+def _keep(segment: Segment, column: KnownColumn, bounds: Bounds) -> bytes:
+    blob = encoded_batch(_batch(bounds))
+    segment.keep_blob(column.part, blob, new=True)
+    segment.keep_summary(column.key, summarized(bounds), new=True)
+    return blob
+
+
+def _batch(bounds: Bounds) -> pa.RecordBatch:
+    # Bytes in place of bits: they become a mask without a copy. Most columns have no file of nulls alone.
+    columns = {
+        "nullable": pa.array(bounds.nullable.view(np.uint8)),
+        "low": bounds.low,
+        "high": bounds.high,
+        "only_null": pa.array(bounds.only_null.view(np.uint8)) if bounds.only_null.any() else None,
+    }
+    return pa.RecordBatch.from_pydict({name: each for name, each in columns.items() if each is not None})
+
+
+def bounds_at(batches: Sequence[pa.RecordBatch], rows: Sequence[npt.NDArray[Any] | None]) -> Bounds:
+    """Join bounds of several segments: of each batch the given rows, all of them for None."""
+    low, high = (_joined(batches, rows, name) for name in ("low", "high"))
+    return Bounds(low, high, _mask(batches, rows, "nullable"), _mask(batches, rows, "only_null"))
+
+
+def _joined(
+    batches: Sequence[pa.RecordBatch], rows: Sequence[npt.NDArray[Any] | None], name: str
+) -> pa.Array | None:
+    if any(name not in batch.schema.names for batch in batches):
+        return None
+    columns = [batch.column(name) for batch in batches]
+    taken = [
+        column if each is None else column.take(pa.array(each))
+        for column, each in zip(columns, rows, strict=True)
+    ]
+    return pa.concat_arrays(taken)
+
+
+def _mask(batches: Sequence[pa.RecordBatch], rows: Sequence[npt.NDArray[Any] | None], name: str) -> Mask:
+    masks = [
+        batch.column(name).to_numpy().view(np.bool_)
+        if name in batch.schema.names
+        else np.zeros(batch.num_rows, np.bool_)
+        for batch in batches
+    ]
+    return np.concatenate(
+        [mask if each is None else mask[each] for mask, each in zip(masks, rows, strict=True)]
+    )
+
+
+# --- bounds of segments -------------------------------------------------------------------------------------
+
+
+def summary_bounds(segments: Sequence[Segment], columns: Sequence[KnownColumn]) -> dict[Path, Bounds]:
+    """Return for each column bounds with one entry per segment; where there is no summary nothing is known.
+
+    Raises:
+        SegmentsLost: a store does not have a segment's partition values any more.
+    """
+    found = {}
+    for column in columns:
+        summaries = _summaries(segments, column)
+        known = [summaries.get(segment.id) for segment in segments]
+        kind = bound_type(column.data_type)
+        found[column.path] = Bounds(
+            None if kind is None else pa.array([each and each.low for each in known], kind),
+            None if kind is None else pa.array([each and each.high for each in known], kind),
+            np.array([each is None or each.nullable for each in known], np.bool_),
+            np.array([each is not None and each.only_null for each in known], np.bool_),
+        )
+    return found
+
+
+def _summaries(segments: Sequence[Segment], column: KnownColumn) -> dict[str, Summary]:
+    found: dict[str, Summary] = {}
+    missing: list[Segment] = []
+    for segment in segments:
+        summary = segment.summary(column.key)
+        if summary is None:
+            missing.append(segment)
+        else:
+            found[segment.id] = summary
+    stores = {id(each.source): each.source for each in missing if each.source is not None}
+    for source in stores.values():
+        ids = [segment.id for segment in missing if segment.source is source]
+        stored = source.summaries(ids, column.key)
+        for segment in missing:
+            if segment.id in stored:
+                found[segment.id] = stored[segment.id]
+                segment.keep_summary(column.key, stored[segment.id], new=False)
+    if column.is_partition:
+        left = [segment for segment in missing if segment.id not in found]
+        for segment, values in zip(left, load_parts(left, PARTITIONS), strict=True):
+            try:
+                bounds = partition_bounds(values.distinct, column.names[0], column.data_type)
+            except CorruptLog:
+                continue  # Perhaps only a file that is gone has it; if not, its value is looked at and refused.
+            found[segment.id] = summarized(bounds)
+            segment.keep_summary(column.key, found[segment.id], new=True)
+    return found
+
+
+def summarized(bounds: Bounds) -> Summary:
+    """Return bounds of all files together."""
+    valued = pa.array(~bounds.only_null)
+    return Summary(
+        _outer(_extreme(bounds.low, valued, pc.min), upper=False),
+        _outer(_extreme(bounds.high, valued, pc.max), upper=True),
+        bool(bounds.nullable.any()),
+        bool(bounds.only_null.all()),
+    )
+
+
+def _extreme(values: Any, valued: pa.Array, of: Any) -> Any:
+    values = None if values is None else values.filter(valued)
+    return None if values is None or values.null_count or not len(values) else of(values).as_py()
+
+
+def _outer(value: Any, *, upper: bool) -> Bound:
+    """Return a bound that databases can hold, for that wider where need be."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if not isinstance(value, str):
+        return value if isinstance(value, int | Decimal) else None
+    cut = value[:_LONGEST].partition("\0")[0]
+    if len(cut) == len(value) or not upper:
+        return cut
+    following = value[len(cut)]
+    if following == "\0":
+        return cut + "\1"
+    return None if following == _LAST_CHARACTER else cut + _LAST_CHARACTER

@@ -1,0 +1,200 @@
+"""The parts of a segment, each a blob of its own, so that a plan decodes only what it needs.
+
+Blobs are Arrow IPC streams of one batch with compressed buffers; the index of paths is plain, since hashes do not
+compress. A column that is null in every row is not stored.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from delvec_kernel.file_index.files import FILES_SCHEMA, TEXT_MAP
+from delvec_kernel.locations import canonical_log_paths
+
+__all__ = [
+    "FILES",
+    "KEYS",
+    "PARTITIONS",
+    "PART_OF",
+    "REST",
+    "STATS",
+    "Keys",
+    "Partitions",
+    "Rows",
+    "decoded",
+    "encoded_batch",
+    "encoded_parts",
+    "path_hashes",
+]
+
+Rows = npt.NDArray[np.uint16]
+"""Row numbers of a segment, ascending unless said otherwise."""
+
+FILES: Final = "files"
+PARTITIONS: Final = "partitions"
+STATS: Final = "stats"
+REST: Final = "rest"
+KEYS: Final = "keys"
+
+_COLUMNS: Final[Mapping[str, Sequence[str]]] = {
+    FILES: ("path", "size", "modification_time", "num_records", "deletion_vector"),
+    STATS: ("stats",),
+    REST: ("tags", "base_row_id", "default_row_commit_version", "clustering_provider"),
+}
+PART_OF: Final = {name: part for part, names in _COLUMNS.items() for name in names} | {
+    "partition_values": PARTITIONS
+}
+"""Which part holds a column of FILES_SCHEMA."""
+
+_SMALL: Final = 64
+"""Fewer rows than this are not worth compressing."""
+_SPARSE: Final = 4
+_HASH: Final = np.dtype("<u8")
+_ROW: Final = np.dtype("<u2")
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The index of a segment: hashes of canonical paths, ascending, and the row of each."""
+
+    hashes: npt.NDArray[np.uint64]
+    rows: Rows
+
+    def find(self, hashes: npt.NDArray[np.uint64]) -> Rows:
+        """Return the rows that have one of these hashes, which are ascending; in no order."""
+        if len(hashes) < len(self.hashes):
+            first = np.searchsorted(self.hashes, hashes, "left")
+            last = np.searchsorted(self.hashes, hashes, "right")
+            found = [self.rows[first[i] : last[i]] for i in np.flatnonzero(last > first)]
+            return np.concatenate(found) if found else self.rows[:0]
+        if not len(hashes):
+            return self.rows[:0]
+        place = np.minimum(np.searchsorted(hashes, self.hashes), len(hashes) - 1)
+        hits: Rows = self.rows[hashes[place] == self.hashes]
+        return hits
+
+    def by_row(self) -> npt.NDArray[np.uint64]:
+        """Return the hash of each row."""
+        ordered = np.empty(len(self.hashes), np.uint64)
+        ordered[self.rows] = self.hashes
+        return ordered
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """Partition values: the different ones, ``map<string, string>``, and for each row which it has."""
+
+    distinct: pa.MapArray
+    codes: Rows
+
+    def rows(self, rows: Rows | None = None) -> pa.Array:
+        """Return the values of these rows, of all without any."""
+        codes = self.codes if rows is None else self.codes[rows]
+        return self.distinct.take(pa.array(codes))
+
+
+def path_hashes(paths: pa.Array, location: str) -> npt.NDArray[np.uint64]:
+    """Return the hashes by which files are found: of canonical paths, the same in every process."""
+    keys = canonical_log_paths(paths, location).cast(pa.binary()).to_pylist()
+    return np.fromiter(map(xxhash.xxh3_64_intdigest, keys), np.uint64, len(keys))
+
+
+def encoded_parts(batch: pa.RecordBatch, location: str) -> dict[str, bytes]:
+    """Return the blobs of rows of FILES_SCHEMA.
+
+    Args:
+        batch: at most 65,536 rows.
+        location: the table's canonical location.
+
+    Raises:
+        LocationNotAllowed: a path leads out of the table.
+        CorruptLog: one is no path.
+    """
+    blobs = {part: encoded_batch(_present(batch, names)) for part, names in _COLUMNS.items()}
+    blobs[PARTITIONS] = encoded_batch(_partitions(batch.column("partition_values")))
+    hashes = path_hashes(batch.column("path"), location)
+    rows = np.argsort(hashes, kind="stable")
+    blobs[KEYS] = hashes[rows].astype(_HASH).tobytes() + rows.astype(_ROW).tobytes()
+    return blobs
+
+
+def encoded_batch(batch: pa.RecordBatch) -> bytes:
+    """Return a batch as an Arrow IPC stream, compressed where that is worth it."""
+    sink = pa.BufferOutputStream()
+    codec = "zstd" if batch.num_rows >= _SMALL else None
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def decoded(part: str, blob: bytes) -> tuple[Any, int]:
+    """Return what a blob holds, and the bytes of memory that it takes.
+
+    Returns:
+        Keys, Partitions, or, of every other part, a RecordBatch without the columns that are null in every row.
+    """
+    if part == KEYS:
+        count = len(blob) // (_HASH.itemsize + _ROW.itemsize)
+        hashes = np.frombuffer(blob, _HASH, count)
+        return Keys(hashes, np.frombuffer(blob, _ROW, count, hashes.nbytes)), len(blob)
+    with pa.ipc.open_stream(blob) as reader:
+        batch = reader.read_next_batch()
+    return _DECODERS[part](batch) if part in _DECODERS else batch, batch.nbytes
+
+
+def _present(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    kept = [name for name in names if batch.column(name).null_count < batch.num_rows]
+    # Without any column a batch would forget how many rows it has.
+    return batch.select(kept or names[-1:])
+
+
+def _partitions(values: pa.MapArray) -> pa.RecordBatch:
+    first, codes = _distinct(values)
+    distinct = values.take(pa.array(first))
+    padding = pa.nulls(len(values) - len(distinct), TEXT_MAP)
+    columns = [pa.array(codes.astype(_ROW)), pa.concat_arrays([distinct, padding])]
+    count = np.full(len(values), len(distinct), np.int32)
+    return pa.RecordBatch.from_arrays([*columns, pa.array(count)], ["codes", "distinct", "count"])
+
+
+def _distinct(values: pa.MapArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the first row of each different map, and for each row which of those it has."""
+    offsets = values.offsets.to_numpy()
+    lengths = np.diff(offsets)
+    width, entries = int(lengths.max(initial=0)), int(offsets[-1] - offsets[0])
+    if width == 0:
+        return np.zeros(min(1, len(values)), np.int64), np.zeros(len(values), np.int64)
+    if width * len(values) > _SPARSE * (entries + len(values)):
+        everything = np.arange(len(values))
+        return everything, everything
+    keys = _codes(values.keys.slice(offsets[0], entries))
+    pairs = keys * (entries + 1) + _codes(values.items.slice(offsets[0], entries))
+    matrix = np.full((len(values), width), -1, np.int64)
+    matrix[np.arange(width) < lengths[:, None]] = pairs
+    combined = matrix[:, 0]
+    for column in matrix.T[1:]:
+        # Ranks in place of values, so that two of them always fit into one number.
+        ranks = np.unique(combined, return_inverse=True)[1] * (len(values) + 1)
+        combined = ranks + np.unique(column, return_inverse=True)[1]
+    _, first, codes = np.unique(combined, return_index=True, return_inverse=True)
+    return first, codes
+
+
+def _codes(texts: pa.Array) -> npt.NDArray[np.int64]:
+    indices = texts.dictionary_encode(null_encoding="encode").indices
+    return np.asarray(indices.to_numpy(zero_copy_only=False)).astype(np.int64)
+
+
+def _decoded_partitions(batch: pa.RecordBatch) -> Partitions:
+    count = batch.column("count")[0].as_py() if batch.num_rows else 0
+    return Partitions(batch.column("distinct").slice(0, count), batch.column("codes").to_numpy())
+
+
+_DECODERS: Final[Mapping[str, Callable[[pa.RecordBatch], Any]]] = {PARTITIONS: _decoded_partitions}
+
+assert set(PART_OF) == set(FILES_SCHEMA.names)  # noqa: S101 - every column has its place

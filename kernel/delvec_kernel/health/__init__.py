@@ -1,0 +1,1 @@
+"""What a table's files say about the maintenance that it needs."""

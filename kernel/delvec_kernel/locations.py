@@ -1,0 +1,244 @@
+"""Locations of tables and files: one canonical spelling, and the spellings that logs and Spark use.
+
+A location is a URL without a trailing slash: ``file:///data/people``, ``s3://bucket/people``. Paths in a log are
+relative to it or absolute (PROTOCOL.md, "Add File and Remove File"). Both are percent-encoded, with ``:`` always
+encoded: at the start of a relative path it would look like a scheme. A path without a scheme is taken literally.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.errors import CorruptLog, InvalidLocation, LocationNotAllowed
+
+__all__ = [
+    "absolute",
+    "canonical",
+    "canonical_log_path",
+    "canonical_log_paths",
+    "local_path",
+    "log_path",
+    "relative_to",
+    "resolve",
+    "spark_file_path",
+    "within",
+]
+
+_SCHEMES: Final = {
+    "file": "file",
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "az": "az",
+    "azure": "az",
+    "abfs": "abfss",
+    "abfss": "abfss",
+    "memory": "memory",
+}
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):")
+_SCHEME_IN_LOG: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/")
+_ESCAPED_SLASH: Final = re.compile("%2f", re.IGNORECASE)
+_SAFE: Final = "/!$&'()*,;=@+"
+_SEGMENT_START: Final = r"(?:[A-Za-z0-9_\-~!$&'()*,;=@+]|%(?:2[0235]|3[ACEF]|5[BCDE]|60|7[BCD]))"
+_SEGMENT: Final = rf"{_SEGMENT_START}(?:{_SEGMENT_START}|\.)*"
+_CANONICAL_RELATIVE: Final = rf"{_SEGMENT}(?:/{_SEGMENT})*"
+"""Relative paths that decoding and encoding leaves as they are: nearly all, so they are told from the rest first."""
+
+_is_canonical_relative = re.compile(_CANONICAL_RELATIVE).fullmatch
+_JAVA_QUOTED: Final = re.compile(
+    r"[^A-Za-z0-9_\-!.~'()*,;:$&+=/@\u0080-\U0010ffff]"
+    r"|[\u0080-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+)
+
+
+def canonical(location: str) -> str:
+    """Return the one spelling of a location: an absolute path or a URL becomes a URL without trailing slash.
+
+    Repeated slashes and ``.`` vanish; schemes with several names get one. Symbolic links are not followed.
+
+    Raises:
+        InvalidLocation: it is relative, of an unknown kind, or has ``..``, an encoded slash, a query or a fragment.
+    """
+    scheme, authority, path = _split(location)
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise InvalidLocation(f"{location!r} has '..' in it: give the path without", location=location)
+    if "\0" in path:
+        raise InvalidLocation(f"{location!r} has a NUL character in it", location=location)
+    try:
+        return f"{scheme}://{authority}" + "".join(f"/{quote(part, safe=_SAFE)}" for part in parts)
+    except UnicodeEncodeError:
+        raise InvalidLocation(f"{location!r} is not text that UTF-8 can encode", location=location) from None
+
+
+def _split(location: str) -> tuple[str, str, str]:
+    """Return scheme, authority and decoded path of an absolute location."""
+    found = _SCHEME.match(location)
+    if found is None:
+        if not location.startswith("/"):
+            raise InvalidLocation(
+                f"{location!r} is relative or empty: give an absolute path or a URL", location=location
+            )
+        return "file", "", location
+    scheme = _SCHEMES.get(found.group(1).lower())
+    if scheme is None:
+        # The rest is not repeated: what looks like an unknown scheme may carry a password.
+        known = ", ".join(sorted(_SCHEMES))
+        raise InvalidLocation(
+            f"{found.group(1)!r} is not a scheme of a location; these are: {known}", scheme=found.group(1)
+        )
+    authority, path = "", location[found.end() :]
+    if path.startswith("//"):
+        authority, slash, path = path[2:].partition("/")
+        path = slash + path
+    _check_authority(scheme, authority, location)
+    authority = "" if scheme == "file" else authority
+    if path and not path.startswith("/"):
+        raise InvalidLocation(f"{location!r} is relative: give an absolute path or a URL", location=location)
+    if "?" in path or "#" in path:
+        raise InvalidLocation(
+            f"{location!r} has a query or a fragment; write %3F for '?' and %23 for '#' in a name",
+            location=location,
+        )
+    if _ESCAPED_SLASH.search(path):
+        raise InvalidLocation(
+            f"{location!r} has an encoded slash (%2F), which no name has", location=location
+        )
+    try:
+        return scheme, authority, unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidLocation(f"{location!r} is not percent-encoded UTF-8", location=location) from None
+
+
+def _check_authority(scheme: str, authority: str, location: str) -> None:
+    if scheme == "file":
+        if authority not in ("", "localhost"):
+            raise InvalidLocation(
+                f"{location!r} names a host: give file:/// and the absolute path", location=location
+            )
+    elif scheme != "memory":
+        if not authority:
+            raise InvalidLocation(f"{location!r} names no bucket or container", location=location)
+        account = scheme == "abfss" and authority.count("@") == 1 and ":" not in authority
+        if not account and not re.fullmatch(r"[A-Za-z0-9._\-]+", authority):
+            raise InvalidLocation(
+                f"the bucket or container of a {scheme} location has characters that none has; "
+                "credentials belong in the environment"
+            )
+    elif authority and not re.fullmatch(r"[A-Za-z0-9._\-]+", authority):
+        raise InvalidLocation(f"{location!r}: give memory:///name", location=location)
+
+
+def absolute(location: str) -> str:
+    """Return ``location`` with a relative path made absolute against the current directory, URLs unchanged."""
+    if _SCHEME.match(location):
+        return location
+    return os.path.abspath(os.path.expanduser(location))  # noqa: PTH100, PTH111 - text in, text out
+
+
+def resolve(location: str, log_path: str) -> str:
+    """Return the canonical URL of a file that the log of the table at ``location`` names.
+
+    An absolute path without a scheme belongs to the location's own storage, as in Spark.
+
+    Raises:
+        LocationNotAllowed: a relative path leads out of the table.
+        InvalidLocation: an absolute path has ``..`` in it, or is of unknown storage.
+        CorruptLog: it is no URL-encoded path.
+    """
+    if _is_canonical_relative(log_path):
+        return f"{location}/{log_path}"
+    if not log_path or "\0" in log_path:
+        raise CorruptLog(
+            f"the log of {location} names a file by {log_path!r}, which is no path", file=log_path
+        )
+    literal = log_path.replace("?", "%3F").replace("#", "%23")
+    relative = not log_path.startswith("/") and not _SCHEME_IN_LOG.match(log_path)
+    scheme, rest = location.split("://", 1)
+    if log_path.startswith("/"):
+        literal = f"{scheme}://{rest.partition('/')[0]}{literal}"
+    try:
+        if not relative:
+            return canonical(literal)
+        # By way of an absolute URL of nothing, so that relative paths obey the rules of absolute ones.
+        inside = canonical("memory:///" + literal).removeprefix("memory://")
+    except InvalidLocation as error:
+        raise (LocationNotAllowed if relative else InvalidLocation)(
+            f"the log of {location} names the file {log_path!r}, which Delvec does not touch: "
+            "it has '..' or an encoded slash in it, or its storage is not one that Delvec knows",
+            location=location,
+            file=log_path,
+        ) from error
+    if not inside:
+        raise CorruptLog(
+            f"the log of {location} names a file by {log_path!r}, which is no path", file=log_path
+        )
+    return location + inside
+
+
+def within(url: str, root: str) -> bool:
+    """Return whether the canonical ``url`` is ``root`` or lies below it, by text alone."""
+    return url == root or url.startswith(root if root.endswith("/") else root + "/")
+
+
+def local_path(url: str) -> Path | None:
+    """Return the path of a canonical ``file`` URL, None for every other kind."""
+    if not url.startswith("file:"):
+        return None
+    return Path(unquote(url.removeprefix("file:").removeprefix("//")) or "/")
+
+
+def relative_to(location: str, url: str) -> str:
+    """Return how the log of the table at ``location`` names ``url``: relative where it is inside, else as it is."""
+    return url[len(location) + 1 :] if url.startswith(location + "/") else url
+
+
+def log_path(relative: str) -> str:
+    """Return how the log names the file that storage names ``relative``, below the table's location."""
+    return quote(relative, safe=_SAFE)
+
+
+def canonical_log_path(path: str, location: str) -> str:
+    """Return the key by which log replay knows a file: equal for all spellings of one file.
+
+    ``file:/a``, ``file:///a`` and ``/a`` are one; an absolute path inside the table is the relative one; raw and
+    percent-encoded characters are the same.
+
+    Raises:
+        LocationNotAllowed: a relative path leads out of the table.
+        InvalidLocation: an absolute path has ``..`` in it, or is of unknown storage.
+        CorruptLog: it is no URL-encoded path.
+    """
+    return path if _is_canonical_relative(path) else relative_to(location, resolve(location, path))
+
+
+def canonical_log_paths(paths: pa.Array, location: str) -> pa.Array:
+    """Return :func:`canonical_log_path` of every path; null stays null. Costs little where nothing is unusual."""
+    paths = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
+    usual = pc.match_substring_regex(paths, f"^(?:{_CANONICAL_RELATIVE})$")
+    unusual = pc.fill_null(pc.invert(usual), fill_value=False)
+    changed = [canonical_log_path(path, location) for path in paths.filter(unusual).to_pylist()]
+    return pc.replace_with_mask(paths, unusual, pa.array(changed, paths.type)) if changed else paths
+
+
+def spark_file_path(url: str) -> str:
+    """Return a canonical ``url`` as Spark's ``_metadata.file_path`` spells it: java.net.URI's quoting, ``file:/x``.
+
+    ASCII outside URI's legal characters, and control and space characters of any script, are percent-encoded;
+    other non-ASCII characters stay as they are. The scheme stays: give the URL with the one that Spark reads.
+    """
+    scheme, rest = url.split("://", 1)
+    authority, slash, path = rest.partition("/")
+    quoted = _JAVA_QUOTED.sub(_percent_encoded, unquote(slash + path))
+    return f"file:{quoted}" if scheme == "file" else f"{scheme}://{authority}{quoted}"
+
+
+def _percent_encoded(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found.group().encode())

@@ -1,0 +1,1 @@
+"""The files of ``_delta_log``: commits, checkpoints, checksums, clean-up."""

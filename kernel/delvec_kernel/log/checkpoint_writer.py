@@ -1,0 +1,414 @@
+"""Writing checkpoints (PROTOCOL.md, "Checkpoints"): columns in, Parquet out, one row group at a time.
+
+Nothing here loops over files, and nothing holds more than one row group: a table of a million files is written in
+the memory of some ten thousand.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from delvec_kernel.actions.action_json import json_text, present
+from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol, Sidecar, Txn
+from delvec_kernel.file_index.files import DELETION_VECTOR, TEXT_MAP
+from delvec_kernel.log.log_policy import LogPolicy
+from delvec_kernel.log.tombstones import TOMBSTONES
+from delvec_kernel.log.typed_columns import TypedPartitionValues, TypedStatistics
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.statistics.file_statistics import with_plain_text
+
+__all__ = [
+    "LAST_CHECKPOINT",
+    "ROW_GROUP",
+    "CheckpointFile",
+    "CheckpointForm",
+    "LastCheckpoint",
+    "OtherActions",
+    "hinted_version",
+    "row_groups",
+]
+
+ROW_GROUP: Final = 32 * 1024
+"""Files of a row group; statistics of eleven columns are about 30 MB then."""
+
+_ROW_GROUP_BYTES: Final = 512 * 1024 * 1024
+"""Of a row group at most: a column of text ends at 2 GiB, which statistics of very wide tables reach before."""
+
+_MANY_FILES: Final = 100_000
+"""Beyond, statistics are not parsed into columns unless the table asks for it: it takes a core for longer (20 s for a
+million files) than readers save who parse them anyway, from the text that is there too."""
+
+_TEXTS: Final = pa.list_(pa.field("element", pa.string()))
+_PROTOCOL: Final = pa.struct(
+    [
+        ("minReaderVersion", pa.int32()),
+        ("minWriterVersion", pa.int32()),
+        ("readerFeatures", _TEXTS),
+        ("writerFeatures", _TEXTS),
+    ]
+)
+_METADATA: Final = pa.struct(
+    [
+        ("id", pa.string()),
+        ("name", pa.string()),
+        ("description", pa.string()),
+        ("format", pa.struct([("provider", pa.string()), ("options", TEXT_MAP)])),
+        ("schemaString", pa.string()),
+        ("partitionColumns", _TEXTS),
+        ("configuration", TEXT_MAP),
+        ("createdTime", pa.int64()),
+    ]
+)
+_TXN: Final = pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])
+_DOMAIN: Final = pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())])
+_MANIFEST: Final = pa.struct([("version", pa.int64()), ("tags", TEXT_MAP)])
+_SIDECAR: Final = pa.struct(
+    [
+        ("path", pa.string()),
+        ("sizeInBytes", pa.int64()),
+        ("modificationTime", pa.int64()),
+        ("tags", TEXT_MAP),
+    ]
+)
+_REMOVE: Final = pa.struct(
+    [TOMBSTONES.field("path"), TOMBSTONES.field("deletionTimestamp"), pa.field("dataChange", pa.bool_())]
+    + [field for field in TOMBSTONES if field.name not in ("path", "deletionTimestamp")]
+)
+_ADD: Final[Mapping[str, tuple[str, pa.DataType]]] = {
+    "path": ("path", pa.string()),
+    "partitionValues": ("partition_values", TEXT_MAP),
+    "size": ("size", pa.int64()),
+    "modificationTime": ("modification_time", pa.int64()),
+    "dataChange": ("", pa.bool_()),
+    "tags": ("tags", TEXT_MAP),
+    "deletionVector": ("deletion_vector", DELETION_VECTOR),
+    "baseRowId": ("base_row_id", pa.int64()),
+    "defaultRowCommitVersion": ("default_row_commit_version", pa.int64()),
+    "clusteringProvider": ("clustering_provider", pa.string()),
+}
+
+
+@dataclass(frozen=True)
+class OtherActions:
+    """What a checkpoint holds besides files.
+
+    Attributes:
+        sidecars: of a V2 checkpoint; None in a classic one.
+        version: of the checkpoint.
+    """
+
+    protocol: Protocol
+    metadata: Metadata
+    txns: Sequence[Txn]
+    domains: Sequence[DomainMetadata]
+    version: int
+    sidecars: Sequence[Sidecar] | None = None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, policy: LogPolicy, now: int) -> "OtherActions":
+        """Take them from a snapshot; transactions that the policy need not keep at ``now`` (ms) are left out."""
+        retention = policy.transaction_retention
+        oldest = None if retention is None else now - retention.total_seconds() * 1000
+        txns = [
+            txn
+            for txn in snapshot.txns.values()
+            # One that does not say when it was made is kept.
+            if oldest is None or txn.last_updated is None or txn.last_updated > oldest
+        ]
+        domains = list(snapshot.domain_metadata.values())
+        return cls(snapshot.protocol, snapshot.metadata, txns, domains, snapshot.version)
+
+    def with_sidecars(self, sidecars: Sequence[Sidecar]) -> "OtherActions":
+        """Return what the manifest of a V2 checkpoint holds."""
+        return replace(self, sidecars=sidecars)
+
+    @property
+    def rows(self) -> list[tuple[str, dict[str, Any]]]:
+        """Each action under its name in the log, as Arrow takes it."""
+        v2: list[tuple[str, dict[str, Any]]] = []
+        if self.sidecars is not None:
+            v2 = [("checkpointMetadata", {"version": self.version, "tags": None})]
+            v2 += [("sidecar", sidecar.to_json()) for sidecar in self.sidecars]
+        return [
+            *v2,
+            ("protocol", self.protocol.to_json()),
+            ("metaData", self.metadata.to_json()),
+            *(("txn", txn.to_json()) for txn in self.txns),
+            *(("domainMetadata", domain.to_json()) for domain in self.domains),
+        ]
+
+
+class CheckpointForm:
+    """What the files of a checkpoint look like: the same for all of its parts.
+
+    Args:
+        snapshot: the version to write.
+        policy: which statistics to write, and how.
+        typed_partition_values: leave out typed partition values where this is False: see :meth:`can_type`.
+    """
+
+    def __init__(self, snapshot: Snapshot, policy: LogPolicy, *, typed_partition_values: bool = True) -> None:
+        self.v2 = policy.v2
+        typed = policy.stats_as_struct
+        if typed is None:
+            typed = snapshot.num_files <= _MANY_FILES
+        self._stats_as_json = policy.stats_as_json or not typed
+        self._statistics: TypedStatistics | None = None
+        self._partition_values: TypedPartitionValues | None = None
+        if typed:
+            partition_columns = snapshot.partition_columns
+            self._statistics = TypedStatistics(snapshot.schema, partition_columns, snapshot.configuration)
+            if partition_columns and typed_partition_values:
+                self._partition_values = TypedPartitionValues(snapshot.schema, partition_columns)
+        fields = [(name, kind) for name, (_, kind) in _ADD.items()]
+        if self._stats_as_json:
+            fields.append(("stats", pa.string()))
+        if self._statistics is not None:
+            fields.append(("stats_parsed", self._statistics.type))
+        if self._partition_values is not None:
+            fields.append(("partitionValues_parsed", self._partition_values.type))
+        self._add = pa.struct(fields)
+
+    @property
+    def has_typed_partition_values(self) -> bool:
+        """Whether the checkpoint gives partition values as typed columns."""
+        return self._partition_values is not None
+
+    def can_type(self, files: pa.RecordBatch) -> bool:
+        """Return whether typed partition values say exactly what these files' do."""
+        if self._partition_values is None:
+            return True
+        return self._partition_values.parse(files.column("partition_values")) is not None
+
+    def file_schema(self) -> pa.Schema:
+        """Return the columns of a file with file actions: a sidecar has no others."""
+        columns = [("add", self._add), ("remove", _REMOVE)]
+        return pa.schema(columns if self.v2 else [*columns, *_OTHERS.items()])
+
+    def manifest_schema(self) -> pa.Schema:
+        """Return the columns of a V2 checkpoint's manifest; it has no file actions, but delta-spark asks for them."""
+        others = [*_OTHERS.items(), ("checkpointMetadata", _MANIFEST), ("sidecar", _SIDECAR)]
+        return pa.schema([("add", self._add), ("remove", _REMOVE), *others])
+
+    def adds(self, files: pa.RecordBatch) -> pa.StructArray:
+        """Return rows of FILES_SCHEMA as ``add`` actions."""
+        columns: dict[str, pa.Array] = {
+            name: files.column(source) if source else _false(files.num_rows)
+            for name, (source, _) in _ADD.items()
+        }
+        if self._stats_as_json:
+            columns["stats"] = _with_plain_text(files.column("stats"))
+        if self._statistics is not None:
+            columns["stats_parsed"] = self._statistics.parse(
+                files.column("stats"), files.column("num_records")
+            )
+        if self._partition_values is not None:
+            parsed = self._partition_values.parse(files.column("partition_values"))
+            assert parsed is not None  # noqa: S101 - by can_type
+            columns["partitionValues_parsed"] = parsed
+        arrays = [columns[field.name] for field in self._add]
+        return pa.StructArray.from_arrays(arrays, fields=list(self._add))
+
+
+_OTHERS: Final[Mapping[str, pa.DataType]] = {
+    "txn": _TXN,
+    "metaData": _METADATA,
+    "protocol": _PROTOCOL,
+    "domainMetadata": _DOMAIN,
+}
+
+
+class CheckpointFile:
+    """One Parquet file of a checkpoint, being written. A context manager, which ends before the sink is closed.
+
+    Attributes:
+        adds: files written so far.
+        removes: tombstones written so far.
+        others: other actions written so far.
+    """
+
+    def __init__(self, sink: Any, form: CheckpointForm, *, manifest: bool = False) -> None:
+        """Begin a file.
+
+        Args:
+            sink: a file open for writing.
+            form: of the checkpoint.
+            manifest: of a V2 checkpoint, else a classic checkpoint or a sidecar.
+        """
+        self._form = form
+        self._schema = form.manifest_schema() if manifest else form.file_schema()
+        # Snappy is what every reader of Delta tables has. Text that never repeats only fills dictionaries.
+        self._writer = pq.ParquetWriter(
+            sink,
+            self._schema,
+            compression="snappy",
+            use_dictionary=_dictionaries(self._schema),
+            store_schema=False,
+        )
+        self.adds = self.removes = self.others = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # One that was given up would write its footer when it is collected, to a sink that is closed by then.
+        with suppress(Exception):
+            self._writer.close()
+
+    def __len__(self) -> int:
+        return self.adds + self.removes + self.others
+
+    def write_adds(self, files: pa.RecordBatch) -> None:
+        """Write rows of FILES_SCHEMA as a row group."""
+        if files.num_rows:
+            self._write("add", self._form.adds(files))
+            self.adds += files.num_rows
+
+    def write_removes(self, tombstones: pa.RecordBatch) -> None:
+        """Write rows of TOMBSTONES as a row group."""
+        if not tombstones.num_rows:
+            return
+        columns = {field.name: tombstones.column(field.name) for field in TOMBSTONES}
+        columns["dataChange"] = _false(tombstones.num_rows)
+        arrays = [columns[field.name] for field in _REMOVE]
+        self._write("remove", pa.StructArray.from_arrays(arrays, fields=list(_REMOVE)))
+        self.removes += tombstones.num_rows
+
+    def write_others(self, actions: OtherActions) -> None:
+        """Write everything that is no file as a row group."""
+        rows = [{name: value} for name, value in actions.rows]
+        columns = [
+            pa.array([_pairs(row.get(field.name), field.type) for row in rows], field.type)
+            for field in self._schema
+        ]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        self.others += len(rows)
+
+    def close(self) -> None:
+        """Write what readers need to find the rest."""
+        self._writer.close()
+
+    def _write(self, name: str, actions: pa.StructArray) -> None:
+        columns = [
+            actions if field.name == name else pa.nulls(len(actions), field.type) for field in self._schema
+        ]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+
+def row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in batches of about ROW_GROUP: small row groups make a footer that costs more than they."""
+    waiting: list[pa.RecordBatch] = []
+    count = nbytes = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, ROW_GROUP):
+            part = batch.slice(start, ROW_GROUP)
+            full = count + part.num_rows > ROW_GROUP or nbytes + part.nbytes > _ROW_GROUP_BYTES
+            if waiting and full:
+                yield _joined(waiting)
+                waiting, count, nbytes = [], 0, 0
+            waiting.append(part)
+            count += part.num_rows
+            nbytes += part.nbytes
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _with_plain_text(stats: pa.StringArray) -> pa.StringArray:
+    escaped = pc.fill_null(pc.match_substring(stats, "\\u"), fill_value=False)
+    if not pc.any(escaped).as_py():
+        return stats
+    plain = [with_plain_text(text) for text in stats.filter(escaped).to_pylist()]
+    return pc.replace_with_mask(stats, escaped, pa.array(plain, stats.type))
+
+
+def _false(length: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value=False), length)
+
+
+def _pairs(value: Any, kind: pa.DataType) -> Any:
+    """Return a JSON value as Arrow takes it: a map is a list of pairs."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return list(value.items())
+    if pa.types.is_struct(kind):
+        return {field.name: _pairs(value.get(field.name), field.type) for field in kind}
+    return value
+
+
+def _dictionaries(schema: pa.Schema) -> list[str]:
+    """Return the columns of a file, by path, whose values repeat."""
+    unique = {"add.path", "add.stats", "remove.path", "add.size", "add.modificationTime", "remove.size"}
+    found: list[str] = []
+    waiting = [(field.name, field.type) for field in schema]
+    while waiting:
+        name, kind = waiting.pop()
+        if pa.types.is_struct(kind):
+            waiting += [(f"{name}.{field.name}", field.type) for field in kind]
+        elif pa.types.is_map(kind):
+            found += [f"{name}.key_value.key", f"{name}.key_value.value"]
+        elif pa.types.is_list(kind):
+            found.append(f"{name}.list.element")
+        elif name not in unique and not pa.types.is_boolean(kind):
+            found.append(name)
+    return found
+
+
+LAST_CHECKPOINT: Final = "_last_checkpoint"
+_UNKNOWN: Final = -1
+
+
+@dataclass(frozen=True)
+class LastCheckpoint:
+    """What the hint says of a checkpoint.
+
+    Attributes:
+        size: actions in it, those in sidecars included; None where that was not counted.
+        size_in_bytes: of its files, sidecars included.
+        num_of_add_files: live files.
+        parts: of a multi-part checkpoint.
+        manifest: of a V2 checkpoint: name, bytes and time (milliseconds since the epoch) of its top-level file.
+    """
+
+    version: int
+    size: int | None = None
+    size_in_bytes: int | None = None
+    num_of_add_files: int | None = None
+    parts: int | None = None
+    manifest: tuple[str, int, int] | None = None
+
+    def serialize(self) -> bytes:
+        """Return the content of the file."""
+        v2: Mapping[str, Any] | None = None
+        if self.manifest is not None:
+            name, size, time = self.manifest
+            v2 = {"path": name, "sizeInBytes": size, "modificationTime": time}
+        document = present(
+            version=self.version,
+            size=_UNKNOWN if self.size is None else self.size,
+            parts=self.parts,
+            sizeInBytes=self.size_in_bytes,
+            numOfAddFiles=self.num_of_add_files,
+            v2Checkpoint=v2,
+        )
+        return json_text(document).encode()
+
+
+def hinted_version(data: bytes) -> int | None:
+    """Return the version that a hint names; anything wrong with it means there is no hint."""
+    try:
+        version = json.loads(data)["version"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    usable = isinstance(version, int) and not isinstance(version, bool) and 0 <= version < 2**63
+    return version if usable else None

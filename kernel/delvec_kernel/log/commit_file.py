@@ -1,0 +1,127 @@
+"""Files of actions: a commit, or a V2 checkpoint in JSON, as bytes (PROTOCOL.md, "Delta Log Entries")."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delvec_kernel.actions.action_json import (
+    LogFile,
+    MalformedActionError,
+    check_text,
+    documents,
+    json_text,
+    read_object,
+    shown,
+    without_infinities,
+)
+from delvec_kernel.actions.actions import Action, CommitInfo, Metadata, Protocol
+from delvec_kernel.errors import BadRequest
+
+__all__ = ["known_protocol", "parse_commit", "serialize_commit"]
+
+_KINDS: Final[Mapping[str, type[Action]]] = {kind.key: kind for kind in get_args(Action)}
+
+
+def parse_commit(data: bytes, where: LogFile) -> list[Action]:
+    """Return the actions of a commit, or of a V2 checkpoint in JSON, in the order of the file.
+
+    Args:
+        data: one JSON object per line; objects that span lines are understood too.
+        where: for errors.
+
+    Raises:
+        CorruptLog: the file is empty or truncated, or an action is malformed; names the line.
+    """
+    actions: list[Action] = []
+    empty = True
+    for line, document in documents(data, where):
+        if not isinstance(document, dict):
+            raise where.corrupt(f"holds {shown(document)} where an action must be", line=line)
+        empty = empty and not document
+        named = [key for key, value in document.items() if value is not None and key in _KINDS]
+        if len(named) > 1:
+            raise where.corrupt(f"holds several actions in one: {', '.join(sorted(named))}", line=line)
+        for key in named:
+            try:
+                found = read_object(document, key) or {}
+                actions.append(
+                    _KINDS[key].from_json(without_infinities(found) if key == CommitInfo.key else found)
+                )
+            except MalformedActionError as error:
+                raise where.corrupt(f"has a '{key}' action that {error}", line=line) from error
+    if empty:
+        raise where.corrupt("holds no action")
+    return actions
+
+
+def serialize_commit(actions: Iterable[Action]) -> bytes:
+    """Return actions as a commit: one JSON object per line, in this order.
+
+    Raises:
+        BadRequest: text holds half of a surrogate pair; the log could not be read any more.
+    """
+    lines = []
+    for action in actions:
+        try:
+            lines.append(f"{json_text({action.key: action.to_json()})}\n".encode())
+            if isinstance(action, Metadata):
+                check_text(action.schema_string, _schema(action))
+        except UnicodeEncodeError as error:
+            raise BadRequest(
+                f"Text for the '{action.key}' action of the log holds half of a surrogate pair, which is no Unicode; "
+                "nothing was written. Send whole characters."
+            ) from error
+    return b"".join(lines)
+
+
+def _schema(metadata: Metadata) -> Any:
+    """Return the schema, which is JSON in text; None where it is not."""
+    try:
+        return json.loads(metadata.schema_string)
+    except (ValueError, RecursionError):
+        return None
+
+
+_KEY: Final = b'"protocol"'
+_UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError, MalformedActionError)
+
+
+def known_protocol(data: bytes, name: str) -> Protocol | None:
+    """Return the last protocol in a commit or a checkpoint; None if it holds none, or none that can be read.
+
+    Args:
+        data: the file.
+        name: ends in ``.parquet`` where it is a checkpoint in Parquet, a part or a manifest of one.
+    """
+    found = _in_parquet(data) if name.endswith(".parquet") else _in_lines(data)
+    for value in reversed(found):
+        try:
+            return Protocol.from_json(value)
+        except _UNREADABLE:
+            continue
+    return None
+
+
+def _in_lines(data: bytes) -> list[dict[str, object]]:
+    found = []
+    for line in data.split(b"\n"):
+        if _KEY in line:
+            try:
+                value = json.loads(line)["protocol"]
+            except _UNREADABLE:
+                continue
+            found += [value] if isinstance(value, dict) else []
+    return found
+
+
+def _in_parquet(data: bytes) -> list[dict[str, object]]:
+    try:
+        column = pq.ParquetFile(pa.BufferReader(data)).read(columns=["protocol"])["protocol"]
+        rows = column.to_pylist()
+    # Damaged Parquet makes Arrow raise almost anything; nothing here touches storage.
+    except (pa.ArrowException, OSError, MemoryError, OverflowError, *_UNREADABLE):
+        return []
+    return [row for row in rows if isinstance(row, dict) and row.get("minReaderVersion") is not None]

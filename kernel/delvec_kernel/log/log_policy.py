@@ -1,0 +1,132 @@
+"""What a table's properties say about its log: when to checkpoint, what to keep, for how long."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from delvec_kernel.actions.actions import Metadata, Protocol
+from delvec_kernel.errors import CorruptTable, UnsupportedWriterFeature
+from delvec_kernel.features.table_features import (
+    READABLE,
+    WRITABLE,
+    check_readable,
+    reader_features,
+    writer_features,
+)
+from delvec_kernel.table_properties import parse_duration
+
+__all__ = ["LogPolicy", "check_understood"]
+
+_INTERVAL: Final = 10
+_WEEK: Final = timedelta(days=7)
+_MONTH: Final = timedelta(days=30)
+_MAX_WRITER: Final = 7
+_KEPT: Final = frozenset({"rowTracking", "clustering", "materializePartitionColumns"})
+"""Features that Delvec does not write, but whose state a checkpoint keeps whole."""
+
+
+@dataclass(frozen=True)
+class LogPolicy:
+    """How a table's log is to be kept; defaults are delta-spark's.
+
+    Attributes:
+        checkpoint_interval: versions from one checkpoint to the next.
+        v2: whether checkpoints are V2, with sidecars; else one classic file.
+        stats_as_json: whether checkpoints hold statistics as text.
+        stats_as_struct: whether checkpoints hold statistics and partition values as typed columns; None where the
+            table does not say: then it depends on how many files there are.
+        deleted_file_retention: how long a checkpoint remembers a removed file.
+        transaction_retention: how long it remembers how far an application got; None is for ever.
+        log_retention: how long a version can be read after a newer one came.
+        clean_up: whether what is older may be deleted.
+        protected_before: metadata of versions before this one goes all at once or not at all; 0 without.
+    """
+
+    checkpoint_interval: int = _INTERVAL
+    v2: bool = False
+    stats_as_json: bool = True
+    stats_as_struct: bool | None = None
+    deleted_file_retention: timedelta = _WEEK
+    transaction_retention: timedelta | None = None
+    log_retention: timedelta = _MONTH
+    clean_up: bool = True
+    protected_before: int = 0
+
+    @classmethod
+    def of(cls, configuration: Mapping[str, str], protocol: Protocol) -> "LogPolicy":
+        """Read the properties of a version.
+
+        Raises:
+            CorruptTable: a property has a value that means nothing: then nothing may be dropped.
+        """
+        features = reader_features(protocol) | writer_features(protocol)
+        policy = configuration.get("delta.checkpointPolicy", "classic").strip().lower()
+        protected = "checkpointProtection" in features
+        return cls(
+            checkpoint_interval=max(1, _whole(configuration, "delta.checkpointInterval", _INTERVAL)),
+            # Anything else that starts with v2 is a later form, which this feature does not promise.
+            v2=policy == "v2" and "v2Checkpoint" in features,
+            stats_as_json=_boolean(configuration, "delta.checkpoint.writeStatsAsJson"),
+            stats_as_struct=(
+                _boolean(configuration, "delta.checkpoint.writeStatsAsStruct")
+                if "delta.checkpoint.writeStatsAsStruct" in configuration
+                else None
+            ),
+            deleted_file_retention=_duration(configuration, "delta.deletedFileRetentionDuration", _WEEK),
+            transaction_retention=(
+                _duration(configuration, "delta.setTransactionRetentionDuration", _WEEK)
+                if "delta.setTransactionRetentionDuration" in configuration
+                else None
+            ),
+            log_retention=_duration(configuration, "delta.logRetentionDuration", _MONTH),
+            clean_up=_boolean(configuration, "delta.enableExpiredLogCleanup"),
+            protected_before=(
+                _whole(configuration, "delta.requireCheckpointProtectionBeforeVersion", 0) if protected else 0
+            ),
+        )
+
+
+def _duration(configuration: Mapping[str, str], name: str, default: timedelta) -> timedelta:
+    text = configuration.get(name)
+    return default if text is None else parse_duration(text, name)
+
+
+def _boolean(configuration: Mapping[str, str], name: str) -> bool:
+    """Return a property whose default is true."""
+    text = configuration.get(name, "true").strip().lower()
+    if text not in ("true", "false"):
+        raise CorruptTable(
+            f"The table property {name} is '{text[:80]}'; it must be true or false.", property=name
+        )
+    return text == "true"
+
+
+def _whole(configuration: Mapping[str, str], name: str, default: int) -> int:
+    text = configuration.get(name, str(default)).strip()
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):  # noqa: PLR2004 - fits 64 bits
+        raise CorruptTable(
+            f"The table property {name} is '{text[:80]}'; it must be a whole number.", property=name
+        )
+    return int(text)
+
+
+def check_understood(protocol: Protocol, metadata: Metadata, table: str) -> None:
+    """Refuse to write beside the commits of a table with a feature that Delvec does not know.
+
+    That a feature's commits are refused does not matter here: of those below, a checkpoint keeps everything.
+
+    Raises:
+        UnsupportedReaderFeature: it cannot be read, let alone written.
+        UnsupportedWriterFeature: names the features.
+    """
+    check_readable(protocol, metadata, table)
+    unknown = sorted(writer_features(protocol) - _KEPT - READABLE - set(WRITABLE))
+    if unknown or protocol.min_writer_version > _MAX_WRITER:
+        found = ", ".join(unknown) or f"writer version {protocol.min_writer_version}"
+        raise UnsupportedWriterFeature(
+            f"Delvec writes no checkpoint of table '{table}' and cleans up none of its log, because it does not "
+            f"know what {found} asks for; leave that to a writer that does.",
+            table=table,
+            features=unknown,
+        )

@@ -1,0 +1,207 @@
+"""Statistics and partition values as typed columns of a checkpoint: ``stats_parsed``, ``partitionValues_parsed``.
+
+PROTOCOL.md, "Checkpoint Schema". They say what the text beside them says, so that readers need not parse it. A
+statistic that cannot be given exactly is null, which readers take for unknown. A partition value must not be
+unknown: if one cannot be given exactly, the checkpoint goes without typed partition values.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from delvec_kernel.errors import DelvecError
+from delvec_kernel.schema.partition_values import parse_column
+from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructType, arrow_type
+from delvec_kernel.statistics.file_statistics import indexed_columns
+
+__all__ = ["TypedPartitionValues", "TypedStatistics"]
+
+_BOUNDED: Final = frozenset(
+    ["byte", "short", "integer", "long", "float", "double", "string", "date", "timestamp", "timestamp_ntz"]
+)
+_TIMES: Final = {
+    "date": r"^\d{4}-\d{2}-\d{2}$",
+    "timestamp": r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:Z|[+-]\d{2}:\d{2})$",
+    "timestamp_ntz": r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?$",
+}
+_OBJECT: Final = r"(?s)^\s*\{.*\}\s*$"
+_ZONED: Final = r"(?:Z|[+-]\d{2}:?\d{2})$"
+_MAX_BYTES: Final = 32 * 1024 * 1024
+_TRIES: Final = 64
+"""Documents that cannot be read are found by halving; after so many failures the rest of a batch is left unknown."""
+
+
+class TypedStatistics:
+    """The struct of ``stats_parsed`` for one schema.
+
+    Args:
+        schema: the table's.
+        partition_columns: have no statistics.
+        configuration: table properties, which say which columns have statistics.
+    """
+
+    def __init__(
+        self, schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str]
+    ) -> None:
+        leaves = indexed_columns(schema, partition_columns, configuration)
+        paths = [(tuple(item.physical_name for item in leaf), leaf[-1].type) for leaf in leaves]
+        bounds = [(path, arrow_type(kind)) for path, kind in paths if _bounded(kind)]
+        typed = [("numRecords", pa.int64())]
+        if bounds:
+            typed += [("minValues", _struct(bounds)), ("maxValues", _struct(bounds))]
+        if paths:
+            typed.append(("nullCount", _struct([(path, pa.int64()) for path, _ in paths])))
+        self.type: Final = pa.struct([*typed, ("tightBounds", pa.bool_())])
+        self._written = _as_in_json(self.type)
+
+    def parse(self, stats: pa.Array, num_records: pa.Array) -> pa.StructArray:
+        """Return statistics of the struct's type, null where there are none.
+
+        Args:
+            stats: JSON text.
+            num_records: what is known of ``numRecords``, used where the text cannot be read.
+        """
+        usable = pc.fill_null(pc.match_substring_regex(stats, _OBJECT), fill_value=False)
+        if not pc.any(usable).as_py():
+            return self._only_counts(num_records)
+        texts = stats.filter(usable)
+        if pc.any(pc.match_substring(texts, "\n")).as_py():
+            texts = pc.replace_substring(texts, "\n", " ")  # between tokens; within text JSON has none
+        pieces = self._pieces(texts, [_TRIES])
+        found = _exact(pa.concat_arrays(pieces), self.type)
+        if len(found) != len(stats):
+            places = pc.cumulative_sum(usable.cast(pa.int64()))
+            rows = pc.if_else(usable, pc.subtract(places, 1), pa.scalar(None, pa.int64()))
+            found = found.take(rows)
+        # Whatever a text says elsewhere, the number of rows is what replay takes it for.
+        parts = [num_records, *found.flatten()[1:]]
+        known = pc.or_(pc.is_valid(num_records), pc.is_valid(found))
+        return pa.StructArray.from_arrays(parts, fields=list(self.type), mask=pc.invert(known))
+
+    def _only_counts(self, num_records: pa.Array) -> pa.StructArray:
+        parts = [num_records, *(pa.nulls(len(num_records), field.type) for field in list(self.type)[1:])]
+        return pa.StructArray.from_arrays(parts, fields=list(self.type), mask=pc.is_null(num_records))
+
+    def _pieces(self, texts: pa.Array, tries: list[int]) -> list[pa.Array]:
+        """Parse documents, halving where one cannot be read; ``tries`` counts down over all halves."""
+        if tries[0] > 0:
+            if texts.nbytes <= _MAX_BYTES:
+                found = _read(texts, self._written)
+                if found is not None:
+                    return [found]
+                tries[0] -= 1
+            if len(texts) > 1:
+                half = len(texts) // 2
+                return self._pieces(texts.slice(0, half), tries) + self._pieces(texts.slice(half), tries)
+        return [pa.nulls(len(texts), self._written)]
+
+
+class TypedPartitionValues:
+    """The struct of ``partitionValues_parsed`` for one table.
+
+    Args:
+        schema: the table's.
+        partition_columns: by name, in order; at least one.
+    """
+
+    def __init__(self, schema: StructType, partition_columns: Sequence[str]) -> None:
+        self._columns = [
+            (schema.field(name).physical_name, schema.field(name).type) for name in partition_columns
+        ]
+        self.type: Final = pa.struct([(name, arrow_type(kind)) for name, kind in self._columns])
+
+    def parse(self, values: pa.MapArray) -> pa.StructArray | None:
+        """Return partition values of the struct's type; None if one of them cannot be given exactly."""
+        columns = []
+        for name, kind in self._columns:
+            texts = pc.map_lookup(values, pa.scalar(name), "first").dictionary_encode()
+            column = _partition_column(texts.dictionary.cast(pa.string()), kind)
+            if column is None:
+                return None
+            columns.append(column.take(texts.indices))
+        return pa.StructArray.from_arrays(columns, fields=list(self.type))
+
+
+def _partition_column(texts: pa.Array, kind: DataType) -> pa.Array | None:
+    name = kind.name if isinstance(kind, PrimitiveType) else ""
+    if name in ("binary", "void"):
+        return None  # text that is not UTF-8 has been lost before
+    if name == "timestamp":
+        empty = pc.equal(texts, "")
+        zoned = pc.or_(empty, pc.match_substring_regex(texts, _ZONED))
+        if not pc.all(pc.fill_null(zoned, fill_value=True)).as_py():
+            return None  # without a zone it is local to whoever wrote it
+    try:
+        return parse_column(texts, kind)
+    except DelvecError:
+        return None
+
+
+def _bounded(kind: DataType) -> bool:
+    return isinstance(kind, DecimalType) or (isinstance(kind, PrimitiveType) and kind.name in _BOUNDED)
+
+
+def _struct(leaves: Sequence[tuple[tuple[str, ...], pa.DataType]]) -> pa.DataType:
+    """Return nested structs of leaves, in their order."""
+    below: dict[str, list[tuple[tuple[str, ...], pa.DataType]]] = {}
+    for path, kind in leaves:
+        below.setdefault(path[0], []).append((path[1:], kind))
+    return pa.struct(
+        [(name, found[0][1] if not found[0][0] else _struct(found)) for name, found in below.items()]
+    )
+
+
+def _as_in_json(kind: pa.DataType) -> pa.DataType:
+    """Return a type as Arrow's JSON reader can fill it: times are text there."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _as_in_json(field.type)) for field in kind])
+    return pa.string() if pa.types.is_date(kind) or pa.types.is_timestamp(kind) else kind
+
+
+def _read(texts: pa.Array, kind: pa.DataType) -> pa.StructArray | None:
+    """Return one struct per document; None if one is not what the type says."""
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")[
+        0
+    ].as_buffer()
+    parsing = pj.ParseOptions(explicit_schema=pa.schema(list(kind)), unexpected_field_behavior="ignore")
+    # One block, so that a document is never cut; one thread, because others wait for the machine.
+    reading = pj.ReadOptions(use_threads=False, block_size=joined.size + 1)
+    try:
+        table = pj.read_json(pa.BufferReader(joined), reading, parsing)
+    except (pa.ArrowException, ValueError, OverflowError):
+        return None
+    # Each text is an object or an error, so that equal numbers mean one row for each.
+    if table.num_rows != len(texts):
+        return None
+    columns = [table[field.name].combine_chunks() for field in kind]
+    return pa.StructArray.from_arrays([_one(column) for column in columns], fields=list(kind))
+
+
+def _one(column: Any) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+
+
+def _exact(found: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Bring what JSON gave to its type; what is no exact value of it becomes null."""
+    if pa.types.is_struct(kind):
+        parts = [_exact(part, field.type) for part, field in zip(found.flatten(), kind, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pc.is_null(found))
+    if pa.types.is_floating(kind):
+        return pc.if_else(pc.is_finite(found), found, pa.scalar(None, kind))
+    if pa.types.is_date(kind):
+        return _times(found, "date", kind)
+    if pa.types.is_timestamp(kind):
+        return _times(found, "timestamp" if kind.tz else "timestamp_ntz", kind)
+    return found
+
+
+def _times(texts: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
+    good = pc.match_substring_regex(texts, _TIMES[name])
+    texts = pc.if_else(good, texts, pa.scalar(None, pa.string()))
+    try:
+        return parse_column(texts, PrimitiveType(name))
+    except DelvecError:  # a date that does not exist
+        return pa.nulls(len(texts), kind)

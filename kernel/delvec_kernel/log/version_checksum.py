@@ -1,0 +1,203 @@
+"""Version checksums: ``<version>.crc`` beside a commit, with totals of its version (PROTOCOL.md, "Version Checksum File").
+
+A reader may check what it replayed against it, and delta-spark computes the next one from it. One that is missing
+is legal; one that is wrong is not.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Self, TypeAlias
+
+from delvec_kernel.actions.action_json import (
+    MalformedActionError,
+    json_text,
+    present,
+    read_integer,
+    read_object,
+    read_text,
+    required_integer,
+    shown,
+)
+from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol, Txn
+from delvec_kernel.features.table_features import reader_features
+from delvec_kernel.snapshot.snapshot import Snapshot
+
+__all__ = ["ChecksumPolicy", "Contradiction", "VersionChecksum", "checksum_name", "contradiction"]
+
+_MANY: Final = 100
+"""More transactions or domains than this are not listed: the file is read with every commit."""
+
+
+def checksum_name(version: int) -> str:
+    """Return the name of a version's checksum in ``_delta_log``."""
+    return f"{version:020d}.crc"
+
+
+@dataclass(frozen=True)
+class VersionChecksum:
+    """What a version holds, in totals; None where it is not said.
+
+    Attributes:
+        txn_id: of the commit.
+        table_size_bytes: of the live files, without deletion vectors.
+        num_files: live files.
+        num_deleted_records: rows that the deletion vectors of live files hold.
+        num_deletion_vectors: live files that have one.
+        in_commit_timestamp: milliseconds since the epoch, where the table has them enabled.
+        set_transactions: all there are.
+        domain_metadata: all that were not removed.
+    """
+
+    table_size_bytes: int
+    num_files: int
+    metadata: Metadata
+    protocol: Protocol
+    txn_id: str | None = None
+    num_deleted_records: int | None = None
+    num_deletion_vectors: int | None = None
+    in_commit_timestamp: int | None = None
+    set_transactions: Sequence[Txn] | None = None
+    domain_metadata: Sequence[DomainMetadata] | None = None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, txn_id: str | None) -> Self:
+        """Return the checksum of a version that the transaction ``txn_id`` made."""
+        with_vectors = "deletionVectors" in reader_features(snapshot.protocol)
+        # What has expired is not in a reader's state, and when it does is not ours to say.
+        expiring = "delta.setTransactionRetentionDuration" in snapshot.configuration
+        txns = sorted(snapshot.txns.values(), key=lambda txn: txn.app_id)
+        domains = sorted(snapshot.domain_metadata.values(), key=lambda item: item.domain)
+        enabled = snapshot.in_commit_timestamps_enabled
+        return cls(
+            table_size_bytes=snapshot.size_in_bytes,
+            num_files=snapshot.num_files,
+            metadata=snapshot.metadata,
+            protocol=snapshot.protocol,
+            txn_id=txn_id,
+            num_deleted_records=snapshot.num_deleted_rows if with_vectors else None,
+            num_deletion_vectors=snapshot.num_deletion_vectors if with_vectors else None,
+            in_commit_timestamp=snapshot.in_commit_timestamp if enabled else None,
+            set_transactions=None if expiring or len(txns) > _MANY else txns,
+            domain_metadata=None if len(domains) > _MANY else domains,
+        )
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self | None:
+        """Read a checksum file; None if it is damaged, which is as good as none."""
+        try:
+            found = json.loads(data)
+            protocol, metadata = read_object(found, "protocol"), read_object(found, "metadata")
+            if protocol is None or metadata is None:
+                return None
+            return cls(
+                table_size_bytes=required_integer(found, "tableSizeBytes"),
+                num_files=required_integer(found, "numFiles"),
+                metadata=Metadata.from_json(metadata),
+                protocol=Protocol.from_json(protocol),
+                txn_id=read_text(found, "txnId"),
+                num_deleted_records=read_integer(found, "numDeletedRecordsOpt"),
+                num_deletion_vectors=read_integer(found, "numDeletionVectorsOpt"),
+                in_commit_timestamp=read_integer(found, "inCommitTimestampOpt"),
+                set_transactions=_listed(found.get("setTransactions"), Txn),
+                domain_metadata=_listed(found.get("domainMetadata"), DomainMetadata),
+            )
+        except (ValueError, TypeError, AttributeError, RecursionError, MalformedActionError):
+            return None
+
+    def serialize(self) -> bytes:
+        """Return the content of the file: one JSON object."""
+        document = present(
+            txnId=self.txn_id,
+            tableSizeBytes=self.table_size_bytes,
+            numFiles=self.num_files,
+            numDeletedRecordsOpt=self.num_deleted_records,
+            numDeletionVectorsOpt=self.num_deletion_vectors,
+            numMetadata=1,
+            numProtocol=1,
+            inCommitTimestampOpt=self.in_commit_timestamp,
+            setTransactions=_documents(self.set_transactions),
+            domainMetadata=_documents(self.domain_metadata),
+            metadata=self.metadata.to_json(),
+            protocol=self.protocol.to_json(),
+        )
+        return json_text(document).encode()
+
+
+def _documents(actions: Sequence[Txn | DomainMetadata] | None) -> list[dict[str, Any]] | None:
+    return None if actions is None else [action.to_json() for action in actions]
+
+
+def _listed(found: Any, kind: Any) -> list[Any] | None:
+    return None if found is None else [kind.from_json(item) for item in found]
+
+
+ChecksumPolicy: TypeAlias = Literal["check", "warn", "ignore"]
+"""What to do about a checksum that contradicts the log: refuse the version, say so in the service's log, or not look."""
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """One field in which a version differs from its checksum.
+
+    Attributes:
+        field: as the checksum spells it.
+        said: by the checksum.
+        found: by replay.
+    """
+
+    field: str
+    said: str
+    found: str
+
+
+def contradiction(checksum: VersionChecksum, snapshot: Snapshot) -> Contradiction | None:
+    """Return the first field in which they differ, or None.
+
+    Transactions are compared where both know the application: they expire, and each writer decides when. The
+    in-commit timestamp is not compared: it is the commit's to say.
+    """
+    for field, said, found in _pairs(checksum, snapshot):
+        if said is not None and said != found:
+            return Contradiction(field, shown(said), shown(found))
+    return None
+
+
+def _pairs(checksum: VersionChecksum, snapshot: Snapshot) -> Iterator[tuple[str, Any, Any]]:
+    yield "numFiles", checksum.num_files, snapshot.num_files
+    yield "tableSizeBytes", checksum.table_size_bytes, snapshot.size_in_bytes
+    yield "numDeletionVectorsOpt", checksum.num_deletion_vectors, snapshot.num_deletion_vectors
+    yield "numDeletedRecordsOpt", checksum.num_deleted_records, snapshot.num_deleted_rows
+    yield "protocol", _protocol(checksum.protocol), _protocol(snapshot.protocol)
+    said, found = _metadata(checksum.metadata), _metadata(snapshot.metadata)
+    for name in said:
+        yield f"metadata.{name}", said[name], found[name]
+    if checksum.set_transactions is not None:
+        known = {txn.app_id: txn.version for txn in checksum.set_transactions if txn.app_id in snapshot.txns}
+        yield "setTransactions", known, {app_id: snapshot.txns[app_id].version for app_id in known}
+    if checksum.domain_metadata is not None:
+        domains = {one.domain: one.configuration for one in checksum.domain_metadata if not one.removed}
+        live = {name: one.configuration for name, one in snapshot.domain_metadata.items()}
+        yield "domainMetadata", domains, live
+
+
+def _protocol(protocol: Protocol) -> tuple[int, int, frozenset[str], frozenset[str]]:
+    return (
+        protocol.min_reader_version,
+        protocol.min_writer_version,
+        frozenset(protocol.reader_features or ()),
+        frozenset(protocol.writer_features or ()),
+    )
+
+
+def _metadata(metadata: Metadata) -> Mapping[str, Any]:
+    try:
+        schema = json.loads(metadata.schema_string)
+    except (ValueError, RecursionError):
+        schema = metadata.schema_string
+    return {
+        "id": metadata.id,
+        "schemaString": schema,
+        "partitionColumns": metadata.partition_columns,
+        "configuration": dict(metadata.configuration),
+    }

@@ -1,0 +1,1 @@
+"""Schemas, types, column mapping, partition values."""

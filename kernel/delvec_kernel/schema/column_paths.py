@@ -1,0 +1,193 @@
+"""Columns by path: ``address.city``, ``tags.element``, with backticks around what is no plain name."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from delvec_kernel.errors import InvalidTableChange, UnknownColumn
+from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructField, StructType
+
+__all__ = [
+    "ColumnPath",
+    "backticked",
+    "field_at",
+    "parse_path",
+    "path_text",
+    "physical_path",
+    "quoted",
+    "spelled",
+    "split_at_field",
+    "type_at",
+    "with_field",
+    "with_type",
+]
+
+ColumnPath: TypeAlias = tuple[str, ...]
+
+_PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_]+")
+
+
+def parse_path(text: str) -> ColumnPath:
+    """Return the names that a path is made of.
+
+    Raises:
+        InvalidTableChange: it has an empty name, or a backtick that is not closed.
+    """
+    parts: list[str] = []
+    position = 0
+    while found := _PART.match(text, position):
+        inside, plain = found.groups()
+        parts.append(plain if inside is None else inside.replace("``", "`"))
+        position = found.end()
+        if position == len(text):
+            return tuple(parts)
+        if text[position] != ".":
+            break
+        position += 1
+    raise InvalidTableChange(
+        f"'{text[:200]}' is no path of a column: names are separated by dots, and a name with other characters than "
+        "letters, digits and underscores stands in backticks.",
+        column=text[:200],
+    )
+
+
+def path_text(path: Sequence[str]) -> str:
+    """Return a path as Delta's history shows it: names with a dot in backticks."""
+    return ".".join(f"`{part}`" if "." in part else part for part in path)
+
+
+def quoted(path: Sequence[str]) -> str:
+    """Return a path as SQL takes it: every name in backticks."""
+    return ".".join(backticked(part) for part in path)
+
+
+def spelled(path: Sequence[str]) -> str:
+    """Return a path with backticks where they are needed, so that :func:`parse_path` reads it."""
+    return ".".join(part if _PLAIN.fullmatch(part) else quoted([part]) for part in path)
+
+
+def type_at(kind: DataType, path: Sequence[str]) -> DataType:
+    """Return the type of what a path leads to.
+
+    Raises:
+        UnknownColumn: it leads nowhere.
+    """
+    found: list[DataType] = []
+
+    def keep(inner: DataType) -> DataType:
+        found.append(inner)
+        return inner
+
+    with_type(kind, path, keep)
+    return found[0]
+
+
+def with_type(kind: DataType, path: Sequence[str], change: Callable[[DataType], DataType]) -> DataType:
+    """Return a type with what lies at a path changed.
+
+    Raises:
+        UnknownColumn: the path leads nowhere.
+    """
+    if not path:
+        return change(kind)
+    name, rest = path[0], path[1:]
+    if isinstance(kind, StructType):
+        field = kind.field(name)
+        return _replaced(kind, field, replace(field, type=with_type(field.type, rest, change)))
+    part = name.lower()
+    if isinstance(kind, ArrayType) and part == "element":
+        return replace(kind, element=with_type(kind.element, rest, change))
+    if isinstance(kind, MapType) and part == "key":
+        return replace(kind, key=with_type(kind.key, rest, change))
+    if isinstance(kind, MapType) and part == "value":
+        return replace(kind, value=with_type(kind.value, rest, change))
+    raise UnknownColumn(
+        f"there is no '{name}' in a column of type {str(kind.to_json())[:100]}; fields of structs are "
+        "named, an array has 'element', a map 'key' and 'value'",
+        column=name,
+    )
+
+
+def field_at(schema: StructType, path: Sequence[str]) -> StructField:
+    """Return the column or field of a struct that a path leads to.
+
+    Raises:
+        UnknownColumn: it leads nowhere.
+        InvalidTableChange: it leads to the element of an array, or the key or value of a map.
+    """
+    parent = type_at(schema, path[:-1])
+    if not isinstance(parent, StructType):
+        raise InvalidTableChange(
+            f"'{path_text(path)}' is part of an array or a map: only its type can be changed.",
+            column=path_text(path),
+        )
+    return parent.field(path[-1])
+
+
+def with_field(
+    schema: StructType, path: Sequence[str], change: Callable[[StructField], StructField]
+) -> StructType:
+    """Return a schema with one column, or field of a struct, changed.
+
+    Raises:
+        UnknownColumn: the path leads nowhere.
+        InvalidTableChange: it leads to the element of an array, or the key or value of a map.
+    """
+    field = field_at(schema, path)
+
+    def changed(parent: DataType) -> DataType:
+        assert isinstance(parent, StructType)  # noqa: S101 - by field_at
+        return _replaced(parent, field, change(field))
+
+    result = with_type(schema, path[:-1], changed)
+    assert isinstance(result, StructType)  # noqa: S101 - the outermost type stays what it is
+    return result
+
+
+def split_at_field(schema: StructType, path: Sequence[str]) -> tuple[ColumnPath, ColumnPath]:
+    """Return the path of the innermost field on a path, as the schema spells it, and the rest of the path.
+
+    The rest consists of ``element``, ``key`` and ``value``; it is empty where the path leads to a field.
+
+    Raises:
+        UnknownColumn: the path leads nowhere.
+    """
+    kind: DataType = schema
+    names: list[str] = []
+    fields = 0
+    for number, name in enumerate(path):
+        if isinstance(kind, StructType):
+            names.append(kind.field(name).name)
+            fields = number + 1
+        else:
+            names.append(name.lower())
+        kind = type_at(kind, [name])
+    return tuple(names[:fields]), tuple(names[fields:])
+
+
+def physical_path(schema: StructType, path: Sequence[str]) -> ColumnPath:
+    """Return the names of a field, and of the structs around it, in files and statistics.
+
+    Raises:
+        UnknownColumn: the path leads nowhere, or through an array or a map.
+    """
+    kind: DataType = schema
+    found: list[str] = []
+    for name in path:
+        if not isinstance(kind, StructType):
+            raise UnknownColumn(f"'{path_text(path)}' is not a field of structs only", column=path_text(path))
+        field = kind.field(name)
+        found.append(field.physical_name)
+        kind = field.type
+    return tuple(found)
+
+
+def _replaced(struct: StructType, old: StructField, new: StructField) -> StructType:
+    return StructType(tuple(new if field is old else field for field in struct.fields))
+
+
+def backticked(name: str) -> str:
+    """Return a name, whatever it holds, as one identifier."""
+    return "`" + name.replace("`", "``") + "`"

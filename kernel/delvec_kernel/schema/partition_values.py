@@ -1,0 +1,233 @@
+"""Partition values: to and from the text in ``partitionValues``, and the directories of partitions.
+
+PROTOCOL.md, "Partition Value Serialization". Null is null; the empty string reads as null for every type, so it
+cannot be told from null. The name of Hive's directory for nulls is null too, except in columns where it may be a
+text. Timestamps are written with their zone, because without one readers take them for local.
+"""
+
+import re
+import struct
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.errors import CorruptLog, InvalidSchema, SchemaMismatch
+from delvec_kernel.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructType, arrow_type
+
+__all__ = ["HIVE_DEFAULT_PARTITION", "parse", "parse_column", "partition_path", "serialize"]
+
+HIVE_DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+
+_ZONED: Final = r":\d{2}(?:\.\d+)?\s?(?:Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?)$"
+_ZONE: Final = r"(:\d{2}(?:\.\d+)?)\s?(?:Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?)$"
+_NAMED_ZONE: Final = r"\s?(?:Z|UTC|GMT)$"
+_FAR_YEAR: Final = re.compile(r"([+-]?\d{4,7})(-\d{2}-\d{2}.*)", re.DOTALL)
+_NOT_FOUR_DIGITS: Final = r"^(?:[+-]|\d{5})"
+_CYCLE_YEARS: Final = 400
+_CYCLE_DAYS: Final = 146_097
+_MICROSECONDS_PER_DAY: Final = 86_400_000_000
+_ZEROS_BELOW_MICROSECONDS: Final = r"(\.\d{6})0+"
+_ESCAPED: Final = frozenset([*map(chr, range(0x20)), *"\"#%'*/:=?\\\x7f{[]^"])
+_SHORTEST: Final = range(6, 10)
+
+
+# --- writing ------------------------------------------------------------------------------------------------
+
+
+def serialize(value: Any, kind: DataType) -> str | None:
+    """Return the text of a partition value, None for null and for what reads as null.
+
+    Args:
+        value: a Python value or an Arrow scalar; a timestamp without zone is taken for UTC.
+        kind: the column's type.
+
+    Raises:
+        SchemaMismatch: the value is not one of the type, or is binary and not UTF-8, which has no faithful text.
+        InvalidSchema: the type cannot partition a table.
+    """
+    _check_type(kind)
+    value = value.as_py() if isinstance(value, pa.Scalar) else value
+    if value is None:
+        return None
+    try:
+        value = _as_plain_python(pa.scalar(value, arrow_type(kind)))
+        text = _text(value, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise SchemaMismatch(f"{value!r} is not a partition value of type {kind.to_json()}") from error
+    return text or None
+
+
+def _text(value: Any, kind: DataType) -> str:
+    match value:
+        case bool():
+            text = "true" if value else "false"
+        case float():
+            text = _float_text(value, single=kind == PrimitiveType("float"))
+        case Decimal():
+            text = f"{value:f}"
+        case bytes():
+            text = value.decode("utf-8")
+        case datetime() if value.tzinfo is not None:
+            text = value.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+        case datetime():
+            whole, point, fraction = value.isoformat(sep=" ").partition(".")
+            text = whole + point + fraction.rstrip("0")
+        case _:
+            text = str(value)
+    return text
+
+
+def _float_text(value: float, *, single: bool) -> str:
+    """Return the shortest decimal that reads as the same number, infinity and NaN as Java spells them."""
+    if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124 - NaN
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    if not single:
+        return repr(value)
+    candidates = (float(f"{value:.{digits}g}") for digits in _SHORTEST)
+    return repr(next((found for found in candidates if _single(found) == value), value))
+
+
+def _single(value: float) -> float:
+    try:
+        found: float = struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:  # rounded up, beyond the greatest
+        return float("inf")
+    return found
+
+
+def partition_path(values: Mapping[str, str | None]) -> str:
+    """Return the directory of a partition as it is named in storage: ``country=NZ/day=2020-01-01``.
+
+    Names and values are escaped as by Hive and Spark. In the log the path is URL-encoded once more
+    (:func:`delvec_kernel.locations.log_path`), so a colon is ``%3A`` in storage and ``%253A`` in the log.
+
+    Args:
+        values: serialized values by column name, in the order of the partition columns.
+    """
+    return "/".join(
+        f"{_escaped(name)}={_escaped(value) if value else HIVE_DEFAULT_PARTITION}"
+        for name, value in values.items()
+    )
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"%{ord(letter):02X}" if letter in _ESCAPED else letter for letter in text)
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+
+def parse(text: str | None, kind: DataType) -> Any:
+    """Return the Python value of a partition value; a timestamp without zone is taken for UTC.
+
+    Raises:
+        CorruptLog: the text is not a value of the type.
+        InvalidSchema: the type cannot partition a table.
+    """
+    return _as_plain_python(parse_column(pa.array([text], pa.string()), kind)[0])
+
+
+def parse_column(texts: pa.Array, kind: DataType) -> pa.Array:
+    """Return the values of a partition column, of the Arrow type of ``kind``; null and "" become null.
+
+    Raises:
+        CorruptLog: a text is not a value of the type; the first such one is named.
+        InvalidSchema: the type cannot partition a table.
+    """
+    _check_type(kind)
+    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
+    try:
+        return _parsed(texts, kind)
+    except pa.ArrowException as error:
+        culprit = _first_refused(texts, kind)
+        raise CorruptLog(
+            f"the log has the partition value {culprit!r}, which is not of type {kind.to_json()}",
+            value=culprit,
+        ) from error
+
+
+def _parsed(texts: pa.Array, kind: DataType) -> pa.Array:
+    name = kind.name if isinstance(kind, PrimitiveType) else ""
+    if name == "void":
+        return pa.nulls(len(texts))
+    if name not in ("string", "binary"):
+        texts = pc.if_else(pc.equal(texts, HIVE_DEFAULT_PARTITION), pa.scalar(None, texts.type), texts)
+    if name not in ("date", "timestamp", "timestamp_ntz"):
+        return texts.cast(arrow_type(kind))
+    if pc.any(pc.match_substring_regex(texts, _NOT_FOUR_DIGITS)).as_py():
+        return _far_times(texts, kind)
+    return _times(texts, kind)
+
+
+def _times(texts: pa.Array, kind: DataType) -> pa.Array:
+    if kind == PrimitiveType("timestamp"):
+        return _timestamps(texts)
+    if kind == PrimitiveType("timestamp_ntz"):
+        # As Spark does: the wall clock counts, the zone does not.
+        return _microseconds(pc.replace_substring_regex(texts, _ZONE, r"\1")).cast(pa.timestamp("us"))
+    return texts.cast(pa.date32())
+
+
+def _far_times(texts: pa.Array, kind: DataType) -> pa.Array:
+    """Parse years of more than four digits and negative ones, which Arrow does not.
+
+    The calendar repeats every 400 years, so each text is parsed in a year near 2000 and moved.
+    """
+    near: list[str | None] = []
+    cycles: list[int] = []
+    for text in texts.to_pylist():
+        found = None if text is None else _FAR_YEAR.fullmatch(text)
+        moved, year = divmod(int(found[1]), _CYCLE_YEARS) if found else (0, 0)
+        near.append(f"{2000 + year}{found[2]}" if found else text)
+        cycles.append(moved - 2000 // _CYCLE_YEARS if found else 0)
+    parsed = _times(pa.array(near, texts.type), kind)
+    number = pa.int32() if pa.types.is_date(parsed.type) else pa.int64()
+    step = _CYCLE_DAYS if pa.types.is_date(parsed.type) else _CYCLE_DAYS * _MICROSECONDS_PER_DAY
+    offsets = pc.multiply_checked(pa.array(cycles, pa.int64()), step).cast(number)
+    return pc.add_checked(parsed.cast(number), offsets).cast(parsed.type)
+
+
+def _timestamps(texts: pa.Array) -> pa.Array:
+    zoned = pc.match_substring_regex(texts, _ZONED)
+    nothing = pa.scalar(None, texts.type)
+    with_zone = pc.replace_substring_regex(pc.if_else(zoned, texts, nothing), _NAMED_ZONE, "Z")
+    without = pc.if_else(zoned, nothing, texts)
+    utc = pa.timestamp("us", "UTC")
+    return pc.coalesce(
+        _microseconds(with_zone).cast(utc), _microseconds(without).cast(pa.timestamp("us")).cast(utc)
+    )
+
+
+def _microseconds(texts: pa.Array) -> pa.Array:
+    return pc.replace_substring_regex(texts, _ZEROS_BELOW_MICROSECONDS, r"\1")
+
+
+def _first_refused(texts: pa.Array, kind: DataType) -> str | None:
+    """Return a text that cannot be parsed, by halving the column."""
+    while len(texts) > 1:
+        first = texts.slice(0, len(texts) // 2)
+        try:
+            _parsed(first, kind)
+        except pa.ArrowException:
+            texts = first
+        else:
+            texts = texts.slice(len(first))
+    culprit: str | None = texts[0].as_py()
+    return culprit
+
+
+def _as_plain_python(scalar: pa.Scalar) -> Any:
+    if pa.types.is_timestamp(scalar.type) and scalar.type.tz and scalar.is_valid:
+        # as_py of a zone needs the system's time zones, which a small container lacks.
+        return scalar.cast(pa.timestamp("us")).as_py().replace(tzinfo=UTC)
+    return scalar.as_py()
+
+
+def _check_type(kind: DataType) -> None:
+    if isinstance(kind, ArrayType | MapType | StructType):
+        raise InvalidSchema("a column of a nested type cannot partition a table")

@@ -1,0 +1,450 @@
+"""The types of a Delta schema: to and from Delta's schema JSON and Arrow (PROTOCOL.md, "Schema Serialization Format")."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from delvec_kernel.errors import InvalidSchema, UnknownColumn
+from delvec_kernel.schema.char_varchar import CHARACTER_TYPE, as_texts
+
+__all__ = [
+    "ArrayType",
+    "DataType",
+    "DecimalType",
+    "MapType",
+    "PrimitiveType",
+    "StructField",
+    "StructType",
+    "arrow_type",
+    "data_type_from_arrow",
+    "data_type_from_json",
+    "has_float",
+    "has_variant",
+    "has_void",
+    "schema_from",
+]
+
+PHYSICAL_NAME = "delta.columnMapping.physicalName"
+FIELD_ID = "delta.columnMapping.id"
+
+_PRIMITIVES: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+    # As in Parquet: what a value is, encoded, and the names that occur in it.
+    "variant": pa.struct([("metadata", pa.binary()), ("value", pa.binary())]),
+}
+_ALIASES = {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte", "null": "void"}
+_DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(-?\d{1,2})\s*\)")
+_MAX_PRECISION = 38
+
+
+@dataclass(frozen=True)
+class PrimitiveType:
+    """A type without parameters; ``name`` is Delta's: string, long, integer, ..., void, variant."""
+
+    name: str
+
+    def to_json(self) -> str:
+        """Return Delta's name."""
+        return self.name
+
+    def to_arrow(self) -> pa.DataType:
+        """Return the Arrow type that reads give."""
+        return _PRIMITIVES[self.name]
+
+
+@dataclass(frozen=True)
+class DecimalType:
+    """A decimal of ``precision`` digits, ``scale`` of them after the point."""
+
+    precision: int
+    scale: int
+
+    def to_json(self) -> str:
+        """Return ``decimal(p,s)``."""
+        return f"decimal({self.precision},{self.scale})"
+
+    def to_arrow(self) -> pa.DataType:
+        """Return Arrow's 128-bit decimal."""
+        return pa.decimal128(self.precision, self.scale)
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """A list of ``element``."""
+
+    element: "DataType"
+    contains_null: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """Return Delta's JSON object."""
+        element = self.element.to_json()
+        return {"type": "array", "elementType": element, "containsNull": self.contains_null}
+
+    def to_arrow(self) -> pa.DataType:
+        """Return Arrow's list."""
+        return pa.list_(_arrow_field("element", self.element, self.contains_null))
+
+
+@dataclass(frozen=True)
+class MapType:
+    """A map from ``key`` to ``value``.
+
+    Raises:
+        InvalidSchema: the key is void: a key is never null.
+    """
+
+    key: "DataType"
+    value: "DataType"
+    value_contains_null: bool = True
+
+    def __post_init__(self) -> None:
+        if self.key == PrimitiveType("void"):
+            raise InvalidSchema("the key of a map cannot be of type 'void'", type="void")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return Delta's JSON object."""
+        return {
+            "type": "map",
+            "keyType": self.key.to_json(),
+            "valueType": self.value.to_json(),
+            "valueContainsNull": self.value_contains_null,
+        }
+
+    def to_arrow(self) -> pa.DataType:
+        """Return Arrow's map."""
+        value = _arrow_field("value", self.value, self.value_contains_null)
+        return pa.map_(_arrow_field("key", self.key, nullable=False), value)
+
+
+@dataclass(frozen=True)
+class StructField:
+    """A column, or a field of a nested struct."""
+
+    name: str
+    type: "DataType"
+    nullable: bool = True
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def physical_name(self) -> str:
+        """The name in files, statistics and partition values (PROTOCOL.md, "Column Mapping")."""
+        return str(self.metadata.get(PHYSICAL_NAME, self.name))
+
+    @property
+    def field_id(self) -> int | None:
+        """The column's id under column mapping."""
+        found = self.metadata.get(FIELD_ID)
+        return None if found is None else int(found)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return Delta's JSON object."""
+        return {
+            "name": self.name,
+            "type": self.type.to_json(),
+            "nullable": self.nullable,
+            "metadata": dict(self.metadata),
+        }
+
+    def to_arrow(self) -> pa.Field:
+        """Return Arrow's field, without the metadata."""
+        return _arrow_field(self.name, self.type, self.nullable)
+
+
+@dataclass(frozen=True)
+class StructType:
+    """A schema, or a nested struct.
+
+    Raises:
+        InvalidSchema: two fields differ only by case.
+    """
+
+    fields: tuple[StructField, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", tuple(self.fields))
+        if len(self._by_name) != len(self.fields):
+            names = [item.name.lower() for item in self.fields]
+            twice = next(item.name for item in self.fields if names.count(item.name.lower()) > 1)
+            raise InvalidSchema(
+                f"column {twice!r} occurs twice; names must differ by more than case", column=twice
+            )
+
+    @cached_property
+    def _by_name(self) -> dict[str, StructField]:
+        return {item.name.lower(): item for item in self.fields}
+
+    @property
+    def names(self) -> list[str]:
+        """The columns' names, in order."""
+        return [item.name for item in self.fields]
+
+    def field(self, name: str) -> StructField:
+        """Return the column of that name, whatever its case.
+
+        Raises:
+            UnknownColumn: there is none.
+        """
+        try:
+            return self._by_name[name.lower()]
+        except KeyError:
+            known = ", ".join(self.names[:20])
+            raise UnknownColumn(f"there is no column {name!r}; the table has {known}", column=name) from None
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.lower() in self._by_name
+
+    def select(self, names: Iterable[str]) -> "StructType":
+        """Return the schema of these columns, in the order asked for."""
+        return StructType(tuple(self.field(name) for name in names))
+
+    def without(self, names: Iterable[str]) -> "StructType":
+        """Return the schema without these columns."""
+        gone = {name.lower() for name in names}
+        return StructType(tuple(item for item in self.fields if item.name.lower() not in gone))
+
+    @classmethod
+    def from_json(cls, document: str | Mapping[str, Any]) -> "StructType":
+        """Parse Delta's schema JSON.
+
+        Raises:
+            InvalidSchema: it is not a struct, or has a type that Delvec does not know, which is named.
+        """
+        if isinstance(document, str):
+            try:
+                document = json.loads(document)
+            except (ValueError, RecursionError) as error:
+                raise InvalidSchema(f"the schema is not JSON: {error}") from error
+        parsed = data_type_from_json(document)
+        if not isinstance(parsed, cls):
+            raise InvalidSchema("a table's schema must be a struct")
+        return parsed
+
+    def to_json(self) -> dict[str, Any]:
+        """Return Delta's JSON object."""
+        return {"type": "struct", "fields": [item.to_json() for item in self.fields]}
+
+    @classmethod
+    def from_arrow(cls, schema: pa.Schema) -> "StructType":
+        """Convert an Arrow schema.
+
+        Raises:
+            InvalidSchema: a type has no Delta equivalent.
+        """
+        return cls(tuple(_field_from_arrow(item) for item in schema))
+
+    def to_arrow(self) -> pa.Schema:
+        """Return the Arrow schema that reads give."""
+        return pa.schema([item.to_arrow() for item in self.fields])
+
+
+DataType: TypeAlias = PrimitiveType | DecimalType | ArrayType | MapType | StructType
+
+
+def has_variant(kind: "DataType") -> bool:
+    """Whether a type is ``variant`` or holds one at any depth."""
+    return any(found == PrimitiveType("variant") for found in _leaves(kind))
+
+
+def has_void(kind: "DataType") -> bool:
+    """Whether a type is ``void`` or holds it at any depth."""
+    return any(found == PrimitiveType("void") for found in _leaves(kind))
+
+
+def has_float(kind: "DataType") -> bool:
+    """Whether a type is ``float`` or ``double`` or a struct that holds one at any depth."""
+    if isinstance(kind, StructType):
+        return any(has_float(item.type) for item in kind.fields)
+    return kind in (PrimitiveType("float"), PrimitiveType("double"))
+
+
+def _leaves(kind: "DataType") -> Iterator["DataType"]:
+    if isinstance(kind, StructType):
+        for item in kind.fields:
+            yield from _leaves(item.type)
+    elif isinstance(kind, ArrayType):
+        yield from _leaves(kind.element)
+    elif isinstance(kind, MapType):
+        yield from _leaves(kind.key)
+        yield from _leaves(kind.value)
+    else:
+        yield kind
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """Return the Arrow type of a value of ``kind``; unlike ``StructType.to_arrow`` a struct is a type here."""
+    if isinstance(kind, StructType):
+        return pa.struct([item.to_arrow() for item in kind.fields])
+    return kind.to_arrow()
+
+
+def _arrow_field(name: str, kind: DataType, nullable: bool) -> pa.Field:
+    # Arrow has no null column that is not nullable, Delta has.
+    return pa.field(name, arrow_type(kind), nullable or kind == PrimitiveType("void"))
+
+
+def data_type_from_json(document: Any) -> DataType:
+    """Parse a type of Delta's schema JSON.
+
+    Raises:
+        InvalidSchema: the type is unknown or malformed.
+    """
+    try:
+        return _primitive(document) if isinstance(document, str) else _nested(document)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidSchema(f"the schema is malformed at {str(document)[:200]!r}: {error!r}") from error
+    except RecursionError:
+        raise InvalidSchema("the schema is nested too deeply") from None
+
+
+def _primitive(text: str) -> DataType:
+    name = text.strip().lower()
+    name = _ALIASES.get(name, name)
+    if name in _PRIMITIVES:
+        return PrimitiveType(name)
+    if name == "decimal":
+        return DecimalType(10, 0)
+    if CHARACTER_TYPE.fullmatch(name):
+        return PrimitiveType("string")
+    found = _DECIMAL.fullmatch(name)
+    if found:
+        precision, scale = int(found.group(1)), int(found.group(2))
+        if 0 < precision <= _MAX_PRECISION and 0 <= scale <= precision:
+            return DecimalType(precision, scale)
+    raise InvalidSchema(f"type {text!r} is not one that Delvec knows", type=text)
+
+
+def _nested(document: Mapping[str, Any]) -> DataType:
+    kind = document["type"]
+    if kind == "struct":
+        return StructType(tuple(_field_from_json(item) for item in document["fields"]))
+    if kind == "array":
+        return ArrayType(
+            data_type_from_json(document["elementType"]), bool(document.get("containsNull", True))
+        )
+    if kind == "map":
+        key, value = data_type_from_json(document["keyType"]), data_type_from_json(document["valueType"])
+        return MapType(key, value, bool(document.get("valueContainsNull", True)))
+    raise InvalidSchema(f"type {kind!r} is not one that Delvec knows", type=str(kind))
+
+
+def _field_from_json(item: Mapping[str, Any]) -> StructField:
+    return StructField(
+        str(item["name"]),
+        data_type_from_json(item["type"]),
+        bool(item.get("nullable", True)),
+        dict(item.get("metadata") or {}),
+    )
+
+
+def _field_from_arrow(item: pa.Field) -> StructField:
+    try:
+        return StructField(item.name, data_type_from_arrow(item.type), item.nullable)
+    except InvalidSchema as error:
+        raise InvalidSchema(f"column {item.name!r}: {error.message}", column=item.name) from None
+
+
+_NAMES = {
+    pa.int8(): "byte",
+    pa.int16(): "short",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.uint8(): "short",
+    pa.uint16(): "integer",
+    pa.uint32(): "long",
+    pa.float16(): "float",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+    pa.null(): "void",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.string_view(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+    pa.binary_view(): "binary",
+    pa.date32(): "date",
+    pa.date64(): "date",
+}
+_FROM_ARROW = {kind: PrimitiveType(name) for kind, name in _NAMES.items()} | {pa.uint64(): DecimalType(20, 0)}
+_LISTS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+
+
+def data_type_from_arrow(kind: pa.DataType) -> DataType:
+    """Return the Delta type that holds every value of an Arrow type; narrow and unsigned types are widened.
+
+    Raises:
+        InvalidSchema: Delta has no such type.
+    """
+    if kind in _FROM_ARROW:
+        return _FROM_ARROW[kind]
+    if pa.types.is_decimal(kind) and kind.precision <= _MAX_PRECISION and 0 <= kind.scale <= kind.precision:
+        return DecimalType(kind.precision, kind.scale)
+    if pa.types.is_timestamp(kind):
+        return PrimitiveType("timestamp" if kind.tz else "timestamp_ntz")
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return data_type_from_arrow(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.json":
+        return PrimitiveType("string")
+    nested = _nested_from_arrow(kind)
+    if nested is None:
+        raise InvalidSchema(f"Arrow type {kind} has no equivalent in Delta", type=str(kind))
+    return nested
+
+
+def _nested_from_arrow(kind: pa.DataType) -> DataType | None:
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.parquet.variant":
+        return PrimitiveType("variant")
+    if pa.types.is_struct(kind):
+        return StructType(tuple(_field_from_arrow(item) for item in kind))
+    if pa.types.is_map(kind):
+        value = data_type_from_arrow(kind.item_type)
+        return MapType(data_type_from_arrow(kind.key_type), value, kind.item_field.nullable)
+    if any(is_list(kind) for is_list in _LISTS):
+        return ArrayType(data_type_from_arrow(kind.value_type), kind.value_field.nullable)
+    return PrimitiveType("binary") if pa.types.is_fixed_size_binary(kind) else None
+
+
+def schema_from(schema: Any) -> StructType:
+    """Take a schema as users have it: StructType, Arrow, PySpark's StructType, Delta's JSON.
+
+    Whatever exports its schema by Arrow's C interface is Arrow.
+
+    Raises:
+        InvalidSchema: it is none of these, or has a type without an equivalent.
+    """
+    if isinstance(schema, StructType):
+        return schema
+    if isinstance(schema, pa.Schema):
+        return StructType.from_arrow(schema)
+    if hasattr(schema, "jsonValue"):
+        schema = schema.jsonValue()
+    if isinstance(schema, Mapping):
+        schema = as_texts(schema)
+    if isinstance(schema, str | Mapping):
+        return StructType.from_json(schema)
+    if hasattr(schema, "__arrow_c_schema__"):
+        return StructType.from_arrow(pa.schema(schema))
+    raise InvalidSchema(f"a schema must be Arrow's, Spark's or Delta's JSON, not {type(schema).__name__}")

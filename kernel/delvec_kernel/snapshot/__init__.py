@@ -1,0 +1,1 @@
+"""A table at one version, and the replay that makes it."""

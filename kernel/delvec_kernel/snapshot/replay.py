@@ -1,0 +1,164 @@
+"""Replay: from actions to the state of a version (PROTOCOL.md, "Action Reconciliation")."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from delvec_kernel.actions.action_json import LogFile
+from delvec_kernel.actions.actions import (
+    Action,
+    AddFile,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Txn,
+)
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import DelvecError
+from delvec_kernel.file_index.live_files import LiveFiles
+from delvec_kernel.file_index.packed_files import FileChange
+from delvec_kernel.locations import canonical_log_path
+
+__all__ = ["Commit", "ReplayState", "replay"]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The actions of one version, in the order of its file.
+
+    Attributes:
+        compacted: whether it stands for several versions, and may remove a file with several deletion vectors.
+    """
+
+    where: LogFile
+    actions: Sequence[Action]
+    compacted: bool = False
+
+
+@dataclass(frozen=True)
+class ReplayState:
+    """What the log says up to a version.
+
+    Attributes:
+        live: the files.
+        txns: by application id.
+        domain_metadata: by domain, without those that were removed.
+        in_commit_timestamp: of the last commit, milliseconds since the epoch, where it has one.
+    """
+
+    live: LiveFiles
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    txns: Mapping[str, Txn] = field(default_factory=dict)
+    domain_metadata: Mapping[str, DomainMetadata] = field(default_factory=dict)
+    in_commit_timestamp: int | None = None
+
+    @classmethod
+    def from_checkpoint(
+        cls, batches: Iterable[pa.RecordBatch], actions: Sequence[Action], where: LogFile, location: str
+    ) -> "ReplayState":
+        """Return the state that a checkpoint holds.
+
+        Args:
+            batches: its files, FILES_SCHEMA.
+            actions: all else in it; tombstones mean nothing here.
+            where: the checkpoint, for errors.
+            location: the table's canonical location.
+
+        Raises:
+            CorruptLog: a file occurs twice; also what reading the batches raises.
+        """
+        unreadable: list[DelvecError] = []
+
+        def read() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from batches
+            except DelvecError as error:
+                unreadable.append(error)
+                raise
+
+        try:
+            live = LiveFiles.from_batches(read(), location)
+            twice = live.duplicate()
+        except DelvecError as error:
+            if error in unreadable:
+                raise
+            raise where.corrupt(f"names a file that cannot be: {error.message}") from error
+        if twice is not None:
+            raise where.corrupt(f"holds the file '{twice}' twice")
+        kept = [action for action in actions if not isinstance(action, RemoveFile)]
+        return replay(cls(live), [Commit(where, kept)])
+
+    def stamped(self, info: CommitInfo | None) -> "ReplayState":
+        """Return the same state with the in-commit timestamp of its last commit, which checkpoints lack."""
+        return replace(self, in_commit_timestamp=None if info is None else info.in_commit_timestamp)
+
+
+def replay(state: ReplayState, commits: Sequence[Commit]) -> ReplayState:
+    """Return the state after ``commits``, which follow ``state`` in ascending order without a gap.
+
+    Costs what the commits hold, not what the table holds. The order of the actions within a commit does not matter.
+
+    Raises:
+        CorruptLog: a commit adds or removes one path twice, or adds and removes the same file.
+    """
+    protocol, metadata, timestamp = state.protocol, state.metadata, state.in_commit_timestamp
+    txns, domains = dict(state.txns), dict(state.domain_metadata)
+    changes: dict[str, FileChange] = {}
+    for commit in commits:
+        timestamp = None
+        _follow_files(commit, state.live.location, changes)
+        for action in commit.actions:
+            match action:
+                case Protocol():
+                    protocol = action
+                case Metadata():
+                    metadata = action
+                case Txn():
+                    txns[action.app_id] = action
+                case DomainMetadata(removed=True):
+                    domains.pop(action.domain, None)
+                case DomainMetadata():
+                    domains[action.domain] = action
+                case CommitInfo():
+                    timestamp = action.in_commit_timestamp
+                case _:
+                    pass
+    live = state.live.apply(changes) if changes else state.live
+    return ReplayState(live, protocol, metadata, txns, domains, timestamp)
+
+
+def _follow_files(commit: Commit, location: str, changes: dict[str, FileChange]) -> None:
+    adds: dict[str, AddFile] = {}
+    removes: dict[str, dict[str | None, Descriptor | None]] = {}
+    for action in commit.actions:
+        if not isinstance(action, AddFile | RemoveFile):
+            continue
+        try:
+            key = canonical_log_path(action.path, location)
+        except DelvecError as error:
+            raise commit.where.corrupt(f"names a file that cannot be: {error.message}") from error
+        if isinstance(action, AddFile):
+            twice = adds.setdefault(key, action) is not action
+        else:
+            known = removes.setdefault(key, {})
+            twice = _id(action) in known or (bool(known) and not commit.compacted)
+            known[_id(action)] = action.deletion_vector
+        if twice:
+            raise commit.where.corrupt(f"has two '{action.key}' actions for the file '{action.path}'")
+    for key in adds.keys() | removes.keys():
+        add, removed = adds.get(key), removes.get(key, {})
+        if add is not None and _id(add) in removed:
+            raise commit.where.corrupt(f"adds and removes the file '{add.path}', the same version of it")
+        change = changes.setdefault(key, FileChange())
+        for deletion_vector in removed.values():
+            change.follow(None, deletion_vector, is_removed=True)
+        if add is not None:
+            change.follow(add, None, is_removed=False)
+
+
+def _id(action: AddFile | RemoveFile) -> str | None:
+    return None if action.deletion_vector is None else action.deletion_vector.unique_id

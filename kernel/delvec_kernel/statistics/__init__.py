@@ -1,0 +1,1 @@
+"""Statistics of files, and the bounds that they give."""

@@ -1,0 +1,409 @@
+"""What a file's partition values and statistics say about the values of one column in it.
+
+PROTOCOL.md, "Per-file Statistics". Bounds are outer bounds: they may be wider than the data, never narrower, so
+everything about statistics that writers are known to get wrong, or that the protocol leaves open, widens them.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from delvec_kernel.expressions.expression_kinds import INTEGER_TYPES
+from delvec_kernel.schema.partition_values import parse_column
+from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructType
+from delvec_kernel.statistics.literal_bounds import DECIMAL_DIGITS, ZONE_MARGIN
+
+__all__ = [
+    "Bounds",
+    "Mask",
+    "Path",
+    "bound_type",
+    "column_name",
+    "leaf_type",
+    "parsed_bounds",
+    "partition_bounds",
+    "statistics_bounds",
+    "widened",
+]
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Path: TypeAlias = tuple[str, ...]
+
+_MILLISECOND: Final = 1000
+_TRUNCATION: Final = 32
+_ONE_BY_ONE: Final = 256
+_SEVERAL: Final = r"[}\]]\s*[^\s,}\]]"
+_LAST_CHARACTER: Final = "\U0010ffff"
+_ZONED: Final = r"(?:Z|[+-]\d{2}:?\d{2})$"
+_DATE_FORM: Final = r"^\d{4}-\d{2}-\d{2}$"
+_ZONED_FORM: Final = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:Z|[+-]\d{2}:\d{2})$"
+_LOCAL_FORM: Final = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?$"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """One column (or literal) over all files; arrays have one entry per file.
+
+    Attributes:
+        low: every value that is not null is at least this; a null entry means nothing is known. Types are those
+            of ``literal_bounds``. None: nothing is known of any file.
+        high: likewise at most this.
+        nullable: whether the file may hold a null.
+        only_null: whether all its values are null.
+    """
+
+    low: pa.Array | pa.Scalar | None
+    high: pa.Array | pa.Scalar | None
+    nullable: Mask
+    only_null: Mask
+
+    def take(self, rows: npt.NDArray[Any]) -> "Bounds":
+        """Return the bounds of these files; both sides are arrays or not known at all."""
+        low, high = (None if each is None else each.take(pa.array(rows)) for each in (self.low, self.high))
+        return Bounds(low, high, self.nullable[rows], self.only_null[rows])
+
+
+def column_name(path: Path, schema: StructType) -> Path:
+    """Return the physical names along the path of a column or struct field."""
+    names, data_type = [], schema
+    for name in path:
+        field = data_type.field(name)
+        names.append(field.physical_name)
+        data_type = field.type if isinstance(field.type, StructType) else StructType(())
+    return tuple(names)
+
+
+# --- partition values ---------------------------------------------------------------------------------------
+
+
+def partition_bounds(values: pa.Array, physical_name: str, data_type: DataType) -> Bounds:
+    """Return the bounds that a partition column's values are.
+
+    Args:
+        values: ``partition_values`` of the files, map<string, string>, keyed by physical names.
+        physical_name: the column's.
+        data_type: the column's.
+
+    Raises:
+        CorruptLog: a value is not one of the column's type.
+    """
+    encoded = pc.map_lookup(values, pa.scalar(physical_name), "first").dictionary_encode()
+    parsed = parse_column(encoded.dictionary.cast(pa.string()), data_type)
+    low = high = _normal(parsed, data_type)
+    kind = data_type.name if isinstance(data_type, PrimitiveType) else ""
+    if kind in {"float", "double"} and low is not None:
+        # NaN is above everything: no comparison may take it for a number.
+        nan = pc.is_nan(low)
+        low = pc.if_else(nan, pa.scalar(float("inf")), low)
+        high = pc.if_else(nan, pa.scalar(None, pa.float64()), high)
+    elif kind == "timestamp" and low is not None:
+        # Without a zone it is local to whoever wrote it.
+        zoned = pc.match_substring_regex(encoded.dictionary.cast(pa.string()), _ZONED)
+        margin = pc.if_else(zoned, pa.scalar(0, pa.int64()), pa.scalar(ZONE_MARGIN, pa.int64()))
+        low, high = pc.subtract(low, margin), pc.add(high, margin)
+    null = _mask(pc.is_null(parsed.take(encoded.indices)))
+    if low is None or high is None:
+        return Bounds(None, None, null, null)
+    return Bounds(low.take(encoded.indices), high.take(encoded.indices), null, null)
+
+
+def _normal(  # noqa: PLR0911 - one answer per type
+    values: pa.Array, data_type: DataType
+) -> pa.Array | None:
+    """Bring typed values to the types of ``literal_bounds``; None for types that are not compared."""
+    if isinstance(data_type, DecimalType):
+        return values.cast(pa.decimal128(DECIMAL_DIGITS, data_type.scale))
+    name = data_type.name if isinstance(data_type, PrimitiveType) else ""
+    if name in INTEGER_TYPES or name == "boolean":
+        return values.cast(pa.int64())
+    if name in {"float", "double"}:
+        return values.cast(pa.float64())
+    if name == "string":
+        return values.cast(pa.string())
+    if name == "date":
+        return values.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
+    if name in {"timestamp", "timestamp_ntz"}:
+        return values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
+    return None
+
+
+# --- statistics ---------------------------------------------------------------------------------------------
+
+
+def statistics_bounds(
+    stats: pa.Array, num_records: pa.Array, columns: Iterable[Path], schema: StructType
+) -> Mapping[Path, Bounds]:
+    """Parse the statistics of these columns, no others, for all files at once.
+
+    Args:
+        stats: Delta's statistics as JSON text, or null.
+        num_records: physical rows of each file, or null.
+        columns: paths of columns and struct fields, by the schema's spelling.
+        schema: the table's.
+
+    Returns:
+        By path. ``tightBounds=false`` needs no special case: bounds stay valid when rows are deleted, a nullCount
+        of 0 or of ``num_records`` stays true, and nothing is read into any other.
+    """
+    names = {path: column_name(path, schema) for path in columns}
+    found = parsed_bounds(stats, num_records, {names[path]: leaf_type(path, schema) for path in names})
+    return {path: found[names[path]] for path in names}
+
+
+def parsed_bounds(
+    stats: pa.Array, num_records: pa.Array, columns: Mapping[Path, DataType]
+) -> Mapping[Path, Bounds]:
+    """Do the same for columns given by physical names, with their types."""
+    explicit = _json_schema(columns.items())
+    parsed = _read(stats, explicit)
+    found = {}
+    for names, data_type in columns.items():
+        nulls = _dig(parsed, ("nullCount", *names), pa.int64(), len(stats))
+        low = high = None
+        if _stored_type(data_type) is not None:
+            low, high = (
+                _bound(
+                    _dig(parsed, (side, *names), _stored_type(data_type), len(stats)),
+                    data_type,
+                    upper=side == "maxValues",
+                )
+                for side in ("minValues", "maxValues")
+            )
+        nullable = _mask(pc.fill_null(pc.greater(nulls, 0), fill_value=True))
+        only_null = _mask(pc.fill_null(pc.equal(nulls, num_records), fill_value=False))
+        found[names] = Bounds(low, high, nullable, only_null)
+    return found
+
+
+def leaf_type(path: Path, schema: StructType) -> DataType:
+    """Return the type at the end of a path."""
+    data_type: DataType = schema
+    for name in path:
+        data_type = data_type.field(name).type if isinstance(data_type, StructType) else data_type
+    return data_type
+
+
+def bound_type(data_type: DataType) -> pa.DataType | None:
+    """Return the Arrow type of a column's bounds; None where it has none."""
+    kind = data_type.name if isinstance(data_type, PrimitiveType) else ""
+    days_or_flags = kind in {"boolean", "date", "timestamp", "timestamp_ntz"}
+    return pa.int64() if days_or_flags else _stored_type(data_type)
+
+
+def _stored_type(data_type: DataType) -> pa.DataType | None:
+    """Return the Arrow type in which a bound is read from JSON; None where bounds are not used."""
+    if isinstance(data_type, DecimalType):
+        return pa.decimal128(DECIMAL_DIGITS, data_type.scale)
+    name = data_type.name if isinstance(data_type, PrimitiveType) else ""
+    if name in INTEGER_TYPES:
+        return pa.int64()
+    if name in {"float", "double"}:
+        return pa.float64()
+    return pa.string() if name in {"string", "date", "timestamp", "timestamp_ntz"} else None
+
+
+def _is_float(data_type: DataType) -> bool:
+    return isinstance(data_type, PrimitiveType) and data_type.name in {"float", "double"}
+
+
+def _json_schema(wanted: Iterable[tuple[Path, DataType]]) -> pa.Schema:
+    tree: dict[str, Any] = {}
+    for names, data_type in wanted:
+        if isinstance(data_type, StructType):
+            continue
+        leaves: list[tuple[str, pa.DataType | None]] = [("nullCount", pa.int64())]
+        leaves += [("minValues", _stored_type(data_type))]
+        # A float's maximum is not read at all: see _bound.
+        leaves += [] if _is_float(data_type) else [("maxValues", _stored_type(data_type))]
+        for side, leaf in leaves:
+            if leaf is not None:
+                node = tree.setdefault(side, {})
+                for name in names[:-1]:
+                    node = node.setdefault(name, {})
+                node[names[-1]] = leaf
+    return pa.schema([pa.field(name, _arrow(node)) for name, node in tree.items()])
+
+
+def _arrow(node: Any) -> pa.DataType:
+    if isinstance(node, dict):
+        return pa.struct([pa.field(name, _arrow(child)) for name, child in node.items()])
+    return node
+
+
+def _read(stats: pa.Array, explicit: pa.Schema) -> pa.Table | None:
+    """Read all texts as one buffer of JSON lines; one by one only around a text that is not as expected."""
+    if not len(explicit) or stats.null_count == len(stats):
+        return None
+    texts = pc.fill_null(stats.cast(pa.large_string()), "{}")
+    return pa.concat_tables(_pieces(texts, explicit, max(_ONE_BY_ONE, len(texts) // 32))).combine_chunks()
+
+
+def _pieces(texts: pa.Array, explicit: pa.Schema, smallest: int) -> Iterator[pa.Table]:
+    table = _lines(texts, explicit)
+    if table is not None:
+        yield table
+    elif len(texts) > smallest:
+        middle = len(texts) // 2
+        yield from _pieces(texts.slice(0, middle), explicit, smallest)
+        yield from _pieces(texts.slice(middle), explicit, smallest)
+    else:
+        yield pa.Table.from_pylist([_lenient(text, explicit) for text in texts.to_pylist()], schema=explicit)
+
+
+def _lines(texts: pa.Array, explicit: pa.Schema) -> pa.Table | None:
+    """Return one row per text, or None if a text is not an object of the types asked for."""
+    lines = _joined(texts)
+    if lines is None:
+        texts = pc.replace_substring_regex(pc.utf8_trim_whitespace(texts), r"[\t\n\r]", " ")
+        lines = (
+            None if pc.any(pc.match_substring_regex(texts, _SEVERAL)).as_py() else _joined(texts, sure=True)
+        )
+    if lines is None:
+        return None
+    try:
+        table = pj.read_json(
+            pa.BufferReader(lines),
+            read_options=pj.ReadOptions(block_size=max(1 << 20, 2 * pc.max(pc.binary_length(texts)).as_py())),
+            parse_options=pj.ParseOptions(explicit_schema=explicit, unexpected_field_behavior="ignore"),
+        )
+    except pa.ArrowInvalid:
+        return None
+    return table if table.num_rows == len(texts) else None
+
+
+def _joined(texts: pa.Array, *, sure: bool = False) -> pa.Buffer | None:
+    """Return the texts as lines; None if one is not in braces, or, unless ``sure``, may not be just one object.
+
+    Arrow's reader dies of a line that is null, even behind an object, and takes a line of two objects for two.
+    """
+    if not pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))).as_py():
+        return None
+    # Elements of a string array lie one behind the other, so with line ends of their own they are the buffer.
+    empty, line_end = pa.scalar("", pa.large_string()), pa.scalar("\n", pa.large_string())
+    array = pc.binary_join_element_wise(texts, empty, line_end)
+    lines = array.buffers()[2].slice(0, pc.sum(pc.binary_length(array)).as_py())
+    letters = np.frombuffer(lines, np.uint8)
+    behind = letters[np.flatnonzero(letters == ord("}")) + 1]
+    plain = np.isin(behind, np.frombuffer(b",}\n", np.uint8)).all()
+    whole = np.count_nonzero(letters == ord("\n")) == len(texts)
+    return lines if sure or (plain and whole) else None
+
+
+def _lenient(text: str | None, explicit: pa.Schema) -> dict[str, Any]:
+    try:
+        document = json.loads(text or "{}", parse_float=Decimal)
+    except (ValueError, RecursionError):
+        return {}
+    return {field.name: _taken(_get(document, field.name), field.type) for field in explicit}
+
+
+def _get(document: Any, name: str) -> Any:
+    return document.get(name) if isinstance(document, dict) else None
+
+
+def _taken(value: Any, kind: pa.DataType) -> Any:
+    """Return ``value`` if it is one of ``kind``, else None: a bound of another type says nothing."""
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        return {field.name: _taken(_get(value, field.name), field.type) for field in fields}
+    if pa.types.is_string(kind):
+        # Half a surrogate pair, left where a writer cut between the two, has no UTF-8.
+        whole = isinstance(value, str) and value == value.encode(errors="ignore").decode()
+        return value if whole else None
+    numeric = isinstance(value, int | Decimal | str) and not isinstance(value, bool)
+    return _number(value, kind) if numeric else None
+
+
+def _number(value: int | Decimal | str, kind: pa.DataType) -> Any:
+    try:
+        number = Decimal(value)
+        if pa.types.is_floating(kind):
+            return float(number) if number.is_finite() else None
+        if pa.types.is_integer(kind):
+            return pa.scalar(int(number), kind).as_py() if number == int(number) else None
+        return pa.scalar(number, kind).as_py()
+    except (InvalidOperation, OverflowError, ValueError, pa.ArrowInvalid):
+        return None
+
+
+def _dig(parsed: pa.Table | None, names: Sequence[str], kind: pa.DataType, length: int) -> pa.Array:
+    if parsed is None or names[0] not in parsed.column_names:
+        return pa.nulls(length, kind)
+    column = parsed[names[0]]
+    array = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+    for name in names[1:]:
+        if not pa.types.is_struct(array.type) or array.type.get_field_index(name) < 0:
+            return pa.nulls(length, kind)
+        # struct_field keeps the parents' nulls, StructArray.field would not.
+        array = pc.struct_field(array, [array.type.get_field_index(name)])
+    return array if array.type == kind else pa.nulls(length, kind)
+
+
+def _bound(stored: pa.Array, data_type: DataType, *, upper: bool) -> pa.Array | None:
+    """Turn a column's minValues or maxValues, as JSON has them, into a bound that can be relied on."""
+    name = data_type.name if isinstance(data_type, PrimitiveType) else "decimal"
+    if name == "date":
+        stored = _parsed(stored, _DATE_FORM, pa.date32())
+    elif name in {"timestamp", "timestamp_ntz"}:
+        form, zone = (_ZONED_FORM, "UTC") if name == "timestamp" else (_LOCAL_FORM, None)
+        stored = _parsed(stored, form, pa.timestamp("us", zone))
+    return widened(stored, data_type, upper=upper)
+
+
+def widened(stored: pa.Array, data_type: DataType, *, upper: bool) -> pa.Array | None:
+    """Turn minimums or maximums that a writer states into bounds; None if nothing follows from them.
+
+    Args:
+        stored: in the column's own type, timestamps in microseconds.
+        data_type: the column's, one that has bounds.
+        upper: whether they are maximums.
+    """
+    name = data_type.name if isinstance(data_type, PrimitiveType) else "decimal"
+    if name in {"float", "double"}:
+        # Writers that copy a Parquet footer's maximum ignore NaN, which is greater than everything.
+        if upper:
+            return None
+        nearest = stored.cast(pa.float32(), safe=False).cast(pa.float64())
+        low = nearest if name == "float" else stored.cast(pa.float64())
+        return pc.if_else(pc.is_finite(low), low, pa.scalar(None, pa.float64()))
+    if name == "date":
+        return stored.cast(pa.int32()).cast(pa.int64())
+    if name in {"timestamp", "timestamp_ntz"}:
+        micros = stored.cast(pa.int64())
+        # Cut to milliseconds, downwards or, before 1970, towards it.
+        lower = pc.if_else(pc.less_equal(micros, 0), pc.subtract(micros, _MILLISECOND), micros)
+        return pc.add(micros, _MILLISECOND) if upper else lower
+    if name == "string" and upper:
+        # A writer may have cut it without the tie-breaker that keeps it above the values.
+        cut = pc.equal(pc.utf8_length(stored), _TRUNCATION)
+        return pc.if_else(cut, pc.binary_join_element_wise(stored, _LAST_CHARACTER, ""), stored)
+    kind = bound_type(data_type)
+    return stored if stored.type == kind else stored.cast(kind)
+
+
+def _parsed(texts: pa.Array, form: str, kind: pa.DataType) -> pa.Array:
+    """Cast texts of the given form; null where they have another, or name no such day."""
+    cleaned = pc.if_else(pc.match_substring_regex(texts, form), texts, pa.scalar(None, pa.string()))
+    try:
+        return cleaned.cast(kind)
+    except pa.ArrowInvalid:
+        return pa.array([_moment(text, kind) for text in cleaned.to_pylist()], kind)
+
+
+def _moment(text: str | None, kind: pa.DataType) -> Any:
+    try:
+        return None if text is None else pa.scalar(text).cast(kind).as_py()
+    except (pa.ArrowInvalid, ValueError, OverflowError):
+        return None
+
+
+def _mask(values: pa.Array | pa.ChunkedArray) -> Mask:
+    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.bool_)

@@ -1,0 +1,457 @@
+"""The JSON of statistics: numbers that keep all their digits, and bounds in the types that JSON lacks.
+
+PROTOCOL.md, "Per-file Statistics".
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from math import isfinite
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.errors import CorruptLog, CorruptTable, SchemaMismatch
+from delvec_kernel.schema.types import (
+    DataType,
+    DecimalType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    arrow_type,
+)
+
+__all__ = [
+    "MAX_STRING",
+    "Number",
+    "StatisticsCollector",
+    "bound",
+    "collect",
+    "dump",
+    "indexed_columns",
+    "load",
+    "num_records",
+    "widen",
+    "with_plain_text",
+]
+
+MAX_STRING: Final = 32
+"""Code points of a string bound; a longer maximum has one more, greater than what was cut off."""
+
+_LAST_ASCII: Final = "\x7f"
+_LAST_CHARACTER: Final = "\U0010ffff"
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - zones are told apart by the column's type
+_EPOCH_DAY: Final = date(1970, 1, 1)
+
+
+class Number(str):
+    """A JSON number as it is written: a float would round decimals and long integers."""
+
+    __slots__ = ()
+
+
+def load(stats: str) -> dict[str, Any]:
+    """Parse the statistics of a file; numbers become :class:`Number`.
+
+    Raises:
+        CorruptLog: they are no JSON object.
+    """
+    try:
+        found = json.loads(stats, parse_float=Number, parse_int=Number, parse_constant=Number)
+    except (ValueError, RecursionError) as error:
+        raise CorruptLog(f"the log has statistics that are not JSON: {stats[:200]!r}") from error
+    if not isinstance(found, dict):
+        raise CorruptLog(f"the log has statistics that are not a JSON object: {stats[:200]!r}")
+    return found
+
+
+def dump(value: Any) -> str:
+    """Return the JSON of what :func:`load` gives; characters stand as themselves."""
+    if isinstance(value, Number):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{dump(key)}:{dump(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(dump, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def with_plain_text(stats: str | None) -> str | None:
+    """Return statistics with characters in place of their escapes, which readers built on arrow-rs decode wrongly.
+
+    What is no statistics, or escapes half of a surrogate pair, stays as it is.
+    """
+    if stats is None or "\\u" not in stats:
+        return stats
+    try:
+        plain = dump(load(stats))
+        plain.encode()
+    except (CorruptLog, UnicodeEncodeError):
+        return stats
+    return plain
+
+
+def bound(value: Any, kind: DataType, *, upper: bool) -> str | Number | None:
+    """Return a column's least or greatest value as a bound in statistics, None where there is no way to write it.
+
+    Args:
+        value: dates are days and timestamps microseconds since the epoch, other types are Python's.
+        kind: the column's.
+        upper: strings and timestamps are shortened: a lower bound downwards, an upper one upwards.
+    """
+    name = kind.name if isinstance(kind, PrimitiveType) else "decimal"
+    match name:
+        case "decimal":
+            return Number(f"{value:f}")
+        case "string":
+            return _string_above(value) if upper else value[:MAX_STRING]
+        case "date":
+            return _day(value)
+        case "timestamp" | "timestamp_ntz":
+            milliseconds = -(-value // 1000) if upper else value // 1000
+            return _millisecond(milliseconds, "Z" if name == "timestamp" else "")
+        case "float" | "double":
+            # -0.0 and 0.0 are equal, but not to every reader.
+            widest = value or (0.0 if upper else -0.0)
+            return Number(repr(widest)) if isfinite(widest) else None
+        case _:
+            return Number(value)
+
+
+def _string_above(text: str) -> str | None:
+    """Return a short string that ``text`` is not above, None where that takes too many characters.
+
+    Readers compare UTF-8 bytes, whose order is that of code points.
+    """
+    cut = MAX_STRING
+    while cut < len(text) and text[cut] == _LAST_CHARACTER:
+        cut += 1
+    if cut > 2 * MAX_STRING:
+        return None
+    if cut >= len(text):
+        return text
+    return text[:cut] + (_LAST_ASCII if text[cut] < _LAST_ASCII else _LAST_CHARACTER)
+
+
+def _day(days: int) -> str | None:
+    try:
+        return (_EPOCH_DAY + timedelta(days=days)).isoformat()
+    except OverflowError:  # before the year 1 or after 9999
+        return None
+
+
+def _millisecond(milliseconds: int, zone: str) -> str | None:
+    try:
+        moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None
+    return moment.isoformat(timespec="milliseconds") + zone
+
+
+_NUM_INDEXED: Final = 32
+_NAME: Final = re.compile(r"\s*((?:`(?:[^`]|``)*`|[^.,`])+)\s*([.,]|$)")
+_WHOLE: Final = re.compile(r"(\d{1,18})(?:\.0+)?")
+_NUMBERS: Final = frozenset(["byte", "short", "integer", "long", "float", "double"])
+_BOUNDED: Final = _NUMBERS | {"string", "date", "timestamp", "timestamp_ntz"}
+
+Path: TypeAlias = tuple[StructField, ...]
+
+
+# --- which columns ------------------------------------------------------------------------------------------
+
+
+def indexed_columns(
+    schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str]
+) -> list[Path]:
+    """Return the leaf columns that have statistics, each as the fields from the top down to it.
+
+    These are the ones that ``delta.dataSkippingStatsColumns`` names, else the first
+    ``delta.dataSkippingNumIndexedCols`` (32; -1 is all). An array or a map is a leaf. Partition columns have none.
+    """
+    leaves = list(_leaves(schema.without(partition_columns)))
+    named = configuration.get("delta.dataSkippingStatsColumns")
+    if named is not None:
+        wanted = _column_names(named)
+        return [leaf for leaf in leaves if any(_starts_with(leaf, name) for name in wanted)]
+    try:
+        count = int(configuration.get("delta.dataSkippingNumIndexedCols", _NUM_INDEXED))
+    except ValueError:
+        count = _NUM_INDEXED
+    return leaves if count < 0 else leaves[:count]
+
+
+def _leaves(schema: StructType, above: Path = ()) -> Iterator[Path]:
+    for item in schema.fields:
+        if isinstance(item.type, StructType):
+            yield from _leaves(item.type, (*above, item))
+        else:
+            yield (*above, item)
+
+
+def _column_names(text: str) -> list[tuple[str, ...]]:
+    """Split ``a, b.c, `d.e` `` into names, lower-case, as Spark does."""
+    names: list[tuple[str, ...]] = []
+    parts: list[str] = []
+    for found in _NAME.finditer(text):
+        part = found.group(1).strip()
+        if part.startswith("`") and part.endswith("`"):
+            part = part[1:-1].replace("``", "`")
+        parts.append(part.lower())
+        if found.group(2) != ".":
+            names.append(tuple(parts))
+            parts = []
+    return names
+
+
+def _starts_with(leaf: Path, name: tuple[str, ...]) -> bool:
+    return tuple(item.name.lower() for item in leaf[: len(name)]) == name
+
+
+# --- collecting ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Leaf:
+    """What is known of one leaf column so far; ``low`` and ``high`` are Python values that compare as in Delta."""
+
+    path: Path
+    nulls: int = 0
+    low: Any = None
+    high: Any = None
+    unbounded: bool = False
+
+    @property
+    def kind(self) -> DataType:
+        return self.path[-1].type
+
+    def update(self, values: pa.Array) -> None:
+        values = _plain(values)
+        self.nulls += values.null_count
+        name = self.kind.name if isinstance(self.kind, PrimitiveType) else ""
+        if self.unbounded or not (isinstance(self.kind, DecimalType) or name in _BOUNDED):
+            return
+        values = _comparable(values, self.kind)
+        if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
+            # NaN is above every number, and JSON has no word for it.
+            self.unbounded = True
+            return
+        found = pc.min_max(values)
+        low, high = found["min"].as_py(), found["max"].as_py()
+        if low is not None:
+            self.low = low if self.low is None else min(self.low, low)
+            self.high = high if self.high is None else max(self.high, high)
+
+    def bound(self, *, upper: bool) -> str | Number | None:
+        value = self.high if upper else self.low
+        return None if self.unbounded or value is None else bound(value, self.kind, upper=upper)
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    """Undo encodings, whose arrays do not count all their nulls."""
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    if pa.types.is_run_end_encoded(values.type):
+        values = pc.run_end_decode(values)
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+
+
+def _comparable(values: pa.Array, kind: DataType) -> pa.Array:
+    """Bring an array of any Arrow type that stands for ``kind`` to one that min_max compares as Delta does."""
+    target = arrow_type(kind)
+    if target == pa.string():
+        # Not string: a cast to it fails beyond 2 GiB.
+        return values if values.type == target else values.cast(pa.large_string())
+    if values.type != target:
+        # Nanoseconds are cut off in the file too.
+        nanoseconds = pa.types.is_timestamp(values.type) and values.type.unit == "ns"
+        values = values.cast(target, safe=not nanoseconds)
+    if pa.types.is_timestamp(target):
+        return values.cast(pa.timestamp("us")).cast(pa.int64())
+    return values.cast(pa.int32()) if target == pa.date32() else values
+
+
+class StatisticsCollector:
+    """Gathers the statistics of one file from its rows as they are written.
+
+    Args:
+        schema: the table's.
+        partition_columns: have no statistics; the data may hold them nevertheless.
+        configuration: table properties, which say which columns have statistics.
+        physical_names: the data's columns are named as in files under column mapping, not as in the schema.
+    """
+
+    def __init__(
+        self,
+        schema: StructType,
+        partition_columns: Sequence[str] = (),
+        configuration: Mapping[str, str] | None = None,
+        *,
+        physical_names: bool = False,
+    ) -> None:
+        self._schema = schema
+        self._physical = physical_names
+        self._leaves = [
+            _Leaf(path) for path in indexed_columns(schema, partition_columns, configuration or {})
+        ]
+        self._rows = 0
+
+    def update(self, data: pa.RecordBatch | pa.Table) -> None:
+        """Take in rows; a column that they lack is null.
+
+        Raises:
+            SchemaMismatch: a column is of another type, or not in the schema: were it only misspelt, the
+                statistics of the right one would say that it is null everywhere.
+        """
+        if isinstance(data, pa.Table):
+            for batch in data.to_batches():
+                self.update(batch)
+            return
+        self._check_names(data.schema, self._schema)
+        self._rows += data.num_rows
+        for leaf in self._leaves:
+            values = self._values(data, leaf.path)
+            if values is None:
+                leaf.nulls += data.num_rows
+                continue
+            try:
+                leaf.update(values)
+            except pa.ArrowException as error:
+                name = ".".join(item.name for item in leaf.path)
+                raise SchemaMismatch(
+                    f"column {name!r} holds {values.type}, which is not {leaf.kind.to_json()}: {error}",
+                    column=name,
+                ) from error
+
+    def _name(self, item: StructField) -> str:
+        return item.physical_name if self._physical else item.name
+
+    def _check_names(self, fields: Iterable[pa.Field], schema: StructType) -> None:
+        known = {self._name(item): item.type for item in schema.fields}
+        for found in fields:
+            if found.name not in known:
+                raise SchemaMismatch(
+                    f"the data has a column {found.name!r}, the table has {', '.join(known)}",
+                    column=found.name,
+                )
+            kind = known[found.name]
+            if isinstance(kind, StructType) and pa.types.is_struct(found.type):
+                self._check_names(found.type, kind)
+
+    def _values(self, data: pa.RecordBatch, path: Path) -> pa.Array | None:
+        """Return a leaf's values, null where it or a struct around it is; None if the data lacks it."""
+        index = data.schema.get_field_index(self._name(path[0]))
+        if index < 0:
+            return None
+        values = data.column(index)
+        for item in path[1:]:
+            if not pa.types.is_struct(values.type):
+                return None
+            index = values.type.get_field_index(self._name(item))
+            if index < 0:
+                return None
+            values = pc.struct_field(values, indices=[index])
+        return values
+
+    def to_json(self) -> str:
+        """Return the ``stats`` of the file's add action."""
+        return dump(
+            {
+                "numRecords": Number(self._rows),
+                "minValues": _tree((leaf.path, leaf.bound(upper=False)) for leaf in self._leaves),
+                "maxValues": _tree((leaf.path, leaf.bound(upper=True)) for leaf in self._leaves),
+                "nullCount": _tree((leaf.path, Number(leaf.nulls)) for leaf in self._leaves),
+                "tightBounds": True,
+            }
+        )
+
+
+def _tree(leaves: Iterable[tuple[Path, str | Number | None]]) -> dict[str, Any]:
+    """Return nested objects, keyed by physical names, of the leaves that have a value."""
+    root: dict[str, Any] = {}
+    for path, value in leaves:
+        if value is not None:
+            tree = root
+            for item in path[:-1]:
+                tree = tree.setdefault(item.physical_name, {})
+            tree[path[-1].physical_name] = value
+    return root
+
+
+def collect(
+    data: pa.Table | Iterable[pa.RecordBatch],
+    schema: StructType,
+    partition_columns: Sequence[str] = (),
+    configuration: Mapping[str, str] | None = None,
+    *,
+    physical_names: bool = False,
+) -> str:
+    """Return the statistics of a file with these rows; see :class:`StatisticsCollector`."""
+    collector = StatisticsCollector(schema, partition_columns, configuration, physical_names=physical_names)
+    for batch in data.to_batches() if isinstance(data, pa.Table) else data:
+        collector.update(batch)
+    return collector.to_json()
+
+
+# --- statistics in a log ------------------------------------------------------------------------------------
+
+
+def num_records(stats: str | None) -> int | None:
+    """Return the number of physical rows of a file by its statistics, None if they do not say.
+
+    Raises:
+        CorruptLog: the statistics are no JSON object, or the number is not one of rows.
+    """
+    return None if not stats else _count(load(stats).get("numRecords"), stats)
+
+
+def _count(number: Any, stats: str) -> int | None:
+    if number is None:
+        return None
+    whole = _WHOLE.fullmatch(number) if isinstance(number, Number) else None
+    if whole is not None:
+        return int(whole.group(1))
+    raise CorruptLog(f"the log has statistics whose numRecords is not a number of rows: {stats[:200]!r}")
+
+
+def widen(stats: str | None, num_physical_records: int | None = None, *, deleted_records: int = 0) -> str:
+    """Return the statistics of a file that gets a deletion vector: bounds stay, and are wide from now on.
+
+    With wide bounds a column's nullCount says no more than this: 0, it has no null; the number of physical
+    records, all is null; anything else, unknown (PROTOCOL.md, "Per-file Statistics").
+
+    Args:
+        stats: as in the log.
+        num_physical_records: from the file's footer, used where the statistics lack it.
+        deleted_records: cardinality of the deletion vector that the file had when ``stats`` were made. Tight
+            statistics count nulls among the rows that it leaves.
+
+    Raises:
+        CorruptTable: neither says how many records the file has.
+        CorruptLog: the statistics are no JSON object.
+    """
+    found = load(stats) if stats else {}
+    physical = _count(found.get("numRecords"), stats or "")
+    if physical is None:
+        physical = num_physical_records
+    if physical is None:
+        raise CorruptTable(
+            "a file without numRecords in its statistics cannot get a deletion vector; read its footer first"
+        )
+    try:
+        if found.get("tightBounds") is not False and deleted_records:
+            live = physical - deleted_records
+            found["nullCount"] = _raised(found.get("nullCount"), str(live), Number(physical))
+        found = {"numRecords": None, **found} | {"numRecords": Number(physical), "tightBounds": False}
+        return dump(found)
+    except RecursionError:  # Python's C parser goes deeper than Python
+        raise CorruptLog("the log has statistics that are nested too deeply") from None
+
+
+def _raised(counts: Any, live: str, physical: Number) -> Any:
+    """Return null counts where "all the live rows" has become "all the physical rows"."""
+    if isinstance(counts, dict):
+        return {name: _raised(item, live, physical) for name, item in counts.items()}
+    return physical if isinstance(counts, Number) and counts == live != "0" else counts

@@ -1,0 +1,105 @@
+"""Statistics that a checkpoint holds in typed columns, ``stats_parsed``: bounds for which no JSON has to be read."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType
+from delvec_kernel.statistics.bounds import Bounds, Path, widened
+
+__all__ = ["STATS_PARSED", "typed_bounds"]
+
+STATS_PARSED: Final = "stats_parsed"
+"""The column behind those of FILES_SCHEMA in which a checkpoint's batches carry them."""
+
+_MOST: Final = 64
+"""Columns; those of a very wide table are left until something asks for them."""
+_PRIMITIVES: Final[Mapping[pa.DataType, str]] = {
+    pa.int8(): "byte",
+    pa.int16(): "short",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.date32(): "date",
+}
+
+
+def typed_bounds(
+    parsed: pa.StructArray, stats: pa.Array, num_records: pa.Array
+) -> Mapping[Path, tuple[DataType, Bounds]]:
+    """Return the bounds of columns by physical name, each with the type that it has in the checkpoint.
+
+    Args:
+        parsed: ``stats_parsed`` of the files.
+        stats: the same as JSON text.
+        num_records: physical rows of each file, or null.
+
+    Returns:
+        What :func:`~delvec_kernel.statistics.bounds.parsed_bounds` would find in the text, for columns of a type that
+        has bounds. Nothing where a file has its statistics only as text.
+    """
+    if pc.any(pc.and_(pc.is_valid(stats), pc.is_null(parsed))).as_py():
+        return {}
+    sides = {name: _child(parsed, name) for name in ("minValues", "maxValues", "nullCount")}
+    if not pa.types.is_struct(sides["minValues"].type):
+        return {}
+    found: dict[Path, tuple[DataType, Bounds]] = {}
+    for names, low in _leaves(sides["minValues"], ()):
+        data_type = _delta_type(low.type)
+        high, nulls = (_at(sides[side], names) for side in ("maxValues", "nullCount"))
+        if data_type is None or len(found) == _MOST or (high is not None and high.type != low.type):
+            continue
+        if nulls is None or not pa.types.is_integer(nulls.type):
+            nulls = pa.nulls(len(parsed), pa.int64())
+        nullable = pc.fill_null(pc.greater(nulls, 0), fill_value=True)
+        only_null = pc.fill_null(pc.equal(nulls, num_records), fill_value=False)
+        high = pa.nulls(len(parsed), low.type) if high is None else high
+        bounds = Bounds(
+            widened(_in_microseconds(low), data_type, upper=False),
+            widened(_in_microseconds(high), data_type, upper=True),
+            *(np.asarray(each.to_numpy(zero_copy_only=False), np.bool_) for each in (nullable, only_null)),
+        )
+        found[names] = (data_type, bounds)
+    return found
+
+
+def _child(value: pa.Array, name: str) -> pa.Array:
+    place = value.type.get_field_index(name)
+    # struct_field keeps the parents' nulls, StructArray.field would not.
+    return pa.nulls(len(value)) if place < 0 else pc.struct_field(value, [place])
+
+
+def _leaves(value: pa.StructArray, path: Path) -> Iterator[tuple[Path, pa.Array]]:
+    for field in value.type:
+        child = _child(value, field.name)
+        if pa.types.is_struct(field.type):
+            yield from _leaves(child, (*path, field.name))
+        else:
+            yield (*path, field.name), child
+
+
+def _at(value: pa.Array, names: Path) -> pa.Array | None:
+    for name in names:
+        if not pa.types.is_struct(value.type) or value.type.get_field_index(name) < 0:
+            return None
+        value = _child(value, name)
+    return value
+
+
+def _delta_type(kind: pa.DataType) -> DataType | None:
+    """Return the column type that such a bound belongs to, None where it could be several or has no bounds."""
+    if pa.types.is_decimal128(kind):
+        return DecimalType(kind.precision, kind.scale)
+    if pa.types.is_timestamp(kind) and kind.unit in {"us", "ms"}:
+        return PrimitiveType("timestamp" if kind.tz else "timestamp_ntz")
+    return PrimitiveType(_PRIMITIVES[kind]) if kind in _PRIMITIVES else None
+
+
+def _in_microseconds(values: pa.Array) -> pa.Array:
+    kind = values.type
+    return values.cast(pa.timestamp("us", kind.tz)) if pa.types.is_timestamp(kind) else values

@@ -1,0 +1,459 @@
+"""Reading and writing a table's files, wherever the table is.
+
+Functions take the table's canonical ``location`` and a ``path`` as the log spells it: URL-encoded, relative
+to the location or absolute. Local files are plain files; everything else goes through obstore, configured
+by the environment (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``).
+"""
+
+import os
+import stat as stat_
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, timedelta
+from datetime import datetime as DateTime  # noqa: N812
+from typing import IO, Final, cast
+
+import obstore
+import pyarrow as pa
+from obstore.exceptions import AlreadyExistsError, NotSupportedError
+from pyroaring import BitMap64
+
+from delvec_kernel.deletion_vectors.deletion_vector import (
+    Descriptor,
+    Where,
+    check_size,
+    decode_inline,
+    unframe,
+)
+from delvec_kernel.errors import (
+    AtomicCreateUnsupported,
+    CorruptDeletionVector,
+    CorruptLog,
+    DeletionVectorNotFound,
+    InvalidLocation,
+    UnusableFile,
+)
+from delvec_kernel.locations import canonical_log_path
+from delvec_kernel.storage import local_files as _local_files
+from delvec_kernel.storage.drafts import Draft, draft
+from delvec_kernel.storage.places import Allowed, Place, locate, storage_errors, store_for
+from delvec_kernel.storage.remote_files import RemoteFile, RemoteOutput, read_range
+
+__all__ = [
+    "Allowed",
+    "Draft",
+    "FileInfo",
+    "Place",
+    "check_regular",
+    "create_file",
+    "delete_file",
+    "draft",
+    "locate",
+    "milliseconds",
+    "open_input",
+    "open_output",
+    "read",
+    "read_deletion_vectors",
+    "read_ranges",
+    "remove_directories",
+    "stat",
+    "storage_errors",
+    "store_for",
+    "write_file",
+]
+
+_MAX_GAP: Final = 1 << 20
+_LARGE: Final = 64 << 20
+_MAX_VECTOR: Final = 1 << 30
+"""More than a bitmap of eight billion rows takes, whichever they are."""
+_CONCURRENT_FILES: Final = 32
+_EPOCH: Final = DateTime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """A file in storage.
+
+    Attributes:
+        size: bytes.
+        last_modified_ms: milliseconds since the epoch, by the storage's clock.
+        e_tag: what an object store calls this content, where it says.
+    """
+
+    size: int
+    last_modified_ms: int
+    e_tag: str | None = None
+
+
+def stat(location: str, path: str, *, allowed: Allowed | None = None) -> FileInfo | None:
+    """Return size and time of a file, or None if it does not exist.
+
+    Raises:
+        StorageError: storage did not answer.
+    """
+    place = locate(location, path, allowed=allowed)
+    try:
+        with storage_errors("look up", place.url):
+            if place.local is not None:
+                with place.opened_directory() as directory:
+                    found = _local_files.look_up(directory, place.local, place.check)
+                return FileInfo(found.st_size, found.st_mtime_ns // 1_000_000)
+            meta = obstore.head(place.remote, place.key)
+            return FileInfo(meta["size"], milliseconds(meta["last_modified"]), meta.get("e_tag"))
+    except FileNotFoundError:
+        return None
+
+
+def check_regular(location: str, paths: Iterable[str], *, allowed: Allowed | None = None) -> None:
+    """Refuse what is there and is no regular file, before an engine opens it, which would wait for a FIFO for ever.
+
+    Files that are missing, or not on this machine, are for the engine to find.
+
+    Raises:
+        UnusableFile: one is no regular file.
+    """
+    for path in paths if location.startswith("file:") else ():
+        place = locate(location, path, allowed=allowed)
+        with suppress(FileNotFoundError), storage_errors("read", place.url):
+            if place.local is not None:
+                mode = os.stat(place.local).st_mode  # noqa: PTH116 - for every file of a scan
+                if not stat_.S_ISREG(mode):
+                    raise _local_files.not_regular(mode, place.local)
+
+
+def milliseconds(moment: DateTime) -> int:
+    """Return a moment as milliseconds since the epoch, without the detour over floating point."""
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def read(location: str, path: str, *, allowed: Allowed | None = None, max_bytes: int | None = None) -> bytes:
+    """Return a whole file.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        UnusableFile: it has more than ``max_bytes``, of which none is read, or is no regular file.
+        StorageError: storage did not answer.
+    """
+    place = locate(location, path, allowed=allowed)
+    with storage_errors("read", place.url):
+        if place.local is not None:
+            with _opened(place) as file:
+                _check_size(place, os.fstat(file.fileno()).st_size, max_bytes)
+                return file.read()
+        found = obstore.get(place.remote, place.key)
+        _check_size(place, found.meta["size"], max_bytes)
+        return bytes(found.bytes())
+
+
+def _check_size(place: Place, size: int, most: int | None) -> None:
+    if most is not None and size > most:
+        raise UnusableFile(
+            f"The file {place.url} has {size} bytes, and at most {most} are read of one of its kind.",
+            file=place.url,
+            size=size,
+            limit=most,
+        )
+
+
+def _opened(place: Place) -> IO[bytes]:
+    return os.fdopen(_local_files.open_file(place.path, place.check), "rb", buffering=0)
+
+
+def read_ranges(
+    location: str, path: str, ranges: Sequence[tuple[int, int]], *, allowed: Allowed | None = None
+) -> list[memoryview]:
+    """Return the bytes of each ``(start, end)`` of a file, fewer where the file ends before.
+
+    Ranges less than 1 MiB apart share one request. Memory is bounded by the file's size, whatever is asked.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        StorageError: storage did not answer.
+    """
+    place = locate(location, path, allowed=allowed)
+    spans: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if spans and start <= spans[-1][1] + _MAX_GAP:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], end))
+        else:
+            spans.append((start, end))
+    with storage_errors("read", place.url):
+        if place.local is not None:
+            chunks = _read_local(place, spans)
+        else:
+            chunks = {start: read_range(place, start, end) for start, end in spans}
+    starts = [start for start, _ in spans]
+    found = []
+    for start, end in ranges:
+        base = starts[bisect_right(starts, start) - 1]
+        found.append(chunks[base][start - base : end - base])
+    return found
+
+
+def _read_local(place: Place, spans: Sequence[tuple[int, int]]) -> dict[int, memoryview]:
+    with _opened(place) as file:
+        descriptor = file.fileno()
+        size = os.fstat(descriptor).st_size
+        chunks = {}
+        for start, end in spans:
+            data = bytearray(max(0, min(end, size) - start))
+            view, done = memoryview(data), 0
+            while done < len(data) and (count := os.preadv(descriptor, [view[done:]], start + done)):
+                done += count
+            chunks[start] = view[:done]
+        return chunks
+
+
+def open_input(location: str, path: str, *, allowed: Allowed | None = None) -> pa.NativeFile:
+    """Open a file for random access by Arrow.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        StorageError: storage did not answer.
+    """
+    place = locate(location, path, allowed=allowed)
+    with storage_errors("read", place.url):
+        if place.local is not None:
+            with _opened(place) as file:
+                return pa.OSFile(os.fsencode(_local_files.by_descriptor(file.fileno(), place.local)), "rb")
+        size = obstore.head(place.remote, place.key)["size"]
+        return pa.PythonFile(RemoteFile(place, size), mode="r")
+
+
+def write_file(
+    location: str,
+    path: str,
+    data: bytes | memoryview | IO[bytes],
+    *,
+    durable: bool = False,
+    allowed: Allowed | None = None,
+) -> None:
+    """Write a whole file, replacing what is there; a file object is streamed.
+
+    Args:
+        location: the table's canonical location.
+        path: URL-encoded, relative to the location.
+        data: the content, or a file object open for reading in binary mode.
+        durable: on local disk, sync file and directories before returning. Object stores always are.
+        allowed: where links may lead, by URL; without it, only to another place in the table.
+
+    Raises:
+        StorageError: storage did not answer; a local file is then absent or as it was.
+        LocationNotAllowed: a link leads elsewhere.
+    """
+    place = locate(location, path, allowed=allowed, inside=True)
+    with storage_errors("write", place.url, writing=True):
+        if place.local is not None:
+            with place.opened_directory(create=True, durable=durable) as directory:
+                _local_files.replace(directory, place.local, data, durable=durable)
+        else:
+            obstore.put(place.remote, place.key, data)
+
+
+def create_file(location: str, path: str, data: bytes, *, allowed: Allowed | None = None) -> bool:
+    """Create a file atomically: exactly one of several writers succeeds. Durable when this returns True.
+
+    ``data`` must differ from what any other writer may put there (a commit carries its transaction id): a
+    file that holds exactly ``data`` is taken for this writer's own, whose answer was lost on the way.
+
+    Returns:
+        False if the file exists already, with other content.
+
+    Raises:
+        AtomicCreateUnsupported: the storage cannot create a file atomically.
+        StorageError: storage did not answer, and the file may exist or not.
+        LocationNotAllowed: a link leads where neither the table nor ``allowed`` lets it.
+    """
+    place = locate(location, path, allowed=allowed, inside=True)
+    with storage_errors("create", place.url, writing=True):
+        if place.local is not None:
+            with place.opened_directory(create=True, durable=True) as directory:
+                if _local_files.create(directory, place.local, data):
+                    return True
+                with _opened(place) as file:
+                    if file.read(len(data) + 1) != data:
+                        return False
+                # What failed in the call before this one may have been the syncing of its name.
+                _local_files.sync_directory(directory)
+                return True
+        try:
+            obstore.put(place.remote, place.key, data, mode="create", use_multipart=False)
+        except (AlreadyExistsError, FileExistsError):
+            return bytes(obstore.get(place.remote, place.key).bytes()) == data
+        except (NotSupportedError, NotImplementedError) as error:
+            raise AtomicCreateUnsupported(
+                f"The object store of {place.url} cannot create a file only where there is none, so commits "
+                "would not be safe; put the table where conditional writes are supported.",
+                file=place.url,
+            ) from error
+        return True
+
+
+def delete_file(location: str, path: str, *, allowed: Allowed | None = None) -> None:
+    """Delete a file; one that does not exist is deleted already. Of a link, the link goes.
+
+    Raises:
+        StorageError: storage did not answer, and the file may be there or not.
+        LocationNotAllowed: a link above the file leads where neither the table nor ``allowed`` lets it.
+    """
+    place = locate(location, path, allowed=allowed, inside=True)
+    with suppress(FileNotFoundError), storage_errors("delete", place.url, writing=place.local is None):
+        if place.local is not None:
+            with place.opened_directory() as directory:
+                _local_files.remove(directory, place.local)
+        else:
+            obstore.delete(place.remote, place.key)
+
+
+@contextmanager
+def open_output(location: str, path: str, *, durable: bool = False) -> Iterator[IO[bytes]]:
+    """Open a new file for streaming; if the block raises, no file is left.
+
+    Raises:
+        FileExistsError: the local file exists already.
+        StorageError: storage did not answer.
+        LocationNotAllowed: a link leads out of the table.
+    """
+    place = locate(location, path, inside=True)
+    if place.local is None:
+        with storage_errors("write", place.url, writing=True):
+            writer = obstore.open_writer(place.remote, place.key)
+        # On an error the writer is left open, which abandons the upload: closing it would complete the file.
+        yield cast("IO[bytes]", RemoteOutput(writer, place.url))
+        with storage_errors("write", place.url, writing=True):
+            writer.close()
+        return
+    with ExitStack() as stack:
+        with storage_errors("write", place.url, writing=True):
+            directory = stack.enter_context(place.opened_directory(create=True, durable=durable))
+            new = _local_files.NewFile(directory, place.local, durable=durable)
+        try:
+            yield new.file
+        except BaseException:
+            new.discard()
+            raise
+        with storage_errors("write", place.url, writing=True):
+            new.finish()
+
+
+def remove_directories(location: str, path: str, chosen: Callable[[str], bool]) -> None:
+    """Remove directories of a local table with all that is in them, as far as that can be done.
+
+    Args:
+        location: the table's canonical location.
+        path: of the directory that they are in, URL-encoded, relative to the location.
+        chosen: which of them, by their names.
+
+    Raises:
+        StorageError: storage did not answer.
+        LocationNotAllowed: a link leads out of the table.
+    """
+    place = locate(location, f"{path}/_", inside=True)
+    with (
+        suppress(FileNotFoundError),
+        storage_errors("clean up", place.url),
+        place.opened_directory() as directory,
+        _local_files.entries(directory) as found,
+    ):
+        names = [entry.name for entry in found if chosen(entry.name)]
+        _local_files.remove_directories(directory, names)
+
+
+def read_deletion_vectors(
+    location: str,
+    wanted: Sequence[tuple[str, Descriptor]],
+    *,
+    table: str,
+    version: int | None,
+    allowed: Allowed | None = None,
+) -> dict[str, BitMap64]:
+    """Return the deleted rows by data file path.
+
+    Deletion vectors that share a file are read with one request where they lie close together; several
+    files are read at once.
+
+    Args:
+        location: the table's canonical location.
+        wanted: the data file's path as in the log, and its descriptor.
+        table: for errors.
+        version: for errors.
+        allowed: decides by URL whether a file outside ``location`` may be read; without it, none may.
+
+    Raises:
+        CorruptDeletionVector: or a subclass, naming table, version, data file and deletion vector file.
+        LocationNotAllowed: a descriptor points outside ``location``.
+        StorageError: storage did not answer.
+    """
+    found: dict[str, BitMap64] = {}
+    by_file: dict[str, list[tuple[Where, Descriptor]]] = {}
+    for path, descriptor in wanted:
+        where = Where(table, version, path)
+        if descriptor.is_inline:
+            found[path] = decode_inline(descriptor, where)
+            continue
+        name = _file_of(descriptor, location, where)
+        by_file.setdefault(name, []).append((where, descriptor))
+
+    def read_file(item: tuple[str, list[tuple[Where, Descriptor]]]) -> list[tuple[str, BitMap64]]:
+        return _read_file(location, *item, allowed)
+
+    if len(by_file) == 1 or location.startswith("file:"):
+        # A local read takes less time than handing it to a thread.
+        for item in by_file.items():
+            found.update(read_file(item))
+    elif by_file:
+        with ThreadPoolExecutor(min(_CONCURRENT_FILES, len(by_file)), "delvec-dv") as pool:
+            for rows in pool.map(read_file, by_file.items()):
+                found.update(rows)
+    return found
+
+
+def _file_of(descriptor: Descriptor, location: str, where: Where) -> str:
+    """Return one name for all spellings of the file that a descriptor points to."""
+    facts = {"table": where.table, "version": where.version, "file": where.file}
+    try:
+        return descriptor.relative_path() or canonical_log_path(descriptor.path_or_inline_dv, location)
+    except CorruptDeletionVector as error:
+        raise CorruptDeletionVector(f"{where}: {error.message}", **facts) from error
+    except (InvalidLocation, CorruptLog) as error:
+        name = descriptor.path_or_inline_dv[:300]
+        raise CorruptDeletionVector(
+            f"The deletion vector of {where} is said to be in {name!r}, which is no path or URL; "
+            "restore the table to a version before that log entry.",
+            **facts,
+            deletion_vector=name,
+        ) from error
+
+
+def _read_file(
+    location: str, name: str, members: Sequence[tuple[Where, Descriptor]], allowed: Allowed | None
+) -> list[tuple[str, BitMap64]]:
+    """Return the deleted rows by data file path, of deletion vectors that are all in the file ``name``."""
+    where = members[0][0]
+    facts = {"table": where.table, "version": where.version, "file": where.file, "deletion_vector": name}
+    try:
+        for member, dv in members:
+            if dv.size_in_bytes > _MAX_VECTOR:
+                raise CorruptDeletionVector(
+                    f"The deletion vector of {member} is said to have {dv.size_in_bytes} bytes, and none has more than "
+                    f"{_MAX_VECTOR}; restore the table to a version before that log entry.",
+                    **(facts | {"file": member.file}),
+                )
+            if dv.size_in_bytes > _LARGE:
+                # A descriptor that lies could have a whole data file read into memory.
+                start, _ = dv.byte_range
+                [head] = read_ranges(location, name, [(start, start + 5)], allowed=allowed)
+                check_size(head, dv, member)
+        buffers = read_ranges(location, name, [dv.byte_range for _, dv in members], allowed=allowed)
+    except FileNotFoundError as error:
+        raise DeletionVectorNotFound(
+            f"The deletion vector file '{name}' of {where} does not exist, so its deleted rows are unknown; "
+            "restore that file from a backup, or restore the table to a version before it.",
+            **facts,
+        ) from error
+    return [
+        (where.file, unframe(buffer, dv, where)) for buffer, (where, dv) in zip(buffers, members, strict=True)
+    ]

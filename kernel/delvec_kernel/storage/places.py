@@ -1,0 +1,210 @@
+"""Where files are: local paths, and obstore stores for everything else."""
+
+import errno
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+from obstore.exceptions import BaseError
+from obstore.store import MemoryStore, ObjectStore, from_url
+
+from delvec_kernel import locations
+from delvec_kernel.errors import (
+    DelvecError,
+    InvalidLocation,
+    LocationNotAllowed,
+    StorageDenied,
+    StorageError,
+    StorageFull,
+    UnusableFile,
+)
+from delvec_kernel.storage import local_files as _local_files
+
+__all__ = ["Allowed", "Place", "locate", "storage_errors", "store_for"]
+
+Allowed = Callable[[str], bool]
+"""Decides by canonical URL, following links, whether a file may be touched."""
+
+_MAX_STORES: Final = 64
+_PROVIDERS: Final = ("AWS_", "GOOGLE_", "AZURE_")
+_RETRIES: Final = {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
+
+_lock = threading.Lock()
+_memory: dict[str, MemoryStore] = {}
+_stores: OrderedDict[tuple[Any, ...], ObjectStore] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a file is: a local path, or a store and the key in it.
+
+    Attributes:
+        url: the file's absolute URL, percent-encoded, for messages.
+    """
+
+    url: str
+    local: Path | None
+    store: ObjectStore | None
+    key: str
+    _location: str
+    _allowed: Allowed | None
+
+    def opened_directory(self, *, create: bool = False, durable: bool = False) -> AbstractContextManager[int]:
+        """Hold the directory of a local file open; see :func:`delvec_kernel.storage.local_files.opened_directory`.
+
+        Raises:
+            LocationNotAllowed: a link leads where the file may not be.
+            OSError: it cannot be opened.
+        """
+        return _local_files.opened_directory(self.path.parent, self.check, create=create, durable=durable)
+
+    def check(self, real: str) -> None:
+        """Refuse a path that links have led to, unless it is allowed, or in the table wherever that is.
+
+        Raises:
+            LocationNotAllowed: it is out of bounds.
+        """
+        url = locations.canonical(real)
+        if self._allowed is not None:
+            if self._allowed(url):
+                return
+        else:
+            table = locations.local_path(self._location)
+            if table is not None and locations.within(url, locations.canonical(os.path.realpath(table))):
+                return
+        raise LocationNotAllowed(
+            f"A symbolic link leads from the file {self.url} to {real}, out of where its table's files may be; put the "
+            "file itself there, or allow the directory that it is in (DELVEC_ROOTS).",
+            file=self.url,
+        )
+
+    @property
+    def path(self) -> Path:
+        """The path of a local file."""
+        if self.local is None:
+            raise TypeError(f"{self.url} is no local file")
+        return self.local
+
+    @property
+    def remote(self) -> ObjectStore:
+        """The store of a file that is not local."""
+        if self.store is None:
+            raise TypeError(f"{self.url} is a local file")
+        return self.store
+
+
+def store_for(location: str) -> ObjectStore:
+    """Return the obstore store rooted at ``location``, the same one for the same location and environment.
+
+    ``memory:`` locations live as long as the process and are shared by all its threads.
+
+    Raises:
+        StorageError: the location's scheme is unknown, its configuration incomplete, or the local directory
+            missing: nothing is created.
+    """
+    if location.startswith("memory:"):
+        with _lock:
+            return _memory.setdefault(location, MemoryStore())
+    environment = tuple(sorted(item for item in os.environ.items() if item[0].startswith(_PROVIDERS)))
+    key = (location, environment)
+    with _lock:
+        if key in _stores:
+            _stores.move_to_end(key)
+            return _stores[key]
+    options: dict[str, Any] = {}
+    if not location.startswith("file:"):
+        options["retry_config"] = _RETRIES
+        if dict(environment).get("AWS_ENDPOINT_URL", "").startswith("http://"):
+            options["client_options"] = {"allow_http": True}
+    with storage_errors("open", location):
+        store = from_url(location, **options)
+    with _lock:
+        store = _stores.setdefault(key, store)
+        while len(_stores) > _MAX_STORES:
+            _stores.popitem(last=False)
+    return store
+
+
+def locate(location: str, path: str, *, allowed: Allowed | None = None, inside: bool = False) -> Place:
+    """Return where the file ``path`` of the table at ``location`` is.
+
+    Where symbolic links lead is found out when the place is used: until then they may change.
+
+    Args:
+        location: the table's canonical location.
+        path: as in the log: URL-encoded, relative or absolute.
+        allowed: decides by URL whether a file outside ``location`` may be touched, following links; without it,
+            none may.
+        inside: whether only links may lead outside, and no path: so it is where something is written or deleted.
+
+    Raises:
+        LocationNotAllowed: the file lies outside ``location`` and is not allowed.
+        InvalidLocation: an absolute path is of an unknown kind.
+    """
+    url = locations.resolve(location, path)
+    is_inside = locations.within(url, location)
+    if not is_inside and (inside or allowed is None or not allowed(url)):
+        raise LocationNotAllowed(
+            f"The file {url} lies outside its table's location {location}; "
+            "allow its directory (DELVEC_ROOTS) if the table may use it.",
+            file=url,
+        )
+    local = locations.local_path(url)
+    if local is not None:
+        return Place(url, local, None, str(local), location, allowed)
+    parent = location if is_inside else _root_outside(url)
+    return Place(url, None, store_for(parent), unquote(url[len(parent) + 1 :]), location, allowed)
+
+
+def _root_outside(url: str) -> str:
+    """Return the root of the store for a file that is not below its table's location."""
+    if url.startswith("memory:"):
+        with _lock:
+            holding = [location for location in _memory if locations.within(url, location)]
+        if holding:
+            return max(holding, key=len)
+    return url.rpartition("/")[0]
+
+
+_MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
+"""Under a parent that is a file there is nothing, and no file has a name that is too long for one."""
+_KINDS: Final[Mapping[int, tuple[type[DelvecError], str]]] = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), (StorageFull, "free space, then try again")),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS),
+        (StorageDenied, "give the user that this process runs as the right to do that"),
+    ),
+    **dict.fromkeys(
+        (errno.ELOOP, errno.EISDIR, errno.ENODEV, errno.ENOTDIR, errno.EFBIG),
+        (UnusableFile, "put a regular file there"),
+    ),
+    errno.ENAMETOOLONG: (InvalidLocation, "choose a shorter name"),
+}
+
+
+@contextmanager
+def storage_errors(verb: str, name: str, *, writing: bool = False) -> Iterator[None]:
+    """Turn what storage raises into a DelvecError: StorageError, unless asking again would be of no use.
+
+    What a caller decides by passes: that a file to be read is missing, or that a file to be written exists.
+    """
+    try:
+        yield
+    except (OSError, BaseError, ValueError) as error:
+        if writing and isinstance(error, FileExistsError):
+            raise
+        code = error.errno if isinstance(error, OSError) else None
+        # When writing, it is the bucket that is missing.
+        if not writing and (isinstance(error, FileNotFoundError) or code in _MISSING):
+            raise FileNotFoundError(f"{name} does not exist") from error
+        # obstore appends the server's document and a dump of its own internals.
+        reason = str(error).partition("\n")[0].partition(": <?xml")[0][:500]
+        kind, advice = _KINDS.get(code or 0, (StorageError, "try again, or check storage"))
+        raise kind(f"Cannot {verb} {name}: {reason}; {advice}.", file=name) from error

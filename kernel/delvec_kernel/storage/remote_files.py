@@ -1,0 +1,92 @@
+"""Files in object stores, with the interface of Python's own."""
+
+import io
+from typing import Any
+
+import obstore
+from obstore.exceptions import BaseError
+
+from delvec_kernel.storage.places import Place, storage_errors
+
+__all__ = ["RemoteFile", "RemoteOutput", "read_range"]
+
+
+def read_range(place: Place, start: int, end: int) -> memoryview:
+    """Return the bytes of a remote file from ``start`` to ``end``, fewer where it ends before."""
+    store = place.remote
+    try:
+        return memoryview(obstore.get(store, place.key, options={"range": (start, end)}).bytes())
+    except BaseError:
+        # Stores refuse a range that starts at or after the end of the file; so does an empty range.
+        if start < end and obstore.head(store, place.key)["size"] > start:
+            raise
+        return memoryview(b"")
+
+
+class RemoteFile(io.RawIOBase):
+    """A remote file for random access; Arrow buffers and coalesces, so every read is one request."""
+
+    def __init__(self, place: Place, size: int) -> None:
+        super().__init__()
+        self._place, self._size, self._position = place, size, 0
+
+    def readable(self) -> bool:
+        """Whether the file can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Whether positions can be set."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position; return it."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return up to ``size`` bytes, all that are left by default."""
+        end = self._size if size is None or size < 0 else min(self._size, self._position + size)
+        if end <= self._position:
+            return b""
+        with storage_errors("read", self._place.url):
+            data = bytes(read_range(self._place, self._position, end))
+        self._position += len(data)
+        return data
+
+    def readall(self) -> bytes:
+        """Return all bytes that are left."""
+        return self.read(-1)
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Read into ``buffer``; return the number of bytes."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class RemoteOutput(io.RawIOBase):
+    """A remote file being written; closing it is up to :func:`open_output`."""
+
+    def __init__(self, writer: Any, url: str) -> None:
+        super().__init__()
+        self._writer, self._url, self._position = writer, url, 0
+
+    def writable(self) -> bool:
+        """Whether the file can be written."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._position
+
+    def write(self, data: Any, /) -> int:
+        """Write ``data``; return its length in bytes."""
+        with storage_errors("write", self._url, writing=True):
+            self._writer.write(bytes(data))
+        self._position += len(data)
+        return len(data)

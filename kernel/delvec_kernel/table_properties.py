@@ -1,0 +1,245 @@
+"""Table properties that Delta knows: what values they take, what they need, who may set them."""
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from delvec_kernel.errors import BadRequest, CorruptTable
+
+__all__ = [
+    "PROPERTIES",
+    "Property",
+    "is_true",
+    "known_property",
+    "parse_duration",
+    "parsed_value",
+    "suggestion",
+]
+
+_Parse = Callable[[str], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A ``delta.*`` property.
+
+    Attributes:
+        parse: gives a value as Delta writes it, None for what is none.
+        takes: what the values are, for messages.
+        feature: what the protocol needs once the value is anything but ``off``.
+        off: values with which nothing is needed.
+        refusal: why nobody may set or unset it, as the end of a sentence; None where they may.
+    """
+
+    parse: _Parse
+    takes: str
+    feature: str | None = None
+    off: tuple[str, ...] = ("false",)
+    refusal: str | None = None
+
+
+def _boolean(text: str) -> str | None:
+    return text.lower() if text.lower() in ("true", "false") else None
+
+
+def _count(least: int) -> _Parse:
+    def parse(text: str) -> str | None:
+        try:
+            return str(int(text)) if int(text) >= least else None
+        except ValueError:
+            return None
+
+    return parse
+
+
+def _one_of(*values: str) -> _Parse:
+    return lambda text: next((value for value in values if value.lower() == text.lower()), None)
+
+
+def _text(text: str) -> str | None:
+    return text.strip() or None
+
+
+def _duration(text: str) -> str | None:
+    try:
+        parse_duration(text, "")
+    except CorruptTable:
+        return None
+    return text
+
+
+def _flag(feature: str | None = None) -> Property:
+    return Property(_boolean, "true or false", feature=feature)
+
+
+def _number(least: int) -> Property:
+    return Property(_count(least), f"a whole number from {least} on")
+
+
+def _time() -> Property:
+    return Property(_duration, "a duration such as 'interval 30 days'")
+
+
+def _refused(why: str) -> Property:
+    return Property(_text, "", refusal=why)
+
+
+_KEPT_BY_WRITERS: Final = "is kept by writers, not set by users"
+_NOT_YET: Final = "turns on what Delvec does not implement yet"
+
+PROPERTIES: Final[Mapping[str, Property]] = {
+    "delta.appendOnly": _flag("appendOnly"),
+    "delta.autoOptimize.autoCompact": _flag(),
+    "delta.autoOptimize.optimizeWrite": _flag(),
+    "delta.checkpoint.writeStatsAsJson": _flag(),
+    "delta.checkpoint.writeStatsAsStruct": _flag(),
+    "delta.checkpointInterval": _number(1),
+    "delta.checkpointPolicy": Property(
+        _one_of("classic", "v2"), "classic or v2", feature="v2Checkpoint", off=("classic",)
+    ),
+    "delta.checkpointRetentionDuration": _time(),
+    "delta.columnMapping.mode": Property(
+        _one_of("none", "name", "id"),
+        "none or name, and id for a new table",
+        feature="columnMapping",
+        off=("none",),
+    ),
+    "delta.dataSkippingNumIndexedCols": _number(-1),
+    "delta.dataSkippingStatsColumns": Property(_text, "columns, separated by commas"),
+    "delta.dataSkippingStringPrefixLength": _number(0),
+    "delta.deletedFileRetentionDuration": _time(),
+    "delta.enableChangeDataFeed": _flag("changeDataFeed"),
+    "delta.enableDeletionVectors": _flag("deletionVectors"),
+    "delta.enableExpiredLogCleanup": _flag(),
+    "delta.enableFullRetentionRollback": _flag(),
+    "delta.enableInCommitTimestamps": _flag("inCommitTimestamp"),
+    "delta.enableRowTracking": _flag("rowTracking"),
+    "delta.enableTypeWidening": _flag("typeWidening"),
+    "delta.isolationLevel": Property(
+        _one_of("Serializable", "WriteSerializable"), "Serializable or WriteSerializable"
+    ),
+    "delta.logRetentionDuration": _time(),
+    "delta.parquet.compression.codec": Property(_text, "the name of a codec"),
+    "delta.randomPrefixLength": _number(1),
+    "delta.randomizeFilePrefixes": _flag(),
+    "delta.rowTrackingSuspended": _flag(),
+    "delta.sampleRetentionDuration": _time(),
+    "delta.setTransactionRetentionDuration": _time(),
+    "delta.targetFileSize": Property(_text, "a size such as 128mb"),
+    "delta.tuneFileSizesForRewrites": _flag(),
+    "delta.columnMapping.maxColumnId": _refused(_KEPT_BY_WRITERS),
+    "delta.inCommitTimestampEnablementTimestamp": _refused(_KEPT_BY_WRITERS),
+    "delta.inCommitTimestampEnablementVersion": _refused(_KEPT_BY_WRITERS),
+    "delta.requireCheckpointProtectionBeforeVersion": _refused(_KEPT_BY_WRITERS),
+    "delta.rowTracking.materializedRowCommitVersionColumnName": _refused(_KEPT_BY_WRITERS),
+    "delta.rowTracking.materializedRowIdColumnName": _refused(_KEPT_BY_WRITERS),
+    "delta.coordinatedCommits.commitCoordinator-preview": _refused(_NOT_YET),
+    "delta.coordinatedCommits.commitCoordinatorConf-preview": _refused(_NOT_YET),
+    "delta.coordinatedCommits.tableConf-preview": _refused(_NOT_YET),
+    "delta.enableIcebergCompatV1": _refused(_NOT_YET),
+    "delta.enableIcebergCompatV2": _refused(_NOT_YET),
+    "delta.enableIcebergCompatV3": _refused(_NOT_YET),
+    "delta.enableMaterializePartitionColumnsFeature": _refused(_NOT_YET),
+    "delta.enableVariantShredding": _refused(_NOT_YET),
+    "delta.redirectReaderWriter-preview": _refused(_NOT_YET),
+    "delta.redirectWriterOnly-preview": _refused(_NOT_YET),
+    "delta.universalFormat.enabledFormats": _refused(_NOT_YET),
+    "delta.minReaderVersion": _refused("is no property of tables: upgrade the protocol"),
+    "delta.minWriterVersion": _refused("is no property of tables: upgrade the protocol"),
+}
+"""By name as Delta spells it."""
+
+
+def known_property(name: str) -> str | None:
+    """Return Delta's spelling of a property, or None for one that is not in PROPERTIES."""
+    return next((known for known in PROPERTIES if known.lower() == name.lower()), None)
+
+
+def parsed_value(name: str, value: str) -> str:
+    """Return the value of a property as Delta writes it.
+
+    Raises:
+        BadRequest: it is no value of that property.
+    """
+    found = PROPERTIES[name].parse(value.strip())
+    if found is None:
+        raise BadRequest(
+            f"'{value}' is not a value of the table property '{name}', which takes {PROPERTIES[name].takes}.",
+            property=name,
+        )
+    return found
+
+
+def suggestion(name: str) -> str:
+    """Return the end of a message about an unknown property: what may have been meant."""
+    lower = {known.lower(): known for known in _settable()}
+    near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
+    return (
+        f"; did you mean {lower[near[0]]}?"
+        if near
+        else "; see docs/table-changes.md for those that it knows."
+    )
+
+
+def _settable() -> Iterator[str]:
+    return (name for name, known in PROPERTIES.items() if known.refusal is None)
+
+
+def is_true(configuration: Mapping[str, str], name: str) -> bool:
+    """Whether a property is true; one that is not set is not."""
+    return configuration.get(name, "").strip().lower() == "true"
+
+
+_MICROSECONDS: Final = {
+    "week": 7 * 86_400_000_000,
+    "day": 86_400_000_000,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1000,
+    "microsecond": 1,
+}
+_CALENDAR: Final = ("month", "year")
+_PART: Final = re.compile(r"\s*([+-]?)\s*(\d{1,15})(?:\.(\d{0,9}))?\s+([a-z]+)(?=\s|$)")
+_MAX: Final = timedelta(days=3_650_000)
+
+
+def parse_duration(text: str, name: str) -> timedelta:
+    """Return the duration that a table property gives.
+
+    Args:
+        text: numbers with units from microsecond to week, ``interval`` before them or not, in any case.
+        name: of the property, for errors.
+
+    Raises:
+        CorruptTable: it is no such text, it is negative, or it counts months or years, which differ in length.
+    """
+    rest = text.strip().lower()
+    rest = rest.removeprefix("interval").lstrip() if rest.startswith("interval ") else rest
+    micros, position = 0, 0
+    while found := _PART.match(rest, position):
+        sign, whole, fraction, unit = found.groups()
+        unit = unit.removesuffix("s")
+        if unit in _CALENDAR:
+            raise _not_a_duration(text, name, "counts months or years, which are not all equally long")
+        if unit not in _MICROSECONDS or (fraction is not None and unit != "second"):
+            raise _not_a_duration(text, name, "is no duration")
+        part = int(whole) * _MICROSECONDS[unit] + (int(fraction.ljust(9, "0")) // 1000 if fraction else 0)
+        micros += -part if sign == "-" else part
+        position = found.end()
+    if not position or rest[position:].strip():
+        raise _not_a_duration(text, name, "is no duration")
+    if micros < 0:
+        raise _not_a_duration(text, name, "is negative")
+    return min(timedelta(microseconds=min(micros, 2**62)), _MAX)
+
+
+def _not_a_duration(text: str, name: str, problem: str) -> CorruptTable:
+    return CorruptTable(
+        f"The table property {name} is '{text[:80]}', which {problem}; set it to text like 'interval 30 days'.",
+        property=name,
+        value=text[:80],
+    )

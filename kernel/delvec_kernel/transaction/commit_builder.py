@@ -1,0 +1,404 @@
+"""From a snapshot and a commit request to the actions of the next version, and its metrics.
+
+Pure, in two steps with the writing of deletion vector files between them: :func:`resolve` decides what
+becomes of each file, :func:`build` writes it down as actions (PROTOCOL.md, "Add File and Remove File",
+"Commit Provenance Information"). The order of actions: commitInfo, protocol, metadata, domains, transaction,
+removes, adds, change files.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pyroaring import BitMap64
+
+from delvec_kernel import row_tracking
+from delvec_kernel.actions.action_json import json_text
+from delvec_kernel.actions.actions import Action, AddFile, CommitInfo, RemoveFile
+from delvec_kernel.alter_table import creation as in_commit_timestamps
+from delvec_kernel.alter_table import drop_feature
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import CorruptTable, InvalidCommit, RowIndexOutOfRange
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.statistics import file_statistics as statistics
+from delvec_kernel.transaction import row_runs
+from delvec_kernel.transaction.current_transaction import isolation_level
+from delvec_kernel.transaction.group_commit import REQUEST_HASH_TAG, MemberInfo, members_tag
+from delvec_kernel.transaction.transaction_changes import Changes
+
+__all__ = ["ROWS_ALREADY_GONE", "Marked", "Resolved", "build", "metrics", "resolve"]
+
+ROWS_ALREADY_GONE: Final = "numRowsAlreadyGone"
+"""Metric, where it is not 0: rows that the commit was to delete, and that a commit which it passed had deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A file that stays, with more of its rows deleted.
+
+    Attributes:
+        rows: all of its deleted rows, the earlier ones among them; none where they are ``written``.
+        num_records: physical rows.
+        written: where the engine has written these rows, and no others.
+        is_new: the commit adds the file.
+    """
+
+    file: AddFile
+    rows: BitMap64
+    num_records: int
+    written: Descriptor | None = None
+    is_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What becomes of the files.
+
+    Attributes:
+        removed: whole.
+        marked: live files that get a deletion vector.
+        added: new files that get one.
+        rows_marked: rows that ``marked`` files lose now, over all of them.
+        rows_removed: live rows of ``removed`` files, or None where some file's number of rows is unknown.
+        again: files that are added again as they are.
+    """
+
+    removed: Sequence[AddFile]
+    marked: Sequence[Marked]
+    added: Sequence[Marked]
+    rows_marked: int
+    rows_removed: int | None
+    again: Sequence[AddFile] = ()
+
+    @property
+    def with_vectors(self) -> Sequence[Marked]:
+        """All files that get a deletion vector."""
+        return [*self.marked, *self.added]
+
+    def changes_files(self, changes: Changes) -> bool:
+        """Whether the next version has other files, other rows in them, or other tombstones."""
+        return bool(changes.adds or self.removed or self.marked or self.again or changes.tombstones)
+
+
+def resolve(
+    changes: Changes,
+    files: Mapping[str, AddFile],
+    deleted: Mapping[str, BitMap64],
+    num_records: Mapping[str, int | None],
+    *,
+    table: str,
+    version: int,
+) -> Resolved:
+    """Decide what becomes of the files that a commit removes from.
+
+    A file whose last rows go is removed; a file that loses no row is left alone.
+
+    Args:
+        changes: the request.
+        files: the live file of each path that the request removes from.
+        deleted: the rows that are gone already, for files with a deletion vector.
+        num_records: physical rows of each of ``files``, None where nobody knows.
+        table: for errors.
+        version: for errors; the one that ``files`` are of.
+
+    Raises:
+        RowIndexOutOfRange: a row index is not in the file.
+        InvalidCommit: a DELETE adds more rows than it removes files with.
+        CorruptTable: a deletion vector marks rows that its file does not have, or the number of rows is unknown.
+    """
+    removed: list[AddFile] = []
+    marked: list[Marked] = []
+    rows_marked = 0
+    rows_removed: int | None = 0
+    for path in changes.removes:
+        removed.append(files[path])
+        rows_removed = _sum(rows_removed, _live_rows(files[path], num_records[path]))
+    for path, rows in changes.row_deletes.items():
+        file, old, total = files[path], deleted.get(path, BitMap64()), num_records[path]
+        where = f"File '{file.path}' of table '{table}' (version {version})"
+        facts = {"table": table, "version": version, "file": file.path}
+        if total is None:
+            raise CorruptTable(f"{where} has no statistics that say how many rows it has.", **facts)
+        _check_range(rows, total, where, facts)
+        if old and old.max() >= total:
+            raise CorruptTable(
+                f"{where} has {total} rows, but its deletion vector marks row {old.max()}; "
+                "restore the table to a version before it.",
+                **facts,
+            )
+        # What an engine has written holds the old rows, and may be large.
+        union = rows if old <= rows else old | rows
+        if len(union) == len(old):
+            continue
+        if len(union) == total:
+            removed.append(file)
+            rows_removed = _sum(rows_removed, total - len(old))
+        else:
+            vector = changes.written_vectors.get(path)
+            same = vector is not None and vector.cardinality == len(union)
+            # What is written already need not be held: it may be large.
+            kept = BitMap64() if same else union
+            marked.append(Marked(file, kept, total, vector if same else None))
+            rows_marked += len(union) - len(old)
+    added = _rows_added(changes)
+    if (
+        changes.operation == "DELETE"
+        and added is not None
+        and rows_removed is not None
+        and added > rows_removed
+    ):
+        raise InvalidCommit(
+            f"The DELETE adds {added} rows and removes files of table '{table}' (version {version}) with "
+            f"{rows_removed}; a DELETE adds only what it copies from the files that it removes.",
+            table=table,
+            version=version,
+        )
+    again = [files[path] for path in changes.again if path in files]
+    return Resolved(removed, marked, _marked_adds(changes, table), rows_marked, rows_removed, again)
+
+
+def _marked_adds(changes: Changes, table: str) -> list[Marked]:
+    """Return the new files of which not every row is to live."""
+    found = []
+    for add in changes.adds:
+        rows = changes.added_deletes.get(add.path)
+        if rows:
+            total = statistics.num_records(add.stats)
+            where = f"The new file '{add.path}' of table '{table}'"
+            if total is None:
+                raise InvalidCommit(
+                    f"{where} gets a deletion vector and has no numRecords.", table=table, file=add.path
+                )
+            _check_range(rows, total, where, {"table": table, "file": add.path})
+            found.append(Marked(add, rows, total, is_new=True))
+    return found
+
+
+def _check_range(rows: BitMap64, total: int, where: str, facts: Mapping[str, Any]) -> None:
+    if rows and rows.max() >= total:
+        raise RowIndexOutOfRange(
+            f"{where} has {total} rows, so there is no row index {rows.max()}; "
+            "send physical row indexes that start at 0 in each file.",
+            **facts,
+        )
+
+
+def build(
+    changes: Changes,
+    resolved: Resolved,
+    descriptors: Mapping[str, Descriptor],
+    snapshot: Snapshot,
+    now: int,
+    *,
+    metrics: Mapping[str, int],
+    members: Sequence[MemberInfo] = (),
+) -> list[Action]:
+    """Return the actions that commit ``changes`` right after ``snapshot``.
+
+    Args:
+        changes: the request, or those of a group in one.
+        resolved: what becomes of the files, by :func:`resolve`.
+        descriptors: of the deletion vectors, by path of the files that get one.
+        snapshot: the version before.
+        now: milliseconds since the epoch.
+        metrics: of the commit.
+        members: of the group.
+    """
+    metadata, were_timestamped = changes.metadata, snapshot.in_commit_timestamps_enabled
+    timestamped = were_timestamped if metadata is None else in_commit_timestamps.are_enabled(metadata)
+    if timestamped:
+        # Two versions never share an in-commit timestamp, whatever the clocks say.
+        last = snapshot.in_commit_timestamp if were_timestamped else snapshot.timestamp
+        now = max(now, (last or 0) + 1)
+        if metadata is not None and not were_timestamped:
+            metadata = in_commit_timestamps.enabled_since(metadata, snapshot.version + 1, now)
+    if metadata is not None:
+        metadata = drop_feature.protecting(metadata, snapshot.metadata, snapshot.version + 1)
+    vectors = {one.file.path: _with_vector(one, descriptors[one.file.path]) for one in resolved.with_vectors}
+    adds = [vectors[one.file.path] for one in resolved.marked]
+    adds += [vectors.get(add.path, add) for add in changes.adds]
+    adds += resolved.again
+    adds = [
+        add if add.data_change is changes.data_change else replace(add, data_change=changes.data_change)
+        for add in adds
+    ]
+    adds, mark = row_tracking.assigned(adds, snapshot, snapshot.version + 1)
+    info = CommitInfo(
+        timestamp=now,
+        in_commit_timestamp=now if timestamped else None,
+        operation=changes.operation,
+        operation_parameters=_parameters(
+            changes, (snapshot if metadata is None else metadata).partition_columns
+        ),
+        read_version=changes.read_version,
+        isolation_level=isolation_level(changes, snapshot.configuration),
+        is_blind_append=changes.is_blind_append,
+        operation_metrics={name: str(value) for name, value in metrics.items()},
+        user_metadata=changes.user_metadata,
+        tags=_tags(changes, snapshot, members) or None,
+        engine_info=changes.engine_info,
+        txn_id=changes.transaction_id,
+    )
+    actions: list[Action] = [info]
+    if changes.protocol is not None:
+        actions.append(changes.protocol)
+    if metadata is not None:
+        actions.append(metadata)
+    actions.extend(changes.domains)
+    if mark is not None:
+        actions.append(mark)
+    if changes.app_transaction is not None:
+        actions.append(replace(changes.app_transaction, last_updated=now))
+    gone = [*resolved.removed, *(one.file for one in resolved.marked)]
+    actions.extend(RemoveFile.of(file, now, data_change=changes.data_change) for file in gone)
+    actions.extend(RemoveFile(path, now, data_change=False) for path in changes.tombstones)
+    actions.extend(adds)
+    actions.extend(changes.change_files)
+    return actions
+
+
+def _with_vector(marked: Marked, descriptor: Descriptor) -> AddFile:
+    """Return the file with its new deletion vector; all else about it stays."""
+    file = marked.file
+    had = file.deletion_vector.cardinality if file.deletion_vector else 0
+    stats = statistics.widen(file.stats, marked.num_records, deleted_records=had)
+    return replace(file, deletion_vector=descriptor, stats=stats)
+
+
+def _tags(changes: Changes, snapshot: Snapshot, members: Sequence[MemberInfo]) -> dict[str, str]:
+    loses = changes.copies_rows and not changes.keeps_row_ids
+    tags = dict(row_tracking.tags(snapshot, loses_ids=loses))
+    if changes.rewritten:
+        tags[row_runs.TAG] = row_runs.encode(changes.rewritten)
+    if members:
+        tags |= members_tag(members)
+    elif changes.request_hash is not None:
+        tags[REQUEST_HASH_TAG] = changes.request_hash
+    return tags
+
+
+def _parameters(changes: Changes, partition_columns: Sequence[str]) -> dict[str, Any]:
+    """Return operationParameters, with what Delta always records for the operation."""
+    parameters: dict[str, Any] = dict(changes.parameters)
+    if changes.operation in ("DELETE", "UPDATE"):
+        predicate = [] if changes.predicate is None else [f"({changes.predicate})"]
+        parameters.setdefault("predicate", json_text(predicate))
+    elif changes.operation == "WRITE":
+        parameters.setdefault("mode", "Append")
+        parameters.setdefault("partitionBy", json_text(list(partition_columns)))
+    return parameters
+
+
+def metrics(changes: Changes, resolved: Resolved, *, rows_already_gone: int = 0) -> dict[str, int]:
+    """Return operationMetrics: Delta's names, what can be counted here counted here."""
+    count = _COUNTS.get(changes.operation)
+    computed = {} if count is None else count(changes, resolved)
+    if rows_already_gone:
+        computed[ROWS_ALREADY_GONE] = rows_already_gone
+    return {**changes.metrics, **computed}
+
+
+def _vectors_dropped(resolved: Resolved) -> tuple[int, int]:
+    """Return how many deletion vectors others replace, and how many go with their files."""
+    updated = sum(one.file.deletion_vector is not None for one in resolved.marked)
+    return updated, sum(file.deletion_vector is not None for file in resolved.removed)
+
+
+def _count_rows(changes: Changes, resolved: Resolved) -> dict[str, int]:
+    updated, dropped = _vectors_dropped(resolved)
+    added_rows = _rows_added(changes)
+    computed = {
+        "numAddedFiles": len(changes.adds),
+        "numAddedBytes": sum(file.size for file in changes.adds),
+        "numRemovedFiles": len(resolved.removed),
+        "numRemovedBytes": sum(file.size for file in resolved.removed),
+        "numDeletionVectorsAdded": len(resolved.marked),
+        "numDeletionVectorsRemoved": updated + dropped,
+        "numDeletionVectorsUpdated": updated,
+        "numAddedChangeFiles": len(changes.change_files),
+        "numCopiedRows": changes.metrics.get("numCopiedRows", 0),
+    }
+    if changes.operation == "DELETE" and resolved.rows_removed is not None and added_rows is not None:
+        # What a DELETE adds are the rows that it had to copy.
+        computed["numDeletedRows"] = resolved.rows_marked + resolved.rows_removed - added_rows
+    return computed
+
+
+def _count_merge(changes: Changes, resolved: Resolved) -> dict[str, int]:
+    updated, dropped = _vectors_dropped(resolved)
+    return {
+        "numTargetFilesAdded": len(changes.adds),
+        "numTargetBytesAdded": sum(file.size for file in changes.adds),
+        "numTargetFilesRemoved": len(resolved.removed),
+        "numTargetBytesRemoved": sum(file.size for file in resolved.removed),
+        "numTargetDeletionVectorsAdded": len(resolved.marked),
+        "numTargetDeletionVectorsRemoved": updated + dropped,
+        "numTargetDeletionVectorsUpdated": updated,
+        "numTargetChangeFilesAdded": len(changes.change_files),
+    }
+
+
+def _count_compaction(changes: Changes, resolved: Resolved) -> dict[str, int]:
+    return {
+        "numAddedFiles": len(changes.adds),
+        "numAddedBytes": sum(file.size for file in changes.adds),
+        "numRemovedFiles": len(resolved.removed),
+        "numRemovedBytes": sum(file.size for file in resolved.removed),
+        "numDeletionVectorsRemoved": sum(_vectors_dropped(resolved)),
+    }
+
+
+def _count_write(changes: Changes, resolved: Resolved) -> dict[str, int]:
+    computed = {"numFiles": len(changes.adds), "numOutputBytes": sum(file.size for file in changes.adds)}
+    copied = changes.metrics.get("numCopiedRows", 0)
+    added_rows = _rows_added(changes)
+    if added_rows is not None:
+        computed["numOutputRows"] = added_rows - copied
+    if "predicate" in changes.parameters and resolved.rows_removed is not None:
+        # Of an overwrite of some rows: those that went, less those that had to be copied.
+        computed["numDeletedRows"] = resolved.rows_marked + resolved.rows_removed - copied
+    if resolved.marked:
+        updated, dropped = _vectors_dropped(resolved)
+        computed["numDeletionVectorsAdded"] = len(resolved.marked)
+        computed["numDeletionVectorsRemoved"] = updated + dropped
+    if resolved.removed:
+        computed["numRemovedFiles"] = len(resolved.removed)
+        computed["numRemovedBytes"] = sum(file.size for file in resolved.removed)
+    return computed
+
+
+def _count_stream(changes: Changes, resolved: Resolved) -> dict[str, int]:
+    computed = {
+        "numAddedFiles": len(changes.adds),
+        "numRemovedFiles": len(resolved.removed),
+        "numOutputBytes": sum(file.size for file in changes.adds),
+    }
+    added_rows = _rows_added(changes)
+    return computed if added_rows is None else {**computed, "numOutputRows": added_rows}
+
+
+_COUNTS: Final[Mapping[str, Callable[[Changes, Resolved], dict[str, int]]]] = {
+    "DELETE": _count_rows,
+    "UPDATE": _count_rows,
+    "MERGE": _count_merge,
+    "OPTIMIZE": _count_compaction,
+    "WRITE": _count_write,
+    "STREAMING UPDATE": _count_stream,
+}
+
+
+def _rows_added(changes: Changes) -> int | None:
+    rows: int | None = 0
+    for file in changes.adds:
+        rows = _sum(rows, statistics.num_records(file.stats))
+    return rows
+
+
+def _live_rows(file: AddFile, num_records: int | None) -> int | None:
+    if num_records is None:
+        return None
+    return num_records - (file.deletion_vector.cardinality if file.deletion_vector else 0)
+
+
+def _sum(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else left + right

@@ -1,0 +1,216 @@
+"""What we read and do not change: rows and files that must stay, rows that must not be added."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyroaring import BitMap64
+
+from delvec_kernel import locations
+from delvec_kernel.actions.actions import AddFile
+from delvec_kernel.errors import ConcurrentAppend, ConcurrentDeleteRead
+from delvec_kernel.transaction.current_transaction import CurrentTransaction
+from delvec_kernel.transaction.metadata_conflicts import TableRules
+from delvec_kernel.transaction.rebase import DeletedRows, Rebase
+from delvec_kernel.transaction.verdict import Conflict, Overlap, Passed, Vectors
+from delvec_kernel.transaction.winning_commit import AddedFiles, WinningCommit
+
+__all__ = [
+    "AddedRows",
+    "Conflict",
+    "CurrentTransaction",
+    "Overlap",
+    "Passed",
+    "RowsRead",
+    "Vectors",
+    "WinningCommit",
+    "check",
+]
+
+_NO_ROWS: Final = BitMap64()
+
+
+class RowsRead:
+    """Rows and files that matter to us; they move with compactions."""
+
+    def __init__(self, ours: CurrentTransaction, deleted: DeletedRows) -> None:
+        self._ours = ours
+        self._deleted = deleted
+        reads, location = ours.changes.reads, ours.facts.location
+        named = () if reads is None else reads.files
+        rows = {} if reads is None else reads.rows
+        self._files = {locations.canonical_log_path(path, location) for path in named}
+        self._rows = {locations.canonical_log_path(path, location): each for path, each in rows.items()}
+
+    def conflict(self, winner: WinningCommit) -> Conflict | None:
+        """Return whether ``winner`` took away what matters to us."""
+        if not winner.removes or not (self._files or self._rows or self._ours.reads_whole_table):
+            return None
+        if not winner.changes_data:
+            self._move(winner)
+            return None
+        if self._ours.reads_whole_table:
+            lost = [key for key in winner.removes if self._loses_rows(winner, key)]
+            return (
+                self._conflict(winner, lost, "of the table, all of which this commit read,") if lost else None
+            )
+        overlaps = [
+            Overlap.of(winner.removes[key].path, taken)
+            for key in self._rows.keys() & winner.removes.keys()
+            if (taken := self._taken(winner, key, self._rows[key]))
+        ]
+        if overlaps:
+            paths = [each.path for each in overlaps]
+            what = "that this commit read and found a match for,"
+            return self._conflict(winner, paths, what, tuple(overlaps))
+        files = [key for key in self._files & winner.removes.keys() if self._loses_rows(winner, key)]
+        return self._conflict(winner, files, "that this commit read,") if files else None
+
+    def _loses_rows(self, winner: WinningCommit, key: str) -> bool:
+        remove, add = winner.removes[key], winner.adds.get(key)
+        if add is None:
+            return True
+        if add.deletion_vector is None or add.deletion_vector == remove.deletion_vector:
+            return False
+        return winner.only_deletes_more or not self._deleted.of(add) <= self._deleted.of(remove)
+
+    def _taken(self, winner: WinningCommit, key: str, rows: BitMap64) -> BitMap64:
+        remove, add = winner.removes[key], winner.adds.get(key)
+        if add is not None:
+            rows = rows & self._deleted.of(add) if add.deletion_vector != remove.deletion_vector else _NO_ROWS
+        return rows - self._deleted.of(remove) if rows else rows
+
+    def _move(self, winner: WinningCommit) -> None:
+        """Follow rows into the files that a compaction wrote; where it does not say which, into all of them."""
+        for key in (self._files | self._rows.keys()) & (winner.removes.keys() - winner.adds.keys()):
+            rows = self._rows.pop(key, None)
+            runs = winner.sources.get(key)
+            if runs is None or rows is None:
+                self._files.discard(key)
+                self._files |= winner.new_files.keys() if runs is None else runs.outputs
+                continue
+            deleted = self._deleted.of(winner.removes[key])
+            outputs = {
+                output: self._deleted.of(winner.adds[output]) if output in winner.adds else None
+                for output in runs.outputs
+            }
+            placed = runs.moved(rows - deleted, deleted, outputs)
+            if placed is None:
+                self._files |= winner.new_files.keys()
+                continue
+            for output, found in placed.items():
+                self._rows[output] = self._rows.get(output, _NO_ROWS) | found
+
+    def _conflict(
+        self, winner: WinningCommit, keys: Sequence[str], what: str, overlaps: tuple[Overlap, ...] = ()
+    ) -> Conflict:
+        paths = tuple(sorted(keys))
+        named = f"file '{paths[0]}'" if len(paths) == 1 else f"{len(paths)} files"
+        return Conflict(
+            ConcurrentDeleteRead,
+            self._ours.changes,
+            winner,
+            paths,
+            f"removed rows of {named} {what}",
+            overlaps,
+        )
+
+
+class AddedRows:
+    """Rows that we would have had to read, had they been there."""
+
+    def __init__(self, ours: CurrentTransaction, deleted: DeletedRows, added: AddedFiles) -> None:
+        self._ours = ours
+        self._deleted = deleted
+        self._added = added
+
+    def conflict(
+        self,
+        winner: WinningCommit,
+        earlier: Sequence[WinningCommit],
+        rebase: Rebase,
+    ) -> Conflict | None:
+        """Return whether ``winner`` added rows that matter to us.
+
+        Args:
+            winner: the commit that came first.
+            earlier: those before it, of which we know that we pass them.
+            rebase: our removals, past the winner already.
+        """
+        ours = self._ours
+        if ours.rests_on_added == "nothing" or ours.isolation == "SnapshotIsolation":
+            return None
+        if winner.only_deletes_more and not winner.new_files and not rebase.resurfaced:
+            return None  # nearly all there are, in a table of many deletes
+        files = {key: add for key, add in winner.new_files.items() if key not in rebase.known_again}
+        if not winner.only_deletes_more:
+            files |= {
+                key: add
+                for key, add in winner.adds.items()
+                if key in winner.removes
+                and key not in rebase.known_again
+                and self._may_have_shrunk(winner, key)
+            }
+        if not (files or rebase.resurfaced) or not winner.changes_data:
+            return None
+        blind = winner.is_blind_append and not winner.removes
+        keeps = ours.changes.metadata is None and not ours.changes.replaces_schema
+        if blind and ours.isolation == "WriteSerializable" and keeps:
+            return None
+        added = [*files.values(), *rebase.resurfaced]
+        if ours.rests_on_added == "matching":
+            added = self._added.that_may_match(added)
+        # Only these are worth reading deletion vectors for.
+        keys = {id(add): key for key, add in files.items() if key not in rebase.moved_on}
+        added = [
+            add for add in added if id(add) not in keys or self._is_new(keys[id(add)], add, winner, earlier)
+        ]
+        if not added:
+            return None
+        paths = tuple(sorted(add.path for add in added))
+        named = f"file '{paths[0]}'" if len(paths) == 1 else f"{len(paths)} files"
+        which = (
+            "that may hold rows that match this commit's condition"
+            if ours.rests_on_added == "matching" and ours.predicate is not None
+            else "that this commit would have had to read"
+        )
+        return Conflict(ConcurrentAppend, ours.changes, winner, paths, f"added {named} {which}")
+
+    def _may_have_shrunk(self, winner: WinningCommit, key: str) -> bool:
+        before, after = winner.removes[key].deletion_vector, winner.adds[key].deletion_vector
+        return before is not None and before.cardinality > 0 and before != after
+
+    def _is_new(
+        self, key: str, add: AddFile, winner: WinningCommit, earlier: Sequence[WinningCommit]
+    ) -> bool:
+        """Whether the file holds a row that was not live when we read."""
+        first = next(each for each in (*earlier, winner) if key in each.removes or key in each.adds)
+        # One that came after we read, and was removed and brought back since, had no row then.
+        removed = first.removes.get(key)
+        return removed is None or not self._deleted.of(removed) <= self._deleted.of(add)
+
+
+def check(ours: CurrentTransaction, winners: Sequence[WinningCommit], vectors: Vectors) -> Passed | Conflict:
+    """Return whether ``ours`` may be committed after ``winners``, and as what.
+
+    Args:
+        ours: the commit in the making.
+        winners: the commits after the version that was read, in order and without a gap.
+        vectors: reads deletion vectors.
+
+    Raises:
+        CorruptDeletionVector: or a subclass: a deletion vector that has to be looked at cannot be read.
+    """
+    deleted, files = DeletedRows(vectors), AddedFiles(ours, winners)
+    table, rebase = TableRules(ours), Rebase(ours, deleted, files)
+    reads, added = RowsRead(ours, deleted), AddedRows(ours, deleted, files)
+    for place, winner in enumerate(winners):
+        conflict = (
+            table.conflict(winner)
+            or rebase.conflict(winner)
+            or reads.conflict(winner)
+            or added.conflict(winner, winners[:place], rebase)
+        )
+        if conflict is not None:
+            return conflict
+    changes, gone = rebase.result()
+    return Passed(tuple(winner.version for winner in winners), changes, gone)

@@ -1,0 +1,197 @@
+"""Changes of a table's metadata that a commit which did not know of them may follow: delta-spark's allow-list.
+
+They turn on a feature that concerns writers only from the next file on, or fill in numbers that no writer of data
+looks at. Everything else - a column, a constraint, a property - could make what was written wrong.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from delvec_kernel.actions.actions import Metadata, Protocol
+from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN
+from delvec_kernel.errors import (
+    ConcurrentModification,
+    ConcurrentTransaction,
+    MetadataChanged,
+    ProtocolChanged,
+)
+from delvec_kernel.features.table_features import reader_features, writer_features
+from delvec_kernel.table_properties import is_true
+from delvec_kernel.transaction.current_transaction import ROW_TRACKING, CurrentTransaction
+from delvec_kernel.transaction.verdict import Conflict
+from delvec_kernel.transaction.winning_commit import WinningCommit
+
+__all__ = ["TableRules", "that_matter", "turns_row_tracking_on"]
+
+_MODE: Final = "delta.columnMapping.mode"
+_ROW_TRACKING: Final = "delta.enableRowTracking"
+_MATERIALIZED: Final = (
+    "delta.rowTracking.materializedRowIdColumnName",
+    "delta.rowTracking.materializedRowCommitVersionColumnName",
+)
+_COLUMN_MAPPING: Final = frozenset(
+    {"delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.columnMapping.nested.ids"}
+)
+_HIGH_WATER_MARK: Final = "delta.identity.highWaterMark"
+
+
+def that_matter(before: Metadata, after: Metadata, protocol: Protocol) -> list[str]:
+    """Return the names of what changed and matters to a commit that read ``before``; ``protocol`` is that of after."""
+    found = _properties(before.configuration, after.configuration, writer_features(protocol))
+    named = _mode(before.configuration) == "none" and _mode(after.configuration) == "name"
+    if before.schema_string != after.schema_string and not _same_schema(before, after, named=named):
+        found.append("schema")
+    for name in ("id", "partition_columns", "name", "description", "format_provider", "format_options"):
+        if getattr(before, name) != getattr(after, name):
+            found.append(name.replace("_", " "))
+    return found
+
+
+def turns_row_tracking_on(before: Metadata, after: Metadata) -> bool:
+    """Whether rows have ids that stay from ``after`` on."""
+    return not is_true(before.configuration, _ROW_TRACKING) and is_true(after.configuration, _ROW_TRACKING)
+
+
+def _properties(before: Mapping[str, str], after: Mapping[str, str], features: frozenset[str]) -> list[str]:
+    changed = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
+    enables_row_tracking = (
+        "delta.enableRowTracking" in changed and after.get("delta.enableRowTracking") == "true"
+    )
+    maps_columns = _mode(before) == "none" and _mode(after) == "name"
+    stamps = is_true(after, "delta.enableInCommitTimestamps")
+    allowed: dict[str, Callable[[], bool]] = {
+        "delta.enableDeletionVectors": lambda: (
+            is_true(after, "delta.enableDeletionVectors") and "deletionVectors" in features
+        ),
+        "delta.enableRowTracking": lambda: enables_row_tracking and "rowTracking" in features,
+        _MODE: lambda: maps_columns,
+        "delta.columnMapping.maxColumnId": lambda: maps_columns,
+        "delta.checkpointPolicy": lambda: after.get("delta.checkpointPolicy") == "v2",
+        "delta.enableInCommitTimestamps": lambda: stamps,
+        "delta.inCommitTimestampEnablementVersion": lambda: stamps,
+        "delta.inCommitTimestampEnablementTimestamp": lambda: stamps,
+        "io.unitycatalog.tableId": lambda: "io.unitycatalog.tableId" not in before,
+        "ucTableId": lambda: "ucTableId" not in before,
+        **dict.fromkeys(_MATERIALIZED, lambda: enables_row_tracking),
+    }
+    return [name for name in changed if name not in allowed or not allowed[name]()]
+
+
+def _same_schema(before: Metadata, after: Metadata, *, named: bool) -> bool:
+    """Whether nothing but the numbers of identity columns and, where columns got ``named``, their mapping differs."""
+    try:
+        return bool(
+            _bare(json.loads(before.schema_string), named) == _bare(json.loads(after.schema_string), named)
+        )
+    except (ValueError, RecursionError):
+        return False
+
+
+def _bare(node: Any, named: bool) -> Any:
+    if isinstance(node, list):
+        return [_bare(each, named) for each in node]
+    if not isinstance(node, dict):
+        return node
+    kept = {key: _bare(value, named) for key, value in node.items() if key != "metadata"}
+    if isinstance(node.get("metadata"), dict):
+        physical = node["metadata"].get("delta.columnMapping.physicalName", node.get("name"))
+        # A name of its own would not be the one that is in files written without it.
+        mapping = _COLUMN_MAPPING if named and physical == node.get("name") else frozenset[str]()
+        kept["metadata"] = {
+            key: value
+            for key, value in node["metadata"].items()
+            if key != _HIGH_WATER_MARK and key not in mapping
+        }
+    return kept
+
+
+def _mode(configuration: Mapping[str, str]) -> str:
+    return configuration.get(_MODE, "none").strip().lower()
+
+
+class TableRules:
+    """Follows what the winners make of the table itself."""
+
+    def __init__(self, ours: CurrentTransaction) -> None:
+        self._ours = ours
+        self._before = ours.before
+
+    def conflict(self, winner: WinningCommit) -> Conflict | None:
+        """Return what of ``winner`` is in our way, and take note of the rest."""
+        if not (winner.protocol or winner.metadata or winner.domains or winner.txns):
+            return None
+        return self._protocol(winner) or self._metadata(winner) or self._domains(winner) or self._txns(winner)
+
+    def _protocol(self, winner: WinningCommit) -> Conflict | None:
+        new = winner.protocol
+        if new is None:
+            return None
+        if self._ours.changes.protocol is not None:
+            return self._conflict(
+                ProtocolChanged, winner, "changed the table's protocol, as this commit does,"
+            )
+        if self._before is None:
+            return self._conflict(ProtocolChanged, winner, "changed the table's protocol")
+        metadata, old = self._before
+        dropped = (reader_features(old) - reader_features(new)) | (
+            writer_features(old) - writer_features(new)
+        )
+        if dropped:
+            named = ", ".join(sorted(dropped))
+            return self._conflict(ProtocolChanged, winner, f"dropped the table feature {named}")
+        self._before = metadata, new
+        return None
+
+    def _metadata(self, winner: WinningCommit) -> Conflict | None:
+        new = winner.metadata
+        if new is None:
+            return None
+        if self._ours.changes.metadata is not None:
+            return self._conflict(
+                MetadataChanged, winner, "changed the table's metadata, as this commit does,"
+            )
+        if self._before is None:
+            return self._conflict(MetadataChanged, winner, "changed the table's metadata")
+        old, protocol = self._before
+        matters = that_matter(old, new, protocol)
+        if turns_row_tracking_on(old, new) and self._ours.changes.copies_rows:
+            # Written before rows had ids to bring along; what is read again has them.
+            matters = [*matters, "delta.enableRowTracking"]
+        if matters:
+            named = ", ".join(matters[:5])
+            return self._conflict(MetadataChanged, winner, f"changed the table's metadata ({named})")
+        self._before = new, protocol
+        return None
+
+    def _domains(self, winner: WinningCommit) -> Conflict | None:
+        for each in self._ours.changes.domains:
+            # Row ids are given anew at each attempt.
+            if each.domain in winner.domains and each.domain != ROW_TRACKING:
+                what = f"changed the domain metadata '{each.domain}', as this commit does,"
+                return self._conflict(ConcurrentTransaction, winner, what)
+        for name, domain in winner.domains.items():
+            feature = self._gone_with(name)
+            if feature is not None and not domain.removed:
+                what = f"set the domain metadata '{name}', which needs the table feature {feature} that this commit drops,"
+                return self._conflict(ConcurrentTransaction, winner, what)
+        return None
+
+    def _gone_with(self, domain: str) -> str | None:
+        """Return the feature without which the table, as we leave it, has no such domain metadata."""
+        protocol = self._ours.changes.protocol
+        if protocol is None:
+            return None
+        needed = ("domainMetadata", *(["clustering"] if domain == CLUSTERING_DOMAIN else []))
+        return next((feature for feature in needed if feature not in writer_features(protocol)), None)
+
+    def _txns(self, winner: WinningCommit) -> Conflict | None:
+        application = self._ours.changes.app_transaction
+        if application is None or application.app_id not in winner.txns:
+            return None
+        reached = winner.txns[application.app_id].version
+        what = f"brought application '{application.app_id}' to its transaction {reached}"
+        return self._conflict(ConcurrentTransaction, winner, what)
+
+    def _conflict(self, kind: type[ConcurrentModification], winner: WinningCommit, what: str) -> Conflict:
+        return Conflict(kind, self._ours.changes, winner, (), what, is_of_the_table=True)

@@ -1,0 +1,386 @@
+"""Our removals on their way through the winners: what each winner leaves of them, and where."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from pyroaring import BitMap64
+
+from delvec_kernel.actions.actions import AddFile, RemoveFile
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import ConcurrentAppend, ConcurrentDeleteDelete
+from delvec_kernel.transaction.compaction_rebase import OurCompaction
+from delvec_kernel.transaction.current_transaction import CurrentTransaction
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_kernel.transaction.verdict import Conflict, Overlap, Vectors
+from delvec_kernel.transaction.winning_commit import AddedFiles, Target, WinningCommit, live_rows, num_records
+
+__all__ = ["DeletedRows", "Rebase"]
+
+
+class DeletedRows:
+    """Deletion vectors, each read once."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        self._vectors = vectors
+        self._known: dict[Descriptor, BitMap64] = {}
+
+    def of(self, file: AddFile | RemoveFile) -> BitMap64:
+        """Return the rows that are deleted in a file; not to be changed."""
+        descriptor = file.deletion_vector
+        if descriptor is None:
+            return BitMap64()
+        if descriptor not in self._known:
+            self._known[descriptor] = self._vectors(file)
+        return self._known[descriptor]
+
+
+@dataclass
+class _Found:
+    """What is in the way in one winner, by file."""
+
+    overlaps: list[Overlap] = field(default_factory=list)
+    rewritten: list[str] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+    returned: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+
+
+class Rebase:
+    """The state of our removals after the winners so far.
+
+    Args:
+        ours: the commit in the making.
+        deleted: reads deletion vectors.
+        added: judges files.
+
+    Attributes:
+        resurfaced: files of ours in which the last winner made rows live again that were not when we read them.
+        known_again: paths that the last winner added and that hold no row that we did not see.
+        moved_on: files of ours that are gone, and their rows in others.
+    """
+
+    def __init__(self, ours: CurrentTransaction, deleted: DeletedRows, added: AddedFiles) -> None:
+        self._ours = ours
+        self._deleted = deleted
+        self._added = added
+        self._manner = ours.manner
+        self._targets = {key: Target(path, None) for key, path in ours.removes.items()} | {
+            key: Target(path, rows) for key, (path, rows) in ours.row_deletes.items()
+        }
+        self._touched: set[str] = set()
+        self._gone = 0
+        self._compaction = OurCompaction(ours)
+        self.resurfaced: list[AddFile] = []
+        self.known_again: set[str] = set()
+        self.moved_on: set[str] = set()
+
+    def conflict(self, winner: WinningCommit) -> Conflict | None:
+        """Take our removals past ``winner``, or return why they cannot be."""
+        self.resurfaced = []
+        self.known_again = set()
+        keys = self._targets.keys()
+        if keys.isdisjoint(winner.removes) and keys.isdisjoint(winner.adds):
+            return self._brought_back(winner) if winner.is_restore else None
+        found = _Found()
+        rearranged: list[str] = []
+        for key in [key for key in keys if key in winner.removes or key in winner.adds]:
+            if key not in self._targets:
+                continue  # left out since
+            target, remove, add = self._targets[key], winner.removes.get(key), winner.adds.get(key)
+            self._touched.add(key)
+            if add is not None:
+                self._changed(key, target, remove, add, winner, found)
+            elif remove is not None and winner.changes_data:
+                self._removed(key, target, remove, winner, found)
+            elif remove is not None:
+                self._begin(target, remove)
+                rearranged.append(key)
+        if rearranged:
+            self._rearranged(rearranged, winner, found)
+        return self._report(found, winner) or (self._brought_back(winner) if winner.is_restore else None)
+
+    def _brought_back(self, winner: WinningCommit) -> Conflict | None:
+        """A RESTORE adds files from before our time; rows that we no longer remove may be in them."""
+        files = [add.path for key, add in winner.new_files.items() if key not in self.known_again]
+        if not (files and self._touched and self._manner == "whatever is left"):
+            return None
+        if self._ours.rests_on_added != "nothing":
+            return None  # they are judged as files that were added
+        return self._conflict(winner, files, f"brought back {_files(files)}", appended=True)
+
+    # --- one file -------------------------------------------------------------------------------------------
+
+    def _begin(self, target: Target, file: AddFile | RemoveFile) -> None:
+        """Take note of what the file was when we read it, the first time that a winner touches it."""
+        if target.first is not None:
+            return
+        target.first = target.last = file
+        if target.rows is not None:
+            target.base = self._deleted.of(file)
+            target.rows = target.rows - target.base
+
+    def _base(self, target: Target) -> BitMap64:
+        if target.base is None:
+            assert target.first is not None  # noqa: S101 - by _begin
+            target.base = self._deleted.of(target.first)
+        return target.base
+
+    def _changed(
+        self,
+        key: str,
+        target: Target,
+        remove: RemoveFile | None,
+        add: AddFile,
+        winner: WinningCommit,
+        found: _Found,
+    ) -> None:
+        """The winner gave a file another deletion vector, or added it again."""
+        self.known_again.add(key)
+        before = target.last if remove is None else remove
+        if before is None:
+            self._begin(target, add)  # as it was: another deletion vector would need a remove
+            return
+        self._begin(target, before)
+        came_back, target.is_live, target.last = not target.is_live, True, add
+        if before.deletion_vector == add.deletion_vector:
+            return
+        if target.is_whole and self._manner == "whatever is left" and _takes_rows_only(winner):
+            return  # how many is in the descriptors
+        if not self._base(target) <= self._deleted.of(add):
+            if not target.is_whole:
+                self.resurfaced.append(add)
+            elif self._manner != "moved rows" or not self._leave_out(key):
+                found.returned.append(add.path)
+        if not came_back:
+            self._taken(key, target, before, winner, found)
+
+    def _taken(
+        self, key: str, target: Target, before: AddFile | RemoveFile, winner: WinningCommit, found: _Found
+    ) -> None:
+        """Look at the rows that the winner deleted in a file."""
+        after = self._deleted.of(winner.adds[key])
+        went = (after if target.rows is None else target.rows & after) - self._deleted.of(before)
+        if not went:
+            return
+        if self._manner == "moved rows" and target.is_whole:
+            if not self._is_told(key, target):
+                found.lost.append(before.path)
+        elif self._manner != "whatever is left" or not _takes_only(winner):
+            found.overlaps.append(Overlap.of(before.path, went))
+
+    def _removed(
+        self, key: str, target: Target, remove: RemoveFile, winner: WinningCommit, found: _Found
+    ) -> None:
+        """The winner removed a file whole, rows and all."""
+        self._begin(target, remove)
+        target.is_live, target.last = False, remove
+        left = None if target.rows is None else target.rows - self._deleted.of(remove)
+        if left is not None and not left:
+            return
+        if self._manner == "whatever is left":
+            if self._added.that_may_match(winner.new_files.values()):
+                found.replaced.append(remove.path)
+        elif self._manner == "these rows" or left is not None:
+            count = live_rows(remove)
+            found.overlaps.append(
+                Overlap(remove.path, count or 0, ()) if left is None else Overlap.of(remove.path, left)
+            )
+        elif not self._is_told(key, target):
+            found.lost.append(remove.path)
+
+    # --- compactions ----------------------------------------------------------------------------------------
+
+    def _rearranged(self, keys: Sequence[str], winner: WinningCommit, found: _Found) -> None:
+        """The winner put the rows of files into other files."""
+        if self._covers(winner):
+            for key in keys:
+                self._move_on(key)
+            self._targets |= {
+                key: Target(add.path, None, add, None, add) for key, add in winner.new_files.items()
+            }
+            self._touched |= winner.new_files.keys()
+            return
+        outputs: dict[str, Target] = {}
+        for key in keys:
+            if key not in self._targets or (self._manner == "moved rows" and self._leave_out(key)):
+                continue
+            placed = self._placed(key, self._targets[key], winner)
+            if placed is None:
+                found.rewritten.append(winner.removes[key].path)
+                continue
+            self._move_on(key)
+            for output, rows in placed.items():
+                add = winner.adds[output]
+                here = outputs.setdefault(output, Target(add.path, BitMap64(), add, None, add))
+                assert here.rows is not None  # noqa: S101 - set above
+                here.base = self._deleted.of(add)
+                here.rows |= rows - here.base
+        for output, target in outputs.items():
+            total = winner.rows_of(output)
+            if (
+                self._manner == "whatever is left"
+                and len((target.rows or BitMap64()) | self._base(target)) == total
+            ):
+                target.rows = None
+        self._targets |= outputs
+        self._touched |= outputs.keys()
+
+    def _move_on(self, key: str) -> None:
+        self._count_gone(self._targets.pop(key))
+        self.moved_on.add(key)
+
+    def _covers(self, winner: WinningCommit) -> bool:
+        """Whether all that a compaction rewrote is ours to remove, so that its outputs are, wherever the rows are."""
+        return (
+            self._manner == "whatever is left"
+            and winner.adds.keys() == winner.new_files.keys()
+            and all(key in self._targets and self._targets[key].is_whole for key in winner.removes)
+        )
+
+    def _placed(self, key: str, target: Target, winner: WinningCommit) -> dict[str, BitMap64] | None:
+        runs = winner.sources.get(key)
+        copied = self._manner == "moved rows" or (self._manner == "these rows" and target.is_whole)
+        if runs is None or copied:
+            return None
+        outputs = {
+            output: self._deleted.of(winner.adds[output]) if output in winner.adds else None
+            for output in runs.outputs
+        }
+        deleted = self._deleted.of(winner.removes[key])
+        physical = num_records(winner.removes[key])
+        if physical is not None and physical - len(deleted) != runs.total - len(runs.ranks_of(outputs)):
+            return None  # not the runs of this file
+        for output in runs.outputs & winner.adds.keys():
+            if num_records(winner.adds[output]) not in (None, winner.rows_of(output)):
+                return None  # nor of that one
+        if target.rows is None:
+            placed: dict[str, BitMap64] | None = runs.all_rows()
+        else:
+            placed = runs.moved(target.rows - deleted, deleted, outputs)
+        if placed is None:
+            return None
+        return {output: rows for output, rows in placed.items() if outputs[output] is not None}
+
+    def _is_told(self, key: str, target: Target) -> bool:
+        """Whether our compaction says where each row of a file is that was live when we read it."""
+        runs = self._compaction.sources.get(key)
+        live = None if target.first is None else live_rows(target.first)
+        return runs is not None and live in (None, runs.total)
+
+    def _leave_out(self, key: str) -> bool:
+        """Do without the part of our compaction that a file is in, where there are others; return whether."""
+        left_out = self._compaction.leave_out(key)
+        for each in left_out:
+            self._targets.pop(each, None)
+        return bool(left_out)
+
+    # --- the answer -----------------------------------------------------------------------------------------
+
+    def _report(self, found: _Found, winner: WinningCommit) -> Conflict | None:
+        operation = self._ours.changes.operation
+        if found.overlaps:
+            count = sum(each.count for each in found.overlaps)
+            paths = [each.path for each in found.overlaps]
+            rows = "rows" if not count else "a row" if count == 1 else f"{count:,} rows"
+            what = f"removed or changed {rows} of {_files(paths)} that this commit removes or changes too,"
+            return self._conflict(winner, paths, what, overlaps=tuple(found.overlaps))
+        if found.rewritten:
+            both = (
+                "this commit rewrites too,"
+                if self._manner == "moved rows"
+                else "this commit removes rows of,"
+            )
+            what = f"rewrote {_files(found.rewritten)} that {both}"
+            if self._manner != "moved rows":
+                what += " and where each row is now cannot be told,"
+            return self._conflict(winner, found.rewritten, what)
+        if found.lost:
+            what = f"removed rows of {_files(found.lost)} that this {operation} wrote anew without telling where each row is,"
+            return self._conflict(winner, found.lost, what)
+        if found.returned:
+            what = f"brought rows back in {_files(found.returned)} that this commit removes whole,"
+            return self._conflict(winner, found.returned, what, appended=True)
+        if found.replaced:
+            what = (
+                f"replaced {_files(found.replaced)} by files that may hold the rows that this commit removes,"
+            )
+            return self._conflict(
+                winner, found.replaced, what, appended=self._ours.rests_on_added != "nothing"
+            )
+        return None
+
+    def _conflict(
+        self,
+        winner: WinningCommit,
+        files: Sequence[str],
+        what: str,
+        *,
+        overlaps: tuple[Overlap, ...] = (),
+        appended: bool = False,
+    ) -> Conflict:
+        kind = ConcurrentAppend if appended else ConcurrentDeleteDelete
+        return Conflict(kind, self._ours.changes, winner, tuple(files), what, overlaps)
+
+    def result(self) -> tuple[Changes, int]:
+        """Return our changes as they are now, and how many rows winners removed that were ours to remove."""
+        changes = self._ours.changes
+        if not self._touched:
+            return changes, 0
+        removes: list[str] = []
+        row_deletes: dict[str, BitMap64] = {}
+        for key, target in self._targets.items():
+            if key not in self._touched:
+                rows = target.rows
+            elif not target.is_live:
+                self._count_gone(target)
+                continue
+            else:
+                self._count_gone(target)
+                rows = None if target.rows is None else target.rows - self._now(target)
+            if rows is None:
+                removes.append(target.path)
+            elif rows:
+                row_deletes[target.path] = rows
+        untouched = {target.path for key, target in self._targets.items() if key not in self._touched}
+        vectors = {path: each for path, each in changes.written_vectors.items() if path in untouched}
+        changes = replace(changes, removes=removes, row_deletes=row_deletes, written_vectors=vectors)
+        if self._manner != "moved rows":
+            return changes, self._gone
+        went: dict[str, tuple[BitMap64, BitMap64] | None] = {}
+        for key, target in self._targets.items():
+            if key in self._touched and key in self._compaction.sources:
+                base = self._base(target)
+                went[key] = (self._now(target) - base, base) if target.is_live else None
+        return self._compaction.rebased(changes, went), 0
+
+    def _now(self, target: Target) -> BitMap64:
+        assert target.last is not None  # noqa: S101 - by _begin
+        return self._deleted.of(target.last)
+
+    def _count_gone(self, target: Target) -> None:
+        if target.first is None or target.last is None:
+            return
+        if target.rows is not None:
+            self._gone += len(target.rows if not target.is_live else target.rows & self._now(target))
+        elif target.is_live:
+            self._gone += _cardinality(target.last) - _cardinality(target.first)
+        else:
+            self._gone += live_rows(target.first) or 0
+
+
+def _takes_only(winner: WinningCommit) -> bool:
+    """Whether no row that it took is in a file that it added."""
+    return not winner.new_files or not winner.changes_data
+
+
+def _takes_rows_only(winner: WinningCommit) -> bool:
+    """Whether it is known, without a look at deletion vectors, that nothing came and what went is gone."""
+    return winner.only_deletes_more and _takes_only(winner)
+
+
+def _cardinality(file: AddFile | RemoveFile) -> int:
+    return file.deletion_vector.cardinality if file.deletion_vector else 0
+
+
+def _files(paths: Sequence[str]) -> str:
+    return f"file '{paths[0]}'" if len(paths) == 1 else f"{len(paths)} files"

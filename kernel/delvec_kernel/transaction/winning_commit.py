@@ -1,0 +1,250 @@
+"""A file that we remove, or remove rows of, on its way through the winners."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from delvec_kernel import locations
+from delvec_kernel.actions.actions import (
+    Action,
+    AddFile,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Txn,
+)
+from delvec_kernel.data_skipping.truth import prune
+from delvec_kernel.errors import CorruptLog, CorruptTable
+from delvec_kernel.file_index.files import TEXT_MAP, num_records_from_stats
+from delvec_kernel.statistics import file_statistics as statistics
+from delvec_kernel.transaction import row_runs
+from delvec_kernel.transaction.current_transaction import CurrentTransaction
+from delvec_kernel.transaction.group_commit import MemberInfo, members_of
+from delvec_kernel.transaction.row_runs import SourceRuns
+from delvec_kernel.transaction.transaction_changes import RowRun
+
+__all__ = ["AddedFiles", "Target", "WinningCommit", "live_rows", "num_records"]
+
+
+@dataclass
+class Target:
+    """Rows of a file that are ours to remove.
+
+    Attributes:
+        path: as it is to be sent on.
+        rows: row indexes that we want to remove; None for all that were live when we read the file.
+        first: the file action that says which rows were gone when we read the file; None while no winner has
+            touched it, and it is what it was.
+        base: those rows, where they had to be looked at.
+        last: the file as the last winner left it.
+        is_live: whether the table still has the file.
+    """
+
+    path: str
+    rows: BitMap64 | None
+    first: AddFile | RemoveFile | None = None
+    base: BitMap64 | None = None
+    last: AddFile | RemoveFile | None = None
+    is_live: bool = True
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all rows are ours."""
+        return self.rows is None
+
+
+def live_rows(file: AddFile | RemoveFile) -> int | None:
+    """Return the live rows of a file, None where the log does not tell."""
+    physical = num_records(file)
+    gone = file.deletion_vector.cardinality if file.deletion_vector else 0
+    return None if physical is None else physical - gone
+
+
+def num_records(file: AddFile | RemoveFile) -> int | None:
+    """Return the physical rows of a file, None where the log does not tell."""
+    try:
+        return None if file.stats is None else statistics.num_records(file.stats)
+    except (CorruptLog, CorruptTable):
+        return None
+
+
+_MANY_ROWS: Final = 2**27
+_ONLY_DELETES_MORE: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
+
+
+@dataclass(frozen=True)
+class WinningCommit:
+    """What a commit that came first did.
+
+    Attributes:
+        adds: by canonical path; where a path is added twice, the last.
+        removes: by canonical path.
+        txns: by application.
+        domains: by name.
+    """
+
+    version: int
+    info: CommitInfo | None
+    adds: Mapping[str, AddFile]
+    removes: Mapping[str, RemoveFile]
+    metadata: Metadata | None
+    protocol: Protocol | None
+    txns: Mapping[str, Txn]
+    domains: Mapping[str, DomainMetadata]
+    location: str
+
+    @classmethod
+    def of(cls, version: int, actions: Iterable[Action], location: str) -> "WinningCommit":
+        """Sort the actions of a commit of the table at ``location``.
+
+        Raises:
+            CorruptLog: or a sibling: a path cannot be one of the table's.
+        """
+        info: CommitInfo | None = None
+        metadata: Metadata | None = None
+        protocol: Protocol | None = None
+        adds: dict[str, AddFile] = {}
+        removes: dict[str, RemoveFile] = {}
+        txns: dict[str, Txn] = {}
+        domains: dict[str, DomainMetadata] = {}
+        for action in actions:
+            match action:
+                case AddFile():
+                    adds[locations.canonical_log_path(action.path, location)] = action
+                case RemoveFile():
+                    removes[locations.canonical_log_path(action.path, location)] = action
+                case CommitInfo():
+                    info = info or action
+                case Metadata():
+                    metadata = action
+                case Protocol():
+                    protocol = action
+                case Txn():
+                    txns[action.app_id] = action
+                case DomainMetadata():
+                    domains[action.domain] = action
+        return cls(version, info, adds, removes, metadata, protocol, txns, domains, location)
+
+    @property
+    def operation(self) -> str:
+        """As commitInfo says it."""
+        return (self.info.operation if self.info else None) or "unknown operation"
+
+    @property
+    def txn_id(self) -> str | None:
+        """The transaction id, where the commit says one; a group's is nobody's."""
+        return self.info.txn_id if self.info else None
+
+    @cached_property
+    def members(self) -> Sequence[MemberInfo]:
+        """The transactions that share the commit; none for a commit of one, or where the list is unreadable."""
+        return members_of(self.info) if self.info else ()
+
+    @property
+    def is_blind_append(self) -> bool:
+        """Whether it says that it read nothing, and did nothing but add."""
+        return self.info is not None and self.info.is_blind_append is True and not self.removes
+
+    @cached_property
+    def new_files(self) -> Mapping[str, AddFile]:
+        """Adds of paths that it does not remove as well: new, or added again as they were."""
+        if not self.adds or self.adds.keys() <= self.removes.keys():
+            return {}
+        return {path: add for path, add in self.adds.items() if path not in self.removes}
+
+    @cached_property
+    def changes_data(self) -> bool:
+        """Whether some action changes rows and does not only arrange them another way."""
+        return any(add.data_change for add in self.adds.values()) or any(
+            remove.data_change for remove in self.removes.values()
+        )
+
+    @property
+    def only_deletes_more(self) -> bool:
+        """Whether the deletion vectors that it changed are known to hold the rows that they held before."""
+        return self.operation in _ONLY_DELETES_MORE
+
+    @property
+    def is_restore(self) -> bool:
+        """Whether it brought back what the table was once."""
+        return self.operation == "RESTORE"
+
+    @cached_property
+    def sources(self) -> Mapping[str, SourceRuns]:
+        """Where it put the rows of the files that it compacted, by canonical path; nothing where it does not say.
+
+        Nor where it says so of more rows than the file has: to follow them would take any amount of memory.
+        """
+        return {
+            key: runs
+            for key, runs in row_runs.by_source(self._runs).items()
+            if key in self.removes and runs.total <= (num_records(self.removes[key]) or _MANY_ROWS)
+        }
+
+    def rows_of(self, output: str) -> int:
+        """Return how many rows a compaction put into an output, those that it deleted there at once among them."""
+        return sum(run.count for run in self._runs.get(output, ()))
+
+    @cached_property
+    def _runs(self) -> Mapping[str, Sequence[RowRun]]:
+        text = (self.info.tags or {}).get(row_runs.TAG) if self.info else None
+        if not isinstance(text, str) or self.changes_data:
+            return {}
+        return row_runs.decode(text, self.location)
+
+
+class AddedFiles:
+    """The files that winners added, judged by partition values and statistics.
+
+    All of them at once, and only when the first is asked for: to judge one file costs as much as a hundred.
+    """
+
+    def __init__(self, ours: CurrentTransaction, winners: Sequence[WinningCommit]) -> None:
+        self._ours = ours
+        self._winners = winners
+        self._may_match: dict[int, bool] = {}
+
+    def that_may_match(self, files: Iterable[AddFile]) -> list[AddFile]:
+        """Return those of these added files that may hold rows of our predicate.
+
+        All of them, where there is no predicate that tells: none was given, or not one that can be understood, or
+        what the files say of themselves cannot be.
+        """
+        asked = list(files)
+        if self._ours.predicate is None or not asked:
+            return asked
+        unknown = {id(file): file for file in asked if id(file) not in self._may_match}
+        if unknown:
+            if not self._may_match:
+                unknown |= {
+                    id(file): file
+                    for winner in self._winners
+                    if winner.changes_data
+                    for file in winner.new_files.values()
+                }
+            self._may_match |= zip(unknown, self._judged(list(unknown.values())), strict=True)
+        return [file for file in asked if self._may_match[id(file)]]
+
+    def _judged(self, files: Sequence[AddFile]) -> list[bool]:
+        predicate, facts = self._ours.predicate, self._ours.facts
+        stats = pa.array([file.stats for file in files], pa.string())
+        table = pa.table(
+            {
+                "partition_values": pa.array(
+                    [list(file.partition_values.items()) for file in files], TEXT_MAP
+                ),
+                "stats": stats,
+                "num_records": num_records_from_stats(stats),
+            }
+        )
+        try:
+            pruned = prune(table, predicate, facts.schema, facts.metadata.partition_columns)
+        except CorruptLog:
+            return [True] * len(files)
+        return list(pruned.may_match.to_pylist())

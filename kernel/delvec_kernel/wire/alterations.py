@@ -1,0 +1,313 @@
+"""Table changes: what may be asked for, all in one commit, and what came of it."""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, model_validator
+
+from delvec_kernel.wire.shapes import (
+    Answer,
+    Columns,
+    Envelope,
+    Expression,
+    Identifier,
+    JsonObject,
+    Long,
+    Properties,
+    Text,
+    TransactionId,
+)
+
+__all__ = [
+    "AddColumns",
+    "AddConstraint",
+    "AddFeature",
+    "AdvanceIdentity",
+    "AlterRequest",
+    "AlterResponse",
+    "ChangeColumn",
+    "ClusterBy",
+    "DropColumns",
+    "DropConstraint",
+    "DropFeature",
+    "NewColumn",
+    "RenameColumn",
+    "ReplaceSchema",
+    "ReplaceTable",
+    "SetComment",
+    "SetProperties",
+    "SyncIdentity",
+    "TableChange",
+    "UnsetProperties",
+    "UpgradeProtocol",
+    "WriteChange",
+]
+
+_Column = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=4096,
+        description="A column, or with dots a field of a struct: address.city; `element` of an array, `key` and "
+        "`value` of a map. A name with other characters than letters, digits and underscores stands in backticks.",
+    ),
+]
+_Type: TypeAlias = Text | JsonObject
+_After = Annotated[
+    Annotated[str, Field(max_length=4096)] | None,
+    Field(description="Put it behind this one; a name, without the path before it."),
+]
+_First = Annotated[bool, Field(description="Put it before all others of its struct.")]
+
+
+class _Positioned(Envelope):
+    first: _First = False
+    after: _After = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> "_Positioned":
+        if self.first and self.after is not None:
+            raise ValueError("give first, or after, not both")
+        return self
+
+    @property
+    def position(self) -> str | None:
+        """FIRST or AFTER and a name, as Delta records it; None where the column goes last or stays."""
+        return "FIRST" if self.first else None if self.after is None else f"AFTER {self.after}"
+
+
+class NewColumn(_Positioned):
+    """A column to be added; without a position it goes last."""
+
+    column: _Column
+    type: _Type = Field(description="A type of Delta's schema JSON.")
+    comment: Text | None = None
+    nullable: bool = Field(default=True, description="Must be true: what is there already has no values.")
+
+
+class AddColumns(Envelope):
+    """Add columns, or fields of structs. Rows that are there already read as null."""
+
+    change: Literal["add-columns"]
+    columns: list[NewColumn] = Field(min_length=1, max_length=1000, fail_fast=True)
+
+
+class RenameColumn(Envelope):
+    """Rename a column; needs column mapping."""
+
+    change: Literal["rename-column"]
+    column: _Column
+    to: str = Field(min_length=1, max_length=4096, description="The new name, without the path before it.")
+
+
+class DropColumns(Envelope):
+    """Drop columns; needs column mapping. The files keep the values."""
+
+    change: Literal["drop-columns"]
+    columns: list[_Column] = Field(min_length=1, max_length=1000, fail_fast=True)
+    if_exists: bool = False
+
+
+class ChangeColumn(_Positioned):
+    """Change what is given of one column: its type, whether it may be null, its default, its comment, its place."""
+
+    change: Literal["change-column"]
+    column: _Column
+    type: _Type | None = Field(default=None, description="A wider type; needs delta.enableTypeWidening=true.")
+    nullable: bool | None = Field(
+        default=None, description="False: every row must have a value, which is verified first."
+    )
+    default: str | None = Field(
+        default=None,
+        max_length=4096,
+        description="An expression in Spark's SQL, which reads no column: what rows get that are written without the "
+        "column from now on. Empty: none any more.",
+    )
+    comment: Text | None = Field(default=None, description="Empty: none any more.")
+
+    @model_validator(mode="after")
+    def _something(self) -> "ChangeColumn":
+        if all(
+            each is None for each in (self.type, self.nullable, self.default, self.comment, self.position)
+        ):
+            raise ValueError("give what is to change: type, nullable, default, comment, first or after")
+        return self
+
+
+class SetProperties(Envelope):
+    """Set table properties; what they need is added to the protocol."""
+
+    change: Literal["set-properties"]
+    properties: Properties = Field(min_length=1)
+    allow_unknown: bool = Field(
+        default=False, description="Also set delta.* properties that Delvec does not know."
+    )
+
+
+class UnsetProperties(Envelope):
+    """Unset table properties."""
+
+    change: Literal["unset-properties"]
+    names: list[Identifier] = Field(min_length=1, max_length=1000, fail_fast=True)
+    if_exists: bool = False
+
+
+class AddConstraint(Envelope):
+    """Add a CHECK constraint; that every row satisfies it is verified first."""
+
+    change: Literal["add-constraint"]
+    name: str = Field(min_length=1, max_length=255)
+    expression: Expression = Field(
+        description="A Boolean expression in Spark's SQL that must be true for every row."
+    )
+
+
+class DropConstraint(Envelope):
+    """Drop a CHECK constraint."""
+
+    change: Literal["drop-constraint"]
+    name: str = Field(min_length=1, max_length=255)
+    if_exists: bool = False
+
+
+class AddFeature(Envelope):
+    """Add a table feature to the protocol, and those that it needs."""
+
+    change: Literal["add-feature"]
+    feature: str = Field(min_length=1, max_length=255)
+
+
+class DropFeature(Envelope):
+    """Take a table feature out of the protocol, once nothing needs it; the only change of its request.
+
+    It may take several versions: what turns the feature on is turned off first, and of a feature that readers must know
+    the log is kept so that nobody without it needs older versions.
+    """
+
+    change: Literal["drop-feature"]
+    feature: str = Field(min_length=1, max_length=255)
+    truncate_history: bool = Field(
+        default=False,
+        description="Of checkpointProtection alone, which can go only when the versions that it protects are gone.",
+    )
+
+
+class UpgradeProtocol(Envelope):
+    """Raise the versions of the protocol; lower ones than the table has mean nothing."""
+
+    change: Literal["upgrade-protocol"]
+    min_reader_version: int = Field(ge=1, le=3)
+    min_writer_version: int = Field(ge=1, le=7)
+
+
+class SetComment(Envelope):
+    """Set the table's description, or remove it."""
+
+    change: Literal["set-comment"]
+    comment: Text | None = Field(default=None, description="Absent: none any more.")
+
+
+class ClusterBy(Envelope):
+    """Set the columns by which files are to be clustered; none: no longer."""
+
+    change: Literal["cluster-by"]
+    columns: list[_Column] = Field(max_length=1000, fail_fast=True)
+
+
+class SyncIdentity(Envelope):
+    """Let an identity column go on behind the numbers that rows have, users' own among them; never before where it was."""
+
+    change: Literal["sync-identity"]
+    column: _Column
+    reached: int | None = Field(
+        default=None,
+        ge=-(2**63),
+        lt=2**63,
+        description="The greatest number that a row has, the least where the step is negative. Absent: no row has one. That "
+        "none goes beyond it is verified.",
+    )
+
+
+TableChange: TypeAlias = Annotated[
+    AddColumns
+    | RenameColumn
+    | DropColumns
+    | ChangeColumn
+    | SetProperties
+    | UnsetProperties
+    | AddConstraint
+    | DropConstraint
+    | AddFeature
+    | DropFeature
+    | UpgradeProtocol
+    | SetComment
+    | ClusterBy
+    | SyncIdentity,
+    Field(discriminator="change"),
+]
+
+
+class ReplaceSchema(Envelope):
+    """Give the table other columns; for a commit that removes every file. Ids and physical names are new ones."""
+
+    change: Literal["replace-schema"]
+    table_schema: JsonObject = Field(alias="schema", description="Delta's schema JSON.")
+    partition_columns: Columns = Field(default_factory=list)
+
+
+class ReplaceTable(Envelope):
+    """Give the table another definition, as if it were new; for a commit that removes every file.
+
+    Properties that are not named are gone; features stay in the protocol.
+    """
+
+    change: Literal["replace-table"]
+    table_schema: JsonObject = Field(alias="schema", description="Delta's schema JSON.")
+    partition_columns: Columns = Field(default_factory=list)
+    properties: Properties = Field(default_factory=dict)
+    description: Text | None = None
+    cluster_by: list[_Column] = Field(default_factory=list, max_length=1000, fail_fast=True)
+
+
+class AdvanceIdentity(Envelope):
+    """Say how far an identity column has got: the last value that the commit's files have, in the step's direction."""
+
+    change: Literal["advance-identity"]
+    column: _Column
+    high_water_mark: int = Field(ge=-(2**63), lt=2**63)
+
+
+WriteChange: TypeAlias = Annotated[
+    AddColumns | ChangeColumn | AddFeature | ReplaceSchema | ReplaceTable | AdvanceIdentity,
+    Field(discriminator="change"),
+]
+"""What a commit of rows may change of its table, in the same version."""
+
+
+class AlterRequest(Envelope):
+    """Changes of a table, applied in order and committed together: all of them or none."""
+
+    changes: list[TableChange] = Field(min_length=1, max_length=1000, fail_fast=True)
+    verified_version: Long | None = Field(
+        default=None,
+        description="The version whose rows were all found to satisfy what the changes ask of rows. Absent: the "
+        "service takes what statistics prove, and refuses the rest.",
+    )
+    read_version: Long | None = Field(
+        default=None,
+        description="A version that was the newest before the request was first sent: when it is sent again, its commit is "
+        "looked for from there on. The changes themselves are always made to the newest version.",
+    )
+    transaction_id: TransactionId | None = Field(default=None, description="A new one where absent.")
+    user_metadata: Text | None = None
+    engine_info: str | None = Field(default=None, max_length=256)
+
+
+class AlterResponse(Answer):
+    """What came of it; nothing-to-do where the table is as asked for already."""
+
+    result: Literal["committed", "rebased", "nothing-to-do"]
+    version: int | None = Field(description="Absent where no version was made.")
+    read_version: int
+    transaction_id: str
+    winners_passed: list[int] = Field(default_factory=list)
+    operation: str | None = Field(default=None, description="Its name in the table's history.")

@@ -1,0 +1,59 @@
+"""DELETE and UPDATE that the service runs itself."""
+
+from typing import Annotated, TypeAlias
+
+from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+
+from delvec_kernel.wire.shapes import Envelope, few
+
+__all__ = ["DeleteRequest", "UpdateRequest"]
+
+_Value: TypeAlias = (
+    Annotated[StrictStr, Field(max_length=100_000)]
+    | StrictBool
+    | Annotated[StrictInt, Field(gt=-(10**38), lt=10**38)]
+    | StrictFloat
+    | None
+)
+_Values: TypeAlias = Annotated[
+    dict[Annotated[str, Field(min_length=1, max_length=1024)], _Value],
+    Field(min_length=1, max_length=1000),
+    BeforeValidator(few),
+]
+
+_Predicate: TypeAlias = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=100_000,
+        description="Which rows: a Boolean expression in Spark's SQL. `true` means every row.",
+        examples=["age < 18"],
+    ),
+]
+_Metadata: TypeAlias = Annotated[
+    str | None,
+    Field(
+        max_length=65_536,
+        description="Text for the table's history.",
+        examples=["request 4711 of the data protection officer"],
+    ),
+]
+
+
+class DeleteRequest(Envelope):
+    """Delete the rows of a predicate."""
+
+    predicate: _Predicate
+    user_metadata: _Metadata = None
+
+
+class UpdateRequest(Envelope):
+    """Set columns of the rows of a predicate."""
+
+    set: _Values = Field(
+        description="By column, or field of a struct (`address.city`). A text is SQL that may read every column as it was: "
+        "`age + 1`, `'Ada'` (a literal, in quotes), `DEFAULT`. A number, true, false or null is the value itself.",
+        examples=[{"age": "age + 1", "name": "'Ada'", "active": True}],
+    )
+    predicate: _Predicate
+    user_metadata: _Metadata = None

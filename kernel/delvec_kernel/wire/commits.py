@@ -1,0 +1,278 @@
+"""Transactions: begun, given descriptors, committed."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from delvec_kernel.wire.alterations import WriteChange
+from delvec_kernel.wire.shapes import (
+    FILES,
+    AddFile,
+    Answer,
+    Base64,
+    ChangeFile,
+    DeletionVectorDescriptor,
+    Delta,
+    Envelope,
+    ErrorBody,
+    Expression,
+    FilePath,
+    Long,
+    Metrics,
+    Properties,
+    RemoveFile,
+    Text,
+    TransactionId,
+)
+from delvec_kernel.wire.tables import SnapshotResponse
+
+__all__ = [
+    "AllocateRequest",
+    "AllocateResponse",
+    "AllocatedDeletionVector",
+    "AllocatedVectorFile",
+    "AppTransaction",
+    "BeginRequest",
+    "BeginResponse",
+    "CommitOutcome",
+    "CommitReads",
+    "CommitRequest",
+    "CommitResponse",
+    "FileRows",
+    "RewrittenFile",
+    "RowDelete",
+    "RowRun",
+]
+
+
+class BeginRequest(Envelope):
+    """Open a transaction before data files are written, so that the ledger knows of them."""
+
+    operation: str = Field(max_length=64, description="Delta's operation name: WRITE, DELETE, ...")
+    table_changes: list[WriteChange] = Field(
+        default_factory=list,
+        max_length=1000,
+        fail_fast=True,
+        description="Those that the commit will have: the answer is the table as it will be, with the names and ids "
+        "under which the files are to be written.",
+    )
+
+
+class BeginResponse(SnapshotResponse):
+    """What a writer has to know; data files carry the transaction id in their names."""
+
+    transaction_id: str
+    deletion_vectors_enabled: bool
+
+
+class AllocateRequest(Envelope):
+    """Reserve descriptors for deletion vectors that the engine will write itself."""
+
+    transaction_id: TransactionId | None = None
+    sizes: list[Annotated[int, Field(ge=1, lt=2**31)]] = Field(
+        default_factory=list,
+        max_length=100_000,
+        fail_fast=True,
+        description="Serialized size of each bitmap, in order (sizeInBytes).",
+    )
+    files: int = Field(
+        default=0,
+        ge=0,
+        le=10_000,
+        description="How many files for bitmaps whose sizes are not known yet: the engine decides what is where in them.",
+    )
+
+    @model_validator(mode="after")
+    def _something(self) -> "AllocateRequest":
+        if not (self.sizes or self.files):
+            raise ValueError("give sizes, or files")
+        return self
+
+
+class AllocatedDeletionVector(Delta):
+    """Where to write one deletion vector: ``offset`` bytes into ``file``.
+
+    With its cardinality it is the descriptor that a commit takes.
+    """
+
+    storage_type: Literal["u"] = Field(default="u", alias="storageType")
+    path_or_inline_dv: str = Field(alias="pathOrInlineDv")
+    offset: int
+    size_in_bytes: int = Field(alias="sizeInBytes")
+    file: str = Field(description="Relative to the table's location.")
+
+
+class AllocatedVectorFile(Delta):
+    """A file of deletion vectors that the engine lays out: the version byte, then one after the other."""
+
+    path_or_inline_dv: str = Field(alias="pathOrInlineDv")
+    file: str = Field(description="Relative to the table's location.")
+
+
+class AllocateResponse(Answer):
+    """In the order of the request; several deletion vectors may share a file."""
+
+    transaction_id: str
+    deletion_vectors: list[AllocatedDeletionVector]
+    files: list[AllocatedVectorFile] = Field(default_factory=list)
+
+
+class RowDelete(Envelope):
+    """Rows of one live file that are gone: as a bitmap, or as a deletion vector that the engine has written."""
+
+    path: FilePath
+    rows: Base64 | None = Field(
+        default=None,
+        description="Physical row indexes in the portable 64-bit roaring format; "
+        "rows that the file's deletion vector already holds are ignored.",
+    )
+    deletion_vector: DeletionVectorDescriptor | None = Field(
+        default=None,
+        description="A deletion vector at a descriptor that the service allocated: the rows of the file's earlier "
+        "one, as of the version that was read, and those that are gone now.",
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "RowDelete":
+        if (self.rows is None) == (self.deletion_vector is None):
+            raise ValueError("give rows, or deletion-vector")
+        return self
+
+
+class FileRows(Envelope):
+    """Rows of one file."""
+
+    path: FilePath
+    rows: Base64 = Field(description="Physical row indexes in the portable 64-bit roaring format.")
+
+
+class CommitReads(Envelope):
+    """What a commit rests on, beyond the rows that it deletes and the rows that match its predicate."""
+
+    whole_table: bool = Field(
+        default=False, description="Any change of data matters: a subquery, a function of unknown dependence."
+    )
+    files: list[FilePath] = Field(
+        default_factory=list,
+        max_length=FILES,
+        fail_fast=True,
+        description="Any row that leaves these files matters.",
+    )
+    rows: list[FileRows] = Field(
+        default_factory=list,
+        max_length=FILES,
+        fail_fast=True,
+        description="That these rows leave matters: those that a MERGE with inserts has matched.",
+    )
+
+
+class AppTransaction(Envelope):
+    """How far an application has got; at or before what the table has, the commit is done already."""
+
+    app_id: str = Field(min_length=1, max_length=1024)
+    version: int = Field(ge=0, lt=2**63)
+
+
+class RowRun(Envelope):
+    """Rows of an output that are live rows of one source, one after the other in the source's order."""
+
+    source: FilePath = Field(description="Path of a file that the commit removes.")
+    first_rank: Long = Field(description="Of the first row, among the source's rows that were live.")
+    count: int = Field(ge=1, lt=2**63)
+    first_output_row: Long
+
+
+class RewrittenFile(Envelope):
+    """Where the rows of a file that a compaction added come from; together the runs are all of its rows."""
+
+    path: FilePath = Field(description="Of a file that the commit adds.")
+    runs: list[RowRun] = Field(max_length=FILES, fail_fast=True)
+
+
+class CommitRequest(Envelope):
+    """One transaction: what was read, and what changes."""
+
+    read_version: Long
+    read_mark: str | None = Field(
+        default=None,
+        max_length=64,
+        description="Of the read version, as the plan or begin told it: a version that another writer has replaced since is "
+        "then told from the one that was read.",
+    )
+    transaction_id: TransactionId | None = Field(
+        default=None, description="From begin; a new one where absent."
+    )
+    operation: str = Field(max_length=64, description="Delta's operation name: WRITE, DELETE, ...")
+    operation_parameters: Properties = Field(default_factory=dict)
+    operation_metrics: Metrics = Field(
+        default_factory=dict,
+        description="Timings and counts that only the engine knows; the rest is computed.",
+    )
+    predicate: Expression | None = Field(
+        default=None,
+        description="The condition whose matching rows were changed: rows that match it and were added since are a "
+        "conflict. Absent: the commit rests on no rows but those that it names.",
+    )
+    reads: CommitReads | None = Field(
+        default=None, description="Absent: what the operation and the predicate imply."
+    )
+    adds: list[AddFile] = Field(default_factory=list, max_length=FILES, fail_fast=True)
+    removes: list[RemoveFile] = Field(default_factory=list, max_length=FILES, fail_fast=True)
+    row_deletes: list[RowDelete] = Field(default_factory=list, max_length=FILES, fail_fast=True)
+    change_files: list[ChangeFile] = Field(
+        default_factory=list,
+        max_length=FILES,
+        fail_fast=True,
+        description="The change data feed of the whole commit, where the rows changed are not told by deletion vectors.",
+    )
+    table_changes: list[WriteChange] = Field(
+        default_factory=list,
+        max_length=1000,
+        fail_fast=True,
+        description="Changes of the schema that the new files need, made in the same version. With column mapping they "
+        "have to be said when the transaction is begun, too.",
+    )
+    data_change: bool = Field(
+        default=True, description="False where the same rows are written another way: compaction."
+    )
+    rewritten: list[RewrittenFile] = Field(
+        default_factory=list,
+        max_length=FILES,
+        fail_fast=True,
+        description="For a compaction that keeps the order of rows: lets it and row-wise changes pass each other.",
+    )
+    keeps_row_ids: bool = Field(
+        default=False,
+        description="Rows of live files that are in the new files have their row ids and commit versions there, in the "
+        "columns that delta.rowTracking.materialized…ColumnName name; on a table with row tracking it has to be so.",
+    )
+    app_transaction: AppTransaction | None = None
+    user_metadata: Text | None = None
+    engine_info: str | None = Field(default=None, max_length=256)
+
+
+class CommitResponse(Answer):
+    """A commit that took effect. A conflict is an error answer with status 409."""
+
+    result: Literal["committed", "rebased", "nothing-to-do", "already-applied"]
+    version: int | None = Field(description="Absent where no version was made.")
+    read_version: int
+    transaction_id: str
+    winners_passed: list[int] = Field(default_factory=list)
+    operation_metrics: dict[str, int]
+
+
+class CommitOutcome(Answer):
+    """What became of a commit, by its transaction id."""
+
+    transaction_id: str
+    result: Literal["committed", "nothing-to-do", "already-applied", "conflict", "refused", "unknown"] = (
+        Field(
+            description="`unknown`: the commits that were searched do not have it. It may be under way, may never have "
+            "been asked for, or may be among commits that the log no longer has."
+        )
+    )
+    commit: CommitResponse | None = Field(default=None, description="The answer, where it was not an error.")
+    error: ErrorBody | None = Field(default=None, description="The answer, where it was one.")
+    searched_from: int = Field(description="The first version that was searched for it.")
+    searched_to: int = Field(description="The last one: the newest of the table.")

@@ -1,0 +1,140 @@
+"""Health, checkpoints, and what the service is."""
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from delvec_kernel.wire.shapes import Answer, Envelope
+
+__all__ = [
+    "CheckFinding",
+    "CheckResponse",
+    "CheckpointRequest",
+    "CheckpointResponse",
+    "ConfigResponse",
+    "HealthResponse",
+    "LogCleanUp",
+    "OrphanFile",
+    "OverwrittenCommit",
+    "Recommendation",
+]
+
+
+class Recommendation(Answer):
+    """A maintenance action and what it would gain."""
+
+    action: Literal["OPTIMIZE", "PURGE", "CHECKPOINT", "VACUUM"]
+    reason: str
+    expected_gain: str
+
+
+class OverwrittenCommit(Answer):
+    """A commit that took effect and that a writer replaced which does not create versions atomically."""
+
+    version: int
+    transaction_id: str = Field(description="Of the commit that is gone; of a group of commits, the group's.")
+    by_operation: str | None = Field(
+        description="Of the commit in its place, as far as it says; so the next two."
+    )
+    by_engine: str | None
+    by_transaction_id: str | None
+    found_at: datetime
+
+
+class HealthResponse(Answer):
+    """How much care a table needs."""
+
+    table: str
+    version: int
+    num_files: int
+    size_in_bytes: int
+    num_physical_rows: int | None = Field(description="Absent where some file has no statistics.")
+    num_deleted_rows: int
+    deleted_ratio: float | None
+    num_files_with_deletion_vectors: int
+    num_deletion_vector_files: int
+    live_deletion_vector_bytes: int
+    small_files: int = Field(description="Files under 16 MiB.")
+    median_file_size: int | None
+    commits_since_checkpoint: int
+    deleted_ratio_histogram: dict[str, int]
+    recommendations: list[Recommendation]
+    overwritten_commits: list[OverwrittenCommit] = Field(
+        default_factory=list, description="Own commits that others replaced, the latest first."
+    )
+
+
+class CheckpointRequest(Envelope):
+    """What to do beside the checkpoint."""
+
+    clean_up: bool = Field(default=False, description="Delete what delta.logRetentionDuration need not keep.")
+    dry_run: bool = Field(default=False, description="Only list what a clean-up would delete now.")
+
+
+class LogCleanUp(Answer):
+    """What a clean-up deleted, or would delete."""
+
+    deleted: list[str] = Field(description="Paths relative to the table, in the order of deletion.")
+    oldest_version: int | None = Field(description="The oldest that can be read after it, where commits go.")
+    kept_because: str | None = Field(description="Why nothing was to go.")
+
+
+class CheckpointResponse(Answer):
+    """The checkpoint of the newest version."""
+
+    table: str
+    result: Literal["written", "exists", "dry-run"]
+    version: int | None = Field(description="Absent in a dry run.")
+    form: Literal["classic", "v2"] | None = Field(description="Absent in a dry run.")
+    num_files: int | None = Field(description="Live files in it; absent in a dry run.")
+    num_actions: int | None = Field(description="Absent where it exists already.")
+    size_in_bytes: int | None = Field(description="Sidecars included; absent where it exists already.")
+    num_sidecars: int | None = Field(description="Absent where it exists already.")
+    clean_up: LogCleanUp | None = Field(description="Absent where none was asked for.")
+
+
+class ConfigResponse(Answer):
+    """What this service is and can do."""
+
+    version: str
+    endpoints: list[str]
+    max_request_bytes: int
+    arrow_media_type: str
+
+
+class CheckFinding(Answer):
+    """Where an invariant does not hold."""
+
+    invariant: str = Field(description="Which one: docs/check.md lists them.")
+    severity: Literal["error", "warning"] = Field(
+        description="error: readers can see other rows than were committed, or none. warning: they cope."
+    )
+    version: int | None = Field(description="In which it was found.")
+    file: str | None = Field(description="Path as in the log, or the name of a file of the log.")
+    message: str = Field(description="What is wrong, and what to do.")
+
+
+class OrphanFile(Answer):
+    """A file in storage that was written for a commit, and that no version in the log refers to."""
+
+    path: str = Field(description="Relative to the table's location, URL-encoded.")
+    size_in_bytes: int
+    transaction_id: str
+    state: str = Field(description="Of the transaction; while it is open, the file may yet be committed.")
+
+
+class CheckResponse(Answer):
+    """What was looked at and what was found; a table is sound without errors."""
+
+    table: str
+    version: int = Field(description="The newest; its files were looked at.")
+    first_version: int | None = Field(description="The oldest that can be read; absent where none can.")
+    num_commits: int = Field(description="Commits that were read.")
+    num_data_files: int = Field(description="Live data files that were looked up in storage.")
+    num_deletion_vectors: int = Field(description="Live deletion vectors that were read.")
+    num_errors: int
+    num_warnings: int
+    num_orphans: int
+    findings: list[CheckFinding] = Field(description="At most 1,000: errors first, then by version.")
+    orphans: list[OrphanFile] = Field(description="At most 1,000.")

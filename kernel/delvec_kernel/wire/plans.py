@@ -1,0 +1,271 @@
+"""Which files a scan has to read."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from delvec_kernel.wire.shapes import (
+    Answer,
+    Base64,
+    Columns,
+    DeletionVectorDescriptor,
+    Delta,
+    Envelope,
+    Expression,
+    Identifier,
+    JsonObject,
+    Long,
+    Properties,
+    Timestamp,
+)
+
+__all__ = [
+    "AdditionsRequest",
+    "AdditionsResponse",
+    "ChangedFile",
+    "ChangesRequest",
+    "ChangesResponse",
+    "PlanFile",
+    "PlanRequest",
+    "PlanResponse",
+    "ReadSchema",
+    "StreamPosition",
+]
+
+
+class PlanRequest(Envelope):
+    """Which files a scan has to read."""
+
+    version: Long | None = None
+    timestamp: Timestamp | None = Field(default=None, description="ISO 8601; without a zone it is UTC.")
+    predicate: Expression | None = Field(
+        default=None, description="A Boolean SQL expression; parsed, never executed."
+    )
+    columns: Columns | None = None
+    stats: bool = Field(default=False, description="Return each file's statistics.")
+    row_ids: bool = Field(
+        default=False,
+        description="Return, of a table with row tracking, what tells the ids of each file's rows.",
+    )
+    inline_deletion_vectors: bool = Field(default=True, description="Return small bitmaps with the plan.")
+    page_size: int = Field(default=1000, ge=1, le=100_000, description="Files per page of a JSON answer.")
+    page_token: Annotated[str, Field(max_length=64)] | None = None
+
+    @model_validator(mode="after")
+    def _one_point_in_time(self) -> "PlanRequest":
+        if self.version is not None and self.timestamp is not None:
+            raise ValueError("give a version or a timestamp, not both")
+        return self
+
+
+class PlanFile(Delta):
+    """A file to read. As Arrow the same fields are columns, in this order."""
+
+    path: str = Field(description="As in the log: relative to the location or absolute, URL-encoded.")
+    partition_values: dict[str, str | None] = Field(alias="partitionValues")
+    size: int
+    modification_time: int = Field(alias="modificationTime")
+    num_records: int | None = Field(alias="numRecords", description="Physical rows, deleted ones included.")
+    matches_all: bool = Field(
+        alias="matchesAll", description="Partition values alone show that every row satisfies the predicate."
+    )
+    deletion_vector: DeletionVectorDescriptor | None = Field(default=None, alias="deletionVector")
+    deleted_rows: Base64 | None = Field(
+        default=None,
+        alias="deletedRows",
+        description="The bitmap in the portable 64-bit roaring format, where it was small enough to inline.",
+    )
+    stats: str | None = None
+    base_row_id: int | None = Field(
+        default=None,
+        alias="baseRowId",
+        description="With row-ids, as is the next: the id of the file's first row; that of the others follow. A row that has "
+        "one in the file's own column keeps that.",
+    )
+    default_row_commit_version: int | None = Field(default=None, alias="defaultRowCommitVersion")
+
+
+class PlanResponse(Answer):
+    """The scan of one version.
+
+    As an Arrow stream, all but ``files`` is in the schema's metadata under the key ``delvec`` as JSON.
+    """
+
+    table_id: str
+    name: str
+    location: str
+    version: int
+    read_mark: str | None = Field(
+        default=None, description="To be sent with a commit that rests on this version; means nothing else."
+    )
+    table_schema: dict[str, Any] = Field(alias="schema")
+    partition_columns: list[str]
+    configuration: dict[str, str]
+    files: list[PlanFile] = Field(default_factory=list)
+    num_files: int = Field(description="Files to read, over all pages.")
+    num_files_total: int = Field(description="Live files of the version.")
+    next_page_token: str | None = None
+
+
+class ChangesRequest(Envelope):
+    """A range of versions, both ends included; a start is needed."""
+
+    start_version: int | None = Field(default=None, ge=0, lt=2**63)
+    end_version: int | None = Field(
+        default=None, ge=0, lt=2**63, description="By default, and if it is newer, the newest."
+    )
+    start_timestamp: Timestamp | None = Field(
+        default=None,
+        description="ISO 8601, UTC without a zone: from the first version that was not committed before it.",
+    )
+    end_timestamp: Timestamp | None = Field(
+        default=None, description="To the last version that was not committed after it."
+    )
+    columns: Columns | None = Field(
+        default=None, description="To be read, of the table and the feed; only checked."
+    )
+    predicate: Expression | None = Field(
+        default=None,
+        description="SQL, may also use `_change_type`, `_commit_version` and `_commit_timestamp`. Files none of whose "
+        "rows can satisfy it are left out.",
+    )
+
+
+class ChangedFile(Answer):
+    """Rows of a file that a version changed: all but those of its deletion vector, or, if marked-only, just those."""
+
+    commit_version: int
+    commit_timestamp: int = Field(description="Milliseconds since the epoch.")
+    change_type: Literal["insert", "delete"] | None = Field(
+        description="Absent for change files, whose column `_change_type` says it for each row."
+    )
+    path: str = Field(description="As in the log: relative to the location or absolute, URL-encoded.")
+    partition_values: dict[str, str | None] = Field(default_factory=dict, description="By physical name.")
+    size: int = Field(description="Bytes.")
+    num_records: int | None = Field(default=None, description="Physical rows; absent if unknown.")
+    marked_only: bool = Field(
+        description="The deletion vector, or deleted-rows, names the rows that are meant, instead of those that are not."
+    )
+    deletion_vector: DeletionVectorDescriptor | None = None
+    deleted_rows: Base64 | None = Field(
+        default=None,
+        description="The rows in the portable 64-bit roaring format, where no descriptor has them.",
+    )
+
+
+class ChangesResponse(Answer):
+    """What changed between two versions, and the schema that all of it is read with."""
+
+    table_id: str
+    name: str
+    location: str
+    version: int = Field(description="Whose schema it is.")
+    start_version: int
+    end_version: int = Field(description="Before start-version where no version is in the range.")
+    table_schema: dict[str, Any] = Field(
+        alias="schema", description="Without the columns of the feed, which follow them."
+    )
+    partition_columns: list[str]
+    configuration: dict[str, str]
+    files: list[ChangedFile] = Field(default_factory=list)
+    num_files: int
+
+
+class StreamPosition(Envelope):
+    """The next file to read."""
+
+    version: int = Field(ge=0, lt=2**63)
+    index: int = Field(
+        default=0,
+        ge=0,
+        lt=2**63,
+        description="Of the file, among those that the version added; if snapshot, among all that were live in it, by "
+        "modification time and path.",
+    )
+    snapshot: bool = Field(
+        default=False, description="Whether the whole version is read, and not what it added."
+    )
+
+
+class ReadSchema(Envelope):
+    """The schema that rows are read with, and what belongs to it; as the snapshot of that version says it."""
+
+    version: int = Field(ge=0, lt=2**63)
+    table_schema: JsonObject = Field(alias="schema")
+    partition_columns: Columns = Field(default_factory=list)
+    configuration: Properties = Field(default_factory=dict)
+
+
+class AdditionsRequest(Envelope):
+    """From where to where, and how much.
+
+    Without a start it begins with the whole newest version, or as ``starting-version`` or ``starting-timestamp`` say.
+    """
+
+    start: StreamPosition | None = None
+    starting_version: Long | Literal["latest"] | None = Field(
+        default=None, description="The first version to read; `latest`: what comes after the newest."
+    )
+    starting_timestamp: Timestamp | None = Field(
+        default=None,
+        description="ISO 8601, UTC without a zone: from the first version that was not committed before it.",
+    )
+    end: StreamPosition | None = Field(
+        default=None, description="Where it ends, for what was asked before; then limits do not count."
+    )
+    last_version: int | None = Field(
+        default=None, ge=0, lt=2**63, description="Act as if this were the newest version."
+    )
+    max_files: Long | None = Field(default=None, description="Without a limit, all that there is.")
+    max_bytes: Long | None = Field(
+        default=None, description="More files are taken while less than this was taken."
+    )
+    ignore_deletes: bool = Field(default=False, description="Pass versions that only take rows away.")
+    skip_change_commits: bool = Field(
+        default=False, description="Pass versions that take away or change rows."
+    )
+    change_feed: bool = Field(
+        default=False,
+        description="Versions are taken whole, and their files are those of …/changes, which lists them.",
+    )
+    pass_lost_versions: bool = Field(
+        default=False,
+        description="Where the log was cleaned up after the start, begin with the oldest version that it has. A version "
+        "that is to be read whole is not passed.",
+    )
+    read_with: ReadSchema | None = Field(
+        default=None, description="Refuse what cannot be read with it. Without it nothing is checked."
+    )
+    check_start: bool = Field(
+        default=False, description="Whether the schema of the version where it starts is checked too."
+    )
+    metadata_id: Identifier | None = Field(
+        default=None, description="Refuse another table at the same location."
+    )
+    list_files: bool = Field(
+        default=True, description="Whether the files are listed, or only the end is told."
+    )
+
+    @model_validator(mode="after")
+    def _one_start(self) -> "AdditionsRequest":
+        given = (self.start, self.starting_version, self.starting_timestamp)
+        if sum(each is not None for each in given) > 1:
+            raise ValueError("give one of start, starting-version and starting-timestamp")
+        return self
+
+
+class AdditionsResponse(Answer):
+    """Files in the order of their positions, and where the next ones are."""
+
+    table_id: str
+    name: str
+    location: str
+    version: int = Field(description="The newest that was looked at.")
+    start: StreamPosition
+    end: StreamPosition
+    snapshot_timestamp: int | None = Field(
+        default=None, description="Of the version that is read whole; milliseconds since the epoch."
+    )
+    files: list[PlanFile] = Field(default_factory=list)
+    num_files: int = Field(description="Files listed.")
+    num_found: int = Field(description="Files between start and end, listed or not.")

@@ -1,0 +1,214 @@
+"""The three families of shapes, bytes within JSON, and how large what a request holds may be.
+
+Every text, list and map of a request has a limit, and a list ends at its first defect: what is wrong with a request is
+found in a time that does not depend on how much of it is wrong.
+"""
+
+import base64
+import binascii
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    EncodedBytes,
+    EncoderProtocol,
+    Field,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+__all__ = [
+    "FILES",
+    "AddFile",
+    "Answer",
+    "Base64",
+    "ChangeFile",
+    "Column",
+    "Columns",
+    "DeletionVectorDescriptor",
+    "Delta",
+    "Envelope",
+    "ErrorBody",
+    "ErrorEnvelope",
+    "Expression",
+    "FilePath",
+    "Identifier",
+    "JsonObject",
+    "Long",
+    "Metrics",
+    "PartitionValues",
+    "Properties",
+    "RemoveFile",
+    "Tags",
+    "Text",
+    "Timestamp",
+    "TransactionId",
+    "few",
+]
+
+_MAX_DEPTH: Final = 200
+_MAX_NODES: Final = 250_000
+_MAX_UNKNOWN: Final = 64
+FILES: Final = 1_000_000
+"""Files, or runs of rows, in one list of a request."""
+
+
+def _kebab(name: str) -> str:
+    return name.replace("_", "-")
+
+
+class _StrictBase64(EncoderProtocol):
+    """Base64 in one line; pydantic's own type drops what is not of the alphabet, which makes junk other bytes."""
+
+    @classmethod
+    def decode(cls, data: bytes) -> bytes:
+        try:
+            return base64.b64decode(data, validate=True)
+        except binascii.Error as error:
+            raise PydanticCustomError(
+                "base64_decode", "Base64 decoding error: '{error}'", {"error": str(error)}
+            ) from error
+
+    @classmethod
+    def encode(cls, value: bytes) -> bytes:
+        return base64.b64encode(value)
+
+    @classmethod
+    def get_json_format(cls) -> Literal["base64"]:
+        return "base64"
+
+
+Base64 = Annotated[bytes, EncodedBytes(encoder=_StrictBase64)]
+
+
+def few(value: Any) -> Any:
+    """Refuse a map of many entries before any of them is looked at: pydantic would list what is wrong with each."""
+    if isinstance(value, dict) and len(value) > 1000:  # noqa: PLR2004 - as the schema of such maps says
+        raise PydanticCustomError(
+            "too_long", "at most 1000 entries are accepted, and there are {n}", {"n": len(value)}
+        )
+    return value
+
+
+def _bounded(value: dict[str, Any]) -> dict[str, Any]:
+    """Refuse JSON that nests deeper, or has more parts, than the table's definition can."""
+    pending: list[tuple[int, Any]] = [(1, value)]
+    nodes = 0
+    while pending:
+        depth, node = pending.pop()
+        parts = list(node.values()) if isinstance(node, dict) else node if isinstance(node, list) else ()
+        nodes += len(parts)
+        if nodes > _MAX_NODES:
+            raise PydanticCustomError("too_long", "at most {n} values are accepted", {"n": _MAX_NODES})
+        if parts and depth == _MAX_DEPTH:
+            raise PydanticCustomError("too_deep", "at most {n} levels are accepted", {"n": _MAX_DEPTH})
+        pending.extend((depth + 1, part) for part in parts if isinstance(part, dict | list))
+    return value
+
+
+Long: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
+Identifier: TypeAlias = Annotated[str, Field(max_length=1024)]
+"""What a property, a feature, an application is called."""
+TransactionId: TypeAlias = Annotated[str, Field(max_length=128, pattern=r"^[!-~]+$")]
+"""Any printable ASCII without spaces: a UUID."""
+Timestamp: TypeAlias = Annotated[str, Field(max_length=64)]
+FilePath: TypeAlias = Annotated[str, Field(max_length=16_384)]
+Expression: TypeAlias = Annotated[str, Field(max_length=100_000)]
+Text: TypeAlias = Annotated[str, Field(max_length=1_000_000)]
+Column: TypeAlias = Annotated[str, Field(max_length=4096)]
+Columns: TypeAlias = Annotated[list[Column], Field(max_length=10_000, fail_fast=True)]
+Properties: TypeAlias = Annotated[dict[Identifier, Text], Field(max_length=1000), BeforeValidator(few)]
+PartitionValues: TypeAlias = Annotated[
+    dict[Column, Text | None], Field(max_length=1000), BeforeValidator(few)
+]
+Tags: TypeAlias = Annotated[dict[Identifier, Text | None], Field(max_length=1000), BeforeValidator(few)]
+Metrics: TypeAlias = Annotated[
+    dict[Identifier, Annotated[int, Field(ge=-(2**63), lt=2**63)]],
+    Field(max_length=1000),
+    BeforeValidator(few),
+]
+JsonObject: TypeAlias = Annotated[dict[str, Any], AfterValidator(_bounded)]
+
+
+class Envelope(BaseModel):
+    """Delvec's own shapes: kebab-case, unknown fields refused so that a misspelt field is not ignored."""
+
+    model_config = ConfigDict(alias_generator=_kebab, populate_by_name=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_unknown(cls, data: Any) -> Any:
+        if isinstance(data, dict) and len(data) > _MAX_UNKNOWN:
+            raise PydanticCustomError("too_long", "{n} fields are more than there are", {"n": len(data)})
+        return data
+
+
+class Answer(BaseModel):
+    """Answers tolerate fields that a newer service adds."""
+
+    model_config = ConfigDict(alias_generator=_kebab, populate_by_name=True, extra="ignore")
+
+
+class Delta(BaseModel):
+    """Shapes of the Delta protocol, in Delta's camelCase."""
+
+    model_config = ConfigDict(populate_by_name=True, extra="ignore")
+
+
+class ErrorBody(Answer):
+    """What went wrong, where, and whether to try again."""
+
+    message: str = Field(description="One sentence: what happened, where, what to do.")
+    type: str = Field(description="The exception's name, Delta's own where Delta has one.")
+    code: str = Field(description="A stable code for programs.")
+    retryable: bool = Field(description="Whether the same request may succeed later.")
+    details: dict[str, Any] = Field(default_factory=dict, description="Facts: table, version, file, ...")
+
+
+class ErrorEnvelope(Answer):
+    """The one shape of every error answer."""
+
+    error: ErrorBody
+
+
+class DeletionVectorDescriptor(Delta):
+    """Where a deletion vector is (PROTOCOL.md, "Deletion Vector Descriptor Schema")."""
+
+    storage_type: Literal["u", "p", "i"] = Field(alias="storageType")
+    path_or_inline_dv: Text = Field(alias="pathOrInlineDv")
+    offset: int | None = Field(default=None, ge=0, lt=2**31)
+    size_in_bytes: int = Field(alias="sizeInBytes", ge=0, lt=2**31)
+    cardinality: int = Field(ge=0, lt=2**63)
+
+
+class AddFile(Delta):
+    """A data file that an engine wrote (PROTOCOL.md, "Add File and Remove File")."""
+
+    path: FilePath = Field(description="Relative to the table's location, URL-encoded.")
+    partition_values: PartitionValues = Field(alias="partitionValues", default_factory=dict)
+    size: int = Field(ge=0, lt=2**63, description="Bytes.")
+    modification_time: int = Field(
+        alias="modificationTime", ge=-(2**63), lt=2**63, description="Milliseconds since the epoch."
+    )
+    stats: Annotated[str, Field(max_length=4_000_000)] | None = Field(
+        default=None, description="Statistics as a JSON document."
+    )
+    tags: Tags | None = None
+
+
+class ChangeFile(Delta):
+    """A file of the change data feed that an engine wrote (PROTOCOL.md, "Add CDC File")."""
+
+    path: FilePath = Field(description="Relative to the table's location, URL-encoded; below `_change_data`.")
+    partition_values: PartitionValues = Field(alias="partitionValues", default_factory=dict)
+    size: int = Field(ge=0, lt=2**63, description="Bytes.")
+    tags: Tags | None = None
+
+
+class RemoveFile(Delta):
+    """A whole file that the commit removes, with whatever deletion vector it has by then."""
+
+    path: FilePath

@@ -1,0 +1,146 @@
+"""Tables, snapshots, detail and history."""
+
+from typing import Annotated, Any, Final, TypeAlias
+
+from pydantic import ConfigDict, Field, model_validator
+
+from delvec_kernel.wire.shapes import Answer, Columns, Delta, Envelope, FilePath, JsonObject, Properties, Text
+
+__all__ = [
+    "TABLE_NAME",
+    "DetailResponse",
+    "HistoryEntry",
+    "HistoryMember",
+    "HistoryResponse",
+    "RenameRequest",
+    "SnapshotResponse",
+    "TableRequest",
+    "TableResource",
+    "TablesResponse",
+]
+
+TABLE_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_\-]*(\.[A-Za-z0-9_][A-Za-z0-9_\-]*)*$"
+"""Names, with namespaces before the last part: ``orders``, ``sales.orders``."""
+
+_Name: TypeAlias = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=128,
+        pattern=TABLE_NAME,
+        description="How URLs and SQL call the table, with namespaces before it: orders, sales.orders.",
+    ),
+]
+
+
+class TableRequest(Envelope):
+    """Register the table at a location; with a schema, create it there first."""
+
+    location: FilePath | None = Field(default=None, description="A path, or a URL: file, s3, gs, az, memory.")
+    name: _Name | None = Field(
+        default=None,
+        description="The table's name, which no other may have; without one it is called by the last part of its "
+        "location, as long as no other table is.",
+    )
+    table_schema: JsonObject | None = Field(
+        default=None, alias="schema", description="Delta's schema JSON; given means: create a new table."
+    )
+    partition_columns: Columns = Field(default_factory=list)
+    properties: Properties = Field(default_factory=dict, description="Table properties, delta.* among them.")
+    description: Text | None = None
+    cluster_by: Columns = Field(
+        default_factory=list, max_length=1000, description="Columns by which files are to be clustered."
+    )
+
+    @model_validator(mode="after")
+    def _locatable(self) -> "TableRequest":
+        if self.location is None and self.name is None:
+            raise ValueError("give a location, a name, or both")
+        if self.table_schema is None and (
+            self.partition_columns or self.properties or self.description or self.cluster_by
+        ):
+            raise ValueError(
+                "partition-columns, properties, description and cluster-by belong to creating: give a schema"
+            )
+        return self
+
+
+class RenameRequest(Envelope):
+    """Give a registered table a name."""
+
+    name: _Name
+
+
+class TableResource(Answer):
+    """A registered table."""
+
+    id: str
+    name: str = Field(description="That it was given, or else the last part of its location.")
+    location: str = Field(description="Canonical URL without a trailing slash.")
+    created_at: str
+    version: int | None = Field(default=None, description="Set where the request created the table.")
+
+
+class TablesResponse(Answer):
+    """A page of registered tables."""
+
+    tables: list[TableResource]
+    next_page_token: str | None = None
+
+
+class SnapshotResponse(Answer):
+    """What the table is at one version."""
+
+    table_id: str
+    name: str
+    location: str
+    version: int
+    read_mark: str | None = Field(
+        default=None, description="To be sent with a commit that rests on this version; means nothing else."
+    )
+    timestamp: int = Field(description="Milliseconds since the epoch.")
+    table_schema: dict[str, Any] = Field(alias="schema")
+    partition_columns: list[str]
+    configuration: dict[str, str]
+    protocol: dict[str, Any]
+    metadata_id: str
+    num_files: int
+    size_in_bytes: int
+    num_deletion_vectors: int
+    num_deleted_rows: int
+    app_transactions: dict[str, int] = Field(default_factory=dict)
+    domain_metadata: dict[str, str] = Field(default_factory=dict)
+
+
+class DetailResponse(Answer):
+    """DESCRIBE DETAIL: Delta's columns, under ``detail`` in Delta's spelling."""
+
+    detail: dict[str, Any]
+
+
+class HistoryMember(Delta):
+    """One of several transactions that share a version."""
+
+    key: str = Field(description="Its transaction id, the Idempotency-Key of its request.")
+    read_version: int = Field(alias="readVersion")
+    predicate: str | None = None
+    metrics: dict[str, int] = Field(
+        description="Those of its own answer; operationMetrics are the version's."
+    )
+
+
+class HistoryEntry(Delta):
+    """One version: Delta's history columns, and the transactions in it where Delvec committed several together."""
+
+    model_config = ConfigDict(populate_by_name=True, extra="allow")
+
+    version: int
+    timestamp: int
+    operation: str | None = None
+    members: list[HistoryMember] | None = None
+
+
+class HistoryResponse(Answer):
+    """Newest first."""
+
+    history: list[HistoryEntry]

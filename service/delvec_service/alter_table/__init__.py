@@ -1,0 +1,1 @@
+"""Changes of a table, computed from its newest version and committed."""

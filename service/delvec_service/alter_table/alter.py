@@ -1,0 +1,212 @@
+"""Table changes: computed from the newest version, and again where another commit changed the table meanwhile.
+
+What a change asks of the rows is known before it is committed: from the statistics of the newest version, or because
+the client says in which version it has looked. Files that others add afterwards are judged like those that come in
+the way of a DELETE with that condition.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from delvec_kernel.actions.actions import CommitInfo
+from delvec_kernel.alter_table.alteration import Alteration, Requirement
+from delvec_kernel.alter_table.constraints import violating
+from delvec_kernel.errors import CommitOutcomeUnknown, InvalidTableChange, MissingLogFile, VersionFromFuture
+from delvec_kernel.file_index.segment import SegmentsLost
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.transaction.conflict_checker import Conflict
+from delvec_kernel.transaction.group_commit import REQUEST_HASH_TAG
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_kernel.wire import AlterRequest
+from delvec_service.alter_table.table_preparation import TablePreparation
+from delvec_service.commits.commit import Commits, Committed, Rebased
+from delvec_service.commits.idempotency import key_reused, request_hash
+from delvec_service.commits.metadata_changes import alteration_of
+from delvec_service.maintenance.log_upkeep import LogUpkeep
+from delvec_service.scans.plan import plan
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.open_table import OpenTable
+from delvec_service.tables.registry import ENGINE_INFO
+
+__all__ = ["AlterResult", "Altered", "Unchanged", "alter"]
+
+_ATTEMPTS: Final = 20
+
+
+@dataclass(frozen=True)
+class Altered:
+    """The changes are a version of the table; ``committed`` says which."""
+
+    committed: Committed
+    operation: str
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """The table is as asked for already."""
+
+    read_version: int
+    transaction_id: str
+
+
+AlterResult: TypeAlias = Altered | Unchanged | Conflict
+
+
+def alter(
+    table: OpenTable,
+    loader: SnapshotLoader,
+    commits: Commits,
+    upkeep: LogUpkeep,
+    request: AlterRequest,
+    transaction_id: str,
+) -> AlterResult:
+    """Change a table once, however often it is asked for.
+
+    Args:
+        table: the table.
+        loader: reads snapshots.
+        commits: commits.
+        upkeep: writes checkpoints, where a change needs them.
+        request: what to change.
+        transaction_id: of the commit.
+
+    Returns:
+        A conflict only where rows came in the way that the client has to look at, or where others changed the table
+        in every one of many attempts.
+
+    Raises:
+        InvalidTableChange: the table cannot be changed so, or nobody knows whether its rows satisfy what is asked.
+        BadRequest: or a subclass: a value, a type, a name or an expression is not one.
+        UnsupportedTable: or a subclass: the table must not be written.
+        VersionFromFuture: the version that was verified is not there yet.
+        IdempotencyKeyReused: another request was committed under that transaction id.
+        CommitOutcomeUnknown: storage failed in mid-commit, or the log no longer tells.
+    """
+    hashed = request_hash("alter", table.record.id, request.model_dump(mode="json", by_alias=True))
+    preparation = TablePreparation(table, loader, commits, upkeep)
+    result: AlterResult | None = None
+    for _ in range(_ATTEMPTS):
+        snapshot = loader.load(table.objects, table.name)
+        done = _already(table, loader, request, snapshot, transaction_id, hashed)
+        if done is not None:
+            return done
+        if preparation.prepare(request.changes):
+            snapshot = loader.load(table.objects, table.name)
+        try:
+            alteration = alteration_of(table, request.changes, snapshot)
+        except SegmentsLost as error:
+            loader.lost(snapshot, error)
+            continue
+        if alteration.is_empty:
+            return Unchanged(snapshot.version, transaction_id)
+        verified = _verified(table, loader, alteration.requirements, request.verified_version, snapshot)
+        if verified is None:
+            continue  # what the snapshot rests on was lost; it is read anew
+        changes = _changes(alteration, request, verified, transaction_id, hashed)
+        committed = commits.commit(table, changes)
+        if isinstance(committed, Committed):
+            preparation.finish(request.changes)
+            return Altered(committed, alteration.operation)
+        if not isinstance(committed, Conflict):
+            return Unchanged(snapshot.version, transaction_id)
+        result = committed
+        if request.verified_version is not None:
+            return committed  # the client has to look at the rows of the newest version first
+    assert result is not None  # noqa: S101 - every attempt that goes on has one
+    return result
+
+
+def _already(
+    table: OpenTable,
+    loader: SnapshotLoader,
+    request: AlterRequest,
+    snapshot: Snapshot,
+    transaction_id: str,
+    hashed: str,
+) -> Altered | None:
+    """Return the answer of the same request that was sent before, if it was committed."""
+    if request.read_version is None or request.read_version >= snapshot.version:
+        return None
+    versions = range(request.read_version + 1, snapshot.version + 1)
+    try:
+        found = loader.commits(table.objects, table.name, versions)
+    except MissingLogFile as error:
+        raise CommitOutcomeUnknown(
+            f"The log of table '{table.name}' no longer has all versions from {versions.start} on, so it cannot be told "
+            f"whether transaction {transaction_id} is committed already; look at the table and decide anew.",
+            table=table.name,
+            version=request.read_version,
+            transaction_id=transaction_id,
+        ) from error
+    for version, commit in zip(versions, found, strict=True):
+        info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
+        if info is not None and info.txn_id == transaction_id:
+            if (info.tags or {}).get(REQUEST_HASH_TAG, hashed) != hashed:
+                raise key_reused(transaction_id)
+            read = version - 1 if info.read_version is None else info.read_version
+            winners = tuple(range(read + 1, version))
+            kind = Rebased if winners else Committed
+            return Altered(kind(version, read, transaction_id, {}, winners), info.operation or "")
+    return None
+
+
+def _verified(
+    table: OpenTable,
+    loader: SnapshotLoader,
+    requirements: Sequence[Requirement],
+    verified_version: int | None,
+    snapshot: Snapshot,
+) -> int | None:
+    """Return the version whose rows are known to satisfy what is asked of them, None to try again."""
+    if verified_version is not None and verified_version > snapshot.version:
+        raise VersionFromFuture(
+            f"The rows of version {verified_version} of table '{table.name}' cannot have been verified: its newest "
+            f"version is {snapshot.version}.",
+            table=table.name,
+            version=verified_version,
+        )
+    if not requirements:
+        return snapshot.version
+    if verified_version is not None:
+        return verified_version
+    try:
+        unproven = [each for each in requirements if not _proven(table, each, snapshot)]
+    except SegmentsLost as error:
+        loader.lost(snapshot, error)
+        return None
+    if unproven:
+        raise InvalidTableChange(
+            f"The statistics of table '{table.name}' (version {snapshot.version}) do not show that every row satisfies "
+            f"{', '.join(each.what for each in unproven)}; count the rows that do not with an engine, and where there "
+            "are none send the version in which you counted as verified-version. The client does so by itself.",
+            table=table.name,
+            version=snapshot.version,
+            violating=[violating(each.condition) for each in unproven],
+        )
+    return snapshot.version
+
+
+def _proven(table: OpenTable, requirement: Requirement, snapshot: Snapshot) -> bool:
+    """Whether statistics and partition values show that no file has a row that breaks a condition."""
+    broken = violating(requirement.condition)
+    return plan(snapshot, table.name, predicate=broken, inline_deletion_vectors=False).num_files == 0
+
+
+def _changes(
+    alteration: Alteration, request: AlterRequest, verified: int, transaction_id: str, hashed: str
+) -> Changes:
+    broken = [f"({violating(each.condition)})" for each in alteration.requirements]
+    return Changes(
+        operation=alteration.operation,
+        read_version=verified,
+        transaction_id=transaction_id,
+        engine_info=f"{request.engine_info} {ENGINE_INFO}" if request.engine_info else ENGINE_INFO,
+        predicate=" OR ".join(broken) or None,
+        parameters=alteration.parameters,
+        metadata=alteration.metadata,
+        protocol=alteration.protocol,
+        domains=alteration.domains,
+        user_metadata=request.user_metadata,
+        request_hash=hashed,
+    )

@@ -1,0 +1,108 @@
+"""Transactions that write data files: begun before the first of them, so that the ledger knows whose they are."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from delvec_kernel.deletion_vectors import dv_packing
+from delvec_kernel.deletion_vectors.dv_packing import AllocatedFile
+from delvec_kernel.errors import InvalidCommit
+from delvec_kernel.features.table_features import check_writable
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.wire import WriteChange
+from delvec_service.commits.metadata_changes import table_as_written
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.ledger import Ledger
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["Allocated", "allocate", "begin"]
+
+
+def begin(
+    table: OpenTable,
+    loader: SnapshotLoader,
+    ledger: Ledger,
+    operation: str,
+    table_changes: Sequence[WriteChange] = (),
+) -> tuple[str, Snapshot]:
+    """Return a new transaction's id, and the newest version, which it reads, as the transaction is to change it.
+
+    Raises:
+        InvalidTableChange: or a sibling: the table cannot be changed so.
+        UnsupportedWriterFeature: the table must not be written: better known before files are.
+        ServiceUnavailable: the database does not answer.
+    """
+    snapshot = loader.load(table.objects, table.name)
+    check_writable(snapshot.protocol, snapshot.metadata, table.name)
+    transaction_id = str(uuid.uuid4())
+    written = table_as_written(table, snapshot, table_changes, transaction_id)
+    ledger.open(table.record.id, transaction_id, operation)
+    return transaction_id, written
+
+
+@dataclass(frozen=True, slots=True)
+class Allocated:
+    """Where one deletion vector goes: ``offset`` bytes into ``file``, which is relative to the table's location."""
+
+    path_or_inline_dv: str
+    offset: int
+    size_in_bytes: int
+    file: str
+
+
+def allocate(
+    table: OpenTable,
+    loader: SnapshotLoader,
+    ledger: Ledger,
+    sizes: Sequence[int],
+    *,
+    files: int = 0,
+    transaction_id: str | None,
+    target_bytes: int,
+) -> tuple[str, list[Allocated], list[AllocatedFile]]:
+    """Return the transaction's id, a place for each deletion vector, in order, and files of unknown content.
+
+    Several deletion vectors may share a file.
+
+    The ledger knows of the files when this returns, so the engine may write them.
+
+    Args:
+        table: the table.
+        loader: reads snapshots.
+        ledger: records the files.
+        sizes: ``sizeInBytes`` of each deletion vector.
+        files: how many files whose content the engine lays out itself.
+        transaction_id: from begin; a new one where there is none.
+        target_bytes: about how large files get.
+
+    Raises:
+        InvalidCommit: the table does not have deletion vectors enabled, or one is too large for the format.
+        UnsupportedWriterFeature: the table must not be written.
+        ServiceUnavailable: the database does not answer.
+    """
+    snapshot = loader.load(table.objects, table.name)
+    check_writable(snapshot.protocol, snapshot.metadata, table.name)
+    if not snapshot.dv_enabled:
+        raise InvalidCommit(
+            f"Table '{table.name}' does not have deletion vectors enabled: rewrite the files, "
+            "or set delta.enableDeletionVectors=true.",
+            table=table.name,
+            version=snapshot.version,
+        )
+    transaction_id = transaction_id or str(uuid.uuid4())
+    prefix_length = dv_packing.prefix_length(snapshot.configuration)
+    packed = dv_packing.allocate(
+        ((str(number), size) for number, size in enumerate(sizes)),
+        target_size=target_bytes,
+        prefix_length=prefix_length,
+    )
+    plain = dv_packing.new_files(files, prefix_length=prefix_length)
+    paths = [file.path for file in (*packed, *plain)]
+    ledger.announce(table.record.id, transaction_id, "ALLOCATE", paths, "deletion-vector")
+    # Bins are filled in order, so what comes out is in the order of what went in.
+    places = [
+        Allocated(file.path_or_inline_dv, extent.offset, extent.size_in_bytes, file.path)
+        for file in packed
+        for extent in file.extents.values()
+    ]
+    return transaction_id, places, plain

@@ -1,0 +1,208 @@
+"""The commit: one transaction in, one answer out.
+
+What is expected comes back as a value: Committed, Rebased, NothingToDo, AlreadyApplied or Conflict. The loop is in
+:mod:`~delvec_service.commits.commit_loop`; here is what surrounds it: the ledger, and whom to tell.
+"""
+
+from collections.abc import Mapping
+
+from delvec_kernel.errors import (
+    CommitOutcomeUnknown,
+    FileNotInSnapshot,
+    InternalError,
+    ServiceUnavailable,
+    StorageError,
+)
+from delvec_kernel.transaction.conflict_checker import Conflict
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_service.commits import fault_points
+from delvec_service.commits.commit_log import CommitLog
+from delvec_service.commits.commit_loop import CommitLoop, Run
+from delvec_service.commits.commit_member import Member
+from delvec_service.commits.commit_race import CommitRace
+from delvec_service.commits.commit_result import AlreadyApplied, CommitResult, Committed, NothingToDo, Rebased
+from delvec_service.commits.dv_cache import VectorCache
+from delvec_service.commits.dv_writer import files_named
+from delvec_service.commits.group_commit import GroupCommit
+from delvec_service.commits.metadata_changes import resolved
+from delvec_service.commits.overwrite_watch import OverwriteWatch
+from delvec_service.logs import logger
+from delvec_service.maintenance.log_upkeep import LogUpkeep
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.ledger import Ending, Ledger, Outcome
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["AlreadyApplied", "CommitResult", "Commits", "Committed", "NothingToDo", "Rebased"]
+
+
+class Commits:
+    """Commits to tables.
+
+    Args:
+        loader: reads snapshots.
+        ledger: knows of files before they are written.
+        upkeep: is told of every commit.
+        own_commits: likewise; knows which of them others replaced.
+        attempts: how many times a commit tries to create a version.
+        deletion_vector_target_bytes: deletion vectors of one commit share files of about this size.
+        max_file_age_seconds: how long ago new files may have been written.
+
+    Attributes:
+        log: the commits that came last, read once for all who ask.
+    """
+
+    def __init__(
+        self,
+        loader: SnapshotLoader,
+        ledger: Ledger,
+        upkeep: LogUpkeep,
+        own_commits: OverwriteWatch,
+        *,
+        attempts: int,
+        deletion_vector_target_bytes: int,
+        max_file_age_seconds: float = 3600,
+    ) -> None:
+        self._upkeep = upkeep
+        self._own_commits = own_commits
+        self._ledger = ledger
+        self._loader = loader
+        self._vectors = VectorCache()
+        self._groups: GroupCommit[Member] = GroupCommit(self.run, self._properties)
+        self.log = CommitLog(loader)
+        self._race = CommitRace(loader, self.log, ledger, own_commits, self._vectors)
+        self._loop = CommitLoop(
+            loader,
+            self.log,
+            self._race,
+            ledger,
+            self._vectors,
+            attempts=attempts,
+            target_bytes=deletion_vector_target_bytes,
+            max_file_age_seconds=max_file_age_seconds,
+        )
+
+    def commit(self, table: OpenTable, changes: Changes) -> CommitResult:
+        """Commit a transaction once, however often it is asked for.
+
+        Raises:
+            InvalidCommit: or a subclass: the request contradicts the table.
+            InvalidTableChange: or a sibling: the table cannot be changed as the commit asks.
+            IdempotencyKeyReused: another request was committed under its key.
+            UnsupportedTable: or a subclass: the table must not be written, or not in this way.
+            CorruptTable: or a subclass: what the commit has to read is damaged.
+            CommitOutcomeUnknown: storage failed in mid-commit, or the log no longer tells.
+            CommitOverwritten: it was committed, or it rests on one that was, and another commit is in its place.
+            ServiceUnavailable: the database does not answer; nothing was done.
+            StorageError: storage does not answer; the commit did not take effect.
+        """
+        fault_points.reach("begin")
+        member = Member(resolved(table, self._loader, changes))
+        self._groups.submit(table, member)
+        try:
+            fault_points.reach("before-answer")
+        except StorageError as error:
+            raise CommitOutcomeUnknown(error.message, transaction_id=member.key) from error
+        if isinstance(member.error, FileNotInSnapshot):
+            # What it read may have been a commit that is not there any more.
+            gone = self._own_commits.explain(table.objects, table.name, changes.read_version)
+            raise gone or member.error
+        return member.answer()
+
+    def run(self, table: OpenTable, members: list[Member]) -> None:
+        """Give each of the members of a group its answer, and tell the ledger."""
+        is_alone = len(members) == 1
+        try:
+            # Where somebody chose the key, they may choose it twice.
+            self._race.find_earlier(table, [one for one in members if one.changes.request_hash is not None])
+            members = [member for member in members if not member.is_done]
+            if not members:
+                return
+            run = self._loop.run(table, members)
+        except Exception:
+            if is_alone:
+                raise
+            logger.error("group of commits failed; each is tried alone", table=table.name, exc_info=True)
+            self._run_apart(table, members)
+            return
+        if run.is_refused:
+            self._run_apart(table, members)
+            return
+        if run.own is not None:
+            keys = [
+                member.key
+                for member in run.members
+                if isinstance(member.result, Committed) and member.result.version == run.version
+            ]
+            self._own_commits.committed(table.objects, table.name, run.own, keys)
+        self._close(run)
+        if run.version is not None:
+            self._upkeep.committed(table, run.version, run.transaction_id)
+
+    def _run_apart(self, table: OpenTable, members: list[Member]) -> None:
+        """Give each member its answer by itself: a defect that one meets is not the others'."""
+        for member in members:
+            alone = Member(member.changes)  # what the group found out about it may be half done
+            try:
+                self.run(table, [alone])
+            except Exception:  # noqa: BLE001 - the others are to have their answers
+                logger.error("commit failed", table=table.name, transaction=member.key, exc_info=True)
+                alone.error = InternalError(
+                    "Delvec failed in a way that it does not know; the service's log has the reason under "
+                    f"transaction {member.key}.",
+                    transaction_id=member.key,
+                )
+            member.result, member.error, member.found = alone.result, alone.error, alone.found
+
+    def _properties(self, table: OpenTable) -> Mapping[str, str]:
+        known = self._loader.known(table.location)
+        return {} if known is None else known.configuration
+
+    def _close(self, run: Run) -> None:
+        endings = [
+            Ending(
+                member.key,
+                member.changes.operation,
+                _outcome(member),
+                member.result.version if isinstance(member.result, Committed) else None,
+                _files(run, member) if member.key == run.key else (),
+            )
+            for member in run.members
+        ]
+        if len(run.members) > 1:
+            outcome: Outcome = "failed" if run.version is None else "committed"
+            files = run.writer.files if run.version is None else run.files
+            endings.append(
+                Ending(run.key, run.members[0].changes.operation, outcome, run.version, tuple(files))
+            )
+        try:
+            fault_points.reach("before-close")
+            self._ledger.close_all(run.table.record.id, endings, run.own)
+        except (ServiceUnavailable, StorageError) as error:
+            # The log has the truth; an answer must not depend on a row that only speeds up a search.
+            logger.warning("ledger not updated", transaction=run.key, reason=error.message)
+
+
+def _files(run: Run, member: Member) -> tuple[str, ...]:
+    """Return the files that a transaction's outcome is about; of one that is committed, those that the log names.
+
+    Where the same request ran twice at once, both wrote deletion vectors and one was committed: the files of the
+    other stay open in the ledger, as what may be removed. So do those of attempts that were lost.
+    """
+    if run.version is not None:
+        return tuple(run.files)
+    if member.found is not None:
+        named = files_named(member.found.adds.values())
+        return tuple(path for path in run.writer.files if path in named)
+    return tuple(run.writer.files)
+
+
+def _outcome(member: Member) -> Outcome:
+    match member.result:
+        case Committed():
+            return "committed"
+        case NothingToDo() | AlreadyApplied():
+            return "nothing-to-do"
+        case Conflict():
+            return "conflict"
+        case None:
+            return "unknown" if isinstance(member.error, CommitOutcomeUnknown) else "failed"

@@ -1,0 +1,267 @@
+"""What a commit must satisfy, and what it comes to for each file.
+
+Everything is checked before the first effect, so that a refused request leaves nothing behind.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delvec_kernel import locations
+from delvec_kernel.actions.action_json import check_text
+from delvec_kernel.actions.actions import AddFile, Cdc
+from delvec_kernel.errors import (
+    AppendOnlyTable,
+    CorruptLog,
+    CorruptTable,
+    DelvecError,
+    DuplicateFile,
+    FileNotInStorage,
+    FileSizeMismatch,
+    FileTooOld,
+    InvalidCommit,
+    MissingChangeFiles,
+    MissingDataFile,
+)
+from delvec_kernel.features.table_features import check_writable
+from delvec_kernel.schema import partition_values
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.statistics import file_statistics as statistics
+from delvec_kernel.storage import files as storage
+from delvec_kernel.transaction import proven_violations as violations
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_service.store.objects import ObjectMeta
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["check_adds", "check_files", "check_table", "num_records"]
+
+_CONCURRENT_HEADS: Final = 16
+
+
+def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
+    """Refuse to write tables that Delvec must not write, or not in this way.
+
+    Raises:
+        UnsupportedWriterFeature: the table has a writer feature that Delvec does not implement, or does not for
+            what the commit does: rows that are copied keep no row ids.
+        AppendOnlyTable: the commit removes rows, and the table does not let go of any.
+        MissingChangeFiles: the table keeps a change data feed, and rows are copied or changed without change files.
+        InvalidCommit: rows are to be deleted by deletion vector, and the table has those turned off; or all columns are
+            new, and files would stay.
+    """
+    check_writable(
+        snapshot.protocol,
+        snapshot.metadata,
+        table.name,
+        keeps_row_ids=changes.keeps_row_ids or not changes.copies_rows,
+    )
+    _check_change_files(table, changes, snapshot)
+    if (changes.removes or changes.row_deletes) and changes.data_change and snapshot.append_only:
+        raise AppendOnlyTable(
+            f"Table '{table.name}' has delta.appendOnly=true, so rows cannot be removed from it; "
+            "unset the property first.",
+            table=table.name,
+            version=snapshot.version,
+        )
+    if (changes.row_deletes or changes.added_deletes) and not snapshot.dv_enabled:
+        raise InvalidCommit(
+            f"Table '{table.name}' does not have deletion vectors enabled, and Delvec does not enable them by "
+            "itself: rewrite the files, sending adds and removes, or set delta.enableDeletionVectors=true.",
+            table=table.name,
+            version=snapshot.version,
+        )
+    if changes.replaces_schema and (changes.row_deletes or len(changes.removes) < snapshot.num_files):
+        raise InvalidCommit(
+            f"The commit gives table '{table.name}' other columns, and leaves files that do not have them: it removes "
+            f"{len(changes.removes)} of the {snapshot.num_files} files of version {snapshot.version}; remove them all.",
+            table=table.name,
+            version=snapshot.version,
+        )
+
+
+def _check_change_files(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
+    """Refuse a commit whose change feed is told neither by change files nor by what it does to files."""
+    if changes.change_files:
+        if not snapshot.cdf_enabled:
+            raise InvalidCommit(
+                f"Table '{table.name}' does not have delta.enableChangeDataFeed=true, so a commit has no "
+                "change-files; leave them out, or set the property first.",
+                table=table.name,
+                version=snapshot.version,
+            )
+        _check_partition_values(table, changes.change_files, snapshot)
+    elif snapshot.cdf_enabled and changes.data_change and changes.copies_rows:
+        raise MissingChangeFiles(
+            f"Table '{table.name}' has delta.enableChangeDataFeed=true, and this {changes.operation} adds files with "
+            "rows that were in the table before, changed or not: what changed cannot be told from the files. Send "
+            "change-files with all rows that it changes, or write with Delvec's own commands, which do.",
+            table=table.name,
+            version=snapshot.version,
+        )
+
+
+def check_adds(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
+    """Refuse new files that contradict the newest version; asks storage nothing.
+
+    Raises:
+        DuplicateFile: a file is live already.
+        InvalidCommit: a file lacks what the table needs.
+        ConstraintViolation: a file's statistics or partition values prove that rows break what the table asks.
+    """
+    if not changes.adds:
+        return
+    for path in snapshot.live.find_all([add.path for add in changes.adds]):
+        raise _refused(
+            DuplicateFile,
+            table,
+            path,
+            "is a live file of the table already; write new files under new names",
+        )
+    _check_partition_values(table, changes.adds, snapshot)
+    for add in changes.adds:
+        _check_stats(table, add, snapshot)
+    # What a DELETE or a compaction adds are rows that were there, maybe before the constraint.
+    if changes.data_change and changes.operation != "DELETE":
+        violation = violations.proven(changes.adds, snapshot)
+        if violation is not None:
+            raise violation
+
+
+def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> None:
+    """Refuse new files that are not what storage has: of data, changes, and deletion vectors that the engine wrote.
+
+    The number of rows is not compared with the footers: that is a request per file, and the engine that sends
+    statistics is the one that wrote the footer.
+
+    Raises:
+        FileNotInStorage: a file is not there.
+        FileSizeMismatch: it has another size.
+        FileTooOld: it was written so long ago that VACUUM may take it for an orphan.
+        StorageError: storage did not answer.
+    """
+    now = time.time_ns() // 1_000_000
+    oldest = now - max_age_seconds * 1000
+    sizes: dict[str, int | None] = {add.path: add.size for add in changes.adds}
+    sizes |= {file.path: file.size for file in changes.change_files}
+    places = (vector.relative_path() for vector in changes.written_vectors.values())
+    sizes |= dict.fromkeys(place for place in places if place is not None)
+    for (path, size), found in zip(sizes.items(), _looked_up(table, list(sizes)), strict=True):
+        if found is None:
+            what = f"is not in storage under {table.location}; write it, then commit"
+            raise _refused(FileNotInStorage, table, path, what)
+        if size is not None and found.size != size:
+            what = f"has {found.size} bytes in storage, not the {size} of the request"
+            raise _refused(FileSizeMismatch, table, path, what)
+        if found.last_modified_ms < oldest:
+            written, here = _moment(found.last_modified_ms), _moment(now)
+            raise FileTooOld(
+                f"File '{path}' was written {round((now - found.last_modified_ms) / 1000)} s ago (at {written} by the "
+                f"storage's clock, and it is {here} by this service's), and a commit takes files of the last "
+                f"{max_age_seconds:.0f} s: VACUUM may take older ones for left-overs (table '{table.name}'). Write it "
+                "again, or raise DELVEC_MAX_FILE_AGE_SECONDS; if it is new, set the service's clock right.",
+                table=table.name,
+                file=path,
+                storage_time=written,
+                service_time=here,
+                max_file_age_seconds=max_age_seconds,
+            )
+
+
+def _moment(milliseconds: int) -> str:
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+    return moment.isoformat(timespec="milliseconds")
+
+
+def _looked_up(table: OpenTable, paths: Sequence[str]) -> Iterable[ObjectMeta | None]:
+    if locations.local_path(table.location) is not None or len(paths) < 2:  # noqa: PLR2004
+        return map(table.objects.head, paths)
+    with ThreadPoolExecutor(min(_CONCURRENT_HEADS, len(paths)), "delvec-head") as pool:
+        return list(pool.map(table.objects.head, paths))
+
+
+def _check_partition_values(table: OpenTable, files: Sequence[AddFile | Cdc], snapshot: Snapshot) -> None:
+    columns = {
+        snapshot.schema.field(name).physical_name: snapshot.schema.field(name)
+        for name in snapshot.partition_columns
+    }
+    for file in files:
+        if set(file.partition_values) != set(columns):
+            given = sorted(file.partition_values)
+            what = f"has partition values for {given}, and the table is partitioned by {list(columns)}"
+            raise _invalid(table, file.path, what)
+        for name, value in file.partition_values.items():
+            try:
+                # Not as Python's: Spark has days that Python has not.
+                partition_values.parse_column(pa.array([value], pa.string()), columns[name].type)
+            except DelvecError as error:
+                what = f"has the partition value {value!r}, which column '{columns[name].name}' cannot hold"
+                raise _invalid(table, file.path, what) from error
+
+
+def _check_stats(table: OpenTable, add: AddFile, snapshot: Snapshot) -> None:
+    stats: Any = {}
+    if add.stats is not None:
+        try:
+            stats = json.loads(add.stats)
+            check_text(add.stats, stats)
+        except UnicodeEncodeError as error:
+            what = "has statistics with half of a surrogate pair, which is no Unicode; send whole characters"
+            raise _invalid(table, add.path, what) from error
+        except (ValueError, RecursionError) as error:
+            raise _invalid(table, add.path, "has statistics that are not JSON") from error
+    if not isinstance(stats, dict):
+        raise _invalid(table, add.path, "has statistics that are not a JSON object")
+    count = stats.get("numRecords")
+    if count is None:
+        # PROTOCOL.md, "Writer Requirement for Deletion Vectors".
+        if snapshot.dv_enabled:
+            what = "has no numRecords in its statistics, which a table with deletion vectors needs"
+            raise _invalid(table, add.path, what)
+    elif not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise _invalid(table, add.path, "has statistics whose numRecords is not a count")
+
+
+def num_records(table: OpenTable, file: AddFile, version: int, *, from_footer: bool) -> int | None:
+    """Return a file's physical rows: from the log, else from the file's footer where that is asked for.
+
+    Raises:
+        MissingDataFile: its footer was to be read, and it is not there.
+        CorruptTable: it is not a Parquet file.
+        StorageError: storage did not answer.
+    """
+    try:
+        count = None if file.stats is None else statistics.num_records(file.stats)
+    except (CorruptLog, CorruptTable):
+        count = None
+    if count is not None or not from_footer:
+        return count
+    facts = {"table": table.name, "version": version, "file": file.path}
+    try:
+        with storage.open_input(table.location, file.path, allowed=table.roots.allows) as source:
+            return int(pq.read_metadata(source).num_rows)
+    except FileNotFoundError as error:
+        raise MissingDataFile(
+            f"File '{file.path}' of table '{table.name}' (version {version}) is not in storage; restore it "
+            "from a backup, or remove it from the table.",
+            **facts,
+        ) from error
+    except pa.ArrowException as error:
+        raise CorruptTable(
+            f"File '{file.path}' of table '{table.name}' (version {version}) is not a Parquet file; "
+            "restore it from a backup.",
+            **facts,
+        ) from error
+
+
+def _refused(kind: type[InvalidCommit], table: OpenTable, path: str, what: str) -> InvalidCommit:
+    return kind(f"File '{path}' {what} (table '{table.name}').", table=table.name, file=path)
+
+
+def _invalid(table: OpenTable, path: str, what: str) -> InvalidCommit:
+    return _refused(InvalidCommit, table, path, what)

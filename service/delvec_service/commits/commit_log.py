@@ -1,0 +1,180 @@
+"""The log as commits need it: who came first, whether that was us, and creating a version."""
+
+import random
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from delvec_kernel import locations
+from delvec_kernel.errors import AtomicCreateUnsupported, RequestTooLarge, StorageError
+from delvec_kernel.log.log_segment import commit_path
+from delvec_kernel.snapshot.replay import Commit
+from delvec_kernel.transaction.conflict_checker import WinningCommit
+from delvec_kernel.transaction.group_commit import REQUEST_HASH_TAG, MemberInfo, members_of
+from delvec_service.commits import fault_points
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["AmbiguousPutError", "CommitLog", "Entry"]
+
+_PUT_ATTEMPTS: Final = 4
+_PUT_PAUSE_SECONDS: Final = 0.2
+_ENTRIES: Final = 4096
+_MOST_ACTIONS: Final = 40_000
+"""Of all entries that are kept; about 60 MB."""
+_LARGE: Final = 2000
+_MOST_DIGITS: Final = 18
+
+
+class AmbiguousPutError(Exception):
+    """Storage failed while a version was created, and cannot say whether it was."""
+
+    def __init__(self, version: int, failure: StorageError) -> None:
+        super().__init__(version)
+        self.version = version
+        self.failure = failure
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A version that is in the log.
+
+    Attributes:
+        commit: as it was read.
+        winner: the same, as the conflict check asks for it.
+    """
+
+    commit: Commit
+    winner: WinningCommit
+
+    def transaction(self, key: str) -> MemberInfo | None:
+        """Return what the version says of a transaction, if it holds it."""
+        return self._transactions.get(key)
+
+    @cached_property
+    def _transactions(self) -> dict[str, MemberInfo]:
+        info = self.winner.info
+        if info is None:
+            return {}
+        found = {member.key: member for member in members_of(info)}
+        if not found and info.txn_id is not None:
+            metrics = {
+                name: int(value)
+                for name, value in (info.operation_metrics or {}).items()
+                if str(value).isdecimal() and len(str(value)) <= _MOST_DIGITS
+            }
+            read = self.winner.version - 1 if info.read_version is None else info.read_version
+            hashed = (info.tags or {}).get(REQUEST_HASH_TAG)
+            found[info.txn_id] = MemberInfo(
+                info.txn_id, read, None, metrics, hashed if isinstance(hashed, str) else None
+            )
+        return found
+
+
+class CommitLog:
+    """Reads and creates versions. Safe to share between threads.
+
+    Args:
+        loader: has read most of what is asked for.
+    """
+
+    def __init__(self, loader: SnapshotLoader) -> None:
+        self._loader = loader
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[tuple[str, int], Entry] = OrderedDict()
+        self._actions = 0
+
+    def entries(self, table: OpenTable, first: int, last: int) -> list[Entry]:
+        """Return the versions from ``first`` to ``last``.
+
+        They are the same commits that the newest snapshot was made from, also where another writer has replaced one.
+
+        Raises:
+            MissingLogFile: one has been cleaned up.
+            CorruptLog: one cannot be read.
+            StorageError: storage did not answer.
+        """
+        if first > last:
+            return []
+        versions = range(first, last + 1)
+        commits = self._loader.commits(table.objects, table.name, versions)
+        return [
+            self._entry(table, version, commit) for version, commit in zip(versions, commits, strict=True)
+        ]
+
+    def _entry(self, table: OpenTable, version: int, commit: Commit) -> Entry:
+        key = table.location, version
+        with self._lock:
+            found = self._entries.get(key)
+            if found is not None and found.commit is commit:
+                self._entries.move_to_end(key)
+                return found
+        entry = Entry(commit, WinningCommit.of(version, commit.actions, table.location))
+        if len(commit.actions) <= _LARGE:
+            with self._lock:
+                self._drop(key)
+                self._entries[key] = entry
+                self._actions += len(commit.actions)
+                while len(self._entries) > _ENTRIES or self._actions > _MOST_ACTIONS:
+                    self._drop(next(iter(self._entries)))
+        return entry
+
+    def _drop(self, key: tuple[str, int]) -> None:
+        gone = self._entries.pop(key, None)
+        if gone is not None:
+            self._actions -= len(gone.commit.actions)
+
+    def create(self, table: OpenTable, version: int, data: bytes) -> bool:
+        """Create a version; False where another commit is there, or the version before is not what was read.
+
+        Storage that fails in the middle leaves open whether the entry exists. Asking for the same bytes again
+        settles it: they hold the transaction id, so an entry with these bytes is this commit.
+
+        Raises:
+            AtomicCreateUnsupported: the storage cannot create a file atomically; there is no entry.
+            AmbiguousPutError: it may exist, or may come to exist.
+            RequestTooLarge: no reader would take an entry that large.
+            StorageError: storage failed, and there is no entry.
+        """
+        if len(data) > table.objects.max_commit_bytes:
+            raise RequestTooLarge(
+                f"The commit to table '{table.name}' has {len(data)} bytes as JSON, and the service takes at most "
+                f"{table.objects.max_commit_bytes}: commit in parts, or raise DELVEC_MAX_COMMIT_BYTES.",
+                table=table.name,
+            )
+        if not self._loader.is_unchanged(table.objects, version - 1):
+            return False  # another program was not done with it
+        path = commit_path(version)
+        for number in range(_PUT_ATTEMPTS):
+            try:
+                fault_points.reach("before-put")
+                created = table.objects.put_if_absent(path, data)
+                fault_points.reach("after-put")
+            except AtomicCreateUnsupported:
+                raise
+            except StorageError as error:
+                failure = error
+                time.sleep(random.uniform(0, _PUT_PAUSE_SECONDS * 2**number))  # noqa: S311 - spreads load
+            else:
+                if created:
+                    self._loader.created(table.location, version, len(data))
+                return created
+        return self._settled(table, version, data, failure)
+
+    def _settled(self, table: OpenTable, version: int, data: bytes, failure: StorageError) -> bool:
+        """Say after a failure whether an entry is ours, by reading it."""
+        is_local = locations.local_path(table.location) is not None
+        try:
+            ours = table.objects.get(commit_path(version)) == data
+        except FileNotFoundError:
+            if is_local:
+                raise failure from None  # a local file that is not there will not appear later
+            raise AmbiguousPutError(version, failure) from failure
+        except StorageError:
+            raise AmbiguousPutError(version, failure) from failure
+        if ours and is_local:
+            raise AmbiguousPutError(version, failure)  # it is there, but may not outlive a power cut
+        return ours

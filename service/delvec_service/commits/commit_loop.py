@@ -1,0 +1,353 @@
+"""The loop of a commit: read the newest version, see who was first, try to create the next one.
+
+It works on lists of transactions that may share a version; one alone is a list of one. Order of effects: the ledger,
+the deletion vector files, the log entry. Nothing is ever deleted here: after a failure the ledger names what may be
+an orphan, and whether it is one is decided by whoever reads the log.
+"""
+
+import random
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from delvec_kernel.actions.actions import AddFile
+from delvec_kernel.errors import (
+    CommitOutcomeUnknown,
+    ConcurrentWrite,
+    DelvecError,
+    FileNotInSnapshot,
+    FileNotInTable,
+)
+from delvec_kernel.file_index.segment import SegmentsLost
+from delvec_kernel.locations import canonical_log_path
+from delvec_kernel.log.commit_file import serialize_commit
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.transaction import commit_builder
+from delvec_kernel.transaction.commit_builder import Resolved
+from delvec_kernel.transaction.group_commit import MemberInfo, combined, is_enabled, rows_taken, without
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_service.commits import commit_checks
+from delvec_service.commits.commit_log import AmbiguousPutError, CommitLog
+from delvec_service.commits.commit_member import Member
+from delvec_service.commits.commit_race import Candidate, CommitRace
+from delvec_service.commits.commit_result import NothingToDo
+from delvec_service.commits.dv_cache import StoredRows, VectorCache
+from delvec_service.commits.dv_writer import VectorWriter, files_named
+from delvec_service.commits.metadata_changes import as_written
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.ledger import Ledger
+from delvec_service.store.open_table import OpenTable
+from delvec_service.store.own_commits import OwnCommit
+
+__all__ = ["CommitLoop", "Run"]
+
+_PAUSE_SECONDS: Final = 0.005
+_LOOK_AGAIN_SECONDS: Final = 60.0
+
+
+@dataclass(eq=False)
+class Run:
+    """What a call of :meth:`CommitLoop.run` has done.
+
+    Attributes:
+        key: transaction id of the version: the member's own, or a new one of a group.
+        writer: of its deletion vectors.
+        version: that it created.
+        transaction_id: of that version: a member that is left of a group has its own.
+        files: of deletion vectors that the version names.
+        own: what to know the version by, later.
+        is_refused: whether nothing was done, for the table does not let transactions share a version.
+    """
+
+    table: OpenTable
+    members: Sequence[Member]
+    key: str
+    writer: VectorWriter
+    version: int | None = None
+    transaction_id: str = ""
+    files: Sequence[str] = ()
+    own: OwnCommit | None = None
+    is_refused: bool = False
+
+    @property
+    def waiting(self) -> list[Member]:
+        """Members without an answer."""
+        return [member for member in self.members if not member.is_done]
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The live files that some transactions remove from, by path as they spell it.
+
+    Attributes:
+        counts: physical rows.
+    """
+
+    live: Mapping[str, AddFile]
+    counts: dict[str, int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A member that can be in the next version.
+
+    Attributes:
+        changes: less what members before it do.
+        resolved: what becomes of the files by them.
+        metrics: of its own part.
+    """
+
+    member: Member
+    changes: Changes
+    resolved: Resolved
+    metrics: Mapping[str, int]
+
+
+class CommitLoop:
+    """Commits transactions.
+
+    Args:
+        loader: reads snapshots.
+        log: reads and creates versions.
+        race: judges by the winners.
+        ledger: knows of files before they are written.
+        vectors: deletion vectors that were read or written.
+        attempts: how many times a commit tries to create a version.
+        target_bytes: deletion vectors of one commit share files of about this size.
+        max_file_age_seconds: of new files.
+    """
+
+    def __init__(
+        self,
+        loader: SnapshotLoader,
+        log: CommitLog,
+        race: CommitRace,
+        ledger: Ledger,
+        vectors: VectorCache,
+        *,
+        attempts: int,
+        target_bytes: int,
+        max_file_age_seconds: float,
+    ) -> None:
+        self._loader = loader
+        self._log = log
+        self._race = race
+        self._ledger = ledger
+        self._vectors = vectors
+        self._attempts = attempts
+        self._target_bytes = target_bytes
+        self._max_file_age = max_file_age_seconds
+
+    def run(self, table: OpenTable, members: Sequence[Member]) -> Run:
+        """Give each member its result or its error, unless the run is refused; they must be of one group.
+
+        Only what is a defect is raised.
+        """
+        key = members[0].key if len(members) == 1 else str(uuid.uuid4())
+        writer = VectorWriter(
+            table,
+            self._ledger,
+            self._vectors,
+            transaction_id=key,
+            operation=members[0].changes.operation,
+            target_bytes=self._target_bytes,
+        )
+        run = Run(table, members, key, writer)
+        try:
+            self._attempt_all(run)
+        except AmbiguousPutError as error:
+            for member in run.waiting:
+                member.error = _unknown(table, member, error)
+        except DelvecError as error:
+            for member in run.waiting:
+                member.error = error
+        return run
+
+    def _attempt_all(self, run: Run) -> None:
+        table, seen = run.table, -1
+        for number in range(self._attempts):
+            snapshot = self._loader.load(table.objects, table.name, checkpoints=False)
+            if snapshot.version == seen:
+                # The version that was taken is not listed yet, or its file is being replaced.
+                time.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 - spreads load
+            seen = snapshot.version
+            if number == 0 and len(run.members) > 1 and not is_enabled(snapshot.configuration):
+                # What was known of the table's properties when they met was not the newest.
+                run.is_refused = True
+                return
+            try:
+                candidates = self._race.judge(table, run.waiting, snapshot)
+                ready, files = self._ready(table, candidates, snapshot)
+                if ready:
+                    self._attempt(run, ready, files, snapshot, is_first=number == 0)
+            except SegmentsLost as error:
+                self._loader.lost(snapshot, error)
+            if not run.waiting:
+                return
+        for member in run.waiting:
+            member.error = _overtaken(table, member, self._attempts)
+
+    def _ready(
+        self, table: OpenTable, candidates: Sequence[Candidate], snapshot: Snapshot
+    ) -> tuple[list[_Ready], _Files]:
+        """Return the members that can be in the next version; those that contradict the table get their errors."""
+        paths = {
+            path
+            for one in candidates
+            for path in (*one.changes.removes, *one.changes.row_deletes, *one.changes.again)
+        }
+        files = _Files(snapshot.live.find_all(paths) if paths else {})
+        ready: list[_Ready] = []
+        for candidate in candidates:
+            with candidate.member.own_errors():
+                one = self._checked(table, candidate, ready, files, snapshot)
+                if one is not None:
+                    ready.append(one)
+        return ready, files
+
+    def _attempt(
+        self, run: Run, ready: Sequence[_Ready], files: _Files, snapshot: Snapshot, *, is_first: bool
+    ) -> None:
+        """Try to create the version after ``snapshot``; if another commit takes it, nobody gets an answer by this."""
+        changes = combined([one.changes for one in ready], run.key, run.table.location)
+        alone = len(ready) == 1
+        resolved = ready[0].resolved if alone else self._resolved(run.table, changes, files, snapshot)
+        if not _does_something(changes, resolved):
+            for one in ready:
+                one.member.result = NothingToDo(one.changes.read_version, one.member.key, one.metrics)
+            return
+        descriptors = run.writer.write(resolved.with_vectors, snapshot.configuration, may_fail=is_first)
+        members = [
+            MemberInfo(
+                one.member.key,
+                one.changes.read_version,
+                one.changes.predicate,
+                one.metrics,
+                one.changes.request_hash,
+            )
+            for one in ready
+        ]
+        actions = commit_builder.build(
+            changes,
+            resolved,
+            descriptors,
+            snapshot,
+            time.time_ns() // 1_000_000,
+            metrics=ready[0].metrics if alone else commit_builder.metrics(changes, resolved),
+            members=() if alone else members,
+        )
+        version = snapshot.version + 1
+        data = serialize_commit(actions)
+        if self._log.create(run.table, version, data):
+            run.version, run.transaction_id = version, changes.transaction_id
+            run.own = OwnCommit(version, changes.transaction_id, len(data), snapshot.metadata.id)
+            run.files = files_named(action for action in actions if isinstance(action, AddFile))
+            for one in ready:
+                one.member.committed(version, one.metrics)
+
+    def _checked(
+        self,
+        table: OpenTable,
+        candidate: Candidate,
+        before: Sequence[_Ready],
+        files: _Files,
+        snapshot: Snapshot,
+    ) -> _Ready | None:
+        """Return what a member does after those before it; None where that is nothing, whoever else commits.
+
+        Raises:
+            DelvecError: of many kinds: the member contradicts the table, or cannot be checked.
+        """
+        member, whole = candidate.member, candidate.changes
+        commit_checks.check_table(table, whole, snapshot)
+        commit_checks.check_adds(table, whole, as_written(snapshot, whole))
+        now = time.monotonic()
+        new = whole.adds or whole.written_vectors or whole.change_files
+        if new and (member.looked_at is None or now - member.looked_at > _LOOK_AGAIN_SECONDS):
+            commit_checks.check_files(table, whole, self._max_file_age)
+            member.looked_at = now
+        earlier = [one.changes for one in before]
+        changes = without(whole, earlier, table.location) if before else whole
+        resolved = self._resolved(table, changes, files, snapshot)
+        if earlier and changes.removes and resolved.rows_removed is not None:
+            # Of a file that goes whole, members before it may have taken rows: those are theirs.
+            taken = sum(self._taken(table, path, earlier, files, snapshot) for path in changes.removes)
+            resolved = replace(resolved, rows_removed=resolved.rows_removed - taken)
+        metrics = commit_builder.metrics(changes, resolved, rows_already_gone=candidate.already_gone)
+        if changes is whole and not _does_something(changes, resolved):
+            member.result = NothingToDo(changes.read_version, member.key, metrics)
+            return None
+        return _Ready(member, changes, resolved, metrics)
+
+    def _taken(
+        self, table: OpenTable, path: str, earlier: Sequence[Changes], files: _Files, snapshot: Snapshot
+    ) -> int:
+        """Return how many live rows of a file the members before take one by one."""
+        rows, vector = rows_taken(path, earlier, table.location), files.live[path].deletion_vector
+        if not rows or vector is None:
+            return len(rows)
+        return len(rows - self._vectors.load(table, [(path, vector)], snapshot.version)[path])
+
+    def _resolved(self, table: OpenTable, changes: Changes, files: _Files, snapshot: Snapshot) -> Resolved:
+        """Return what becomes of the files.
+
+        Raises:
+            FileNotInSnapshot: a file is not live.
+            CorruptTable: or a subclass: a deletion vector or a data file is damaged or missing.
+            StorageError: storage did not answer.
+        """
+        wanted = {}
+        for path in (*changes.removes, *changes.row_deletes):
+            file = files.live.get(path)
+            if file is None:
+                raise _not_live(table, path, snapshot.version)
+            by_row = path in changes.row_deletes
+            if by_row and file.deletion_vector is not None:
+                wanted[path] = file.deletion_vector
+            if files.counts.get(path) is None:
+                files.counts[path] = commit_checks.num_records(
+                    table, file, snapshot.version, from_footer=by_row
+                )
+        deleted = StoredRows(self._vectors, table, wanted, snapshot.version)
+        return commit_builder.resolve(
+            changes, files.live, deleted, files.counts, table=table.name, version=snapshot.version
+        )
+
+
+def _does_something(changes: Changes, resolved: Resolved) -> bool:
+    about_table = changes.metadata or changes.protocol or changes.domains or changes.app_transaction
+    return resolved.changes_files(changes) or bool(about_table) or changes.makes_version
+
+
+def _not_live(table: OpenTable, path: str, version: int) -> FileNotInSnapshot | FileNotInTable:
+    facts = {"table": table.name, "file": path, "version": version}
+    if "://" in canonical_log_path(path, table.location):
+        return FileNotInTable(
+            f"File '{path}' is not one of table '{table.name}' (version {version}); name files as the plan does.",
+            **facts,
+        )
+    return FileNotInSnapshot(
+        f"File '{path}' is not a live file of version {version} of table '{table.name}'; plan the command again.",
+        **facts,
+    )
+
+
+def _overtaken(table: OpenTable, member: Member, attempts: int) -> ConcurrentWrite:
+    return ConcurrentWrite(
+        f"Table '{table.name}' is written so often that {attempts} attempts to commit after version "
+        f"{member.changes.read_version} all came second; try again.",
+        table=table.name,
+        version=member.changes.read_version,
+    )
+
+
+def _unknown(table: OpenTable, member: Member, error: AmbiguousPutError) -> CommitOutcomeUnknown:
+    return CommitOutcomeUnknown(
+        f"Storage failed while version {error.version} of table '{table.name}' was created: {error.failure.message} "
+        f"Send the same request again, or look for transaction {member.key} in the table's history.",
+        table=table.name,
+        version=error.version,
+        transaction_id=member.key,
+    )

@@ -1,0 +1,101 @@
+"""One transaction on its way to a version, alone or in a group."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from delvec_kernel.errors import DelvecError, ServiceUnavailable, StorageError
+from delvec_kernel.snapshot.replay import Commit
+from delvec_kernel.transaction.conflict_checker import CurrentTransaction, WinningCommit
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_service.commits.commit_result import CommitResult, Committed, Rebased
+
+__all__ = ["Member"]
+
+_LONG_SECONDS: Final = 10.0
+
+
+@dataclass(eq=False)
+class Member:
+    """A transaction, and what has become of it so far.
+
+    Attributes:
+        checked_to: the newest version in which it was looked for.
+        last: its commit as it was read.
+        winners: the commits since the version that it read.
+        ours: as the conflict check sees it, once it was checked.
+        looked_at: when its new files were last seen in storage, by the monotonic clock.
+        found: the commit that it was found in, where another request with its key was first.
+        result: its answer.
+        error: what it was refused for, or failed with.
+    """
+
+    changes: Changes
+    checked_to: int = field(init=False)
+    last: Commit | None = None
+    winners: list[WinningCommit] = field(default_factory=list)
+    ours: CurrentTransaction | None = None
+    looked_at: float | None = None
+    found: WinningCommit | None = None
+    result: CommitResult | None = None
+    error: DelvecError | None = None
+
+    def __post_init__(self) -> None:
+        self.checked_to = self.changes.read_version
+
+    @property
+    def key(self) -> str:
+        """Its transaction id."""
+        return self.changes.transaction_id
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is an answer."""
+        return self.result is not None or self.error is not None
+
+    @contextmanager
+    def own_errors(self) -> Iterator[None]:
+        """Take the error of what is done for this member alone as its answer; its neighbours in a group go on.
+
+        Raises:
+            StorageError: storage did not answer for so long that each neighbour would wait as long for the same.
+            ServiceUnavailable: the database did not answer.
+        """
+        began = time.monotonic()
+        try:
+            yield
+        except ServiceUnavailable:
+            raise
+        except StorageError as error:
+            if time.monotonic() - began > _LONG_SECONDS:
+                raise
+            self.error = error
+        except DelvecError as error:
+            self.error = error
+
+    def answer(self) -> CommitResult:
+        """Return the result.
+
+        Raises:
+            DelvecError: there is none.
+        """
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None  # noqa: S101 - asked once it is done
+        return self.result
+
+    def committed(
+        self,
+        version: int,
+        metrics: Mapping[str, int],
+        read_version: int | None = None,
+        *,
+        replayed: bool = False,
+    ) -> None:
+        """Take note that it is committed; ``read_version`` as the log has it, where it was found there."""
+        read = self.changes.read_version if read_version is None else read_version
+        winners = tuple(range(read + 1, version))
+        kind = Rebased if winners else Committed
+        self.result = kind(version, self.changes.read_version, self.key, metrics, winners, replayed)

@@ -1,0 +1,298 @@
+"""One transaction against the commits since the version that it read: is it among them, and may it pass them."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pyroaring import BitMap64
+
+from delvec_kernel.actions.actions import AddFile, RemoveFile
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import (
+    CommitOutcomeUnknown,
+    MissingLogFile,
+    ServiceUnavailable,
+    StaleReadVersion,
+    VersionFromFuture,
+    VersionNotFound,
+)
+from delvec_kernel.locations import canonical_log_path
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.transaction import conflict_checker as conflicts
+from delvec_kernel.transaction.conflict_checker import Conflict, CurrentTransaction, Passed, WinningCommit
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_service.commits import uploaded_dvs as written_vectors
+from delvec_service.commits.commit_log import CommitLog, Entry
+from delvec_service.commits.commit_member import Member
+from delvec_service.commits.commit_result import AlreadyApplied
+from delvec_service.commits.dv_cache import VectorCache
+from delvec_service.commits.idempotency import key_reused
+from delvec_service.commits.overwrite_watch import OverwriteWatch
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.version_marks import VersionMarks, is_same
+from delvec_service.store.ledger import Ledger
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["Candidate", "CommitRace"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A member that passed all winners.
+
+    Attributes:
+        changes: as they are to be done to the newest version.
+        already_gone: rows that were to be deleted, and that winners deleted.
+    """
+
+    member: Member
+    changes: Changes
+    already_gone: int = 0
+
+
+class CommitRace:
+    """Judges transactions by the log.
+
+    Args:
+        loader: reads snapshots.
+        log: reads commits.
+        ledger: may know of a commit whose version can no longer be found by search.
+        own_commits: know of one that was in the log and is not any more.
+        vectors: reads deletion vectors.
+    """
+
+    def __init__(
+        self,
+        loader: SnapshotLoader,
+        log: CommitLog,
+        ledger: Ledger,
+        own_commits: OverwriteWatch,
+        vectors: VectorCache,
+    ) -> None:
+        self._loader = loader
+        self._log = log
+        self._ledger = ledger
+        self._own_commits = own_commits
+        self._vectors = vectors
+        self._marks = VersionMarks(loader)
+
+    def judge(self, table: OpenTable, members: Sequence[Member], snapshot: Snapshot) -> list[Candidate]:
+        """Return the members that may be committed right after ``snapshot``; the others get their answers.
+
+        Raises:
+            StorageError: storage did not answer for long.
+            ServiceUnavailable: the database did not answer.
+        """
+        found = []
+        marked = {member.changes.read_version for member in members if member.changes.read_mark is not None}
+        marks = self._marks.now(table, snapshot, marked) if marked else {}
+        for member in members:
+            with member.own_errors():
+                candidate = self._judge(table, member, snapshot, marks)
+                if candidate is not None:
+                    found.append(candidate)
+        return found
+
+    def find_earlier(self, table: OpenTable, members: Sequence[Member]) -> None:
+        """Answer transactions whose keys are in versions that they have read: other requests were committed with them.
+
+        The search of the versions since would not find it. A database that does not answer is no reason to refuse.
+        One whose version was cleaned up gets CommitOutcomeUnknown: it must not be done again.
+
+        Raises:
+            StorageError: storage did not answer for long.
+        """
+        versions = {one.key: self._own_commits.version_of(table.location, one.key) for one in members}
+        unknown = [key for key, version in versions.items() if version is None]
+        if unknown:
+            with suppress(ServiceUnavailable):
+                known = self._ledger.transactions(table.record.id, unknown)
+                versions.update((key, record.version) for key, record in known.items())
+        for member in members:
+            with member.own_errors():
+                self._is_earlier(table, member, versions[member.key])
+
+    def _is_earlier(self, table: OpenTable, member: Member, version: int | None) -> bool:
+        if version is None or version > member.changes.read_version:
+            return False
+        try:
+            (entry,) = self._log.entries(table, version, version)
+        except MissingLogFile as error:
+            # It was committed once, and nothing is left that could say so: done again, it could be done twice.
+            raise CommitOutcomeUnknown(
+                f"Transaction {member.key} was recorded as version {version} of table '{table.name}', and the log no longer "
+                "has that version, so it cannot be told whether it is committed; read the table and decide anew, with "
+                "another transaction id.",
+                table=table.name,
+                version=version,
+                transaction_id=member.key,
+            ) from error
+        return _is_in(member, entry)
+
+    def _judge(
+        self, table: OpenTable, member: Member, snapshot: Snapshot, marks: Mapping[int, str]
+    ) -> Candidate | None:
+        changes = member.changes
+        if snapshot.version < changes.read_version:
+            raise VersionFromFuture(
+                f"The commit says that it read version {changes.read_version} of table '{table.name}', "
+                f"whose newest version is {snapshot.version}.",
+                table=table.name,
+                version=changes.read_version,
+            )
+        if self._find(table, member, snapshot) or _is_applied(member, snapshot):
+            return None
+        if self._is_earlier(table, member, self._own_commits.version_of(table.location, member.key)):
+            return None
+        self._own_commits.check(table.objects, table.name, member.key, snapshot.version)
+        self._check_read(table, changes, marks.get(changes.read_version))
+        if member.ours is None and changes.written_vectors:
+            # Only now: what is committed already may be gone from storage since.
+            before = _vectors_before(table, member, snapshot)
+            member.changes = changes = written_vectors.read(table, changes, self._vectors, before)
+        if member.ours is None or (member.ours.before is None and _changed_table(member)):
+            member.ours = CurrentTransaction.of(changes, snapshot, self._read_snapshot(table, member))
+        if not member.winners:
+            return Candidate(member, changes)
+        verdict = conflicts.check(
+            member.ours, member.winners, lambda action: self._rows(table, action, snapshot.version)
+        )
+        match verdict:
+            case Conflict():
+                member.result = verdict
+                return None
+            case Passed():
+                return Candidate(member, verdict.changes, verdict.rows_already_gone)
+
+    def _check_read(self, table: OpenTable, changes: Changes, mark: str | None) -> None:
+        """Refuse what rests on a version that is not there any more; one whose commit was cleaned up cannot be told.
+
+        Raises:
+            CommitOverwritten: the version that was read was replaced.
+        """
+        if changes.read_mark is None or mark is None or is_same(changes.read_mark, mark):
+            return
+        error = self._marks.replaced(table, changes.read_version, mark)
+        raise self._own_commits.explain(table.objects, table.name, changes.read_version) or error
+
+    def _find(self, table: OpenTable, member: Member, snapshot: Snapshot) -> bool:
+        """Look for the member in the versions that came since; return whether it has its answer by that."""
+        try:
+            if member.last is not None:
+                (last,) = self._log.entries(table, member.checked_to, member.checked_to)
+                if last.commit is not member.last:
+                    # The log was read anew: a commit in it is not what it was.
+                    member.checked_to, member.winners, member.last = member.changes.read_version, [], None
+            entries = self._log.entries(table, member.checked_to + 1, snapshot.version)
+        except MissingLogFile as error:
+            self._ask_ledger(table, member, snapshot, error)
+            return True
+        for entry in entries:
+            if _is_in(member, entry):
+                return True
+            member.winners.append(entry.winner)
+        member.checked_to = snapshot.version
+        member.last = entries[-1].commit if entries else member.last
+        return False
+
+    def _ask_ledger(
+        self, table: OpenTable, member: Member, snapshot: Snapshot, error: MissingLogFile
+    ) -> None:
+        """Answer a transaction some of whose winners have been cleaned up.
+
+        Raises:
+            CommitOutcomeUnknown: it was begun before, and may be one of the versions that are gone.
+            StaleReadVersion: nothing is known of it.
+        """
+        changes = member.changes
+        try:
+            known = self._ledger.transaction(table.record.id, member.key)
+        except ServiceUnavailable:
+            known = None
+        if known is not None and known.version is not None and known.version <= snapshot.version:
+            try:
+                (entry,) = self._log.entries(table, known.version, known.version)
+            except MissingLogFile:
+                pass
+            else:
+                if _is_in(member, entry):
+                    return
+        facts = {
+            "table": table.name,
+            "version": changes.read_version,
+            "transaction_id": member.key,
+        }
+        gone = (
+            f"The log of table '{table.name}' no longer has all versions since {changes.read_version}, which this "
+            f"{changes.operation} read"
+        )
+        if known is None:
+            raise StaleReadVersion(
+                f"{gone}, so it cannot be told what it would have to pass; read the table again, and if transaction "
+                f"{member.key} was sent before, see first whether it is done.",
+                **facts,
+            ) from error
+        raise CommitOutcomeUnknown(
+            f"{gone}, so it cannot be told whether transaction {member.key} is committed already; read the table and "
+            "decide anew.",
+            **facts,
+        ) from error
+
+    def _read_snapshot(self, table: OpenTable, member: Member) -> Snapshot | None:
+        """Return the version that was read, where the check has to know how metadata or protocol changed since."""
+        if not _changed_table(member):
+            return None
+        try:
+            return self._loader.load(table.objects, table.name, version=member.changes.read_version)
+        except (VersionNotFound, MissingLogFile):
+            return None
+
+    def _rows(self, table: OpenTable, action: AddFile | RemoveFile, version: int) -> BitMap64:
+        vector = action.deletion_vector
+        if vector is None:
+            return BitMap64()
+        return self._vectors.load(table, [(action.path, vector)], version)[action.path]
+
+
+def _vectors_before(table: OpenTable, member: Member, snapshot: Snapshot) -> dict[str, Descriptor]:
+    """Return the deletion vectors that files had when they were read, of those that the engine wrote others for."""
+    found = {}
+    live = snapshot.live.find_all(member.changes.written_vectors)
+    for path in member.changes.written_vectors:
+        # One that is not live, and was not when it was read, is refused later.
+        was = _first_remove(canonical_log_path(path, table.location), member.winners) or live.get(path)
+        if was is not None and was.deletion_vector is not None:
+            found[path] = was.deletion_vector
+    return found
+
+
+def _changed_table(member: Member) -> bool:
+    return any(winner.metadata is not None or winner.protocol is not None for winner in member.winners)
+
+
+def _is_in(member: Member, entry: Entry) -> bool:
+    """Answer a transaction that a version holds."""
+    said = entry.transaction(member.key)
+    if said is None:
+        return False
+    hashed = member.changes.request_hash
+    if hashed is not None and said.request_hash not in (None, hashed):
+        member.error = key_reused(member.key)
+        return True
+    member.committed(entry.winner.version, said.metrics, said.read_version, replayed=True)
+    member.found = entry.winner
+    return True
+
+
+def _first_remove(key: str, winners: Sequence[WinningCommit]) -> RemoveFile | None:
+    return next((winner.removes[key] for winner in winners if key in winner.removes), None)
+
+
+def _is_applied(member: Member, snapshot: Snapshot) -> bool:
+    """Answer an application that the table knows to be as far, or farther."""
+    ours = member.changes.app_transaction
+    theirs = None if ours is None else snapshot.txns.get(ours.app_id)
+    if ours is None or theirs is None or theirs.version < ours.version:
+        return False
+    member.result = AlreadyApplied(member.changes.read_version, member.key, theirs.version)
+    return True

@@ -1,0 +1,251 @@
+"""From a commit request to what is to be changed, checked as far as that needs no snapshot and no storage."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+from urllib.parse import unquote
+
+from pyroaring import BitMap64
+
+from delvec_kernel import locations
+from delvec_kernel.actions.actions import AddFile, Cdc, Txn
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
+from delvec_kernel.errors import (
+    CorruptDeletionVector,
+    DelvecError,
+    DuplicateFile,
+    FileNotInTable,
+    InvalidBitmap,
+    InvalidCommit,
+    InvalidDeletionVector,
+    LocationNotAllowed,
+)
+from delvec_kernel.transaction.transaction_changes import Changes, Reads, RowRun
+from delvec_kernel.wire import AddFile as NewFile
+from delvec_kernel.wire import ChangeFile, CommitRequest
+from delvec_kernel.wire.commits import RewrittenFile, RowDelete
+from delvec_service.store.open_table import OpenTable
+from delvec_service.tables.registry import ENGINE_INFO
+
+__all__ = ["changes_of"]
+
+_MAX_ID: Final = 128
+_LONGEST_PATH: Final = 3000
+"""1024 bytes, each encoded, is what object stores take."""
+_LONGEST_NAME: Final = 255
+_CHANGE_DATA: Final = "_change_data/"
+
+
+def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) -> Changes:
+    """Return a request's content.
+
+    Rows that the engine has written as a deletion vector are left empty; see
+    :func:`~delvec_service.commits.uploaded_dvs.read`.
+
+    Raises:
+        InvalidCommit: or a subclass: a file is named twice, a path cannot be, a bitmap does not parse, or a descriptor
+            is not one that this service gives away.
+    """
+    if not request.operation.strip():
+        raise InvalidCommit("A commit needs the name of its operation: WRITE, DELETE, ...")
+    if not transaction_id.isprintable() or not 0 < len(transaction_id) <= _MAX_ID:
+        raise InvalidCommit(f"A transaction id has 1 to {_MAX_ID} printable characters; use a UUID.")
+    if any(value < 0 for value in request.operation_metrics.values()):
+        raise InvalidCommit("A metric cannot be negative.")
+    if request.change_files and not request.data_change:
+        raise InvalidCommit("A commit that changes no data (data-change: false) has no change-files.")
+    _check_text(request)
+    touched = [remove.path for remove in request.removes] + [entry.path for entry in request.row_deletes]
+    _distinct(touched, table, "is removed, or loses rows,")
+    for add in request.adds:
+        _check_new_path(add.path, table)
+    for file in request.change_files:
+        _check_new_path(file.path, table)
+        if not unquote(file.path).startswith(_CHANGE_DATA):
+            raise InvalidCommit(
+                f"The change file '{file.path}' is not below {_CHANGE_DATA}, where those who clean tables up look for it.",
+                file=file.path,
+            )
+    new = [add.path for add in request.adds] + [file.path for file in request.change_files]
+    _distinct(new + touched, table, "is changed")
+    return Changes(
+        operation=request.operation,
+        read_version=request.read_version,
+        transaction_id=transaction_id,
+        engine_info=f"{request.engine_info} {ENGINE_INFO}" if request.engine_info else ENGINE_INFO,
+        adds=[
+            AddFile(
+                path=add.path,
+                partition_values=add.partition_values,
+                size=add.size,
+                modification_time=add.modification_time,
+                data_change=request.data_change,
+                stats=add.stats,
+                tags=add.tags,
+            )
+            for add in request.adds
+        ],
+        removes=[remove.path for remove in request.removes],
+        row_deletes={
+            entry.path: BitMap64() if entry.rows is None else _rows(entry.path, entry.rows)
+            for entry in request.row_deletes
+        },
+        written_vectors=_written_vectors(request.row_deletes),
+        predicate=request.predicate,
+        parameters=request.operation_parameters,
+        metrics=request.operation_metrics,
+        reads=_reads(request, table),
+        data_change=request.data_change,
+        change_files=[
+            Cdc(file.path, file.partition_values, file.size, file.tags) for file in request.change_files
+        ],
+        rewritten=_rewritten(request.rewritten, touched, [add.path for add in request.adds], table),
+        app_transaction=None
+        if request.app_transaction is None
+        else Txn(request.app_transaction.app_id, request.app_transaction.version),
+        table_changes=request.table_changes,
+        keeps_row_ids=request.keeps_row_ids,
+        user_metadata=request.user_metadata,
+        read_mark=request.read_mark,
+    )
+
+
+def _check_text(request: CommitRequest) -> None:
+    """Refuse half of a surrogate pair before the commit shares a version with others."""
+    texts = [request.predicate, request.user_metadata, *request.operation_metrics]
+    texts += [text for pair in request.operation_parameters.items() for text in pair]
+    texts += [remove.path for remove in request.removes]
+    texts += [entry.path for entry in request.row_deletes]
+    texts += [entry.path for entry in request.rewritten]
+    texts += [run.source for each in request.rewritten for run in each.runs]
+    if request.reads is not None:
+        texts += [*request.reads.files, *(each.path for each in request.reads.rows)]
+    texts += [add.stats for add in request.adds]
+    written: list[NewFile | ChangeFile] = [*request.adds, *request.change_files]
+    for file in written:
+        texts.append(file.path)
+        texts += [text for pair in file.partition_values.items() for text in pair]
+        texts += [text for pair in (file.tags or {}).items() for text in pair]
+    try:
+        "".join(text for text in texts if text is not None).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidCommit(
+            "The commit has text with half of a surrogate pair, which is no Unicode; send whole characters."
+        ) from error
+
+
+def _written_vectors(row_deletes: Iterable[RowDelete]) -> dict[str, Descriptor]:
+    found = {}
+    for entry in row_deletes:
+        given = entry.deletion_vector
+        if given is None:
+            continue
+        vector = Descriptor(
+            given.storage_type, given.path_or_inline_dv, given.offset, given.size_in_bytes, given.cardinality
+        )
+        try:
+            place = vector.relative_path()
+        except CorruptDeletionVector:
+            place = None
+        if place is None or vector.offset is None or vector.offset < 1:
+            raise InvalidDeletionVector(
+                f"The deletion vector of file '{entry.path[:300]}' is not at a descriptor of this table: ask "
+                "deletion-vectors for one, which has storage type 'u' and an offset.",
+                file=entry.path[:300],
+            )
+        found[entry.path] = vector
+    return found
+
+
+def _reads(request: CommitRequest, table: OpenTable) -> Reads | None:
+    given = request.reads
+    if given is None:
+        return None
+    for path in (*given.files, *(entry.path for entry in given.rows)):
+        _key(path, table)
+    _distinct([entry.path for entry in given.rows], table, "has rows that were read")
+    return Reads(
+        given.whole_table, given.files, {entry.path: _rows(entry.path, entry.rows) for entry in given.rows}
+    )
+
+
+def _rewritten(
+    given: Sequence[RewrittenFile], removed: Sequence[str], added: Sequence[str], table: OpenTable
+) -> dict[str, list[RowRun]]:
+    if not given:
+        return {}
+    sources = {_key(path, table) for path in removed}
+    for entry in given:
+        if entry.path not in added:
+            raise InvalidCommit(
+                f"The rows of file '{entry.path[:300]}' are told, and the commit does not add it.",
+                file=entry.path[:300],
+            )
+        for run in entry.runs:
+            if _key(run.source, table) not in sources:
+                raise InvalidCommit(
+                    f"File '{entry.path[:300]}' is said to have rows of '{run.source[:300]}', which the commit does not "
+                    "remove.",
+                    file=run.source[:300],
+                )
+    _distinct([entry.path for entry in given], table, "has its rows told")
+    return {
+        entry.path: [
+            RowRun(run.source, run.first_rank, run.count, run.first_output_row) for run in entry.runs
+        ]
+        for entry in given
+    }
+
+
+def _rows(path: str, data: bytes) -> BitMap64:
+    try:
+        return deserialize_bitmap(data)
+    except CorruptDeletionVector as error:
+        raise InvalidBitmap(
+            f"The rows of file '{path}' are not a 64-bit Roaring bitmap in the portable layout; send them again.",
+            file=path,
+        ) from error
+
+
+def _distinct(paths: Sequence[str], table: OpenTable, what: str) -> None:
+    seen: set[str] = set()
+    for path in paths:
+        key = _key(path, table)
+        if key in seen:
+            raise DuplicateFile(f"File '{path}' {what} twice in one commit; name each file once.", file=path)
+        seen.add(key)
+
+
+def _key(path: str, table: OpenTable) -> str:
+    """Return the one name of a file, whatever its spelling."""
+    try:
+        key = locations.canonical_log_path(path, table.location)
+    except LocationNotAllowed as error:
+        raise FileNotInTable(
+            f"'{path[:300]}' leads out of table '{table.name}'; name files by their paths in it.",
+            table=table.name,
+            file=path[:300],
+        ) from error
+    except DelvecError as error:
+        raise InvalidCommit(
+            f"'{path[:300]}' is not the path of a file of this table.", file=path[:300]
+        ) from error
+    return key
+
+
+def _check_new_path(path: str, table: OpenTable) -> None:
+    """Refuse what is not a plain relative path, or would be hidden from readers and sweepers."""
+    parts = unquote(path).split("/")
+    plain = path and ":" not in path.partition("/")[0] and not any(part in ("", ".", "..") for part in parts)
+    if not plain or "\0" in path or "%00" in path:
+        raise FileNotInTable(
+            f"A new file is named by its path relative to the table's location, URL-encoded, not by '{path[:300]}'.",
+            file=path[:300],
+        )
+    longest = max(len(part.encode()) for part in parts)
+    if len(path) > _LONGEST_PATH or (locations.local_path(table.location) and longest > _LONGEST_NAME):
+        raise InvalidCommit(f"'{path[:300]}' is longer than storage can name a file.", file=path[:300])
+    if parts[0] == "_delta_log" or parts[-1].startswith(("_", ".")):
+        raise InvalidCommit(
+            f"'{path}' is not a place for a data file: the log and hidden files have their own meaning.",
+            file=path,
+        )

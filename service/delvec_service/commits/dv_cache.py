@@ -1,0 +1,179 @@
+"""Decoded deletion vectors in memory: those that were read last, and those that were written last; others when needed."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from pyroaring import BitMap64
+
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.storage import files as storage
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["StoredRows", "VectorCache"]
+
+_BUDGET: Final = 64 * 1024 * 1024
+_OVERHEAD: Final = 400
+_CONTAINER: Final = 32
+_AT_ONCE: Final = 16 * 1024 * 1024
+"""Bytes of deletion vectors that are read at a time where they are too many to be held."""
+
+
+class VectorCache:
+    """Deletion vectors by the table's location and their unique id; safe to share between threads.
+
+    A file of deletion vectors never changes, so that nothing here gets old. Whoever is given rows must not change
+    them.
+
+    Args:
+        max_bytes: about how much memory they may take.
+    """
+
+    def __init__(self, max_bytes: int = _BUDGET) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._held: OrderedDict[tuple[str, str], tuple[BitMap64, int]] = OrderedDict()
+        self.nbytes = 0
+
+    def keep(self, location: str, descriptor: Descriptor, rows: BitMap64) -> None:
+        """Take in what was read or written."""
+        if descriptor.is_inline:
+            return  # decoding is as quick
+        key, size = (location, descriptor.unique_id), _nbytes(rows)
+        if size > self._max_bytes:
+            return
+        with self._lock:
+            self._drop(key)
+            self._held[key] = rows, size
+            self.nbytes += size
+            while self.nbytes > self._max_bytes:
+                self._drop(next(iter(self._held)))
+
+    def find(self, location: str, descriptor: Descriptor) -> BitMap64 | None:
+        """Return a deletion vector's rows if they are held."""
+        key = location, descriptor.unique_id
+        with self._lock:
+            found = self._held.get(key)
+            if found is None or len(found[0]) != descriptor.cardinality:
+                return None
+            self._held.move_to_end(key)
+            return found[0]
+
+    def load(
+        self, table: OpenTable, wanted: Sequence[tuple[str, Descriptor]], version: int | None
+    ) -> dict[str, BitMap64]:
+        """Return the deleted rows by data file path; what is not held is read.
+
+        Args:
+            table: the table.
+            wanted: the data file's path as in the log, and its descriptor.
+            version: for errors.
+
+        Raises:
+            CorruptDeletionVector: or a subclass: one cannot be read.
+            LocationNotAllowed: a descriptor points outside the table.
+            StorageError: storage did not answer.
+        """
+        found: dict[str, BitMap64] = {}
+        missing: dict[str, Descriptor] = {}
+        for path, descriptor in wanted:
+            rows = self.find(table.location, descriptor)
+            if rows is None:
+                missing[path] = descriptor
+            else:
+                found[path] = rows
+        if missing:
+            read = storage.read_deletion_vectors(
+                table.location,
+                list(missing.items()),
+                table=table.name,
+                version=version,
+                allowed=table.roots.allows,
+            )
+            for path, rows in read.items():
+                self.keep(table.location, missing[path], rows)
+            found.update(read)
+        return found
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        gone = self._held.pop(key, None)
+        if gone is not None:
+            self.nbytes -= gone[1]
+
+
+class StoredRows(Mapping[str, BitMap64]):
+    """The rows of deletion vectors by the data file's path; they are read when they are asked for, and not held here.
+
+    A commit of a large DELETE has more of them than there should be memory for. Asked for in order, each is read once.
+
+    Args:
+        cache: holds those that were asked for last.
+        table: the table.
+        vectors: the descriptors.
+        version: for errors.
+        held: rows of other files, that are in memory anyway.
+
+    Raises:
+        CorruptDeletionVector: or a subclass, where rows are asked for: one cannot be read.
+        LocationNotAllowed: likewise: a descriptor points outside the table.
+        StorageError: likewise: storage did not answer.
+    """
+
+    def __init__(
+        self,
+        cache: VectorCache,
+        table: OpenTable,
+        vectors: Mapping[str, Descriptor],
+        version: int | None,
+        held: Mapping[str, BitMap64] | None = None,
+    ) -> None:
+        self._cache = cache
+        self._table = table
+        self._vectors = vectors
+        self._version = version
+        self._held = held or {}
+        self._part_of = {path: part for part in _parts(vectors) for path in part}
+        self._here: Mapping[str, BitMap64] = {}
+
+    def __getitem__(self, path: str) -> BitMap64:
+        if path in self._held:
+            return self._held[path]
+        if path not in self._here:
+            part = self._part_of[path]
+            wanted = [(each, self._vectors[each]) for each in part]
+            self._here = self._cache.load(self._table, wanted, self._version)
+        return self._here[path]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._held
+        yield from self._vectors
+
+    def __len__(self) -> int:
+        return len(self._held) + len(self._vectors)
+
+
+def _parts(vectors: Mapping[str, Descriptor]) -> Iterator[tuple[str, ...]]:
+    """Give the paths of neighbours whose deletion vectors can be held together."""
+    part: list[str] = []
+    size = 0
+    for path, vector in vectors.items():
+        if part and size + vector.size_in_bytes > _AT_ONCE:
+            yield tuple(part)
+            part, size = [], 0
+        part.append(path)
+        size += vector.size_in_bytes + _OVERHEAD
+    if part:
+        yield tuple(part)
+
+
+def _nbytes(rows: BitMap64) -> int:
+    """Return about how many bytes of memory a bitmap takes."""
+    # Not those of the file, where runs of rows are a few bytes: in memory they may be containers of 8 KiB.
+    found = rows.get_statistics()
+    containers = (
+        found["n_bytes_array_containers"]
+        + found["n_bytes_run_containers"]
+        + found["n_bytes_bitset_containers"]
+    )
+    return containers + found["n_containers"] * _CONTAINER + _OVERHEAD

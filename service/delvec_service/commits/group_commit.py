@@ -1,0 +1,180 @@
+"""Commits to one table in turn: those that wait while one is written share the next version.
+
+Nothing depends on it but speed. Without it, writers of one process would race for each version, and all but one would
+write in vain; what it decides is checked again by whoever commits, and other processes race all the same.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, Protocol, TypeVar
+
+from delvec_kernel.errors import InternalError
+from delvec_kernel.transaction.group_commit import Group, weight
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["GroupCommit"]
+
+_MOST_MEMBERS: Final = 64
+_MOST_BYTES: Final = 16 * 1024 * 1024
+_PATIENCE_SECONDS: Final = 1.0
+
+
+class _HasChanges(Protocol):
+    @property
+    def changes(self) -> Changes: ...
+
+
+_Member = TypeVar("_Member", bound=_HasChanges)
+
+
+@dataclass(eq=False)
+class _Ticket(Generic[_Member]):
+    """A commit in the line of its table.
+
+    Attributes:
+        called: set when it is its turn, or when another has done it.
+        done: whether it has been done, or has failed.
+        error: what its group failed with.
+    """
+
+    member: _Member
+    called: threading.Event = field(default_factory=threading.Event)
+    done: bool = False
+    error: BaseException | None = None
+
+
+@dataclass(eq=False)
+class _Line(Generic[_Member]):
+    """The commits of one table.
+
+    Attributes:
+        running: when each of those began that are under way, by the monotonic clock.
+    """
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    waiting: deque[_Ticket[_Member]] = field(default_factory=deque)
+    running: dict[_Ticket[_Member], float] = field(default_factory=dict)
+
+    def busy(self, since: float) -> bool:
+        """Return whether a commit is under way that did not begin before ``since``."""
+        return any(began > since for began in self.running.values())
+
+
+class GroupCommit(Generic[_Member]):
+    """Runs commits, those of one table in the order in which they came. Safe to share between threads.
+
+    A commit that nobody is ahead of runs at once. One that has waited long begins all the same: what is ahead may
+    hang, or be large.
+
+    Args:
+        run: commits members of one group, and gives each its result. It may be called for one table on several
+            threads at once.
+        configuration: returns the properties of a table as far as they are known without asking storage.
+        max_members: of a group.
+        max_bytes: of the requests in a group, about; one alone may be larger.
+        patience: seconds that a commit waits for those ahead.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[OpenTable, list[_Member]], None],
+        configuration: Callable[[OpenTable], Mapping[str, str]] = lambda _: {},
+        *,
+        max_members: int = _MOST_MEMBERS,
+        max_bytes: int = _MOST_BYTES,
+        patience: float = _PATIENCE_SECONDS,
+    ) -> None:
+        self._run = run
+        self._configuration = configuration
+        self._max_members = max_members
+        self._max_bytes = max_bytes
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._lines: dict[str, _Line[_Member]] = {}
+
+    def submit(self, table: OpenTable, member: _Member) -> None:
+        """Return once ``member`` has been run, on this thread or on another.
+
+        Raises:
+            Exception: what ``run`` raised; that is of all members that it was called with.
+        """
+        ticket = _Ticket(member)
+        line = self._enter(table.location, ticket)
+        while not (group := self._turn(line, ticket, table)):
+            if ticket.done:
+                if ticket.error is not None:
+                    raise ticket.error
+                return
+            ticket.called.wait(self._patience)
+        error: BaseException | None = InternalError("The thread that made a group of commits was stopped.")
+        try:
+            self._run(table, [one.member for one in group])
+            error = None
+        except Exception as failure:
+            error = failure
+            raise
+        finally:
+            self._leave(table.location, line, group, error)
+
+    def _enter(self, location: str, ticket: _Ticket[_Member]) -> _Line[_Member]:
+        with self._lock:
+            line = self._lines.setdefault(location, _Line())
+            with line.lock:
+                line.waiting.append(ticket)
+            return line
+
+    def _turn(
+        self, line: _Line[_Member], ticket: _Ticket[_Member], table: OpenTable
+    ) -> list[_Ticket[_Member]]:
+        """Return the group that ``ticket`` is to run, itself first; nothing where it is not its turn."""
+        with line.lock:
+            ticket.called.clear()
+            now = time.monotonic()
+            if not line.waiting or line.waiting[0] is not ticket or line.busy(now - self._patience):
+                return []
+            group = self._gather(line, table)
+            line.running[ticket] = now
+            return group
+
+    def _gather(self, line: _Line[_Member], table: OpenTable) -> list[_Ticket[_Member]]:
+        """Take from a line its first, and those behind it that may share a version with it."""
+        first = line.waiting.popleft()
+        group, left = [first], deque[_Ticket[_Member]]()
+        if line.waiting:
+            together = Group(first.member.changes, self._configuration(table))
+            size = weight(first.member.changes)
+            while line.waiting and len(group) < self._max_members:
+                other = line.waiting.popleft()
+                size += weight(other.member.changes)
+                if size > self._max_bytes:
+                    # Those behind it must not overtake it, or it would wait for ever.
+                    left.append(other)
+                    break
+                if together.admit(other.member.changes):
+                    group.append(other)
+                else:
+                    left.append(other)
+                    size -= weight(other.member.changes)
+        line.waiting.extendleft(reversed(left))
+        return group
+
+    def _leave(
+        self,
+        location: str,
+        line: _Line[_Member],
+        group: Sequence[_Ticket[_Member]],
+        error: BaseException | None,
+    ) -> None:
+        with self._lock, line.lock:
+            del line.running[group[0]]
+            for one in group:
+                one.done, one.error = True, error
+                one.called.set()
+            if line.waiting:
+                line.waiting[0].called.set()
+            elif not line.running:
+                del self._lines[location]

@@ -1,0 +1,155 @@
+"""One answer per idempotency key: what was answered first is answered again, and nothing is done twice."""
+
+import hashlib
+import json
+import threading
+import time
+import uuid
+from typing import Any, Final
+
+from delvec_kernel.errors import (
+    ConcurrentModification,
+    CorruptTable,
+    DelvecError,
+    FileNotInStorage,
+    IdempotencyKeyReused,
+    LocationNotAllowed,
+    NotFound,
+    ReadLimitExceeded,
+    RequestTooLarge,
+    ServiceUnavailable,
+    Unauthorized,
+    UnsupportedTable,
+    VersionFromFuture,
+)
+from delvec_service.logs import logger
+from delvec_service.store.answers import ANY_REQUEST, AnswerStore, Claim, StoredAnswer, Taken
+
+__all__ = ["Answers", "is_final", "key_reused", "request_hash"]
+
+_SWEEP_SECONDS: Final = 600
+_PASSING: Final = (
+    Unauthorized,
+    LocationNotAllowed,
+    NotFound,
+    RequestTooLarge,
+    ReadLimitExceeded,
+    UnsupportedTable,
+    CorruptTable,
+    FileNotInStorage,
+    VersionFromFuture,
+    IdempotencyKeyReused,
+)
+"""What the same request may not meet again: settings and properties change, tables are registered, restored and
+written, files come."""
+
+
+def request_hash(*parts: Any) -> str:
+    """Return a hash of JSON values that does not depend on the order of fields, or on white space."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def is_final(error: DelvecError) -> bool:
+    """Whether the same request would be refused for the same reason again, whenever it is sent."""
+    if isinstance(error, _PASSING) or not 400 <= error.status < 500:  # noqa: PLR2004
+        return False
+    # A race that was lost stays lost: the winner is in the log. Without a winner it was lack of patience.
+    return bool(error.conflict) if isinstance(error, ConcurrentModification) else True
+
+
+class Answers:
+    """Answers by key.
+
+    Args:
+        store: where they are kept.
+    """
+
+    def __init__(self, store: AnswerStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._next_sweep = 0.0
+
+    def find(self, key: str, hashed: str) -> StoredAnswer | None:
+        """Return what was answered, for requests that the log protects from being carried out twice.
+
+        A database that does not answer is no reason to refuse them.
+
+        Raises:
+            IdempotencyKeyReused: the key came with another request.
+        """
+        try:
+            found = self._store.find(key)
+        except ServiceUnavailable as error:
+            logger.warning("answers not looked up", key=key, reason=error.message)
+            return None
+        if found is not None:
+            _same(key, hashed, found.request_hash)
+        return found
+
+    def of_commit(self, key: str, table: str) -> StoredAnswer | None:
+        """Return what was answered to a commit to a table, whatever the rest of its request was."""
+        try:
+            found = self._store.find(key)
+        except ServiceUnavailable:
+            return None
+        if found is None:
+            return None
+        try:
+            body = json.loads(found.body)
+        except ValueError:
+            return None
+        # The key may have been another request's.
+        ours = (
+            body.get("transaction-id") == key
+            or body.get("error", {}).get("details", {}).get("table") == table
+        )
+        return found if ours else None
+
+    def claim(self, key: str, hashed: str) -> Claim | StoredAnswer | Taken:
+        """Take the key, or return what was answered, or that somebody else is working on it: ask again then.
+
+        Raises:
+            IdempotencyKeyReused: the key came with another request.
+            ServiceUnavailable: the database does not answer; nothing was done.
+        """
+        found = self._store.claim(key, hashed, str(uuid.uuid4()))
+        _same(key, hashed, found.request_hash)
+        return found
+
+    def keep(self, key: str, hashed: str, status: int, body: bytes) -> None:
+        """Keep an answer; where the database does not take it, the answer is still right."""
+        try:
+            self._store.keep(key, hashed, status, body)
+            self._sweep()
+        except ServiceUnavailable as error:
+            logger.warning("answer not kept", key=key, reason=error.message)
+
+    def release(self, claim: Claim) -> None:
+        """Give a key back, so that the next request with it is worked on at once."""
+        try:
+            self._store.release(claim)
+        except ServiceUnavailable as error:
+            logger.warning("claim not given back", key=claim.key, reason=error.message)
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            if now < self._next_sweep:
+                return
+            self._next_sweep = now + _SWEEP_SECONDS
+        self._store.sweep()
+
+
+def _same(key: str, hashed: str, first: str) -> None:
+    if first not in (hashed, ANY_REQUEST):
+        raise key_reused(key)
+
+
+def key_reused(key: str) -> IdempotencyKeyReused:
+    """Return what a request is told whose key was another one's."""
+    return IdempotencyKeyReused(
+        f"The idempotency key '{key}' was first sent with another request: another method, path or body. "
+        "Use a new key for each new request.",
+        key=key,
+    )

@@ -1,0 +1,173 @@
+"""Changes of the table that come with rows: a column that the new files have, a whole new schema, an identity column.
+
+They are computed from the version that the commit has read. Where another commit changes metadata meanwhile the commit
+loses, as in Delta: its files were written for the table as it was to be.
+"""
+
+import itertools
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from delvec_kernel.alter_table.alteration import Alteration, altered
+from delvec_kernel.alter_table.draft import Draft, TableState
+from delvec_kernel.errors import (
+    DelvecError,
+    InvalidTableChange,
+    StaleReadVersion,
+    UnsupportedTable,
+    VersionFromFuture,
+    VersionNotFound,
+)
+from delvec_kernel.features.table_features import check_writable
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_kernel.wire import ReplaceSchema, ReplaceTable, TableChange, WriteChange
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["alteration_of", "as_written", "draft_of", "resolved", "table_as_written"]
+
+_NAMES: Final = uuid.UUID("9f2d1c5e-4c36-4f0c-9a35-0a4b3b1f6f0e")
+
+
+def alteration_of(
+    table: OpenTable,
+    changes: Sequence[TableChange | WriteChange],
+    snapshot: Snapshot,
+    new_name: Callable[[], str] | None = None,
+) -> Alteration:
+    """Return what changes make of a version.
+
+    Args:
+        table: the table.
+        changes: in order.
+        snapshot: the version.
+        new_name: gives a physical name that no other column has.
+
+    Raises:
+        InvalidTableChange: the table cannot be changed so, or Delvec could not write it afterwards.
+        SegmentsLost: a change depends on files, and the store lost what the snapshot needs; load it again.
+        BadRequest: or a subclass: a value, a type, a name or an expression is not one.
+        UnsupportedTable: or a subclass: the table must not be written.
+    """
+    check_writable(snapshot.protocol, snapshot.metadata, table.name)
+    try:
+        found = altered(
+            changes,
+            metadata=snapshot.metadata,
+            protocol=snapshot.protocol,
+            domains=snapshot.domain_metadata,
+            schema=snapshot.schema,
+            state=lambda: TableState.of(snapshot, _oldest_version(table)),
+            **({} if new_name is None else {"new_name": new_name}),
+        )
+    except DelvecError as error:
+        error.details.setdefault("table", table.name)
+        error.details.setdefault("version", snapshot.version)
+        raise
+    try:
+        check_writable(found.protocol or snapshot.protocol, found.metadata or snapshot.metadata, table.name)
+    except UnsupportedTable as error:
+        raise InvalidTableChange(
+            f"After this change Delvec could not write table '{table.name}' any more: {error.message}",
+            **{"table": table.name, "version": snapshot.version, **error.details},
+        ) from error
+    return found
+
+
+def draft_of(table: OpenTable, snapshot: Snapshot) -> Draft:
+    """Return a version as changes may look at it before they are made.
+
+    Raises:
+        UnsupportedTable: or a subclass: the table must not be written.
+    """
+    check_writable(snapshot.protocol, snapshot.metadata, table.name)
+    return Draft(
+        snapshot.metadata,
+        snapshot.protocol,
+        snapshot.domain_metadata,
+        snapshot.schema,
+        lambda: f"col-{uuid.uuid4()}",
+        lambda: TableState.of(snapshot, _oldest_version(table)),
+    )
+
+
+def table_as_written(
+    table: OpenTable, snapshot: Snapshot, changes: Sequence[WriteChange], transaction_id: str
+) -> Snapshot:
+    """Return a version as a transaction is to change it: new columns have the names that its commit will give them.
+
+    Raises:
+        InvalidTableChange: or a sibling, see :func:`alteration_of`.
+    """
+    if not changes:
+        return snapshot
+    found = alteration_of(table, changes, snapshot, _names(transaction_id))
+    return replace(
+        snapshot, metadata=found.metadata or snapshot.metadata, protocol=found.protocol or snapshot.protocol
+    )
+
+
+def resolved(table: OpenTable, loader: SnapshotLoader, changes: Changes) -> Changes:
+    """Return a commit with the metadata and the protocol that its table changes come to.
+
+    Raises:
+        InvalidTableChange: or a sibling, see :func:`alteration_of`.
+        StaleReadVersion: the log no longer has the version that was read.
+        VersionFromFuture: it is not there yet.
+    """
+    if not changes.table_changes:
+        return changes
+    snapshot = loader.load(table.objects, table.name, checkpoints=False)
+    if snapshot.version < changes.read_version:
+        # Not left to the commit: by then the version may be there, and the rows would go in without their columns.
+        raise VersionFromFuture(
+            f"The commit says that it read version {changes.read_version} of table '{table.name}', whose newest version is "
+            f"{snapshot.version}.",
+            table=table.name,
+            version=changes.read_version,
+        )
+    if snapshot.version > changes.read_version:
+        try:
+            snapshot = loader.load(table.objects, table.name, version=changes.read_version)
+        except VersionNotFound as error:
+            raise StaleReadVersion(
+                f"The log of table '{table.name}' no longer has version {changes.read_version}, which this "
+                f"{changes.operation} read and whose columns it changes; read the table again.",
+                table=table.name,
+                version=changes.read_version,
+                transaction_id=changes.transaction_id,
+            ) from error
+    found = alteration_of(table, changes.table_changes, snapshot, _names(changes.transaction_id))
+    return replace(
+        changes,
+        metadata=found.metadata,
+        protocol=found.protocol,
+        domains=found.domains,
+        replaces_schema=any(isinstance(each, ReplaceSchema | ReplaceTable) for each in changes.table_changes),
+    )
+
+
+def as_written(snapshot: Snapshot, changes: Changes) -> Snapshot:
+    """Return the version before a commit, with the metadata and the protocol that its new files are written for."""
+    if changes.metadata is None and changes.protocol is None:
+        return snapshot
+    return replace(
+        snapshot,
+        metadata=changes.metadata or snapshot.metadata,
+        protocol=changes.protocol or snapshot.protocol,
+    )
+
+
+def _oldest_version(table: OpenTable) -> int:
+    listing = LogReader(table.objects, table.name).list_all()
+    return min([*listing.commits, *listing.checkpoints], default=0)
+
+
+def _names(transaction_id: str) -> Callable[[], str]:
+    """Return what gives the same physical names each time: when the transaction is begun, and when it is committed."""
+    numbers = itertools.count()
+    return lambda: f"col-{uuid.uuid5(_NAMES, f'{transaction_id}/{next(numbers)}')}"

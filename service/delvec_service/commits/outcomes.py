@@ -1,0 +1,98 @@
+"""What became of a commit, by its key: for clients whose answer was lost."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from delvec_kernel.errors import MissingLogFile, ServiceUnavailable
+from delvec_service.commits.commit_log import CommitLog, Entry
+from delvec_service.commits.commit_result import Committed, Rebased
+from delvec_service.commits.idempotency import Answers
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.answers import StoredAnswer
+from delvec_service.store.ledger import Ledger
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["Outcome", "Outcomes"]
+
+_AT_ONCE: Final = 64
+_MOST: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is known of a commit.
+
+    Attributes:
+        committed: the version that holds it.
+        answer: what was answered, where no version holds it.
+        searched: the versions that were searched, first and last.
+    """
+
+    committed: Committed | None
+    answer: StoredAnswer | None
+    searched: tuple[int, int]
+
+
+class Outcomes:
+    """Finds commits by their keys: in the log, which is the truth, and then among the answers that were kept.
+
+    Args:
+        loader: knows the newest version.
+        log: reads commits.
+        ledger: may know the version.
+        answers: has conflicts, and commits that had nothing to do.
+    """
+
+    def __init__(self, loader: SnapshotLoader, log: CommitLog, ledger: Ledger, answers: Answers) -> None:
+        self._loader = loader
+        self._log = log
+        self._ledger = ledger
+        self._answers = answers
+
+    def find(self, table: OpenTable, key: str, read_version: int | None) -> Outcome:
+        """Return what became of a commit; nothing where it is under way, was never asked for, or is cleaned up.
+
+        Args:
+            table: the table.
+            key: the transaction id.
+            read_version: what the commit read, if that is known: no version up to there can hold it. Without it
+                the newest 10,000 versions are searched.
+
+        Raises:
+            CorruptLog: a commit cannot be read.
+            StorageError: storage did not answer.
+        """
+        newest = self._loader.load(table.objects, table.name).version
+        first = max(0, newest - _MOST + 1) if read_version is None else min(read_version, newest) + 1
+        searched = newest + 1
+        for entry in self._entries(table, key, first, newest):
+            version, said = entry.winner.version, entry.transaction(key)
+            if said is not None:
+                passed = tuple(range(said.read_version + 1, version))
+                kind = Rebased if passed else Committed
+                done = kind(version, said.read_version, key, said.metrics, passed)
+                return Outcome(done, None, (version, newest))
+            if version + 1 == searched:
+                searched = version
+        return Outcome(None, self._answers.of_commit(key, table.name), (searched, newest))
+
+    def _entries(self, table: OpenTable, key: str, first: int, newest: int) -> Iterator[Entry]:
+        """Yield versions to look into: the one that the ledger knows of, then all, the newest first."""
+        try:
+            known = self._ledger.transaction(table.record.id, key)
+        except ServiceUnavailable:
+            known = None
+        with suppress(MissingLogFile):
+            if known is not None and known.version is not None and known.version <= newest:
+                yield from self._log.entries(table, known.version, known.version)
+        with suppress(MissingLogFile):  # what is older has been cleaned up, too
+            for last in range(newest, first - 1, -_AT_ONCE):
+                low = max(first, last - _AT_ONCE + 1)
+                try:
+                    yield from reversed(self._log.entries(table, low, last))
+                except MissingLogFile:
+                    for version in range(last, low - 1, -1):
+                        yield from self._log.entries(table, version, version)
+                    return

@@ -1,0 +1,433 @@
+"""Watching over the commits that this service made, until no writer can replace them any more.
+
+A writer that looks whether a version is free and then renames a file to it (delta-spark on local disk, or on S3
+without a DynamoDB table) may replace a commit that was acknowledged in between. Nobody can prevent that; what can be
+done is to find it out, to say so, and to forget what was read before. A thread looks, so that no commit waits for it.
+"""
+
+import json
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from delvec_kernel.actions.actions import CommitInfo
+from delvec_kernel.errors import CommitOverwritten, DelvecError, MissingLogFile, ServiceUnavailable
+from delvec_kernel.log.log_segment import ListedFile, LogListing
+from delvec_kernel.transaction.group_commit import members_of
+from delvec_service.logs import logger
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.store.answers import ANY_REQUEST, AnswerStore
+from delvec_service.store.objects import ObjectStore
+from delvec_service.store.own_commits import Overwritten, OwnCommit, OwnCommitStore
+from delvec_service.store.registry import table_id
+
+__all__ = ["OverwriteWatch", "overwritten_error"]
+
+_PAUSE_SECONDS: Final = 0.5
+_WATCHED_SECONDS: Final = 30.0
+"""So long after its last look, a writer is not taken to be on its way any more."""
+_WATCHED: Final = 256
+_EVENTS: Final = 100
+_LOST: Final = 1000
+
+
+@dataclass
+class _Watched:
+    """An own commit that may still be replaced.
+
+    Attributes:
+        since: by the monotonic clock.
+        keys: of the transactions in it; empty where only the database knows them.
+        modified: time of its file when it was seen first, None before.
+    """
+
+    commit: OwnCommit
+    since: float
+    keys: Sequence[str] = ()
+    modified: int | None = None
+
+
+@dataclass
+class _Watch:
+    """What is watched of one table.
+
+    Attributes:
+        due: when to look, by the monotonic clock: the longer nothing was committed, the more seldom.
+        versions: of ``commits``, by the keys of their transactions.
+        suspected: something in its log was replaced; all that is known of it is to be compared.
+    """
+
+    objects: ObjectStore
+    name: str
+    due: float
+    commits: OrderedDict[int, _Watched] = field(default_factory=OrderedDict)
+    versions: dict[str, int] = field(default_factory=dict)
+    suspected: bool = False
+
+    def keep(self, one: _Watched) -> None:
+        self.commits[one.commit.version] = one
+        self.versions.update(dict.fromkeys(one.keys, one.commit.version))
+        if len(self.commits) > _WATCHED:
+            self.drop(next(iter(self.commits)))
+
+    def drop(self, version: int) -> None:
+        for key in self.commits.pop(version).keys:
+            self.versions.pop(key, None)
+
+
+class OverwriteWatch:
+    """Own commits of all tables. Safe to share between threads.
+
+    Args:
+        loader: whose snapshots are forgotten where a commit was replaced.
+        store: knows the commits of other replicas and of processes before this one.
+        answers: gets what the writers of replaced commits are told when they ask again.
+        pause: seconds between two looks at a log that is written to.
+        watched: seconds for which a commit is looked at again and again; 0 for no look that nothing gave cause for.
+    """
+
+    def __init__(
+        self,
+        loader: SnapshotLoader,
+        store: OwnCommitStore,
+        answers: AnswerStore,
+        *,
+        pause: float = _PAUSE_SECONDS,
+        watched: float = _WATCHED_SECONDS,
+    ) -> None:
+        self._loader = loader
+        self._store = store
+        self._answers = answers
+        self._pause = pause
+        self._seconds = watched
+        self._condition = threading.Condition()
+        self._watches: dict[str, _Watch] = {}
+        self._found: dict[str, OrderedDict[tuple[int, str], Overwritten]] = {}
+        self._lost: OrderedDict[tuple[str, str], Overwritten] = OrderedDict()
+        self._thread: threading.Thread | None = None
+        self._busy = False
+        self._closed = False
+        loader.when_replaced(self.suspect)
+        loader.when_grown(self._drop_checksums)
+
+    # --- on the threads of requests -----------------------------------------------------------------------
+
+    def committed(
+        self, objects: ObjectStore, table: str, commit: OwnCommit, transactions: Sequence[str]
+    ) -> None:
+        """Take note of a commit, and of the transactions in it; returns at once."""
+        if not self._seconds:
+            return
+        with self._condition:
+            self._watch(objects, table).keep(_Watched(commit, time.monotonic(), transactions))
+
+    def version_of(self, location: str, key: str) -> int | None:
+        """Return the version that a transaction of this service was committed as, None where that is not known."""
+        watch = self._watches.get(location)
+        return None if watch is None else watch.versions.get(key)
+
+    def check(self, objects: ObjectStore, table: str, key: str, newest: int) -> None:
+        """Tell the writer of a transaction that was committed and is in no version of the log up to ``newest``.
+
+        Raises:
+            CommitOverwritten: it was committed; another commit is in its place.
+        """
+        found = self._lost.get((objects.location, key))
+        if found is None:
+            version = self.version_of(objects.location, key)
+            if version is None or version > newest:
+                return
+            self.suspect(objects, table)
+            found = Overwritten(version, key, None, None, None, newest, _now())
+        raise overwritten_error(replace(found, key=key), table)
+
+    def suspect(self, objects: ObjectStore, table: str) -> None:
+        """Have all that is known of a table's own commits compared with its log, soon; returns at once."""
+        with self._condition:
+            self._watch(objects, table).suspected = True
+            self._condition.notify_all()
+
+    def explain(self, objects: ObjectStore, table: str, read_version: int) -> CommitOverwritten | None:
+        """Return what to tell a transaction that misses files it has read, None where no commit is gone that it read.
+
+        Raises:
+            StorageError: storage did not answer.
+        """
+        self._compare(objects, table, self._known(objects.location), thoroughly=False)
+        for one in self.overwritten(objects.location):
+            if one.version <= read_version <= one.newest_version:
+                return overwritten_error(one, table, reader=read_version)
+        return None
+
+    def overwritten(self, location: str) -> Sequence[Overwritten]:
+        """Return which own commits of a table were found to be replaced, the latest first."""
+        with self._condition:
+            found: dict[tuple[int, str], Overwritten] = dict(self._found.get(location, ()))
+        with suppress(ServiceUnavailable):  # then those that this process has found
+            found |= {(one.version, one.key): one for one in self._store.overwritten(table_id(location))}
+        return sorted(found.values(), key=lambda one: (one.found_at, one.version), reverse=True)[:_EVENTS]
+
+    def compare(self, objects: ObjectStore, table: str) -> Sequence[Overwritten]:
+        """Read every own commit that is known and still in the log; return those that were found, now or before.
+
+        Raises:
+            NotADeltaTable: there is no log.
+            StorageError: storage did not answer.
+        """
+        self._compare(objects, table, self._known(objects.location), thoroughly=True)
+        return self.overwritten(objects.location)
+
+    def wait(self, seconds: float) -> bool:
+        """Look at everything now; return whether that was done in time."""
+        with self._condition:
+            for watch in self._watches.values():
+                watch.suspected = True
+            self._condition.notify_all()
+            return self._condition.wait_for(lambda: not (self._busy or self._suspected), seconds)
+
+    def is_watching(self, location: str) -> bool:
+        """Return whether a table's log is still looked at."""
+        with self._condition:
+            return location in self._watches
+
+    def close(self) -> None:
+        """Stop looking."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join(1.0)
+
+    def _watch(self, objects: ObjectStore, table: str) -> _Watch:
+        watch = self._watches.get(objects.location)
+        if watch is None:
+            due = time.monotonic() + self._pause
+            watch = self._watches[objects.location] = _Watch(objects, table, due)
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="delvec-own-commits", daemon=True)
+                self._thread.start()
+            self._condition.notify_all()
+        return watch
+
+    # --- on its own thread --------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (item := self._next()) is not None:
+            watch, thoroughly = item
+            try:
+                self._look(watch, thoroughly=thoroughly)
+            except DelvecError as error:
+                logger.info("own commits not compared", table=watch.name, reason=error.message)
+            except Exception:  # noqa: BLE001 - the thread has other tables to look after
+                logger.exception("own commits not compared", table=watch.name)
+
+    def _next(self) -> tuple[_Watch, bool] | None:
+        """Wait for a log to look at; return it, and whether something about it is suspicious."""
+        with self._condition:
+            self._busy = False
+            self._condition.notify_all()
+            while not self._closed:
+                now = time.monotonic()
+                watch = min(
+                    self._watches.values(), key=lambda one: (not one.suspected, one.due), default=None
+                )
+                wait = None if watch is None else watch.due - now
+                if watch is not None and wait is not None and (watch.suspected or wait <= 0):
+                    self._busy = True
+                    suspected, watch.suspected = watch.suspected, False
+                    return watch, suspected
+                self._condition.wait(wait)
+        return None
+
+    @property
+    def _suspected(self) -> bool:
+        return any(watch.suspected for watch in self._watches.values())
+
+    def _look(self, watch: _Watch, *, thoroughly: bool) -> None:
+        began = time.monotonic()
+        with self._condition:
+            known = {one.commit.version: one for one in watch.commits.values()}
+        if thoroughly:
+            for commit in self._stored(watch.objects.location):
+                known.setdefault(commit.version, _Watched(commit, began))
+        try:
+            self._compare(watch.objects, watch.name, known.values(), thoroughly=thoroughly)
+        finally:
+            with self._condition:
+                for version, one in list(watch.commits.items()):
+                    if began - one.since > self._seconds:
+                        watch.drop(version)
+                newest = max((one.since for one in watch.commits.values()), default=began)
+                watch.due = began + max(self._pause, began - newest)
+                if not watch.commits and not watch.suspected:
+                    self._watches.pop(watch.objects.location, None)
+
+    # --- both ---------------------------------------------------------------------------------------------
+
+    def _known(self, location: str) -> Sequence[_Watched]:
+        now = time.monotonic()
+        found = {commit.version: _Watched(commit, now) for commit in self._stored(location)}
+        with self._condition:
+            watch = self._watches.get(location)
+            found |= {} if watch is None else watch.commits
+        return list(found.values())
+
+    def _stored(self, location: str) -> Sequence[OwnCommit]:
+        try:
+            return self._store.newest(table_id(location))
+        except ServiceUnavailable:
+            return ()
+
+    def _compare(
+        self, objects: ObjectStore, table: str, known: Iterable[_Watched], *, thoroughly: bool
+    ) -> None:
+        """Compare commits with the log: by size and time, and thoroughly by what they say."""
+        by_version = {one.commit.version: one for one in known}
+        if not by_version:
+            return
+        reader = LogReader(objects, table)
+        listing = reader.list_after(min(by_version))
+        gone: list[tuple[_Watched, Overwritten]] = []
+        for version, one in by_version.items():
+            file = listing.commits.get(version)
+            # One that is not listed was cleaned up, or the table is gone: nobody's commit is in its place.
+            if file is None:
+                continue
+            if thoroughly or not _same(one, file):
+                found = self._replacement(reader, one, listing)
+                gone += [] if found is None else [(one, found)]
+            one.modified = file.last_modified_ms
+        told = {(one.version, one.key) for one in self.overwritten(objects.location)} if gone else set()
+        gone = [one for one in gone if (one[1].version, one[1].key) not in told]
+        if gone:
+            self._report(objects, table, gone)
+
+    def _replacement(self, reader: LogReader, one: _Watched, listing: LogListing) -> Overwritten | None:
+        """Return what is in the place of a commit, None where it is still itself."""
+        try:
+            info = reader.commit_info(one.commit.version)
+        except MissingLogFile:
+            return None
+        if info is not None and info.txn_id == one.commit.key:
+            return None
+        return Overwritten(
+            one.commit.version,
+            one.commit.key,
+            None if info is None else info.operation,
+            None if info is None else info.engine_info,
+            None if info is None else info.txn_id,
+            listing.latest,
+            _now(),
+        )
+
+    def _report(self, objects: ObjectStore, table: str, gone: Sequence[tuple[_Watched, Overwritten]]) -> None:
+        # What memory and database hold was read before: it has rows of commits that are not there.
+        self._loader.forget(objects.location)
+        self._drop_checksums(objects, table, min(found.version for _, found in gone))
+        metadata_id = self._loader.load(objects, table).metadata.id
+        for one, found in gone:
+            if metadata_id.startswith(one.commit.metadata_id):  # and not another table in its place
+                self._keep(objects, table, found, one.keys)
+        with self._condition:
+            watch = self._watches.get(objects.location)
+            for one, _ in gone:
+                if watch is not None and watch.commits.get(one.commit.version) is one:
+                    watch.drop(one.commit.version)
+
+    def _drop_checksums(self, objects: ObjectStore, table: str, first: int) -> None:
+        """Delete own checksums from a version on that count what a commit had done, or had not yet done, before it changed.
+
+        The table would be refused for them.
+        """
+        own = {one.commit.version: one.commit.key for one in self._known(objects.location)}
+        reader = LogReader(objects, table)
+        for version, file in reader.list_after(first).checksums.items():
+            checksum = reader.checksum(file) if version in own else None
+            if checksum is not None and checksum.txn_id == own[version]:
+                objects.delete(f"_delta_log/{file.name}")
+
+    def _keep(self, objects: ObjectStore, table: str, found: Overwritten, keys: Sequence[str]) -> None:
+        id_ = table_id(objects.location)
+        with suppress(ServiceUnavailable):
+            keys = keys or self._store.transactions(id_, found.version)
+        again = self._committed_again(objects, table, found)
+        keys = [key for key in keys or (found.key,) if key not in again]
+        with self._condition:
+            events = self._found.setdefault(objects.location, OrderedDict())
+            news = events.setdefault((found.version, found.key), found) is found
+            if len(events) > _EVENTS:
+                events.popitem(last=False)
+            self._lost.update({(objects.location, key): found for key in keys})
+            while len(self._lost) > _LOST:
+                self._lost.popitem(last=False)
+        with suppress(ServiceUnavailable):
+            news = self._store.note(id_, found)
+            for key in keys if news else ():
+                error = overwritten_error(replace(found, key=key), table)
+                self._answers.keep(key, ANY_REQUEST, error.status, json.dumps(error.to_wire()).encode())
+        if news:
+            logger.error(
+                "commit overwritten",
+                table=table,
+                version=found.version,
+                transactions=list(keys),
+                by_operation=found.by_operation,
+                by_engine=found.by_engine,
+                by_transaction=found.by_key,
+            )
+
+    def _committed_again(self, objects: ObjectStore, table: str, found: Overwritten) -> set[str]:
+        """Return the transactions of the versions since: a writer may have asked again before this was found."""
+        again: set[str] = set()
+        try:
+            since = LogReader(objects, table).commits(range(found.version + 1, found.newest_version + 1))
+        except MissingLogFile:
+            return again
+        for commit in since:
+            info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
+            if info is not None:
+                again.update(member.key for member in members_of(info))
+                again.add(info.txn_id or "")
+        return again
+
+
+def overwritten_error(found: Overwritten, table: str, *, reader: int | None = None) -> CommitOverwritten:
+    """Return what the writer of a replaced commit is told, or one that had read version ``reader`` with it."""
+    what = f"a commit '{found.by_operation}'" if found.by_operation else "another commit"
+    who = f" by {found.by_engine}" if found.by_engine else ""
+    loss = (
+        "What the transaction did is not in the table"
+        if reader is None
+        else f"The version {reader} that was read is not what the table's version {reader} is now"
+    )
+    return CommitOverwritten(
+        f"Version {found.version} of table '{table}' was committed by transaction {found.key}, and {what}{who} is in "
+        "its place now: the other writer does not create versions atomically. "
+        f"{loss}; run the command again, and let such writers take turns with Delvec.",
+        table=table,
+        version=found.version,
+        transaction_id=found.key,
+        **({} if reader is None else {"replaced": "read-version"}),
+        conflict={
+            "winning-version": found.version,
+            "winning-operation": found.by_operation,
+            "winning-engine": found.by_engine,
+            "winning-transaction": found.by_key,
+            "advice": "run the command again: it will read the table as it is now.",
+        },
+    )
+
+
+def _same(one: _Watched, file: ListedFile) -> bool:
+    return file.size == one.commit.size and one.modified in (None, file.last_modified_ms)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

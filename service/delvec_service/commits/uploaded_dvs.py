@@ -1,0 +1,112 @@
+"""Deletion vectors that an engine has written itself: read, and compared with what the engine says of them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pyroaring import BitMap64
+
+from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, Descriptor
+from delvec_kernel.errors import (
+    CorruptDeletionVector,
+    DeletionVectorNotFound,
+    DeletionVectorSizeMismatch,
+    DeletionVectorTruncated,
+    FileNotInStorage,
+    FileSizeMismatch,
+    InvalidDeletionVector,
+)
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_service.commits.dv_cache import StoredRows, VectorCache
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["read"]
+
+
+def read(
+    table: OpenTable, changes: Changes, vectors: VectorCache, before: Mapping[str, Descriptor]
+) -> Changes:
+    """Return the request with the rows of the deletion vectors that the engine has written.
+
+    All are looked at once, and only those that were read last are held: they may be larger than memory. Size, CRC-32 and
+    cardinality are checked, and that they hold what was gone already; rows beyond the file show once it is known.
+
+    Args:
+        table: the table.
+        changes: the request.
+        vectors: reads them.
+        before: the deletion vectors that the files had when they were read, of those that had one.
+
+    Raises:
+        FileNotInStorage: a file of deletion vectors is not there.
+        FileSizeMismatch: it ends too early, or has another size at the offset.
+        InvalidDeletionVector: its checksum or its cardinality is another, it cannot be decoded, or it lacks rows.
+        CorruptDeletionVector: or a subclass: one that the table has cannot be read.
+        StorageError: storage did not answer.
+    """
+    written = changes.written_vectors
+    sent = {path: rows for path, rows in changes.row_deletes.items() if path not in written}
+    found = StoredRows(vectors, table, written, changes.read_version, sent)
+    earlier = StoredRows(vectors, table, before, changes.read_version)
+    for path, vector in written.items():
+        try:
+            rows = found[path]
+        except CorruptDeletionVector:  # this one, or a neighbour
+            rows = _read_one(table, path, vector, changes.read_version, vectors)
+        if path in before:
+            _check_holds(table, path, vector, rows, earlier[path])
+    return replace(changes, row_deletes=found)
+
+
+def _read_one(
+    table: OpenTable, path: str, vector: Descriptor, version: int, vectors: VectorCache
+) -> BitMap64:
+    try:
+        return vectors.load(table, [(path, vector)], version)[path]
+    except DeletionVectorNotFound as error:
+        raise FileNotInStorage(
+            f"The deletion vector of file '{path}' (table '{table.name}') is not in storage; write its file, "
+            "then commit.",
+            table=table.name,
+            file=path,
+        ) from error
+    except (DeletionVectorTruncated, DeletionVectorSizeMismatch) as error:
+        raise FileSizeMismatch(
+            f"The deletion vector of file '{path}' (table '{table.name}') does not have the "
+            f"{vector.size_in_bytes + FRAME_OVERHEAD} bytes at offset {vector.offset} that its descriptor says; "
+            "write it again under a new descriptor.",
+            table=table.name,
+            file=path,
+        ) from error
+    except CorruptDeletionVector as error:
+        raise _invalid(table, path, f"cannot be read: {error.message}") from error
+
+
+def _check_holds(table: OpenTable, path: str, vector: Descriptor, rows: BitMap64, before: BitMap64) -> None:
+    """Refuse a deletion vector that would bring rows back.
+
+    Args:
+        table: the table.
+        path: of the data file.
+        vector: what the engine has written.
+        rows: those in it.
+        before: those that were gone in the version that was read.
+
+    Raises:
+        InvalidDeletionVector: it lacks rows.
+    """
+    lost = len(before) - before.intersection_cardinality(rows)
+    if lost:
+        raise _invalid(
+            table,
+            path,
+            f"lacks {lost} of the {len(before)} rows that were gone already ({vector.cardinality} are in it)",
+        )
+
+
+def _invalid(table: OpenTable, path: str, what: str) -> InvalidDeletionVector:
+    return InvalidDeletionVector(
+        f"The deletion vector that was written for file '{path}' of table '{table.name}' {what}; write it again, with "
+        "the rows that were gone in the version that was read.",
+        table=table.name,
+        file=path,
+    )

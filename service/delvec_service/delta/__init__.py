@@ -1,1 +1,0 @@
-"""The Delta protocol: pure values and functions, no input or output."""

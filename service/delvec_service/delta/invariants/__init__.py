@@ -1,1 +1,0 @@
-"""What must be true of every table: of its log, version by version, and of its live files."""

@@ -1,0 +1,1 @@
+"""Checkpoints, checksums, log clean-up, checks and health."""

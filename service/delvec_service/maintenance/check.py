@@ -1,0 +1,183 @@
+"""The check of a table: its retained log, version by version, then its live files in storage.
+
+It reads and never writes. What is damaged is found and passed over, so that all of it is told at once.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow.compute as pc
+
+from delvec_kernel.checks.findings import Finding, row_id_findings
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import (
+    CorruptDeletionVector,
+    CorruptTable,
+    NotFound,
+    ServiceUnavailable,
+    UnsupportedTable,
+)
+from delvec_kernel.file_index.live_files import LiveFiles
+from delvec_kernel.log.log_segment import commit_name
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.storage.files import Allowed
+from delvec_service.maintenance.live_file_check import FilesChecked, check_files
+from delvec_service.maintenance.log_check import CleanedUpError, LogCheck
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.store.ledger import LedgerFile
+from delvec_service.store.objects import ObjectStore
+from delvec_service.store.own_commits import Overwritten
+
+__all__ = ["Checked", "Orphan", "check"]
+
+_TRIES: Final = 3
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """A file in storage that the ledger knows and no retained version refers to.
+
+    Attributes:
+        size: bytes.
+        state: of its transaction; ``open`` may still be under way.
+    """
+
+    path: str
+    size: int
+    transaction_id: str
+    state: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was looked at, and what was found.
+
+    Attributes:
+        version: the newest.
+        first_version: the oldest that can be read, None where none can.
+        commits: that were read.
+        data_files: that were looked up.
+        vectors: that were read.
+        findings: the log's first, in the order of versions; then those of the newest version.
+        orphans: what a clean-up may take.
+    """
+
+    version: int
+    first_version: int | None
+    commits: int
+    data_files: int
+    vectors: int
+    findings: Sequence[Finding]
+    orphans: Sequence[Orphan]
+
+
+def check(
+    loader: SnapshotLoader,
+    objects: ObjectStore,
+    table: str,
+    *,
+    allowed: Allowed,
+    data_files: bool = True,
+    ledgered: Sequence[LedgerFile] = (),
+    overwritten: Sequence[Overwritten] = (),
+) -> Checked:
+    """Check every invariant of a table.
+
+    Args:
+        loader: what readers get is compared with what the commits say.
+        objects: the table's files.
+        table: the name that messages give.
+        allowed: whether a file outside the table may be looked at.
+        data_files: whether to look up each live data file in storage.
+        ledgered: the files that the ledger knows.
+        overwritten: own commits that others replaced.
+
+    Raises:
+        NotADeltaTable: there is no log.
+        StorageError: storage did not answer.
+        ServiceUnavailable: the log is cleaned up again and again while it is read.
+    """
+    wanted = frozenset(file.path for file in ledgered)
+    log = _checked_log(LogReader(objects, table), wanted)
+    version = log.listing.latest
+
+    def look(snapshot: Snapshot) -> tuple[list[Finding], FilesChecked, set[str]]:
+        as_loaded = f"version {version} as readers load it"
+        differences = [] if log.walk is None else log.walk.differences(snapshot.live, version, as_loaded)
+        return (
+            [*differences, *row_id_findings(snapshot)],
+            check_files(snapshot, objects, table, allowed, data_files=data_files),
+            _named_by(snapshot.live, wanted),
+        )
+
+    findings, files, live = log.findings, FilesChecked(), set[str]()
+    try:
+        state, files, live = loader.reading(objects, table, look, version=version)
+        findings = [*findings, *state, *files.findings]
+    except (CorruptTable, NotFound) as error:
+        findings = [*findings, Finding("readable-table", "error", version, None, error.message)]
+    except UnsupportedTable as error:
+        message = f"{error.message} Its live files were not looked at."
+        findings = [*findings, Finding("readable-table", "warning", version, None, message)]
+    return Checked(
+        version=version,
+        first_version=log.listing.earliest,
+        commits=log.commits,
+        data_files=files.data_files,
+        vectors=files.vectors,
+        findings=[*map(_overwritten_finding, overwritten), *findings],
+        orphans=list(_orphans(objects, ledgered, log.referenced | live)),
+    )
+
+
+def _overwritten_finding(one: Overwritten) -> Finding:
+    by = " ".join(
+        filter(None, [f"'{one.by_operation or 'a commit'}'", one.by_engine and f"by {one.by_engine}"])
+    )
+    return Finding(
+        "own-commit",
+        "error",
+        one.version,
+        commit_name(one.version),
+        f"Transaction {one.key} committed version {one.version}, and {by} is in its place since before "
+        f"{one.found_at:%Y-%m-%d %H:%M:%S} UTC: run its command again, and let such writers take turns with Delvec.",
+    )
+
+
+def _checked_log(reader: LogReader, wanted: frozenset[str]) -> LogCheck:
+    for _ in range(_TRIES):
+        try:
+            return LogCheck(reader, reader.list_all(), wanted)
+        except CleanedUpError as error:
+            name = error.name
+    raise ServiceUnavailable(
+        f"The log of table '{reader.table}' is cleaned up while it is checked: {name} went away; try again.",
+        table=reader.table,
+        file=name,
+    )
+
+
+def _named_by(live: LiveFiles, wanted: frozenset[str]) -> set[str]:
+    """Return which of these paths are live files, or files of live deletion vectors."""
+    if not wanted:
+        return set()
+    named = set(live.find_all(wanted))
+    for batch in live.batches(["deletion_vector"]):
+        vectors = batch.column("deletion_vector")
+        for row in vectors.filter(pc.is_valid(vectors)).to_pylist():
+            try:
+                named.add(Descriptor.from_json(row).relative_path() or "")
+            except CorruptDeletionVector:
+                continue  # it has a finding of its own
+    return named & wanted
+
+
+def _orphans(objects: ObjectStore, ledgered: Sequence[LedgerFile], named: set[str]) -> Iterator[Orphan]:
+    for file in ledgered:
+        if file.path in named:
+            continue
+        found = objects.head(file.path)
+        if found is not None:
+            yield Orphan(file.path, found.size, file.transaction_id, file.state)

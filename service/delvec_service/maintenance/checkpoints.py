@@ -1,0 +1,323 @@
+"""Writing checkpoints of the newest version: from the snapshot that is held, and the tombstones that the log holds.
+
+Any number of replicas may do it at once. A classic checkpoint has one name per version, which only the first gets;
+since both hold the same state, it does not matter who that is. A V2 checkpoint has a name of its own each time.
+"""
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from delvec_kernel.actions.actions import Sidecar
+from delvec_kernel.errors import ConcurrentWrite, CorruptTable, MissingLogFile, UnusableFile
+from delvec_kernel.log.checkpoint_writer import (
+    LAST_CHECKPOINT,
+    CheckpointFile,
+    CheckpointForm,
+    LastCheckpoint,
+    OtherActions,
+    hinted_version,
+    row_groups,
+)
+from delvec_kernel.log.log_policy import LogPolicy, check_understood
+from delvec_kernel.log.log_segment import ListedFile, LogCheckpoint, LogListing
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.snapshots.tombstones import read_tombstones
+from delvec_service.store.objects import ObjectStore
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["CheckpointResult", "Checkpoints"]
+
+_LOG: Final = "_delta_log"
+_SIDECARS: Final = f"{_LOG}/_sidecars"
+_SIDECAR_ACTIONS: Final = 500_000
+_MAX_HINT: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class CheckpointResult:
+    """A checkpoint of the newest version.
+
+    Attributes:
+        written: by this call; False where there was one.
+        size_in_bytes: of its files, sidecars included; None where there was one.
+        num_add_files: live files in it.
+        num_actions: all actions in it; None where there was one.
+        sidecars: files beside the top-level one; None where there was one.
+    """
+
+    version: int
+    written: bool
+    form: Literal["classic", "v2"]
+    num_add_files: int
+    size_in_bytes: int | None = None
+    num_actions: int | None = None
+    sidecars: int | None = None
+
+
+@dataclass
+class _Locks:
+    """One lock per table, so that a replica writes one checkpoint of a table at a time."""
+
+    guard: threading.Lock = field(default_factory=threading.Lock)
+    tables: dict[str, threading.Lock] = field(default_factory=dict)
+
+    def of(self, location: str) -> threading.Lock:
+        with self.guard:
+            return self.tables.setdefault(location, threading.Lock())
+
+
+class Checkpoints:
+    """Checkpoints of any table.
+
+    Args:
+        loader: reads snapshots.
+        sidecar_actions: file actions that a sidecar of a V2 checkpoint holds at most.
+    """
+
+    def __init__(self, loader: SnapshotLoader, *, sidecar_actions: int = _SIDECAR_ACTIONS) -> None:
+        self._loader = loader
+        self._sidecar_actions = sidecar_actions
+        self._locks = _Locks()
+
+    def write(self, table: OpenTable) -> CheckpointResult:
+        """Write a checkpoint of the newest version, unless there is one.
+
+        Raises:
+            UnsupportedTable: or a subclass: the table has features that Delvec does not know.
+            CorruptTable: or a subclass: the log cannot be read, or a property means nothing.
+            ConcurrentWrite: the table was replaced by another one meanwhile.
+            StorageError: storage did not answer; what was written so far is not referred to.
+        """
+        with self._locks.of(table.location):
+            return self._loader.reading(
+                table.objects, table.name, lambda snapshot: self._write(table, snapshot)
+            )
+
+    def _write(self, table: OpenTable, snapshot: Snapshot) -> CheckpointResult:
+        check_understood(snapshot.protocol, snapshot.metadata, table.name)
+        policy = LogPolicy.of(snapshot.configuration, snapshot.protocol)
+        reader = LogReader(table.objects, table.name)
+        listing = reader.list_recent()
+        there = listing.checkpoints.get(snapshot.version)
+        if there is not None:
+            return self._already(table.objects, snapshot, there)
+        # The listing may hold another commit than was read, if that was replaced in between.
+        commit = self._loader.file_of(snapshot) or listing.commits.get(snapshot.version)
+        writing = _Writing.begin(reader, snapshot, policy, commit)
+        try:
+            hint = self._written(writing, listing)
+        except CorruptTable:
+            # The snapshot was read past a damaged checkpoint, so this can be, too.
+            hint = self._written(writing, reader.list_all(), before=writing.base)
+        _hint(table.objects, hint)
+        self._loader.know_checkpoint(snapshot.location, snapshot.version)
+        return CheckpointResult(
+            snapshot.version,
+            writing.published,
+            "v2" if policy.v2 else "classic",
+            snapshot.num_files,
+            hint.size_in_bytes,
+            hint.size,
+            len(writing.sidecars),
+        )
+
+    def _written(
+        self, writing: "_Writing", listing: LogListing, *, before: LogCheckpoint | None = None
+    ) -> LastCheckpoint:
+        """Write the checkpoint, with tombstones from the newest one before it, or from an older one."""
+        end = writing.snapshot.version if before is None else before.version
+        base = max((found for found in listing.checkpoints if found < end), default=None)
+        writing.base = None if base is None else listing.checkpoints[base]
+        writing.sidecars = []
+        return writing.v2(self._sidecar_actions) if writing.policy.v2 else writing.classic()
+
+    def _already(self, objects: ObjectStore, snapshot: Snapshot, there: LogCheckpoint) -> CheckpointResult:
+        """Return what is there; whoever wrote it may have died before the hint was written."""
+        parts = len(there.files)
+        v2 = parts == 1 and there.files[0].name.count(".") > 2  # noqa: PLR2004 - version.checkpoint.parquet
+        name, size, modified = there.files[0].name, there.files[0].size, there.files[0].last_modified_ms
+        _hint(
+            objects,
+            LastCheckpoint(
+                there.version,
+                parts=parts if parts > 1 else None,
+                manifest=(name, size, modified) if v2 else None,
+            ),
+        )
+        return CheckpointResult(there.version, False, "v2" if v2 else "classic", snapshot.num_files)
+
+
+@dataclass
+class _Writing:
+    """One checkpoint on its way.
+
+    Attributes:
+        commit: the file of the version's commit as it was when the snapshot was current.
+        now: milliseconds since the epoch.
+        base: the checkpoint before, None without one.
+        published: whether the checkpoint is ours.
+    """
+
+    reader: LogReader
+    snapshot: Snapshot
+    policy: LogPolicy
+    form: CheckpointForm
+    commit: ListedFile
+    now: int
+    base: LogCheckpoint | None = None
+    published: bool = False
+    sidecars: list[Sidecar] = field(default_factory=list)
+
+    @classmethod
+    def begin(
+        cls, reader: LogReader, snapshot: Snapshot, policy: LogPolicy, commit: ListedFile | None
+    ) -> "_Writing":
+        if commit is None:
+            raise MissingLogFile(
+                f"The log of table '{reader.table}' lacks the commit of its newest version {snapshot.version}, "
+                "so no checkpoint of it can be written; restore that file from a backup.",
+                table=reader.table,
+                version=snapshot.version,
+            )
+        form = CheckpointForm(snapshot, policy)
+        if form.has_typed_partition_values and not all(
+            map(form.can_type, snapshot.live.batches(["partition_values"]))
+        ):
+            form = CheckpointForm(snapshot, policy, typed_partition_values=False)
+        return cls(reader, snapshot, policy, form, commit, time.time_ns() // 1_000_000)
+
+    @property
+    def objects(self) -> ObjectStore:
+        return self.reader.objects
+
+    def classic(self) -> LastCheckpoint:
+        """Write one file with everything; return what to say of it."""
+        version = self.snapshot.version
+        path = f"{_LOG}/{version:020d}.checkpoint.parquet"
+        with self.objects.draft(path) as draft, CheckpointFile(draft.file, self.form) as file:
+            file.write_others(OtherActions.of(self.snapshot, self.policy, self.now))
+            for files in row_groups(_live(self.snapshot)):
+                file.write_adds(files)
+            for tombstones in self._tombstones():
+                file.write_removes(tombstones)
+            file.close()
+            size = draft.size
+            self._check_unchanged()
+            self.published = draft.publish()
+        return LastCheckpoint(version, len(file), size, file.adds)
+
+    def v2(self, sidecar_actions: int) -> LastCheckpoint:
+        """Write sidecars and then the manifest that names them; return what to say of it."""
+        version, total = self.snapshot.version, _Total()
+        with ExitStack() as stack:
+            sidecar = _OpenSidecar(self, stack)
+            for files in row_groups(_live(self.snapshot)):
+                sidecar = sidecar.with_room(sidecar_actions, total)
+                sidecar.file.write_adds(files)
+            for tombstones in self._tombstones():
+                sidecar = sidecar.with_room(sidecar_actions, total)
+                sidecar.file.write_removes(tombstones)
+            sidecar.finish(total)
+        name = f"{version:020d}.checkpoint.{uuid.uuid4()}.parquet"
+        others = OtherActions.of(self.snapshot, self.policy, self.now).with_sidecars(self.sidecars)
+        with (
+            self.objects.draft(f"{_LOG}/{name}") as draft,
+            CheckpointFile(draft.file, self.form, manifest=True) as manifest,
+        ):
+            manifest.write_others(others)
+            manifest.close()
+            size = draft.size
+            self._check_unchanged()
+            self.published = draft.publish()
+        found = self.objects.head(f"{_LOG}/{name}")
+        modified = self.now if found is None else found.last_modified_ms
+        return LastCheckpoint(
+            version,
+            total.actions + len(manifest),
+            total.size + size,
+            total.adds,
+            manifest=(name, size, modified),
+        )
+
+    def _check_unchanged(self) -> None:
+        """Refuse to put the state of one table into the log of another that took its place."""
+        found = self.reader.head(self.snapshot.version)
+        same = found is not None and (found.size, found.last_modified_ms) == (
+            self.commit.size,
+            self.commit.last_modified_ms,
+        )
+        if not same:
+            raise ConcurrentWrite(
+                f"Version {self.snapshot.version} of table '{self.reader.table}' was replaced while its checkpoint "
+                "was written, so the checkpoint is dropped; try again.",
+                table=self.reader.table,
+                version=self.snapshot.version,
+            )
+
+    def _tombstones(self) -> Iterator[pa.RecordBatch]:
+        """Return the tombstones that still count."""
+        retention = self.policy.deleted_file_retention
+        since = self.now - int(retention.total_seconds() * 1000)
+        return read_tombstones(self.reader, self.snapshot.version, self.base, since)
+
+
+@dataclass
+class _Total:
+    """What the sidecars hold together."""
+
+    actions: int = 0
+    adds: int = 0
+    size: int = 0
+
+
+class _OpenSidecar:
+    """A sidecar being written."""
+
+    def __init__(self, writing: _Writing, stack: ExitStack) -> None:
+        self._writing, self._stack = writing, stack
+        self._name = f"{uuid.uuid4()}.parquet"
+        self._draft = stack.enter_context(writing.objects.draft(f"{_SIDECARS}/{self._name}"))
+        self.file = stack.enter_context(CheckpointFile(self._draft.file, writing.form))
+
+    def with_room(self, actions: int, total: _Total) -> "_OpenSidecar":
+        """Return this one, or a new one where it is full."""
+        if len(self.file) < actions:
+            return self
+        self.finish(total)
+        return _OpenSidecar(self._writing, self._stack)
+
+    def finish(self, total: _Total) -> None:
+        """Publish it."""
+        self.file.close()
+        size = self._draft.size
+        self._draft.publish()
+        found = self._writing.objects.head(f"{_SIDECARS}/{self._name}")
+        modified = self._writing.now if found is None else found.last_modified_ms
+        self._writing.sidecars.append(Sidecar(self._name, size, modified))
+        total.actions += len(self.file)
+        total.adds += self.file.adds
+        total.size += size
+
+
+def _live(snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
+    return snapshot.live.batches()
+
+
+def _hint(objects: ObjectStore, hint: LastCheckpoint) -> None:
+    """Say where the newest checkpoint is; never back to an older one."""
+    path = f"{_LOG}/{LAST_CHECKPOINT}"
+    try:
+        known = hinted_version(objects.get_start(path, _MAX_HINT))
+    except (FileNotFoundError, UnusableFile):
+        known = None
+    if known is None or known < hint.version:
+        objects.put(path, hint.serialize())

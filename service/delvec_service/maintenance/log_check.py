@@ -1,0 +1,150 @@
+"""The check of a log: every version that can be read, followed from the oldest to the newest."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from delvec_kernel.checks.findings import Finding, Severity
+from delvec_kernel.checks.log_walk import LogWalk, empty_vectors
+from delvec_kernel.errors import CorruptTable, InvalidLocation, LocationNotAllowed
+from delvec_kernel.log.commit_file import parse_commit
+from delvec_kernel.log.log_segment import LogCheckpoint, LogListing, commit_name
+from delvec_kernel.snapshot.replay import ReplayState
+from delvec_service.snapshots.log_reader import LogReader
+
+__all__ = ["CleanedUpError", "LogCheck"]
+
+_AHEAD: Final = 16
+
+
+class CleanedUpError(Exception):
+    """A commit went away between listing and reading."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class LogCheck:
+    """A log, followed; where it breaks off, from the next checkpoint on.
+
+    Args:
+        reader: the log.
+        listing: all of it.
+        wanted: paths of which :attr:`referenced` says whether some version names them.
+
+    Attributes:
+        commits: how many were read.
+        findings: in the order of versions.
+        walk: at the newest version, None where that could not be reached.
+
+    Raises:
+        CleanedUpError: the log was cleaned up meanwhile.
+        StorageError: storage did not answer.
+    """
+
+    def __init__(self, reader: LogReader, listing: LogListing, wanted: frozenset[str]) -> None:
+        self.listing = listing
+        self.commits = 0
+        self.findings: list[Finding] = []
+        self.walk: LogWalk | None = None
+        self.referenced: set[str] = set()
+        self._reader = reader
+        self._wanted = wanted
+        self._newest_checkpoint = max(listing.checkpoints, default=None)
+        self._run()
+
+    def _run(self) -> None:
+        broken: int | None = -1
+        if self.listing.earliest == 0:
+            broken = self._follow(LogWalk(self._reader.nothing(), self._wanted), 0)
+        for version, checkpoint in sorted(self.listing.checkpoints.items()):
+            if broken is None:
+                return
+            if version >= broken:
+                walk = self._begin(checkpoint)
+                if walk is not None:
+                    broken = self._follow(walk, version + 1)
+        if self.listing.earliest is None:
+            self._gap(0)
+
+    def _begin(self, checkpoint: LogCheckpoint) -> LogWalk | None:
+        """Begin at a checkpoint, which stands for commits that are gone."""
+        state = self._checkpoint(checkpoint, needed=checkpoint.version == self._newest_checkpoint)
+        return None if state is None else LogWalk(state, self._wanted)
+
+    def _compare(self, walk: LogWalk, checkpoint: LogCheckpoint) -> None:
+        state = self._checkpoint(checkpoint, needed=False)
+        if state is not None:
+            self.findings += walk.differences(state.live, checkpoint.version, checkpoint.name)
+
+    def _checkpoint(self, checkpoint: LogCheckpoint, *, needed: bool) -> ReplayState | None:
+        try:
+            return self._reader.checkpoint(checkpoint)
+        except (CorruptTable, InvalidLocation, LocationNotAllowed) as error:
+            message = error.message
+        # What other checkpoints or the commits can do without.
+        severity: Severity = "error" if needed else "warning"
+        found = Finding("readable-checkpoint", severity, checkpoint.version, checkpoint.name, message)
+        self.findings.append(found)
+        return None
+
+    def _follow(self, walk: LogWalk, first: int) -> int | None:
+        """Follow the log as far as that goes; return the version that breaks it, None at its end."""
+        listed = self.listing.commits
+        present = list(range(first, self.listing.latest + 1))
+        gap = next((version for version in present if version not in listed), None)
+        for version, data in self._read(present if gap is None else range(first, gap)):
+            name = commit_name(version)
+            where = self._reader.where(version, name)
+            self.commits += 1
+            try:
+                actions = parse_commit(data, where)
+            except CorruptTable as error:
+                self._finding("readable-commit", version, name, error.message)
+                self.referenced |= walk.referenced
+                return version
+            self.findings += empty_vectors(version, name, data)
+            self.findings += walk.follow(version, actions)
+            if version == self._newest_checkpoint:
+                self._compare(walk, self.listing.checkpoints[version])
+        self.referenced |= walk.referenced
+        if gap is not None:
+            self._gap(gap)
+            return gap
+        self.walk = walk
+        return None
+
+    def _read(self, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        def get(version: int) -> tuple[int, bytes]:
+            name = commit_name(version)
+            try:
+                return version, self._reader.objects.get(f"_delta_log/{name}")
+            except FileNotFoundError as error:
+                raise CleanedUpError(name) from error
+
+        if self._reader.objects.location.startswith(("file:", "memory:")):
+            yield from map(get, versions)
+            return
+        with ThreadPoolExecutor(_AHEAD, "delvec-log") as pool:
+            for start in range(0, len(versions), _AHEAD):
+                yield from pool.map(get, versions[start : start + _AHEAD])
+
+    def _gap(self, first: int) -> None:
+        there = [version for version in self.listing.commits if version > first]
+        last = min(there, default=self.listing.latest + 1) - 1
+        missing = commit_name(first) if first == last else f"{commit_name(first)} to {commit_name(last)}"
+        self._finding(
+            "version-gap",
+            first,
+            commit_name(first),
+            f"The log of table '{self._reader.table}' lacks {missing}; restore what is missing from a backup.",
+        )
+
+    def _finding(self, invariant: str, version: int, name: str, message: str) -> None:
+        """Note what breaks the log: an error, unless a later checkpoint does without."""
+        if any(checkpoint >= version for checkpoint in self.listing.checkpoints):
+            message += " The newest version can be read without it, by a checkpoint."
+            self.findings.append(Finding(invariant, "warning", version, name, message))
+        else:
+            self.findings.append(Finding(invariant, "error", version, name, message))

@@ -1,1 +1,0 @@
-"""The loops, retries and transaction boundaries behind each resource."""

@@ -1,1 +1,0 @@
-"""Whether a table keeps what Delta and Delvec promise of it."""

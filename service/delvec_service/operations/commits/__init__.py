@@ -1,1 +1,0 @@
-"""Transactions, from the request to the version in the log."""

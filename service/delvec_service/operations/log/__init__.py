@@ -1,1 +1,0 @@
-"""What lies in the log: read, followed, and kept in order."""

@@ -1,0 +1,267 @@
+"""Planning a read of the change data feed: which rows of which files a range of versions changed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from delvec_kernel.actions.actions import Action, CommitInfo, Metadata
+from delvec_kernel.change_feed.feed_schema import feed_columns, feed_schema, is_readable_with
+from delvec_kernel.change_feed.version_changes import FileChanges, changes_in
+from delvec_kernel.data_skipping.truth import prune
+from delvec_kernel.errors import BadRequest, ChangeDataNotRecorded, IncompatibleSchemaChange, VersionNotFound
+from delvec_kernel.expressions import predicate as predicates
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.file_index.files import TEXT_MAP, num_records_from_stats
+from delvec_kernel.schema.column_mapping import is_mapped
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.wire import ChangesRequest
+from delvec_service.scans.changed_files import CHANGES_SCHEMA, ChangedRows, files_of
+from delvec_service.scans.plan import check_places, check_vector_places, naming
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.snapshots.time_travel import milliseconds, version_at
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["PlannedChanges", "first_since", "plan_changes"]
+
+
+@dataclass(frozen=True)
+class PlannedChanges:
+    """What changed between two versions.
+
+    Attributes:
+        snapshot: whose schema it is read with.
+        start: the first version.
+        end: the last one; before ``start`` where there is none between two times.
+        files: CHANGES_SCHEMA, by version.
+    """
+
+    snapshot: Snapshot
+    start: int
+    end: int
+    files: pa.Table
+
+
+def plan_changes(loader: SnapshotLoader, table: OpenTable, asked: ChangesRequest) -> PlannedChanges:
+    """Plan a read of the change data feed, by the rules of delta-spark.
+
+    Raises:
+        BadRequest: no start, two of one end, an end before the start, or no timestamp.
+        VersionNotFound: the start is after the newest version or before what the log retains; or an end's time is
+            after the newest version, or before the oldest.
+        ChangeDataNotRecorded: the feed was off in some version.
+        IncompatibleSchemaChange: rows of some version cannot be read with one schema.
+        InvalidPredicate: the predicate is no Boolean expression that Delvec can parse.
+        UnknownColumn: predicate or columns name a column that neither table nor feed has.
+        CorruptTable: or a subclass: the log or a deletion vector is damaged.
+        LocationNotAllowed: a file to be read lies outside the table and is not allowed.
+    """
+    latest = loader.load(table.objects, table.name)
+    reader = LogReader(table.objects, table.name)
+    times = reader.list_all().times
+    start, end = _range(asked, reader, times, latest)
+    first = loader.load(table.objects, table.name, version=start) if start <= end else latest
+    last = loader.load(table.objects, table.name, version=end) if start <= end else latest
+    # Names of columns that are mapped may mean others later, and files lack other columns where others partition.
+    mapped = any(is_mapped(each.configuration) for each in (latest, first, last))
+    moved = latest.partition_columns != last.partition_columns
+    shape = last if mapped or moved else latest
+    predicate = _parsed(asked, table.name, shape)
+    if start > end:
+        return PlannedChanges(shape, start, end, CHANGES_SCHEMA.empty_table())
+    if not first.cdf_enabled:
+        raise _not_recorded(table.name, start, start, end)
+    entries = []
+    for version, actions in _commits(reader, start, end):
+        _check_metadata(table.name, actions, version, (start, end), shape)
+        timestamp = _timestamp(actions, version, times)
+        changed = list(changes_in(actions, table.location))
+        if version == start and _is_repartitioned(loader, table, shape, actions, changed, start):
+            raise _incompatible(table.name, shape, start, (start, end))
+        entries += [ChangedRows(version, timestamp, file) for file in changed]
+    _check_schema(table.name, shape, first.metadata, start, (start, end))
+    found = [entry for group in _matching(entries, predicate, shape) for entry in group]
+    found.sort(key=lambda entry: entry.version)
+    files = files_of(table, found, shape.partition_columns)
+    check_places(files["path"], table.location, table.name, table.roots.allows)
+    check_vector_places(files["deletion_vector"], table.location, table.name, table.roots.allows)
+    return PlannedChanges(shape, start, end, files)
+
+
+# --- the range ----------------------------------------------------------------------------------------------
+
+
+def _range(
+    asked: ChangesRequest, reader: LogReader, times: dict[int, int], latest: Snapshot
+) -> tuple[int, int]:
+    for name in ("start", "end"):
+        if getattr(asked, f"{name}_version") is not None and getattr(asked, f"{name}_timestamp") is not None:
+            raise BadRequest(f"Give {name}-version or {name}-timestamp, not both.")
+    since, until = asked.start_timestamp, asked.end_timestamp
+    if asked.start_version is not None:
+        start = asked.start_version
+    elif since is not None:
+        start = first_since(since, reader, times, latest)
+    else:
+        raise BadRequest("Give start-version or start-timestamp: where the changes begin.")
+    if start > latest.version:
+        raise VersionNotFound(
+            f"Table '{reader.table}' has no version {start} to begin with: its newest is {latest.version}.",
+            table=reader.table,
+            version=start,
+            latest=latest.version,
+        )
+    end = latest.version if asked.end_version is None else asked.end_version
+    if until is not None:
+        end = version_at(reader, until, latest)
+    between = since is not None and until is not None and milliseconds(since) <= milliseconds(until)
+    if end < start and not (between and end == start - 1):
+        raise BadRequest(
+            f"The changes of table '{reader.table}' are to end with version {end}, before they begin with version "
+            f"{start}; give an end that is not before the start.",
+            table=reader.table,
+            start_version=start,
+            end_version=end,
+        )
+    return start, min(end, latest.version)
+
+
+def first_since(timestamp: str, reader: LogReader, times: dict[int, int], latest: Snapshot) -> int:
+    """Return the first version that was not committed before a time.
+
+    Raises:
+        VersionNotFound: the time is after the newest version.
+        BadRequest: it is no timestamp.
+    """
+    try:
+        found = version_at(reader, timestamp, latest)
+    except VersionNotFound as error:
+        if "earliest" not in error.details:
+            raise
+        return int(error.details["earliest"])
+    ((_, actions),) = _commits(reader, found, found)
+    return found if _timestamp(actions, found, times) >= milliseconds(timestamp) else found + 1
+
+
+def _commits(reader: LogReader, start: int, end: int) -> Iterator[tuple[int, Sequence[Action]]]:
+    versions = range(start, end + 1)
+    for version, commit in zip(versions, reader.each(versions), strict=True):
+        yield version, commit.actions
+
+
+def _timestamp(actions: Sequence[Action], version: int, times: dict[int, int]) -> int:
+    """Return when a version was committed, milliseconds since the epoch."""
+    info = next((action for action in actions if isinstance(action, CommitInfo)), None)
+    stamp = None if info is None else info.in_commit_timestamp
+    return times.get(version, 0) if stamp is None else stamp
+
+
+# --- what can be read ---------------------------------------------------------------------------------------
+
+
+def _check_metadata(
+    table: str, actions: Sequence[Action], version: int, asked: tuple[int, int], shape: Snapshot
+) -> None:
+    for action in actions:
+        if not isinstance(action, Metadata):
+            continue
+        if not replace(shape, metadata=action).cdf_enabled:
+            raise _not_recorded(table, version, *asked)
+        if version > asked[0]:
+            _check_schema(table, shape, action, version, asked)
+
+
+def _check_schema(
+    table: str, shape: Snapshot, metadata: Metadata, version: int, asked: tuple[int, int]
+) -> None:
+    if not is_readable_with(shape.metadata, shape.version, metadata, version):
+        raise _incompatible(table, shape, version, asked)
+
+
+def _is_repartitioned(
+    loader: SnapshotLoader,
+    table: OpenTable,
+    shape: Snapshot,
+    actions: Sequence[Action],
+    changed: Sequence[FileChanges],
+    version: int,
+) -> bool:
+    """Return whether files that a version removes are partitioned by other columns than it has."""
+    if version == 0 or not any(isinstance(action, Metadata) for action in actions):
+        return False
+    expected = {shape.schema.field(name).physical_name for name in shape.partition_columns}
+    given = [set(file.partition_values) for file in changed if file.partition_values is not None]
+    if all(names == expected for names in given):
+        return False
+    if not all(names <= expected for names in given):
+        return True
+    # A remove by delta-spark leaves out values that are NULL, so that only the version before tells.
+    try:
+        before = loader.load(table.objects, table.name, version=version - 1)
+    except VersionNotFound:
+        return True
+    return before.partition_columns != shape.partition_columns
+
+
+def _incompatible(
+    table: str, shape: Snapshot, version: int, asked: tuple[int, int]
+) -> IncompatibleSchemaChange:
+    return IncompatibleSchemaChange(
+        f"The changes of versions {asked[0]} to {asked[1]} of table '{table}' are read with the schema of version "
+        f"{shape.version}, and rows under the schema of version {version} cannot be: a column was renamed, dropped, or "
+        "got another type or nullability, or others partition it. Ask for the versions before that change and those from it on, one by one.",
+        table=table,
+        version=version,
+        start_version=asked[0],
+        end_version=asked[1],
+        schema_version=shape.version,
+    )
+
+
+def _not_recorded(table: str, version: int, start: int, end: int) -> ChangeDataNotRecorded:
+    return ChangeDataNotRecorded(
+        f"Table '{table}' does not record its changes in version {version}, and those of versions {start} to {end} are "
+        "asked for; begin after the version that set delta.enableChangeDataFeed=true.",
+        table=table,
+        version=version,
+        start_version=start,
+        end_version=end,
+    )
+
+
+def _parsed(asked: ChangesRequest, table: str, shape: Snapshot) -> Predicate | None:
+    with naming(table, shape.version):
+        schema = feed_schema(shape.schema)
+        for name in asked.columns or ():
+            schema.field(name)
+        return None if asked.predicate is None else predicates.parse(asked.predicate, schema)
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+
+def _matching(
+    entries: Sequence[ChangedRows], predicate: Predicate | None, shape: Snapshot
+) -> Iterator[list[ChangedRows]]:
+    """Yield the entries that may have rows of a predicate, change files and others apart."""
+    schema = feed_schema(shape.schema)
+    for is_change_file in (True, False):
+        group = [entry for entry in entries if (entry.file.change_type is None) is is_change_file]
+        if predicate is None or not group:
+            yield group
+            continue
+        stats = pa.array([entry.file.stats for entry in group], pa.string())
+        values = [
+            list({**(entry.file.partition_values or {}), **entry.feed_values}.items()) for entry in group
+        ]
+        files = pa.table(
+            {
+                "partition_values": pa.array(values, TEXT_MAP),
+                "stats": stats,
+                "num_records": num_records_from_stats(stats),
+            }
+        )
+        columns = [*shape.partition_columns, *feed_columns(is_change_file=is_change_file)]
+        may_match = prune(files, predicate, schema, columns).may_match.to_pylist()
+        yield [entry for entry, may in zip(group, may_match, strict=True) if may]

@@ -1,0 +1,152 @@
+"""Files with changed rows, as a plan of the change data feed lists them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from delvec_kernel.change_feed import feed_schema as change_feed
+from delvec_kernel.change_feed.version_changes import FileChanges
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
+from delvec_kernel.errors import CorruptLog, MissingDataFile
+from delvec_kernel.file_index.files import DELETION_VECTOR, TEXT_MAP, num_records_from_stats
+from delvec_kernel.storage.files import read_deletion_vectors
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["CHANGES_SCHEMA", "ChangedRows", "files_of"]
+
+CHANGES_SCHEMA: Final = pa.schema(
+    [
+        ("commit_version", pa.int64()),
+        ("commit_timestamp", pa.int64()),
+        ("change_type", pa.string()),
+        ("path", pa.string()),
+        ("partition_values", TEXT_MAP),
+        ("size", pa.int64()),
+        ("num_records", pa.int64()),
+        ("marked_only", pa.bool_()),
+        ("deletion_vector", DELETION_VECTOR),
+        ("deleted_rows", pa.binary()),
+    ]
+)
+"""The fields of :class:`~delvec_kernel.wire.ChangedFile` in snake case."""
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """Rows of a file that a version changed.
+
+    Attributes:
+        timestamp: of the commit, milliseconds since the epoch.
+    """
+
+    version: int
+    timestamp: int
+    file: FileChanges
+
+    @cached_property
+    def feed_values(self) -> dict[str, str | None]:
+        """What the columns of the feed hold for all the rows, as partition values."""
+        return change_feed.feed_values(self.version, self.timestamp, self.file.change_type)
+
+
+def files_of(table: OpenTable, changed: Sequence[ChangedRows], partition_columns: Sequence[str]) -> pa.Table:
+    """Return the files, CHANGES_SCHEMA, in order; those without a changed row are left out.
+
+    Raises:
+        CorruptDeletionVector: or a subclass: one whose difference to another is needed cannot be read.
+        CorruptLog: the log does not tell the partition of a file that it removes.
+        MissingDataFile: the log does not tell the size of a file, nor does storage have it.
+        StorageError: storage did not answer.
+    """
+    differences = _differences(table, changed)
+    kept, rows = [], []
+    for one in changed:
+        file = one.file
+        difference = differences[id(one)] if file.less is not None else None
+        if file.less is not None and not difference:
+            continue
+        vector = file.without if file.only is None else file.only
+        kept.append(file.stats)
+        rows.append(
+            {
+                "commit_version": one.version,
+                "commit_timestamp": one.timestamp,
+                "change_type": file.change_type,
+                "path": file.path,
+                "partition_values": _partition_values(table, one, partition_columns),
+                "size": file.size or _size(table, one),
+                "marked_only": file.only is not None,
+                "deletion_vector": None if vector is None or difference else vector.to_json(),
+                "deleted_rows": serialize_bitmap(difference) if difference else None,
+            }
+        )
+    counts = num_records_from_stats(pa.array(kept, pa.string())).to_pylist()
+    for row, count in zip(rows, counts, strict=True):
+        row["num_records"] = count
+    return pa.Table.from_pylist(rows, CHANGES_SCHEMA)
+
+
+def _differences(table: OpenTable, changed: Sequence[ChangedRows]) -> dict[int, BitMap64]:
+    """Return the rows that one deletion vector has more than another, by the entry's identity."""
+    by_version: dict[int, list[ChangedRows]] = {}
+    for one in changed:
+        if one.file.less is not None:
+            by_version.setdefault(one.version, []).append(one)
+    found = {}
+    for version, group in by_version.items():
+        # What is deleted in a file and what is brought back is told by the same two.
+        first: dict[str, Descriptor] = {}
+        second: dict[str, Descriptor] = {}
+        for one in group:
+            assert one.file.only is not None  # noqa: S101 - less is of it
+            assert one.file.less is not None  # noqa: S101 - by the choice of the group
+            if first.setdefault(one.file.path, one.file.only) == one.file.only:
+                second[one.file.path] = one.file.less
+        one_side, other_side = (
+            read_deletion_vectors(
+                table.location,
+                list(side.items()),
+                table=table.name,
+                version=version,
+                allowed=table.roots.allows,
+            )
+            for side in (first, second)
+        )
+        for one in group:
+            path = one.file.path
+            same = first[path] == one.file.only
+            only, less = (one_side, other_side) if same else (other_side, one_side)
+            found[id(one)] = only[path] - less[path]
+    return found
+
+
+def _partition_values(
+    table: OpenTable, one: ChangedRows, partition_columns: Sequence[str]
+) -> list[tuple[str, str | None]]:
+    if one.file.partition_values is None and partition_columns:
+        raise CorruptLog(
+            f"Version {one.version} of table '{table.name}' removes the file '{one.file.path}' without saying which "
+            "partition it was in, so its rows cannot be told; begin after that version.",
+            table=table.name,
+            version=one.version,
+            file=one.file.path,
+        )
+    return list((one.file.partition_values or {}).items())
+
+
+def _size(table: OpenTable, one: ChangedRows) -> int:
+    """Return a file's size where the log lacks it: engines read files by their sizes."""
+    found = table.objects.head(one.file.path)
+    if found is None:
+        raise MissingDataFile(
+            f"File '{one.file.path}', which version {one.version} of table '{table.name}' removed, is not in storage "
+            "any more: VACUUM takes such files. Begin after that version.",
+            table=table.name,
+            version=one.version,
+            file=one.file.path,
+        )
+    return found.size

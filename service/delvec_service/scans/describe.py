@@ -1,0 +1,153 @@
+"""A table's history: who committed what, as Delta's DESCRIBE HISTORY tells it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from delvec_kernel.actions.action_json import json_text
+from delvec_kernel.actions.actions import CommitInfo, Metadata
+from delvec_kernel.features.table_features import reader_features, writer_features
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.snapshot.replay import Commit
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.transaction.group_commit import members_of
+from delvec_kernel.wire import HistoryEntry
+from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.snapshots.time_travel import first_stamped
+from delvec_service.store.objects import ObjectStore
+
+__all__ = ["detail", "history"]
+
+_FREE_FORM: Final = ("userId", "userName", "job", "notebook", "clusterId")
+
+
+def history(objects: ObjectStore, table: str, limit: int | None = None) -> list[HistoryEntry]:
+    """Return the commits that the log holds, newest first.
+
+    Also of tables that Delvec cannot read: nothing but commitInfo is looked at.
+
+    Args:
+        objects: the table's files.
+        table: the name that errors give.
+        limit: the newest so many.
+
+    Returns:
+        Delta's columns. Parameters and metrics are text, whatever the writer made of them; a commit without
+        commitInfo has a version and a timestamp. Timestamps are those of time travel. ``members`` are the transactions
+        that Delvec committed together.
+
+    Raises:
+        NotADeltaTable: there is no log.
+        MissingLogFile: a commit vanished meanwhile.
+        CorruptLog: a commit cannot be read.
+    """
+    reader = LogReader(objects, table)
+    listing = reader.list_all()
+    times = listing.times
+    versions = sorted(listing.commits, reverse=True)[:limit]
+    entries = []
+    # Until the newest metadata is met, what a commit says of itself is believed.
+    known, stamped_from = False, 0
+    for version, commit in zip(versions, reader.each(versions), strict=True):
+        metadata = [action for action in commit.actions if isinstance(action, Metadata)]
+        if metadata and not known:
+            since = first_stamped(metadata[-1].configuration)
+            known, stamped_from = True, version + 1 if since is None else since
+        entries.append(_entry(version, commit, times[version], is_stamped=version >= stamped_from))
+    return entries
+
+
+def _entry(version: int, commit: Commit, file_time: int, *, is_stamped: bool) -> HistoryEntry:
+    infos = (action for action in commit.actions if isinstance(action, CommitInfo))
+    info = next(infos, CommitInfo())
+    stamp = info.in_commit_timestamp if is_stamped else None
+    free = {name: info.extra.get(name) for name in _FREE_FORM}
+    return HistoryEntry.model_validate(
+        {
+            "version": version,
+            "timestamp": file_time if stamp is None else stamp,
+            "userId": free["userId"],
+            "userName": free["userName"],
+            "operation": info.operation,
+            "operationParameters": _texts(info.operation_parameters),
+            "job": free["job"],
+            "notebook": free["notebook"],
+            "clusterId": free["clusterId"],
+            "readVersion": info.read_version,
+            "isolationLevel": info.isolation_level,
+            "isBlindAppend": info.is_blind_append,
+            "operationMetrics": _texts(info.operation_metrics),
+            "userMetadata": info.user_metadata,
+            "engineInfo": info.engine_info,
+            "members": [
+                {
+                    "key": member.key,
+                    "readVersion": member.read_version,
+                    "predicate": member.predicate,
+                    "metrics": member.metrics,
+                }
+                for member in members_of(info)
+            ]
+            or None,
+        }
+    )
+
+
+def _texts(values: Mapping[str, Any] | None) -> dict[str, str | None] | None:
+    """Return values as text, as delta-spark reads them: what is no text stands as JSON."""
+    if values is None:
+        return None
+    return {
+        name: value if value is None or isinstance(value, str) else json_text(value)
+        for name, value in values.items()
+    }
+
+
+def detail(snapshot: Snapshot, table: str) -> dict[str, Any]:
+    """Return Delta's columns; times in milliseconds since the epoch.
+
+    Args:
+        snapshot: the version.
+        table: the name, where the table has none of its own.
+    """
+    metadata, protocol = snapshot.metadata, snapshot.protocol
+    return {
+        "format": "delta",
+        "id": metadata.id,
+        "name": metadata.name or table,
+        "description": metadata.description,
+        "location": snapshot.location,
+        "createdAt": metadata.created_time,
+        "lastModified": snapshot.timestamp,
+        "partitionColumns": list(snapshot.partition_columns),
+        "clusteringColumns": _clustering_columns(snapshot),
+        "numFiles": snapshot.num_files,
+        "sizeInBytes": snapshot.size_in_bytes,
+        "properties": dict(metadata.configuration),
+        "minReaderVersion": protocol.min_reader_version,
+        "minWriterVersion": protocol.min_writer_version,
+        "tableFeatures": sorted(reader_features(protocol) | writer_features(protocol)),
+    }
+
+
+def _clustering_columns(snapshot: Snapshot) -> list[str]:
+    """Return the columns that a table is clustered by (PROTOCOL.md, "Clustered Table"), by logical name."""
+    domain = snapshot.domain_metadata.get("delta.clustering")
+    try:
+        document = json.loads(domain.configuration) if domain is not None else {}
+        columns = document.get("clusteringColumns") or []
+        paths = [[str(part) for part in ([path] if isinstance(path, str) else path)] for path in columns]
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return []
+    return [".".join(_logical(path, snapshot.schema)) for path in paths]
+
+
+def _logical(path: list[str], schema: StructType) -> list[str]:
+    names: list[str] = []
+    kind: Any = schema
+    for part in path:
+        fields = kind.fields if isinstance(kind, StructType) else ()
+        field = next((field for field in fields if field.physical_name == part), None)
+        names.append(part if field is None else field.name)
+        kind = None if field is None else field.type
+    return names

@@ -1,0 +1,204 @@
+"""Planning a scan: which files of a version have to be read."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel import locations, row_tracking
+from delvec_kernel.data_skipping.file_selection import Selected, page_of, select_files
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
+from delvec_kernel.errors import BadRequest, LocationNotAllowed
+from delvec_kernel.expressions import predicate as predicates
+from delvec_kernel.features.table_features import writer_features
+from delvec_kernel.file_index.files import DELETION_VECTOR, FILES_SCHEMA, TEXT_MAP
+from delvec_kernel.file_index.segment import rows_of
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.storage.files import Allowed, read_deletion_vectors
+
+__all__ = [
+    "PLAN_SCHEMA",
+    "PlannedScan",
+    "check_places",
+    "check_vector_places",
+    "inlined_vectors",
+    "naming",
+    "plan",
+]
+
+PLAN_SCHEMA: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("partition_values", TEXT_MAP),
+        ("size", pa.int64()),
+        ("modification_time", pa.int64()),
+        ("num_records", pa.int64()),
+        ("matches_all", pa.bool_()),
+        ("deletion_vector", DELETION_VECTOR),
+        ("deleted_rows", pa.binary()),
+        ("stats", pa.string()),
+    ]
+)
+"""The fields of :class:`~delvec_kernel.wire.PlanFile` in snake case, but for the ids of rows."""
+_ROW_IDS: Final = ("base_row_id", "default_row_commit_version")
+
+_FEW_PER_CHUNK: Final = 4096
+_MAX_INLINED: Final = 64 * 1024
+_MAX_INLINED_TOTAL: Final = 16 * 1024 * 1024
+_ABSOLUTE: Final = r"^(?:/|[A-Za-z][A-Za-z0-9+.\-]*:/)"
+
+
+@dataclass(frozen=True)
+class PlannedScan:
+    """The files of one version that can hold rows of a predicate.
+
+    Attributes:
+        files: PLAN_SCHEMA; all of them, or the page asked for.
+        num_files: files to read, over all pages.
+    """
+
+    snapshot: Snapshot
+    files: pa.Table
+    num_files: int
+
+    @property
+    def num_files_total(self) -> int:
+        """Live files of the version."""
+        return self.snapshot.num_files
+
+
+def plan(
+    snapshot: Snapshot,
+    table: str,
+    *,
+    predicate: str | None = None,
+    columns: Sequence[str] | None = None,
+    stats: bool = False,
+    row_ids: bool = False,
+    inline_deletion_vectors: bool = True,
+    offset: int = 0,
+    limit: int | None = None,
+    allowed: Allowed | None = None,
+) -> PlannedScan:
+    """Plan a scan of a version.
+
+    Args:
+        snapshot: the version.
+        table: the name that errors give.
+        predicate: SQL text; a file is left out if none of its rows can satisfy it. None means every row.
+        columns: to be read; only checked.
+        stats: whether to return the files' statistics.
+        row_ids: whether to return, of a table with row tracking, ``base_row_id`` and ``default_row_commit_version`` too.
+        inline_deletion_vectors: whether to read small deletion vectors now: those of at most 64 KiB each, 16 MiB together.
+        offset: files to pass over; the order is the same in every plan of a version.
+        limit: files to return at most.
+        allowed: decides by URL whether a file outside the table's location may be read; without it, none may.
+
+    Raises:
+        InvalidPredicate: the predicate is no Boolean expression that Delvec can parse.
+        UnknownColumn: predicate or columns name a column that the table does not have.
+        CorruptLog: a partition value is not one of its column's type.
+        CorruptDeletionVector: a small deletion vector cannot be read.
+        SegmentsLost: the store lost what the snapshot needs; load it again.
+        LocationNotAllowed: a file to be read lies outside the table and is not allowed.
+    """
+    schema = snapshot.schema
+    with naming(table, snapshot.version):
+        for name in columns or ():
+            schema.field(name)
+        parsed = None if predicate is None else predicates.parse(predicate, schema)
+    selected = select_files(
+        snapshot.live,
+        parsed,
+        schema,
+        snapshot.partition_columns,
+        generated="generatedColumns" in writer_features(snapshot.protocol),
+    )
+    num_files = sum(each.num_rows for each in selected)
+    order = None
+    if offset or (limit is not None and limit < num_files):
+        # Two replays of one version may hold its files in different orders.
+        selected, order = page_of(selected, offset, limit)
+    more = _ROW_IDS if row_ids and row_tracking.is_enabled(snapshot) else ()
+    files = _files(selected, order, [*(["stats"] if stats else ()), *more])
+    check_places(files["path"], snapshot.location, table, allowed)
+    check_vector_places(files["deletion_vector"], snapshot.location, table, allowed)
+    found = {name: files[name] for name in files.column_names}
+    if not stats:
+        found["stats"] = pa.chunked_array([pa.nulls(files.num_rows, pa.string())])
+    found["deleted_rows"] = pa.chunked_array([pa.nulls(files.num_rows, pa.binary())])
+    if inline_deletion_vectors and found["deletion_vector"].null_count < files.num_rows:
+        found["deleted_rows"] = inlined_vectors(files, snapshot, table, allowed)
+    schema_of_plan = pa.schema([*PLAN_SCHEMA, *(FILES_SCHEMA.field(name) for name in more)])
+    wanted = pa.table([found[name] for name in schema_of_plan.names], schema=schema_of_plan)
+    return PlannedScan(snapshot, wanted, num_files)
+
+
+def _files(
+    selected: Sequence[Selected], order: npt.NDArray[np.int64] | None, more: Sequence[str]
+) -> pa.Table:
+    """Return the rows of the files chosen, with ``matches_all`` and ``more``."""
+    names = [name for name in FILES_SCHEMA.names if name in PLAN_SCHEMA.names and name != "stats"]
+    names += more
+    schema = pa.schema([FILES_SCHEMA.field(name) for name in names])
+    files = pa.Table.from_batches(rows_of([each.chosen for each in selected], names), schema)
+    if files.num_rows < _FEW_PER_CHUNK * files["path"].num_chunks:
+        # Readers of an Arrow stream pay for each batch.
+        files = files.combine_chunks()
+    known = np.concatenate([each.matches_all for each in selected] or [np.empty(0, np.bool_)])
+    files = files.append_column("matches_all", pa.array(known))
+    return files if order is None else files.take(pa.array(order))
+
+
+@contextmanager
+def naming(table: str, version: int) -> Iterator[None]:
+    """Say which table and version a request does not fit; the protocol's functions know only the schema."""
+    try:
+        yield
+    except BadRequest as error:
+        facts = error.details | {"table": table, "version": version}
+        message = f"{error.message.rstrip('.')} (table '{table}', version {version})."
+        raise type(error)(message, **facts) from error
+
+
+def check_places(paths: pa.ChunkedArray, location: str, table: str, allowed: Allowed | None) -> None:
+    """Refuse files outside the table that may not be read: the log may come from anyone."""
+    for path in paths.filter(pc.match_substring_regex(paths, _ABSOLUTE)).to_pylist():
+        url = locations.resolve(location, path)
+        if not locations.within(url, location) and not (allowed is not None and allowed(url)):
+            raise LocationNotAllowed(
+                f"The log of table '{table}' names the file {url}, which lies outside the table's location {location}. "
+                "If the table was moved or copied, its log still points to the old place; allow that directory "
+                "(DELVEC_ROOTS) if the table may use it.",
+                table=table,
+                file=url,
+            )
+
+
+def check_vector_places(vectors: pa.ChunkedArray, location: str, table: str, allowed: Allowed | None) -> None:
+    """Refuse deletion vectors by absolute path that may not be read: whoever gets the plan reads them."""
+    if vectors.null_count < len(vectors):
+        absolute = vectors.filter(pc.equal(pc.struct_field(vectors, "storageType"), "p"))
+        check_places(pc.struct_field(absolute, "pathOrInlineDv"), location, table, allowed)
+
+
+def inlined_vectors(
+    files: pa.Table, snapshot: Snapshot, table: str, allowed: Allowed | None
+) -> pa.ChunkedArray:
+    """Return the small deletion vectors as bitmaps, null for the rest."""
+    sizes = pc.struct_field(files["deletion_vector"], "sizeInBytes").to_numpy()
+    small = sizes <= _MAX_INLINED  # not a number, for files without one, is not
+    small &= np.cumsum(np.where(small, sizes, 0)) <= _MAX_INLINED_TOTAL
+    chosen = files.select(["path", "deletion_vector"]).filter(pa.array(small)).to_pylist()
+    wanted = [(row["path"], Descriptor.from_json(row["deletion_vector"])) for row in chosen]
+    bitmaps = read_deletion_vectors(
+        snapshot.location, wanted, table=table, version=snapshot.version, allowed=allowed
+    )
+    values = pa.array([serialize_bitmap(bitmaps[path]) for path, _ in wanted], pa.binary())
+    empty = pa.nulls(files.num_rows, pa.binary())
+    return pa.chunked_array([pc.replace_with_mask(empty, pa.array(small), values)])

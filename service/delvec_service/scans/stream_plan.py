@@ -1,0 +1,370 @@
+"""Planning a step of a stream of added rows: the files from one position to another."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.actions.action_json import json_text
+from delvec_kernel.actions.actions import Action, AddFile, Metadata, Protocol
+from delvec_kernel.change_feed.stream_positions import Position, StepLimits, committed_rows, schema_fit
+from delvec_kernel.change_feed.version_changes import changes_in
+from delvec_kernel.errors import (
+    ChangeDataNotRecorded,
+    IncompatibleSchemaChange,
+    MissingLogFile,
+    SourceRowsChanged,
+    StreamSchemaChanged,
+    UnsupportedReaderFeature,
+    VersionNotFound,
+)
+from delvec_kernel.features.table_features import check_readable
+from delvec_kernel.file_index.files import FILES_SCHEMA, table_from_adds
+from delvec_kernel.snapshot.replay import Commit
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.wire import AdditionsRequest, ReadSchema, StreamPosition
+from delvec_service.scans.change_feed_plan import first_since
+from delvec_service.scans.plan import PLAN_SCHEMA, check_places, check_vector_places, inlined_vectors
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["PlannedAdditions", "plan_additions"]
+
+_AT_ONCE: Final = 32
+_LISTED: Final = tuple(name for name in FILES_SCHEMA.names if name in PLAN_SCHEMA.names and name != "stats")
+_ORDERED: Final = ("path", "modification_time", "size")
+_ORDER: Final = [("modification_time", "ascending"), ("path", "ascending")]
+
+_REFUSALS: Final = (
+    SourceRowsChanged,
+    StreamSchemaChanged,
+    IncompatibleSchemaChange,
+    ChangeDataNotRecorded,
+    UnsupportedReaderFeature,
+)
+
+
+@dataclass(frozen=True)
+class PlannedAdditions:
+    """A step of a stream.
+
+    Attributes:
+        version: the newest that was looked at.
+        snapshot_timestamp: of the version that is read whole, milliseconds since the epoch.
+        files: PLAN_SCHEMA, in order; empty where they were not to be listed.
+        num_found: files between start and end.
+    """
+
+    version: int
+    start: Position
+    end: Position
+    snapshot_timestamp: int | None
+    files: pa.Table
+    num_found: int
+
+
+def plan_additions(loader: SnapshotLoader, table: OpenTable, asked: AdditionsRequest) -> PlannedAdditions:
+    """Plan a step of a stream of added rows.
+
+    What a version refuses is raised where the step begins with it; a step that has files before it ends before it.
+
+    Raises:
+        BadRequest: a position is not one of this table, or the starting time is no timestamp.
+        VersionNotFound: the start lies after the newest version, or before what the log retains.
+        SourceRowsChanged: a version took rows away or changed some, and is not to be passed; or the table is another.
+        StreamSchemaChanged: a version added columns that the stream lacks.
+        IncompatibleSchemaChange: a version's rows cannot be read with the stream's schema.
+        ChangeDataNotRecorded: the change feed is asked for, and was off in some version.
+        CorruptTable: or a subclass: the log or a deletion vector is damaged.
+        LocationNotAllowed: a file to be read lies outside the table and is not allowed.
+    """
+    latest = loader.load(table.objects, table.name)
+    _check_same_table(asked, table, latest)
+    last = latest.version if asked.last_version is None else min(latest.version, asked.last_version)
+    start = _position(asked.start) or _beginning(asked, table, latest, last)
+    end = _position(asked.end)
+    if start.version > latest.version + 1 or (end is not None and end.version > latest.version + 1):
+        raise VersionNotFound(
+            f"A stream of table '{table.name}' goes on at version {max(start.version, end.version if end else 0)}, and "
+            f"the newest is {latest.version}: its log was replaced. Begin a new query, with a new checkpoint.",
+            table=table.name,
+            latest=latest.version,
+        )
+    step = _Step(loader, table, asked, latest, last, end)
+    try:
+        at = step.begin(start)
+    except VersionNotFound as error:
+        earliest = error.details.get("earliest")
+        if start.snapshot or earliest is None or error.details.get("version") != start.version:
+            raise
+        if not asked.pass_lost_versions:
+            raise _lost(table.name, start.version, earliest) from error
+        if end is not None and (end.version, end.index) <= (earliest, 0):
+            # Nothing is left of a batch that was planned before.
+            return PlannedAdditions(last, end, end, None, PLAN_SCHEMA.empty_table(), 0)
+        start = Position(earliest)
+        step = _Step(loader, table, asked, latest, last, end)
+        at = step.begin(start)
+    files = pa.concat_tables(step.tables) if step.tables else PLAN_SCHEMA.empty_table()
+    check_places(files["path"], table.location, table.name, table.roots.allows)
+    check_vector_places(files["deletion_vector"], table.location, table.name, table.roots.allows)
+    return PlannedAdditions(last, start, at, step.snapshot_timestamp, files, step.num_found)
+
+
+def _position(given: StreamPosition | None) -> Position | None:
+    return None if given is None else Position(given.version, given.index, given.snapshot)
+
+
+def _beginning(asked: AdditionsRequest, table: OpenTable, latest: Snapshot, last: int) -> Position:
+    """Return where a stream begins that has read nothing."""
+    if asked.starting_version == "latest":
+        return Position(last + 1)
+    if asked.starting_timestamp is not None:
+        reader = LogReader(table.objects, table.name)
+        return Position(first_since(asked.starting_timestamp, reader, reader.list_all().times, latest))
+    if asked.starting_version is None:
+        return Position(last, snapshot=True)
+    if asked.starting_version > last:
+        raise VersionNotFound(
+            f"Table '{table.name}' has no version {asked.starting_version} to begin a stream with: its newest is {last}. "
+            "Give 'latest' to begin with what comes next.",
+            table=table.name,
+            version=asked.starting_version,
+            latest=last,
+        )
+    return Position(asked.starting_version)
+
+
+def _check_same_table(asked: AdditionsRequest, table: OpenTable, latest: Snapshot) -> None:
+    if asked.metadata_id not in (None, latest.metadata.id):
+        raise SourceRowsChanged(
+            f"The table that a stream read at {table.location} is gone, and another table, '{table.name}', is there: its "
+            "rows cannot be told from those that were read. Begin a new query, with a new checkpoint.",
+            table=table.name,
+            location=table.location,
+        )
+
+
+@dataclass
+class _Step:
+    """What was taken so far, and what bounds it."""
+
+    loader: SnapshotLoader
+    table: OpenTable
+    asked: AdditionsRequest
+    latest: Snapshot
+    last: int
+    end: Position | None
+    tables: list[pa.Table] = field(default_factory=list)
+    num_found: int = 0
+    snapshot_timestamp: int | None = None
+
+    def __post_init__(self) -> None:
+        asked = self.asked
+        self._limits = StepLimits() if self.end else StepLimits(asked.max_files, asked.max_bytes)
+
+    def begin(self, start: Position) -> Position:
+        """Take what there is from the start on, if its schema may be read; see :meth:`take_all`."""
+        if self.asked.check_start and not start.snapshot:
+            self.check_start(min(start.version, self.latest.version))
+        return self.take_all(start)
+
+    def take_all(self, at: Position) -> Position:
+        """Take what there is from a position on, up to the limits; return where the next files are."""
+        if self._limits.reached:
+            return at
+        if at.snapshot:
+            at = self._take_snapshot(at)
+        return at if at.snapshot or self._limits.reached else self._take_commits(at)
+
+    # --- a whole version ------------------------------------------------------------------------------------
+
+    def _take_snapshot(self, at: Position) -> Position:
+        """Take files of the version that is read whole; return where the next ones are."""
+        end = self.end if self.end is not None and self.end.version == at.version else None
+
+        def taken(snapshot: Snapshot) -> tuple[pa.Table, int, int]:
+            self._check_metadata(snapshot.metadata, snapshot.version)
+            names = _LISTED if self.asked.list_files else _ORDERED
+            files = snapshot.live.columns(names)
+            order = pc.sort_indices(files, _ORDER)
+            sizes = (
+                files["size"].take(order).to_numpy()[at.index : files.num_rows if end is None else end.index]
+            )
+            chosen = files.take(order.slice(at.index, self._limits.room_for(sizes))).combine_chunks()
+            listed = self._listed(chosen, snapshot) if self.asked.list_files else chosen
+            return listed, files.num_rows, snapshot.timestamp
+
+        files, total, self.snapshot_timestamp = self.loader.reading(
+            self.table.objects, self.table.name, taken, version=at.version
+        )
+        self._take(files.num_rows, pc.sum(files["size"]).as_py() or 0, files)
+        index = at.index + files.num_rows
+        if end is not None or index < total:
+            return Position(at.version, index, snapshot=True)
+        return at.after_version
+
+    def _listed(self, files: pa.Table, snapshot: Snapshot | None = None) -> pa.Table:
+        """Return files as a plan has them, small deletion vectors read if ``snapshot`` says of which version."""
+        count = files.num_rows
+        found = {name: files[name] for name in files.column_names if name in PLAN_SCHEMA.names}
+        found["matches_all"] = pa.array(np.zeros(count, np.bool_))
+        found["stats"] = pa.nulls(count, pa.string())
+        found["deleted_rows"] = pa.nulls(count, pa.binary())
+        if snapshot is not None and files["deletion_vector"].null_count < count:
+            found["deleted_rows"] = inlined_vectors(files, snapshot, self.table.name, self.table.roots.allows)
+        return pa.table([found[name] for name in PLAN_SCHEMA.names], schema=PLAN_SCHEMA)
+
+    def _take(self, count: int, nbytes: int, files: pa.Table | None) -> None:
+        self._limits.spend(count, nbytes)
+        self.num_found += count
+        if files is not None and count and self.asked.list_files:
+            self.tables.append(files)
+
+    # --- what versions added --------------------------------------------------------------------------------
+
+    def _take_commits(self, at: Position) -> Position:
+        """Take files that versions added, from a position on; return where the next ones are."""
+        last = self.last if self.end is None else self.end.version if self.end.index else self.end.version - 1
+        for version, commit in _commits(self.loader, self.table, range(at.version, last + 1)):
+            try:
+                at = self._take_commit(at, version, commit.actions)
+            except _REFUSALS:
+                if self.num_found and self.end is None:
+                    break  # what comes before it is good, and the next step begins with it
+                raise
+            if at.version == version or self._limits.reached:
+                break
+        return at
+
+    def _take_commit(self, at: Position, version: int, actions: Sequence[Action]) -> Position:
+        for action in actions:
+            if isinstance(action, Metadata):
+                self._check_metadata(action, version)
+            elif isinstance(action, Protocol):
+                check_readable(action, self.latest.metadata, self.table.name)
+        if self.asked.change_feed:
+            changed = list(changes_in(actions, self.table.location))
+            self._take(len(changed), sum(file.size or 0 for file in changed), None)
+            return at.after_version
+        added = self._added(version, actions)
+        stop = self.end.index if self.end is not None and self.end.version == version else len(added)
+        sizes = np.array([add.size for add in added[at.index : stop]], np.int64)
+        count = self._limits.room_for(sizes)
+        files = (
+            self._listed(table_from_adds(added[at.index : at.index + count]))
+            if self.asked.list_files and count
+            else None
+        )
+        self._take(count, int(sizes[:count].sum()), files)
+        index = at.index + count
+        return Position(version, index) if index < len(added) else at.after_version
+
+    def _added(self, version: int, actions: Sequence[Action]) -> Sequence[AddFile]:
+        rows = committed_rows(actions, self.table.location)
+        if rows.lost is None:
+            return rows.added
+        if self.asked.skip_change_commits or (rows.only_lost and self.asked.ignore_deletes):
+            return ()
+        name, facts = self.table.name, {"table": self.table.name, "version": version, "file": rows.lost}
+        if rows.only_lost:
+            raise SourceRowsChanged(
+                f"Version {version} of table '{name}' took rows away (of file '{rows.lost}', for one), which a stream of "
+                "added rows cannot tell. Set the option ignoreDeletes to pass such versions, or readChangeFeed to read "
+                "what was deleted, and start the query again.",
+                **facts,
+            )
+        raise SourceRowsChanged(
+            f"Version {version} of table '{name}' changed or replaced rows (of file '{rows.lost}', for one), which a stream of "
+            "added rows cannot tell. Set the option skipChangeCommits to pass such versions whole, with what they "
+            "added, or readChangeFeed to read the changes, and start the query again.",
+            **facts,
+        )
+
+    # --- what can be read -----------------------------------------------------------------------------------
+
+    def check_start(self, version: int) -> None:
+        """Check the schema that was in force where the stream goes on."""
+        snapshot = self.loader.load(self.table.objects, self.table.name, version=version)
+        self._check_metadata(snapshot.metadata, version)
+
+    def _check_metadata(self, metadata: Metadata, version: int) -> None:
+        name = self.table.name
+        if self.asked.change_feed and not replace(self.latest, metadata=metadata).cdf_enabled:
+            raise ChangeDataNotRecorded(
+                f"Table '{name}' does not record its changes in version {version}, and a stream of them reads that "
+                "version; begin after the version that set delta.enableChangeDataFeed=true (startingVersion).",
+                table=name,
+                version=version,
+            )
+        read = self.asked.read_with
+        if read is None:
+            return
+        fit = schema_fit(_metadata(read), read.version, metadata, version)
+        if fit == "fits":
+            return
+        facts = {"table": name, "version": version, "schema_version": read.version}
+        if fit == "added":
+            raise StreamSchemaChanged(
+                f"Version {version} of table '{name}' has columns that the stream lacks, which reads with the schema of "
+                f"version {read.version}. Load the table again and start the query again with the same checkpoint: it "
+                "goes on with that version, and has the columns.",
+                **facts,
+            )
+        if fit == "changed":
+            raise IncompatibleSchemaChange(
+                f"In version {version} of table '{name}' a column was renamed, dropped, or got another type or "
+                f"nullability, or others partition it, and the stream reads with the schema of version {read.version}. If what reads the stream "
+                "can take the new columns, load the table again and start the query again: it goes on with that version.",
+                **facts,
+            )
+        raise IncompatibleSchemaChange(
+            f"The stream of table '{name}' reads with the schema of version {read.version}, and rows under the schema of "
+            f"version {version} cannot be: since then a column was renamed, dropped, or got another type or nullability, or "
+            "others partition it. "
+            "Begin a new query after that change (startingVersion), with a new checkpoint.",
+            **facts,
+        )
+
+
+def _metadata(read: ReadSchema) -> Metadata:
+    return Metadata(
+        id="",
+        schema_string=json_text(read.table_schema),
+        partition_columns=tuple(read.partition_columns),
+        configuration=read.configuration,
+    )
+
+
+def _commits(loader: SnapshotLoader, table: OpenTable, versions: range) -> Iterator[tuple[int, Commit]]:
+    """Yield commits, read a few at a time: a step may end long before the last.
+
+    Raises:
+        VersionNotFound: the log was cleaned up meanwhile.
+    """
+    for start in range(0, len(versions), _AT_ONCE):
+        some = versions[start : start + _AT_ONCE]
+        try:
+            found = loader.commits(table.objects, table.name, some)
+        except MissingLogFile as error:
+            earliest = min(LogReader(table.objects, table.name).list_all().commits, default=None)
+            if earliest is None or earliest <= some[0]:
+                raise
+            raise _lost(table.name, some[0], earliest) from error
+        yield from zip(some, found, strict=True)
+
+
+def _lost(table: str, version: int, earliest: int) -> VersionNotFound:
+    return VersionNotFound(
+        f"A stream of table '{table}' goes on at version {version}, and the log begins with version {earliest} now: it was "
+        "cleaned up, and what the versions between added is not known any more. Begin a new query, with a new checkpoint, or "
+        "set the option failOnDataLoss=false to go on without what they added; and have it run more often than "
+        "delta.logRetentionDuration.",
+        table=table,
+        version=version,
+        earliest=earliest,
+    )

@@ -1,0 +1,596 @@
+"""Loading snapshots: from memory, else from the database, else from the log; then what was committed since.
+
+What memory and database hold is only ever a shorter way to what the log says. A held version counts as long as the
+log has the same file for it; what the database loses in the middle of a request is read from the log instead.
+
+On local disk a commit of another program may appear piece by piece, as when a log is copied, and its first lines can be a
+valid commit. One that is cut short is no version yet, and all that changed a moment ago are looked at again for a while:
+what rests on one that changed since is dropped.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from delvec_kernel.actions.actions import CommitInfo
+from delvec_kernel.errors import BadRequest, CorruptLog, MissingLogFile
+from delvec_kernel.file_index.segment import SegmentsLost
+from delvec_kernel.log.log_segment import ListedFile, LogListing, commit_name
+from delvec_kernel.log.version_checksum import ChecksumPolicy
+from delvec_kernel.snapshot.replay import Commit
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.snapshots.log_replay import file_of, followed, replayed
+from delvec_service.snapshots.snapshot_writer import SnapshotWriter
+from delvec_service.snapshots.time_travel import version_at
+from delvec_service.store.objects import ObjectStore
+from delvec_service.store.snapshot_state import LogMark
+from delvec_service.store.snapshots import SnapshotStore
+
+__all__ = ["SnapshotLoader"]
+
+_BUDGET: Final = 512 * 1024 * 1024
+_STORE_BUDGET: Final = 4 * 1024 * 1024 * 1024
+_CLOSE_SECONDS: Final = 5.0
+_TRIES: Final = 2
+_MEASURE_SECONDS: Final = 1.0
+_OLD_VERSIONS: Final = 8
+_MOST_ACTIONS: Final = 4000
+_ACTION_BYTES: Final = 1500
+_MANY_COMMITS: Final = 100
+"""From so many new commits on, a newer checkpoint is the shorter way."""
+
+_YOUNG_SECONDS: Final = 10.0
+"""A commit that did not change for so long is complete."""
+_YOUNG_AT_ONCE: Final = 16
+_ALL_YOUNG_SECONDS: Final = 1.0
+_CREATED: Final = 256
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A snapshot, and the file that tells whether the log is still the one that it was read from.
+
+    Attributes:
+        base: the snapshot that it follows from by ``commits``, where it was made so.
+        files: of commits that it was made from, as they were before they were read.
+    """
+
+    snapshot: Snapshot
+    file: ListedFile
+    base: Snapshot | None = None
+    commits: Sequence[Commit] = ()
+    files: Mapping[int, ListedFile] = field(default_factory=dict)
+
+    def still(self, found: ListedFile | None) -> bool:
+        return found is not None and found.name == self.file.name and _same(found, self.file)
+
+
+class _Young:
+    """Commits that changed a moment ago and may do so again, of a table on local disk; the table's lock guards them."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[int, tuple[ListedFile, float]] = OrderedDict()
+        self._foreign: set[int] = set()
+        self._created: OrderedDict[int, int] = OrderedDict()
+        self._all_at = 0.0
+
+    def __bool__(self) -> bool:
+        return any(version in self._foreign for version in self._files)
+
+    def created(self, version: int, size: int) -> None:
+        """Take note of a commit that appeared whole, with its size: one of ours."""
+        self._created[version] = size
+        while len(self._created) > _CREATED:
+            self._created.popitem(last=False)
+
+    def add(self, files: Mapping[int, ListedFile], commits: Sequence[Commit]) -> None:
+        """Take note of commits that were read; those of Delvec appear whole, unless they are copied."""
+        by_delvec = {commit.where.version for commit in commits if _is_by_delvec(commit)}
+        now = time.monotonic()
+        for version, file in _young(files).items():
+            if self._created.get(version) != file.size:
+                self._files[version] = file, now
+                self._foreign |= {version} - by_delvec
+
+    def get(self, version: int) -> ListedFile | None:
+        """Return the file of a version that may change yet, as it was read."""
+        found = self._files.get(version)
+        return None if found is None else found[0]
+
+    @property
+    def first(self) -> int:
+        """The oldest of them."""
+        return min(self._files, default=0)
+
+    def changed(self, reader: LogReader, latest: int) -> bool:
+        """Return whether one changed, other than the latest, at which everyone looks anyway."""
+        now = time.monotonic()
+        for version, (file, since) in list(self._files.items()):
+            if now - since > _YOUNG_SECONDS:
+                # It is looked at for the last time.
+                if _any_changed(reader, {version: file}):
+                    return True
+                del self._files[version]
+                self._foreign.discard(version)
+        versions = [version for version in self._files if version != latest]
+        if now - self._all_at < _ALL_YOUNG_SECONDS:
+            versions = versions[-_YOUNG_AT_ONCE:]
+        else:
+            self._all_at = now
+        return _any_changed(reader, {version: self._files[version][0] for version in versions})
+
+
+@dataclass
+class _Table:
+    """What is held of one table; ``lock`` guards all of it.
+
+    Attributes:
+        asked_at: when the look at the log that ``latest`` rests on began, by the monotonic clock.
+        listed_at: likewise, the last one that was a listing.
+        old: earlier versions that were asked for.
+        commits: the last ones of the log that ``latest`` was made from, by version.
+    """
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    latest: _Held | None = None
+    asked_at: float = 0.0
+    listed_at: float = 0.0
+    old: OrderedDict[int, _Held] = field(default_factory=OrderedDict)
+    commits: OrderedDict[int, Commit] = field(default_factory=OrderedDict)
+    actions: int = 0
+    nbytes: int = 0
+    young: _Young = field(default_factory=_Young)
+    measured: _Held | None = None
+    measured_at: float = 0.0
+
+    @property
+    def versions(self) -> list[_Held]:
+        return [held for held in (self.latest, *self.old.values()) if held is not None]
+
+    def keep(self, held: _Held) -> None:
+        self.old[held.snapshot.version] = held
+        self.old.move_to_end(held.snapshot.version)
+        while len(self.old) > _OLD_VERSIONS:
+            self.old.popitem(last=False)
+
+    def follow(self, newest: _Held) -> None:
+        """Make a version the latest."""
+        if self.latest is None or newest.base is not self.latest.snapshot:
+            self.commits, self.actions = OrderedDict(), 0  # perhaps those of another log
+        self.latest = _Held(newest.snapshot, newest.file)
+        self.young.add(newest.files, newest.commits)
+        for commit in newest.commits:
+            assert commit.where.version is not None  # noqa: S101 - it is a commit's
+            self.commits[commit.where.version] = commit
+            self.actions += len(commit.actions)
+        while self.actions > _MOST_ACTIONS and len(self.commits) > 1:
+            self.actions -= len(self.commits.popitem(last=False)[1].actions)
+
+    def remember(self, older: Sequence[Commit], beside: Mapping[int, Commit]) -> None:
+        """Keep commits from before those that are kept, the newest of them first, as far as there is space.
+
+        Args:
+            older: the commits.
+            beside: :attr:`commits` when they were read; if that is another by now, they may be of another log.
+        """
+        with self.lock:
+            if self.commits is not beside:
+                return
+            for commit in reversed(older):
+                self.actions += len(commit.actions)
+                if commit.where.version in self.commits or self.actions > _MOST_ACTIONS:
+                    self.actions -= len(commit.actions)
+                    return
+                assert commit.where.version is not None  # noqa: S101 - it is a commit's
+                self.commits[commit.where.version] = commit
+                self.commits.move_to_end(commit.where.version, last=False)
+
+    def measure(self) -> None:
+        now = time.monotonic()
+        if self.measured is self.latest and now - self.measured_at < _MEASURE_SECONDS:
+            return
+        self.measured, self.measured_at = self.latest, now
+        # Versions share most of what they hold, and segments grow and shrink as they are used and saved.
+        shared = {segment for held in self.versions for segment in held.snapshot.live.segments}
+        self.nbytes = sum(segment.nbytes for segment in shared) + self.actions * _ACTION_BYTES
+
+
+class SnapshotLoader:
+    """Snapshots of any table; keeps those used last in memory. Safe to share between threads.
+
+    A snapshot is as new as the log was when it was asked for: storage is listed every time.
+
+    Args:
+        max_bytes: of memory for snapshots, about; the table in use is kept whatever its size.
+        checksums: what to do about a version checksum that contradicts the log.
+        store: keeps the newest version of each table for later and for others; None: only memory does.
+        max_stored_bytes: of the store, for all tables together, about.
+    """
+
+    def __init__(
+        self,
+        max_bytes: int = _BUDGET,
+        checksums: ChecksumPolicy = "check",
+        *,
+        store: SnapshotStore | None = None,
+        max_stored_bytes: int = _STORE_BUDGET,
+    ) -> None:
+        self._checksums: ChecksumPolicy = checksums
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._tables: OrderedDict[str, _Table] = OrderedDict()
+        self.store = store
+        self._replaced: Callable[[ObjectStore, str], None] = lambda *_: None
+        self._grown: Callable[[ObjectStore, str, int], None] = lambda *_: None
+        self._writer = (
+            None if store is None else SnapshotWriter(store, max_stored_bytes, self.discard, self.lost)
+        )
+
+    def load(
+        self,
+        objects: ObjectStore,
+        table: str,
+        *,
+        version: int | None = None,
+        timestamp: str | None = None,
+        checkpoints: bool = True,
+    ) -> Snapshot:
+        """Return the newest version, or the one asked for.
+
+        Args:
+            objects: the table's files.
+            table: the name that errors give.
+            version: a version.
+            timestamp: ISO 8601 (UTC without a zone) or milliseconds since the epoch; the version of that time.
+            checkpoints: whether it has to be known which of them there are; without that less is listed.
+
+        Raises:
+            NotADeltaTable: there is no log.
+            VersionNotFound: the version or the time lies outside what the log retains.
+            MissingLogFile: the log has a gap.
+            CorruptLog: a file of it cannot be read, or protocol or metadata are missing.
+            UnsupportedReaderFeature: Delvec could read the table wrong.
+            BadRequest: both version and timestamp, or no timestamp.
+        """
+        if version is not None and timestamp is not None:
+            raise BadRequest("Give a version or a timestamp, not both.")
+        reader = LogReader(objects, table, self._checksums)
+        if timestamp is not None:
+            version = version_at(reader, timestamp, self._latest(reader))
+        return self._latest(reader, checkpoints) if version is None else self._version(reader, version)
+
+    def reading(
+        self,
+        objects: ObjectStore,
+        table: str,
+        work: Callable[[Snapshot], _T],
+        *,
+        version: int | None = None,
+        timestamp: str | None = None,
+    ) -> _T:
+        """Return what ``work`` makes of a version: the way to read its files, and not only its metadata.
+
+        Files may have to come from the database, which may lose them meanwhile: then ``work`` is done again, with the
+        version as the log has it. It must not mind being done twice, nor read files after it returned.
+
+        Args:
+            objects: the table's files.
+            table: the name that errors give.
+            work: what to do.
+            version: a version.
+            timestamp: see :meth:`load`, which also says what is raised.
+        """
+        for _ in range(_TRIES):
+            snapshot = self.load(objects, table, version=version, timestamp=timestamp)
+            try:
+                result = work(snapshot)
+            except SegmentsLost as error:
+                self.lost(snapshot, error)
+                version, timestamp = (snapshot.version, None) if timestamp else (version, None)
+            else:
+                self._note_newest(objects.location)
+                return result
+        # Whatever takes the files away is quicker than we are; this version is nobody else's.
+        reader = LogReader(objects, table, self._checksums)
+        return work(replayed(reader, reader.list_all(), version).snapshot)
+
+    def commits(self, objects: ObjectStore, table: str, versions: range) -> list[Commit]:
+        """Return commits as :meth:`load` read them; those that it did not read are read now.
+
+        Raises:
+            MissingLogFile: one is not there any more.
+            CorruptLog: one cannot be read.
+        """
+        held = self._tables.get(objects.location)
+        known: Mapping[int, Commit] = {} if held is None else held.commits
+        found = {version: commit for version in versions if (commit := known.get(version)) is not None}
+        missing = [version for version in versions if version not in found]
+        if missing:
+            read = LogReader(objects, table).commits(missing)
+            found.update(zip(missing, read, strict=True))
+            if held is not None:
+                held.remember(read, known)
+        return [found[version] for version in versions]
+
+    def lost(self, snapshot: Snapshot, error: SegmentsLost) -> None:
+        """Drop a snapshot of which the database lost files; the next :meth:`load` does without them."""
+        gone = _gone(snapshot, error)
+        with self._lock:
+            table = self._tables.get(snapshot.location)
+            held = [] if table is None else [one.snapshot for one in table.versions]
+            if not error.args or any(segment.id in gone for one in held for segment in one.live.segments):
+                self._tables.pop(snapshot.location, None)
+        self._forget_stored(snapshot, gone)
+
+    def file_of(self, snapshot: Snapshot) -> ListedFile | None:
+        """Return the log file by which a version was recognised when it was loaded; None if it is not held."""
+        table = self._tables.get(snapshot.location)
+        for held in () if table is None else table.versions:
+            # The same files: what is known of checkpoints may have changed since.
+            if held.snapshot.version == snapshot.version and held.snapshot.live is snapshot.live:
+                return held.file
+        return None
+
+    def when_replaced(self, call: Callable[[ObjectStore, str], None]) -> None:
+        """Have ``call`` told of a table, and its name, whose log has another file for a version that was read."""
+        self._replaced = call
+
+    def created(self, location: str, version: int, size: int) -> None:
+        """Take note of a version that this service created, whole, with so many bytes."""
+        with self._lock:
+            table = self._tables.setdefault(location, _Table())
+        table.young.created(version, size)
+
+    def is_settled(self, location: str) -> bool:
+        """Return whether no commit that was read may change yet: what is made of one would outlive its mistake."""
+        table = self._tables.get(location)
+        return table is None or not table.young
+
+    def is_unchanged(self, objects: ObjectStore, version: int) -> bool:
+        """Return whether a version that was read a moment ago is what it was; asks storage only where it may not be.
+
+        Raises:
+            StorageError: storage did not answer.
+        """
+        table = self._tables.get(objects.location)
+        known = None if table is None else table.young.get(version)
+        found = None if known is None else objects.head(f"_delta_log/{commit_name(version)}")
+        return known is None or found is None or _same(found, known)
+
+    def when_grown(self, call: Callable[[ObjectStore, str, int], None]) -> None:
+        """Have ``call`` told of a table, its name, and the version from which what was read of it may be wrong."""
+        self._grown = call
+
+    def know_checkpoint(self, location: str, version: int) -> None:
+        """Take note of a checkpoint: one that took long is of a version that no listing reaches back to any more."""
+        table = self._tables.get(location)
+        if table is None:
+            return
+        with table.lock:
+            held = table.latest
+            if (
+                held is not None
+                and (held.snapshot.checkpoint_version or 0) < version <= held.snapshot.version
+            ):
+                table.latest = _Held(held.snapshot.with_checkpoint(version), held.file)
+
+    def known(self, location: str) -> Snapshot | None:
+        """Return the newest version of a table that was seen, if it is in memory; asks storage nothing."""
+        table = self._tables.get(location)
+        held = None if table is None else table.latest
+        return None if held is None else held.snapshot
+
+    def discard(self, location: str) -> None:
+        """Drop what is held of a table in memory."""
+        with self._lock:
+            self._tables.pop(location, None)
+
+    def forget(self, location: str) -> None:
+        """Drop what is held of a table anywhere; it may be loaded again."""
+        self.discard(location)
+        if self._writer is not None:
+            self._writer.forget(location)
+
+    def flush(self, timeout: float = 60.0) -> bool:
+        """Save now what waits to be saved; return whether that was done within so many seconds."""
+        return self._writer is None or self._writer.flush(timeout)
+
+    def close(self, timeout: float = _CLOSE_SECONDS) -> None:
+        """Save what is not saved yet, for so many seconds at most."""
+        if self._writer is not None:
+            self._writer.close(timeout)
+
+    def _note_newest(self, location: str) -> None:
+        """Have saved what ``work`` has found out about segments."""
+        if self._writer is not None:
+            table = self._tables.get(location)
+            held = None if table is None else table.latest
+            if held is not None:
+                self._note(held)
+
+    def _note(self, held: _Held) -> None:
+        if self._writer is not None:
+            self._writer.note(held.snapshot, LogMark.of(held.file))
+
+    def _forget_stored(self, snapshot: Snapshot, gone: frozenset[str]) -> None:
+        if self._writer is not None:
+            self._writer.forget(snapshot.location, gone)
+
+    def _latest(self, reader: LogReader, checkpoints: bool = True) -> Snapshot:
+        asked = time.monotonic()
+        held = self._table(reader)
+        with held.lock:
+            # Whoever waited here while another thread looked at the log later than it was asked is served.
+            if held.latest is None or (held.listed_at if checkpoints else held.asked_at) < asked:
+                began = time.monotonic()
+                if held.latest is not None and held.young.changed(reader, held.latest.snapshot.version):
+                    # What was made of its first lines is in everything since.
+                    first = held.young.first
+                    held.latest, held.young = None, _Young()
+                    held.old.clear()
+                    if self._writer is not None:
+                        self._writer.forget(reader.objects.location)
+                    self._grown(reader.objects, reader.table, first)
+                before, newest = held.latest, self._newest(reader, held.latest, checkpoints)
+                if before is not newest:
+                    if before is not None:
+                        held.keep(before)
+                    self._note(newest)
+                    held.follow(newest)
+                held.asked_at = began
+                held.listed_at = began if checkpoints else held.listed_at
+                held.measure()
+                snapshot = newest.snapshot
+            else:
+                snapshot = held.latest.snapshot
+        self._evict(reader.objects.location)
+        return snapshot
+
+    def _newest(self, reader: LogReader, before: _Held | None, checkpoints: bool) -> _Held:
+        for in_memory in (True, False):
+            start = before if in_memory else self._stored(reader)
+            if start is not None:
+                try:
+                    after = self._advanced(reader, start, checkpoints or not in_memory)
+                except SegmentsLost as error:
+                    self._forget_stored(start.snapshot, _gone(start.snapshot, error))
+                    continue
+                if after is not None:
+                    return after
+        return _held(reader, reader.list_recent())
+
+    def _stored(self, reader: LogReader) -> _Held | None:
+        """Return what the database has, which is not compared with the log yet."""
+        found = None if self._writer is None else self._writer.find(reader.objects.location)
+        if found is None:
+            return None
+        changed = reader.changed_after(found.snapshot.version, found.file)
+        if changed is not None:
+            self._grown(reader.objects, reader.table, changed)
+            return None
+        return _Held(found.snapshot, found.file)
+
+    def _advanced(self, reader: LogReader, before: _Held, checkpoints: bool) -> _Held | None:
+        """Return the newest version by way of an older one, None where that is not possible or not shorter."""
+        version = before.snapshot.version
+        listing = (None if checkpoints else reader.list_next(version)) or reader.list_after(version)
+        return self._advanced_over(reader, before, listing)
+
+    def _advanced_over(self, reader: LogReader, before: _Held, listing: LogListing) -> _Held | None:
+        snapshot = before.snapshot
+        file = file_of(listing, snapshot.version)
+        if not listing or not before.still(file):
+            # Cleaned up, deleted and created again, or replaced by a writer that does not create atomically.
+            if file is not None:
+                self._replaced(reader.objects, reader.table)
+            return None
+        new = [version for version, _ in listing.after(snapshot.version)]
+        checkpoint = max(listing.checkpoints, default=None)
+        gap = listing.latest != snapshot.version + len(new)
+        if gap or (checkpoint is not None and checkpoint > snapshot.version and len(new) > _MANY_COMMITS):
+            return None
+        if not new:
+            if checkpoint is None or checkpoint == snapshot.checkpoint_version:
+                return before
+            return _Held(snapshot.with_checkpoint(checkpoint), before.file, snapshot)
+        return self._followed(reader, before, listing, new)
+
+    def _followed(
+        self, reader: LogReader, before: _Held, listing: LogListing, new: Sequence[int]
+    ) -> _Held | None:
+        """Return the version that new commits lead to, without those that are not written to the end yet."""
+        snapshot = before.snapshot
+        files = {version: listing.commits[version] for version in new}
+        young = _young(files) if reader.is_local else {}
+        try:
+            commits = reader.commits(new)
+            after = followed(reader, snapshot, commits, listing)
+        except MissingLogFile:
+            return None
+        except CorruptLog:
+            end = reader.first_incomplete(young)
+            if end is None and not _any_changed(reader, young):
+                raise
+            if end is None or end == new[0]:
+                return None if end is None else before
+            return self._advanced_over(reader, before, listing.before(end))
+        return _Held(after, files[new[-1]], snapshot, commits, young)
+
+    def _version(self, reader: LogReader, version: int) -> Snapshot:
+        held = self._table(reader)
+        with held.lock:
+            newest = self._stored(reader) if held.latest is None else held.latest
+            known = [item for item in (newest, held.old.get(version)) if item is not None]
+            for item in known:
+                if item.snapshot.version == version and item.still(reader.head(version)):
+                    if item is not held.latest:
+                        held.keep(item)
+                    return item.snapshot
+            listing = reader.list_all()
+            found = _held(reader, listing, version)
+            held.keep(found)
+            held.measure()
+        self._evict(reader.objects.location)
+        return found.snapshot
+
+    def _table(self, reader: LogReader) -> _Table:
+        with self._lock:
+            held = self._tables.setdefault(reader.objects.location, _Table())
+            self._tables.move_to_end(reader.objects.location)
+            return held
+
+    def _evict(self, location: str) -> None:
+        with self._lock:
+            total = sum(held.nbytes for held in self._tables.values())
+            for name in list(self._tables):
+                if total <= self._max_bytes or name == location:
+                    break
+                total -= self._tables.pop(name).nbytes
+
+
+def _gone(snapshot: Snapshot, error: SegmentsLost) -> frozenset[str]:
+    """Return the segments that were lost; all of the snapshot where that is not known."""
+    named = frozenset(map(str, error.args))
+    return named or frozenset(segment.id for segment in snapshot.live.segments)
+
+
+def _held(reader: LogReader, listing: LogListing, version: int | None = None) -> _Held:
+    young = _young(listing.commits) if reader.is_local else {}
+    try:
+        found = replayed(reader, listing, version)
+    except CorruptLog:
+        end = reader.first_incomplete(young)
+        if end is None and _any_changed(reader, young):
+            return _held(reader, reader.list_all(), version)  # it grew while it was read
+        whole = listing if end is None or version is not None else listing.before(end)
+        if whole is listing or not whole:
+            raise
+        return _held(reader, whole)
+    return _Held(found.snapshot, found.file, files=young)
+
+
+def _is_by_delvec(commit: Commit) -> bool:
+    info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
+    return info is not None and (info.engine_info or "").startswith("Delvec/")
+
+
+def _any_changed(reader: LogReader, files: Mapping[int, ListedFile]) -> bool:
+    """Return whether one of some commits is not what it was."""
+    found = reader.commit_files(list(files))
+    return any(not _same(file, files[version]) for version, file in found.items())
+
+
+def _young(files: Mapping[int, ListedFile]) -> dict[int, ListedFile]:
+    """Return those of some commits that changed a moment ago, ascending."""
+    oldest = (time.time() - _YOUNG_SECONDS) * 1000
+    return {version: files[version] for version in sorted(files) if files[version].last_modified_ms > oldest}
+
+
+def _same(one: ListedFile, other: ListedFile) -> bool:
+    return (one.size, one.last_modified_ms) == (other.size, other.last_modified_ms)

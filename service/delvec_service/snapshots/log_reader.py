@@ -1,0 +1,306 @@
+"""Reading a log from storage: listings, commits, checkpoints and checksums of one table."""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, count, takewhile
+from typing import Final
+
+import pyarrow as pa
+
+from delvec_kernel.actions.action_json import LogFile
+from delvec_kernel.actions.actions import CommitInfo, Metadata
+from delvec_kernel.errors import CorruptLog, DelvecError, MissingLogFile, NotADeltaTable, UnusableFile
+from delvec_kernel.features.table_features import check_readable
+from delvec_kernel.file_index.live_files import LiveFiles
+from delvec_kernel.log.checkpoint import CheckpointPart, read_checkpoint
+from delvec_kernel.log.commit_file import known_protocol, parse_commit
+from delvec_kernel.log.log_segment import ListedFile, LogCheckpoint, LogCompaction, LogListing, commit_name
+from delvec_kernel.log.version_checksum import ChecksumPolicy, VersionChecksum
+from delvec_kernel.snapshot.replay import Commit, ReplayState
+from delvec_service.store.objects import ObjectStore
+
+__all__ = ["LogReader"]
+
+_LOG: Final = "_delta_log"
+_CONCURRENT: Final = 16
+_FEW: Final = 4
+_LAST: Final = 16
+_MAX_HINT: Final = 4 * 1024 * 1024
+_MAX_CHECKSUM: Final = 64 * 1024 * 1024
+_UNTOLD: Final = Metadata("", "")
+
+
+@dataclass(frozen=True)
+class LogReader:
+    """One table's log.
+
+    Attributes:
+        objects: the table's files.
+        table: the name that errors give.
+        checksums: what to do about a version checksum that contradicts the log.
+    """
+
+    objects: ObjectStore
+    table: str
+    checksums: ChecksumPolicy = "check"
+
+    def list_all(self) -> LogListing:
+        """List the whole log.
+
+        Raises:
+            NotADeltaTable: there is none.
+        """
+        listing = self._listing("")
+        if not listing:
+            raise NotADeltaTable(
+                f"There is no Delta table at {self.objects.location}: it has no {_LOG} with a commit in it.",
+                location=self.objects.location,
+            )
+        return listing
+
+    def list_recent(self) -> LogListing:
+        """List the log from the newest checkpoint on, if its hint can be trusted, else the whole log.
+
+        Raises:
+            NotADeltaTable: there is no log.
+        """
+        hint = self._last_checkpoint()
+        if hint is not None:
+            listing = self.list_after(hint)
+            # A hint is written after the checkpoint and may outlive it: what counts is what is there.
+            if listing.checkpoints:
+                return listing
+        return self.list_all()
+
+    def list_after(self, version: int) -> LogListing:
+        """List the files of ``version`` and of the versions after it."""
+        return self._listing(f"{version:020d}")
+
+    def list_next(self, version: int) -> LogListing | None:
+        """Return the commits from ``version`` on, found by their names; None where a listing is the way to find them.
+
+        On local disk that is a look per commit, and a listing is one at every file of the log. It finds no checkpoints.
+        """
+        if not self.objects.location.startswith("file:"):
+            return None
+        looks = self.objects.look_up(_LOG, map(commit_name, count(version)))
+        found = [file for file in takewhile(lambda file: file is not None, looks) if file is not None]
+        if not found or next(looks) is not None:
+            return None  # there is a gap, or was one while commits were made
+        return LogListing(found)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether files of this log may appear piece by piece: object stores show only whole ones."""
+        return self.objects.location.startswith("file:")
+
+    def first_incomplete(self, versions: Iterable[int]) -> int | None:
+        """Return the first of these commits that is cut short: whoever writes it is not done, or will never be."""
+        for version in versions:
+            try:
+                data = self.objects.get(f"{_LOG}/{commit_name(version)}")
+            except (FileNotFoundError, UnusableFile):
+                continue
+            if not data.strip() or not (data.endswith(b"\n") or _is_json(data.rpartition(b"\n")[2])):
+                return version
+        return None
+
+    def changed_after(self, version: int, file: ListedFile) -> int | None:
+        """Return the first of the last commits before a version that changed after ``file`` did, which is the version's."""
+        if not self.is_local:
+            return None
+        before = self.commit_files(range(max(0, version - _LAST), version))
+        later = (one for one, found in before.items() if found.last_modified_ms > file.last_modified_ms)
+        return min(later, default=None)
+
+    def commit_files(self, versions: Collection[int]) -> dict[int, ListedFile]:
+        """Return what is known of the files of these commits, of those that are there; reads none."""
+        if not versions:
+            return {}
+        if not self.objects.location.startswith("file:"):
+            listed = self.list_after(min(versions)).commits  # one request for all
+            return {version: listed[version] for version in versions if version in listed}
+        looks = self.objects.look_up(_LOG, map(commit_name, versions))
+        return {version: file for version, file in zip(versions, looks, strict=True) if file is not None}
+
+    def _listing(self, start_after: str) -> LogListing:
+        listing = LogListing(self.objects.list_from(_LOG, start_after=start_after))
+        if listing.gap:
+            # A directory read while commits are made may show the later of two and not the earlier.
+            listing = LogListing(self.objects.list_from(_LOG, start_after=start_after))
+        return listing
+
+    def where(self, version: int, name: str) -> LogFile:
+        """Return how errors name a file of this log."""
+        return LogFile(self.table, version, name)
+
+    def commit(self, version: int) -> Commit:
+        """Read one commit.
+
+        Raises:
+            MissingLogFile: it was there a moment ago, or should be.
+            CorruptLog: it cannot be read.
+        """
+        where = LogFile(self.table, version, commit_name(version))
+        return Commit(where, parse_commit(self._get(where), where))
+
+    def commits(self, versions: Sequence[int]) -> list[Commit]:
+        """Read commits, several at once where that saves time; in the order asked for.
+
+        Raises:
+            MissingLogFile: one is not there.
+            CorruptLog: one cannot be read.
+            UnsupportedReaderFeature: one cannot be read, and they demand a feature that Delvec does not know.
+        """
+        try:
+            return list(self.each(versions))
+        except CorruptLog:
+            self.refuse_unknown(map(commit_name, reversed(versions)))
+            raise
+
+    def compaction(self, compaction: LogCompaction) -> Commit:
+        """Read what several commits say together.
+
+        Raises:
+            MissingLogFile: it is not there any more.
+            CorruptLog: it cannot be read.
+        """
+        where = LogFile(self.table, compaction.last, compaction.file.name)
+        return Commit(where, parse_commit(self._get(where), where), compacted=True)
+
+    def checksum(self, file: ListedFile) -> VersionChecksum | None:
+        """Return a version checksum; None where it is damaged, gone, or larger than any is: it is only a check."""
+        if file.size > _MAX_CHECKSUM:
+            return None
+        try:
+            return VersionChecksum.parse(self.objects.get(f"{_LOG}/{file.name}"))
+        except (FileNotFoundError, UnusableFile):
+            return None
+
+    def refuse_unknown(self, names: Iterable[str]) -> None:
+        """Refuse the table if the first of these files that tells a protocol tells one that Delvec cannot read.
+
+        Args:
+            names: commits and checkpoints, the newest first; they may be damaged or gone.
+
+        Raises:
+            UnsupportedReaderFeature: names the features, or the reader version.
+        """
+        for name in names:
+            try:
+                protocol = known_protocol(self.objects.get(f"{_LOG}/{name}"), name)
+            except (FileNotFoundError, UnusableFile):
+                continue
+            if protocol is not None:
+                check_readable(protocol, _UNTOLD, self.table)
+                return
+
+    def each(self, versions: Sequence[int]) -> Iterator[Commit]:
+        """Yield commits in the order asked for, a few read ahead."""
+        if len(versions) < _FEW or self.objects.location.startswith(("file:", "memory:")):
+            yield from map(self.commit, versions)
+            return
+        with ThreadPoolExecutor(min(_CONCURRENT, len(versions)), "delvec-log") as pool:
+            for start in range(0, len(versions), _CONCURRENT):
+                yield from pool.map(self.commit, versions[start : start + _CONCURRENT])
+
+    def commit_info(self, version: int) -> CommitInfo | None:
+        """Return a commit's commitInfo, if it has one."""
+        infos = (action for action in self.commit(version).actions if isinstance(action, CommitInfo))
+        return next(infos, None)
+
+    def checkpoint(self, checkpoint: LogCheckpoint) -> ReplayState:
+        """Read a checkpoint with all its parts and sidecars.
+
+        Raises:
+            MissingLogFile: a part or a sidecar is not there.
+            CorruptLog: one cannot be read.
+        """
+        where = LogFile(self.table, checkpoint.version, checkpoint.files[0].name)
+        with ExitStack() as opened:
+            parts = [
+                self._part(LogFile(self.table, checkpoint.version, file.name), f"{_LOG}/{file.name}", opened)
+                for file in checkpoint.files
+            ]
+            sidecars = [sidecar.path for part in parts for sidecar in part.sidecars]
+            # One after the other: a file is read, turned into segments, and let go before the next.
+            batches = chain(
+                chain.from_iterable(part.batches for part in parts),
+                chain.from_iterable(map(partial(self._sidecar, checkpoint.version), sidecars)),
+            )
+            actions = [action for part in parts for action in part.actions]
+            return ReplayState.from_checkpoint(batches, actions, where, self.objects.location)
+
+    def nothing(self) -> ReplayState:
+        """Return the state before the first commit."""
+        return ReplayState(LiveFiles(self.objects.location))
+
+    def head(self, version: int) -> ListedFile | None:
+        """Return what is known of a commit's file without reading it, or None if it does not exist."""
+        return self.objects.head(f"{_LOG}/{commit_name(version)}")
+
+    def _sidecar(self, version: int, path: str) -> Iterator[pa.RecordBatch]:
+        with ExitStack() as opened:
+            part = self._part(LogFile(self.table, version, path), _sidecar_path(path), opened)
+            yield from part.batches
+
+    def _part(self, where: LogFile, path: str, opened: ExitStack) -> CheckpointPart:
+        """Begin to read a file of a checkpoint, which may stay open as long as ``opened``."""
+        # From disk it is read as it is decoded; from elsewhere whole, which is one request in place of many.
+        if not (self.objects.location.startswith("file:") and path.endswith(".parquet")):
+            return read_checkpoint(self._get(where, path), where)
+        with self._naming(where):
+            file = opened.enter_context(self.objects.open(path))
+        return read_checkpoint(file, where)
+
+    def _get(self, where: LogFile, path: str | None = None) -> bytes:
+        with self._naming(where):
+            return self.objects.get(f"{_LOG}/{where.name}" if path is None else path)
+
+    @contextmanager
+    def _naming(self, where: LogFile) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise MissingLogFile(
+                f"The log of table '{self.table}' lacks {where.name}, which version {where.version} needs; "
+                "restore that file from a backup.",
+                table=self.table,
+                version=where.version,
+                file=where.name,
+            ) from error
+        except UnusableFile as error:
+            limit = error.details.get("limit")
+            setting = "; raise DELVEC_MAX_COMMIT_BYTES if it is genuine" if limit else ""
+            raise where.corrupt(f"is not read: {error.message.rstrip('.')}{setting}") from error
+
+    def _last_checkpoint(self) -> int | None:
+        """Return the version that ``_last_checkpoint`` names; anything wrong with it means there is no hint.
+
+        Its checksum is not looked at: the version only says where a listing may begin.
+        """
+        try:
+            content = self.objects.get_start(f"{_LOG}/_last_checkpoint", _MAX_HINT)
+            hint = json.loads(content) if len(content) < _MAX_HINT else {}
+            version = hint["version"]
+        except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError, DelvecError):
+            return None
+        usable = isinstance(version, int) and not isinstance(version, bool) and 0 <= version < 2**63
+        return version if usable else None
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _sidecar_path(path: str) -> str:
+    """Return where a sidecar is: a bare name lies in ``_sidecars``."""
+    return path if "/" in path else f"{_LOG}/_sidecars/{path}"

@@ -1,0 +1,330 @@
+"""Replaying a log: from a listing to the snapshot of one of its versions.
+
+The commits are the truth. Checkpoints and compactions are shorter ways to the same state: one that is damaged is
+passed over for an older one, or for the commits themselves.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from delvec_kernel.errors import (
+    CorruptLog,
+    CorruptTable,
+    DelvecError,
+    InvalidLocation,
+    LocationNotAllowed,
+    MissingLogFile,
+    UnsupportedReaderFeature,
+    VersionNotFound,
+)
+from delvec_kernel.features.table_features import check_readable
+from delvec_kernel.log.log_segment import ListedFile, LogCheckpoint, LogListing, LogSegment, commit_name
+from delvec_kernel.log.version_checksum import Contradiction, contradiction
+from delvec_kernel.snapshot.replay import Commit, ReplayState, replay
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service.snapshots.log_reader import LogReader
+
+__all__ = ["Replayed", "file_of", "followed", "replayed"]
+
+_LOGGER = logging.getLogger(__name__)
+_WITNESSES = 3
+"""Earlier checksums that are asked whether this log's checksums can be trusted."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A snapshot read from the log.
+
+    Attributes:
+        file: by which the version is recognised: another size or time of it means another log.
+    """
+
+    snapshot: Snapshot
+    file: ListedFile
+
+
+def replayed(reader: LogReader, listing: LogListing, version: int | None = None) -> Replayed:
+    """Return the snapshot of a version, by default the newest listed, read from checkpoint and commits.
+
+    The log is listed once more before anything in it counts as missing.
+
+    Raises:
+        VersionNotFound: it is newer than the newest, or older than the oldest that can be read.
+        MissingLogFile: the log has a gap, or a file of it went away.
+        CorruptLog: a file of it cannot be read and nothing can replace it, protocol or metadata are missing, or
+            the version contradicts its checksum.
+        UnsupportedReaderFeature: Delvec could read the table wrong.
+    """
+    way = _Way(reader, listing, version)
+    try:
+        return way.checked()
+    except CorruptLog as error:
+        if "field" not in error.details:
+            reader.refuse_unknown(_newest_first(way.listing, version))
+        raise
+
+
+def followed(
+    reader: LogReader, snapshot: Snapshot, commits: Sequence[Commit], listing: LogListing
+) -> Snapshot:
+    """Return the snapshot that the next commits lead to; costs what they hold.
+
+    Args:
+        reader: the table's log.
+        snapshot: the version before ``commits``.
+        commits: at least one, ascending, without a gap.
+        listing: holds them.
+
+    Raises:
+        CorruptLog: what they say makes no sense.
+        UnsupportedReaderFeature: Delvec could read the table wrong.
+    """
+    versions = range(snapshot.version + 1, snapshot.version + 1 + len(commits))
+    try:
+        after = snapshot.after(
+            list(commits),
+            file_time=listing.commits[versions[-1]].last_modified_ms,
+            checkpoint_version=max((one for one in listing.checkpoints if one <= versions[-1]), default=None),
+        )
+    except CorruptLog:
+        reader.refuse_unknown(map(commit_name, reversed(versions)))
+        raise
+    check_readable(after.protocol, after.metadata, reader.table)
+    return after
+
+
+def file_of(listing: LogListing, version: int) -> ListedFile | None:
+    """Return the file by which a version is recognised: its commit, or its checkpoint where that is gone."""
+    if version in listing.commits:
+        return listing.commits[version]
+    checkpoint = listing.checkpoints.get(version)
+    return None if checkpoint is None else checkpoint.files[0]
+
+
+def _newest_first(listing: LogListing, version: int | None) -> Iterator[str]:
+    """Yield the files that may tell the protocol of a version."""
+    checkpoints = listing.checkpoints
+    for number in sorted(listing.commits.keys() | checkpoints.keys(), reverse=True):
+        if version is None or number <= version:
+            yield from [commit_name(number)] if number in listing.commits else []
+            yield from [file.name for file in checkpoints[number].files] if number in checkpoints else []
+
+
+class _Way:
+    """The search for files that lead to a version.
+
+    Attributes:
+        listing: of the log; of all of it once something was wrong.
+    """
+
+    def __init__(self, reader: LogReader, listing: LogListing, version: int | None) -> None:
+        self.listing = listing
+        self._reader = reader
+        self._version = version
+        self._listed_again = False
+        self._without: set[str] = set()
+        self._damage: DelvecError | None = None
+        self._bases: dict[str | None, ReplayState] = {None: reader.nothing()}
+
+    def checked(self) -> Replayed:
+        """Return the version, compared with its checksum."""
+        segment, found = self._found()
+        problem = self._contradiction(found.snapshot)
+        while problem is not None and self._reader.checksums == "check" and (used := _derived(segment)):
+            # Perhaps it is the checkpoint that is wrong: what lies behind it would say something else.
+            self._without.update(used)
+            self._list_again()
+            try:
+                segment, found = self._found()
+            except (CorruptTable, VersionNotFound):
+                break
+            problem = self._contradiction(found.snapshot)
+            if problem is None:
+                self._log("The log of table '%s' contradicts itself: %s is passed over.", ", ".join(used))
+        if problem is not None:
+            self._refuse_or_log(problem, segment)
+        return found
+
+    def _found(self) -> tuple[LogSegment, Replayed]:
+        while True:
+            try:
+                segment = self.listing.segment(self._reader.table, self._version, without=self._without)
+            except (MissingLogFile, VersionNotFound) as error:
+                if self._listed_again:
+                    raise self._damage or error from error
+                if isinstance(error, VersionNotFound) and not self._without:
+                    raise
+                self._list_again()
+                continue
+            try:
+                return segment, self._replayed(segment)
+            except _DamagedError as damaged:
+                self._pass_over(damaged)
+            except MissingLogFile as error:
+                if self._listed_again:
+                    raise self._damage or error from error
+                # The log may have been cleaned up between listing and reading.
+                self._list_again()
+            except CorruptLog as error:
+                raise self._damage or error from error
+
+    def _pass_over(self, damaged: "_DamagedError") -> None:
+        if damaged.is_checkpoint:
+            self._damage = self._damage or damaged.error
+        self._without.add(damaged.name)
+        self._log("A file of the log of table '%s' is passed over: %s", damaged.error.message)
+        self._list_again()
+
+    def _list_again(self) -> None:
+        if not self._listed_again:
+            self.listing = self._reader.list_all()
+            self._listed_again = True
+
+    def _replayed(self, segment: LogSegment) -> Replayed:
+        base = self._base(segment.checkpoint)
+        commits = self._commits(segment)
+        try:
+            state = replay(base, commits)
+        except CorruptLog as error:
+            for one in segment.compactions:
+                if one.file.name == error.details.get("file"):
+                    raise _DamagedError(one.file.name, error, is_checkpoint=False) from error
+            raise
+        file = file_of(self.listing, segment.version)
+        assert file is not None  # noqa: S101 - what the segment ends with
+        snapshot = self._snapshot(state, segment, file)
+        unstamped = not commits or commits[-1].compacted
+        if unstamped and snapshot.in_commit_timestamps_enabled and segment.version in self.listing.commits:
+            # Checkpoints and compactions do not say when their version was committed.
+            info = self._reader.commit_info(segment.version)
+            snapshot = self._snapshot(state.stamped(info), segment, file)
+        check_readable(snapshot.protocol, snapshot.metadata, self._reader.table)
+        return Replayed(snapshot, file)
+
+    def _snapshot(self, state: ReplayState, segment: LogSegment, file: ListedFile) -> Snapshot:
+        return Snapshot.of(
+            state,
+            self._reader.where(segment.version, file.name),
+            version=segment.version,
+            file_time=segment.file_time,
+            checkpoint_version=None if segment.checkpoint is None else segment.checkpoint.version,
+        )
+
+    def _base(self, checkpoint: LogCheckpoint | None) -> ReplayState:
+        name = None if checkpoint is None else checkpoint.name
+        if checkpoint is not None and checkpoint.name not in self._bases:
+            where = self._reader.where(checkpoint.version, checkpoint.name)
+            try:
+                state = self._reader.checkpoint(checkpoint)
+                if state.protocol is None or state.metadata is None:
+                    missing = "protocol" if state.protocol is None else "metadata"
+                    raise where.corrupt(f"is a checkpoint without {missing}")
+            except (CorruptTable, LocationNotAllowed, InvalidLocation) as error:
+                raise _DamagedError(checkpoint.name, error, is_checkpoint=True) from error
+            self._bases = {None: self._bases[None], checkpoint.name: state}
+        return self._bases[name]
+
+    def _commits(self, segment: LogSegment) -> list[Commit]:
+        found = []
+        for one in segment.compactions:
+            try:
+                found.append((one.last, self._reader.compaction(one)))
+            except (CorruptLog, MissingLogFile) as error:
+                raise _DamagedError(one.file.name, error, is_checkpoint=False) from error
+        versions = segment.uncompacted
+        found += zip(versions, self._reader.commits(versions), strict=True)
+        return [commit for _, commit in sorted(found, key=lambda item: item[0])]
+
+    def _contradiction(self, snapshot: Snapshot) -> Contradiction | None:
+        file = self.listing.checksums.get(snapshot.version)
+        if file is None or self._reader.checksums == "ignore":
+            return None
+        checksum = self._reader.checksum(file)
+        if checksum is None:
+            # Older writers leave half of it out, so that this is no news to anybody.
+            _LOGGER.info(
+                "A version checksum of table '%s' says too little: %s is passed over.",
+                self._reader.table,
+                file.name,
+            )
+            return None
+        problem = contradiction(checksum, snapshot)
+        if problem is not None and self._is_of_another_commit(checksum.txn_id, snapshot.version):
+            self._log(
+                "A commit of table '%s' was replaced after its version checksum was written: %s is passed over.",
+                file.name,
+            )
+            return None
+        return problem
+
+    def _is_of_another_commit(self, txn_id: str | None, version: int) -> bool:
+        """Return whether a checksum was written for a commit that another writer has replaced since.
+
+        Some writers look whether a version is free and then rename; nobody writes a checksum twice.
+        """
+        if txn_id is None or version not in self.listing.commits:
+            return False
+        try:
+            info = self._reader.commit_info(version)
+        except CorruptTable:
+            return False
+        return info is not None and info.txn_id not in (None, txn_id)
+
+    def _refuse_or_log(self, problem: Contradiction, segment: LogSegment) -> None:
+        name = self.listing.checksums[segment.version].name
+        table = self._reader.table
+        fact = f"{name} says {problem.field} {problem.said}, and the log makes it {problem.found}"
+        if self._reader.checksums == "check" and (segment.checkpoint is not None or self._trusted(segment)):
+            raise CorruptLog(
+                f"The log of table '{table}' contradicts its checksum at version {segment.version}: {fact}. "
+                "Restore the log from a backup, read another version, or set DELVEC_VERSION_CHECKSUMS=warn to "
+                "read what the log says.",
+                table=table,
+                version=segment.version,
+                file=name,
+                field=problem.field,
+                expected=problem.said,
+                found=problem.found,
+            )
+        self._log("The log of table '%s' contradicts a version checksum: %s; the log counts.", fact)
+
+    def _trusted(self, segment: LogSegment) -> bool:
+        """Return whether an earlier checksum of this log agrees with its version.
+
+        Where all commits are there and none does, the checksums are not of this log, and nothing speaks against it.
+        """
+        earlier = sorted(
+            (version for version in self.listing.checksums if version < segment.version), reverse=True
+        )
+        for version in earlier[:_WITNESSES]:
+            checksum = self._reader.checksum(self.listing.checksums[version])
+            try:
+                commits = self._reader.commits(range(version + 1))
+                state = replay(self._reader.nothing(), commits)
+                where = self._reader.where(version, commit_name(version))
+                snapshot = Snapshot.of(state, where, version=version, file_time=0, checkpoint_version=None)
+            except (CorruptTable, UnsupportedReaderFeature):
+                continue
+            if checksum is not None and contradiction(checksum, snapshot) is None:
+                return True
+        return False
+
+    def _log(self, message: str, *facts: str) -> None:
+        _LOGGER.warning(message, self._reader.table, *facts)
+
+
+class _DamagedError(Exception):
+    """A checkpoint or a compaction cannot be read."""
+
+    def __init__(self, name: str, error: DelvecError, *, is_checkpoint: bool) -> None:
+        super().__init__(name)
+        self.name = name
+        self.error = error
+        self.is_checkpoint = is_checkpoint
+
+
+def _derived(segment: LogSegment) -> list[str]:
+    """Return the names of what a segment takes in place of commits."""
+    names = [one.file.name for one in segment.compactions]
+    return names if segment.checkpoint is None else [segment.checkpoint.name, *names]

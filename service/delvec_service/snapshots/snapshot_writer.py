@@ -1,0 +1,285 @@
+"""Memory that is free but that allocators keep: given back after the work that needed much of it."""
+
+import contextlib
+import ctypes
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from delvec_kernel.errors import ServiceUnavailable
+from delvec_kernel.file_index.segment import SegmentsLost
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service.logs import logger
+from delvec_service.store.snapshot_state import LogMark
+from delvec_service.store.snapshots import Head, SnapshotStore, StoredSnapshot
+
+__all__ = ["SnapshotWriter", "give_back"]
+
+
+def give_back() -> None:
+    """Return free memory to the system, as far as the allocators of this platform can."""
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
+        # What Python objects of some kilobytes leave behind glibc keeps for good otherwise.
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+_DELAY_SECONDS: Final = 0.5
+_QUIET_SECONDS: Final = 5.0
+"""A database that did not answer is not asked for snapshots for so long: each try may be a wait."""
+_TOUCH_SECONDS: Final = 60.0
+_SWEEP_SECONDS: Final = 300.0
+_TABLES: Final = 10_000
+_MUCH_MEMORY: Final = 32 * 1024 * 1024
+"""After saving so much, memory is worth giving back: most of it was replay's, or is in the database now."""
+
+
+@dataclass
+class _Known:
+    """What is known of the saved snapshot of a table.
+
+    Attributes:
+        generation: that was read or written last; None if nothing was saved.
+        done: the snapshot that was looked at last; there is nothing to do for it unless its segments learn more.
+        touched_at: by the monotonic clock.
+        lost: segments that turned out to be damaged; a snapshot that was read before that still has them.
+    """
+
+    generation: str | None = None
+    done: Callable[[], Snapshot | None] = lambda: None
+    touched_at: float = 0.0
+    lost: frozenset[str] = frozenset()
+
+
+class SnapshotWriter:
+    """Saves snapshots, and finds those that are saved. Safe to share between threads.
+
+    Nothing here delays a request, and no failure reaches one: what is not saved is read from the log again.
+
+    Args:
+        store: where to.
+        max_bytes: of all tables' segments together; those used longest ago are forgotten.
+        discard: called with a location whose saved snapshot is another replica's: what is in memory is to be
+            dropped, so that the next request takes up that one. Otherwise two replicas would save all files in turns.
+        lost: called with a snapshot of which the database lost parts.
+        delay: seconds from the first note of a table to saving it.
+    """
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        max_bytes: int,
+        discard: Callable[[str], None],
+        lost: Callable[[Snapshot, SegmentsLost], None],
+        delay: float = _DELAY_SECONDS,
+    ) -> None:
+        self._store = store
+        self._max_bytes = max_bytes
+        self._discard = discard
+        self._lost = lost
+        self._delay = delay
+        self._changed = threading.Condition()
+        self._pending: dict[str, tuple[float, Snapshot, LogMark]] = {}
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._thread: threading.Thread | None = None
+        self._busy = False
+        self._hurry = False
+        self._closed = False
+        self._deadline: float | None = None
+        self._quiet_until = 0.0
+        self._complained = False
+        self._swept_at = 0.0
+
+    # --- on the threads of requests -----------------------------------------------------------------------
+
+    def find(self, location: str) -> StoredSnapshot | None:
+        """Return what is saved of a table; None also if the database does not answer."""
+        if time.monotonic() < self._quiet_until:
+            return None
+        try:
+            found = self._store.find(location)
+        except ServiceUnavailable as error:
+            self._failed(error)
+            self._quiet_until = time.monotonic() + _QUIET_SECONDS
+            return None
+        with self._changed:
+            self._of(location).generation = None if found is None else found.generation
+        return found
+
+    def note(self, snapshot: Snapshot, file: LogMark) -> None:
+        """Take note of a table's newest version, or that more is known about its segments than before."""
+        with self._changed:
+            if self._closed:
+                return
+            # The time of the first note counts, or a busy table would never be saved.
+            due, _, _ = self._pending.get(snapshot.location, (time.monotonic() + self._delay, None, None))
+            self._pending[snapshot.location] = (due, snapshot, file)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="delvec-snapshots", daemon=True)
+                self._thread.start()
+            elif not self._busy and len(self._pending) == 1:
+                self._changed.notify_all()
+
+    def forget(self, location: str, segments: frozenset[str] = frozenset()) -> None:
+        """Forget what is saved of a table; with ``segments`` only if it has one of them."""
+        with self._changed:
+            self._pending.pop(location, None)
+        try:
+            head = self._store.head(location)
+            if head is not None and (not segments or head.segments & segments):
+                if segments:
+                    with self._changed:
+                        self._of(location).lost = segments & head.segments
+                self._store.forget(location, head.generation)
+        except ServiceUnavailable as error:
+            self._failed(error)
+
+    def flush(self, timeout: float) -> bool:
+        """Save now what waits to be saved; return whether that was done in time."""
+        with self._changed:
+            self._hurry = True
+            self._changed.notify_all()
+            done = self._changed.wait_for(lambda: not self._pending and not self._busy, timeout)
+            self._hurry = False
+        return done
+
+    def close(self, timeout: float) -> None:
+        """Save what waits to be saved, as far as that is done in time, and stop."""
+        self.flush(timeout)
+        with self._changed:
+            self._closed = True
+            self._deadline = time.monotonic()  # whatever still runs stops where it can
+            self._pending.clear()
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join(1.0)
+
+    # --- on its own thread --------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (item := self._next()) is not None:
+            snapshot, file = item
+            try:
+                self._write(snapshot, file)
+            except SegmentsLost as error:
+                self._lost(snapshot, error)
+            except ServiceUnavailable as error:
+                self._failed(error)
+            except Exception:  # noqa: BLE001 - a cache that cannot be written must not end the thread
+                logger.exception("snapshot not saved", location=snapshot.location)
+            else:
+                self._worked()
+            # Kept alive here it would count as in use.
+            del snapshot, file, item
+
+    def _next(self) -> tuple[Snapshot, LogMark] | None:
+        """Wait for something to do."""
+        with self._changed:
+            self._busy = False
+            self._changed.notify_all()
+            while not self._closed:
+                now = time.monotonic()
+                first = min(self._pending, key=lambda name: self._pending[name][0], default=None)
+                wait = None if first is None else self._pending[first][0] - now
+                if first is not None and wait is not None and (self._hurry or wait <= 0):
+                    self._busy = True
+                    return self._pending.pop(first)[1:]
+                self._changed.wait(wait)
+        return None
+
+    def _write(self, snapshot: Snapshot, file: LogMark) -> None:
+        location = snapshot.location
+        with self._changed:
+            known = self._of(location)
+        segments = [member.segment for member in snapshot.live.members]
+        unchanged = known.done() is snapshot
+        if unchanged and not any(segment.unsaved() for segment in segments):
+            if time.monotonic() - known.touched_at > _TOUCH_SECONDS:
+                self._store.touch(location)
+                known.touched_at = time.monotonic()
+            return
+        head = self._store.head(location)
+        mine = frozenset(segment.id for segment in segments)
+        if mine & known.lost:
+            return
+        if (
+            head is not None
+            and _is_foreign(head, known.generation)
+            and not self._may_replace(head, snapshot, mine)
+        ):
+            return
+        generation = self._save(snapshot, file, head)
+        if generation is None:
+            return
+        if mine & known.lost:  # that was found out just now
+            self._store.forget(location, generation)
+        known.generation, known.done, known.touched_at = generation, weakref.ref(snapshot), time.monotonic()
+        self._make_room()
+
+    def _save(self, snapshot: Snapshot, file: LogMark, head: Head | None) -> str | None:
+        """Return the generation that holds the snapshot now, None if none does."""
+        segments = [member.segment for member in snapshot.live.members]
+        there = frozenset() if head is None else head.segments
+        same = head is not None and (head.version, head.file) == (snapshot.version, file)
+        if head is not None and same and there == {segment.id for segment in segments}:
+            self._store.add_parts(snapshot.location, segments, self._stopping)
+            return head.generation
+        needed = sum(segment.nbytes for segment in segments if segment.id not in there)
+        if needed > self._max_bytes:
+            if head is not None:
+                self._store.forget(snapshot.location, head.generation)
+            return None
+        replacing = None if head is None else head.generation
+        # None if another replica was first: what it saved is looked at next time.
+        generation = self._store.save(snapshot, file, replacing, self._stopping)
+        if needed > _MUCH_MEMORY:
+            give_back()
+        return generation
+
+    def _may_replace(self, head: Head, snapshot: Snapshot, mine: frozenset[str]) -> bool:
+        """Whether to save over what another replica saved."""
+        if mine and not head.segments & mine:
+            self._discard(snapshot.location)
+            return False
+        return head.version <= snapshot.version
+
+    def _make_room(self) -> None:
+        self._store.evict(self._max_bytes, self._stopping)
+        if not self._swept_at or time.monotonic() - self._swept_at > _SWEEP_SECONDS:
+            self._swept_at = time.monotonic()
+            self._store.sweep(stopping=self._stopping)
+
+    def _stopping(self) -> bool:
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
+    # --- both ---------------------------------------------------------------------------------------------
+
+    def _of(self, location: str) -> _Known:
+        known = self._known.setdefault(location, _Known())
+        self._known.move_to_end(location)
+        if len(self._known) > _TABLES:
+            self._known.popitem(last=False)
+        return known
+
+    def _failed(self, error: ServiceUnavailable) -> None:
+        if not self._complained:
+            self._complained = True
+            logger.warning(
+                "snapshots are not kept in the database: the log is read instead", reason=error.message
+            )
+
+    def _worked(self) -> None:
+        if self._complained:
+            self._complained = False
+            logger.info("snapshots are kept in the database again")
+
+
+def _is_foreign(head: Head, generation: str | None) -> bool:
+    return head.generation != generation

@@ -1,0 +1,163 @@
+"""Time travel: which version was the newest at a time (PROTOCOL.md, "In-Commit Timestamps")."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from datetime import UTC, timedelta
+from datetime import datetime as DateTime  # noqa: N812
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from delvec_kernel.errors import BadRequest, CorruptLog, VersionNotFound
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.table_properties import is_true
+from delvec_service.snapshots.log_reader import LogReader
+
+__all__ = ["first_stamped", "iso", "milliseconds", "version_at"]
+
+_EPOCH: Final = DateTime(1970, 1, 1, tzinfo=UTC)
+_MILLISECONDS: Final = re.compile(r"-?\d{1,18}", re.ASCII)
+_ZONE: Final = re.compile(r"[A-Za-z]{2}[A-Za-z0-9_+\-]*(?:/[A-Za-z0-9_+\-]+)*")
+
+
+def milliseconds(text: str) -> int:
+    """Return a time as milliseconds since the epoch, rounded down.
+
+    Args:
+        text: ISO 8601, a date or a date with a time, in UTC where it has no zone; a zone may also follow by its name
+            (``2026-01-31 08:00 Europe/Paris``); or the milliseconds themselves.
+
+    Raises:
+        BadRequest: it is neither.
+    """
+    text = text.strip()
+    if _MILLISECONDS.fullmatch(text):
+        return int(text)
+    try:
+        moment = _moment(text)
+    except (ValueError, ZoneInfoNotFoundError, OSError):
+        raise BadRequest(
+            f"'{text[:100]}' is no timestamp: give ISO 8601, as 2026-01-31T08:00:00Z, or milliseconds since 1970.",
+            timestamp=text[:100],
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _moment(text: str) -> DateTime:
+    if text.isdigit():
+        raise ValueError  # too many digits; ISO 8601 without any separator is not meant
+    time, _, zone = text.rpartition(" ")
+    if not _ZONE.fullmatch(zone):
+        return DateTime.fromisoformat(text)
+    moment = DateTime.fromisoformat(time)
+    if moment.tzinfo is not None:
+        raise ValueError  # two zones
+    return moment.replace(tzinfo=ZoneInfo(zone))
+
+
+def iso(time: int) -> str:
+    """Return milliseconds since the epoch as ISO 8601 in UTC."""
+    try:
+        return (
+            (_EPOCH + timedelta(milliseconds=time)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        )
+    except OverflowError:
+        return f"{time} ms after 1970"
+
+
+def first_stamped(configuration: Mapping[str, str]) -> int | None:
+    """Return the first version whose in-commit timestamp counts; None where those of no version do.
+
+    Args:
+        configuration: the properties of the newest version: they decide for all.
+    """
+    if not is_true(configuration, "delta.enableInCommitTimestamps"):
+        return None
+    since = configuration.get("delta.inCommitTimestampEnablementVersion", "0")
+    return int(since) if since.isdecimal() else 0
+
+
+def version_at(reader: LogReader, timestamp: str, latest: Snapshot) -> int:
+    """Return the newest version that was not committed after a time.
+
+    Args:
+        reader: the table's log.
+        timestamp: see :func:`milliseconds`.
+        latest: the newest version.
+
+    Raises:
+        BadRequest: it is no timestamp.
+        VersionNotFound: it lies before the oldest version that can be read, or after the newest.
+    """
+    wanted = milliseconds(timestamp)
+    listing = reader.list_all()
+    # A commit that came since the latest snapshot is not asked for: whoever asks cannot know of it.
+    versions = [version for version in listing.retained() if version <= latest.version] or [latest.version]
+    times = _Times(reader, listing.times, latest)
+    newest = times[versions[-1]]
+    if wanted > newest:
+        raise VersionNotFound(
+            f"Table '{reader.table}' has no version as late as {iso(wanted)}: its newest, {versions[-1]}, "
+            f"was committed at {iso(newest)}.",
+            table=reader.table,
+            timestamp=iso(wanted),
+            latest=versions[-1],
+            latest_timestamp=iso(newest),
+        )
+    found = _last_not_after(wanted, [version for version in versions if version >= times.stamped_from], times)
+    if found is None:
+        found = _last_not_after(
+            wanted, [version for version in versions if version < times.stamped_from], times
+        )
+    if found is None:
+        oldest = times[versions[0]]
+        raise VersionNotFound(
+            f"Table '{reader.table}' has no version as early as {iso(wanted)}: the oldest that can be read, "
+            f"{versions[0]}, was committed at {iso(oldest)}.",
+            table=reader.table,
+            timestamp=iso(wanted),
+            earliest=versions[0],
+            earliest_timestamp=iso(oldest),
+        )
+    return found
+
+
+class _Times:
+    """When each version was committed, milliseconds since the epoch; commits are read only as asked for.
+
+    Attributes:
+        stamped_from: the first version whose commit itself says when it was made.
+    """
+
+    def __init__(self, reader: LogReader, file_times: Mapping[int, int], latest: Snapshot) -> None:
+        self._reader = reader
+        self._read = {latest.version: latest.timestamp} | dict(file_times)
+        self.stamped_from = latest.version + 1
+        since = first_stamped(latest.configuration)
+        if since is not None:
+            self.stamped_from = since
+            self._read = {v: time for v, time in self._read.items() if v < self.stamped_from}
+            self._read[latest.version] = latest.timestamp
+
+    def __getitem__(self, version: int) -> int:
+        if version not in self._read:
+            self._read[version] = self._time(version)
+        return self._read[version]
+
+    def _time(self, version: int) -> int:
+        info = self._reader.commit_info(version)
+        if info is None or info.in_commit_timestamp is None:
+            raise CorruptLog(
+                f"Version {version} of table '{self._reader.table}' has no in-commit timestamp although the table "
+                "demands one; ask for versions by number.",
+                table=self._reader.table,
+                version=version,
+            )
+        return info.in_commit_timestamp
+
+
+def _last_not_after(wanted: int, versions: Sequence[int], times: _Times) -> int | None:
+    place = bisect_right(versions, wanted, key=times.__getitem__)
+    return versions[place - 1] if place else None

@@ -1,0 +1,74 @@
+"""Tombstones of a version, read where they are: in the checkpoint before it, and in the commits since."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from delvec_kernel.errors import MissingLogFile
+from delvec_kernel.log.log_segment import LogCheckpoint
+from delvec_kernel.log.tombstones import (
+    Changes,
+    sidecars_in_parquet,
+    tombstones_in_manifest,
+    tombstones_in_parquet,
+)
+from delvec_service.snapshots.log_reader import LogReader
+
+__all__ = ["read_tombstones"]
+
+_LOG: Final = "_delta_log"
+_SIDECARS: Final = f"{_LOG}/_sidecars"
+
+
+def read_tombstones(
+    reader: LogReader, version: int, base: LogCheckpoint | None, since: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the tombstones that still count in a version, TOMBSTONES.
+
+    Args:
+        reader: of the log.
+        version: that they are of.
+        base: a checkpoint of that version or of one before it, None where there is none.
+        since: milliseconds since the epoch; what was removed before counts no more.
+
+    Raises:
+        MissingLogFile: a commit, or a file of the checkpoint, is not there.
+        CorruptLog: one cannot be read.
+    """
+    versions = range(0 if base is None else base.version + 1, version + 1)
+    changes = Changes.of(reader.each(versions), reader.objects.location)
+    yield changes.tombstones(since)
+    if base is None:
+        return
+    try:
+        for older in _in_checkpoint(reader, base):
+            yield changes.remaining(older, since)
+    except FileNotFoundError as error:
+        raise MissingLogFile(
+            f"A file of the checkpoint before version {version} of table '{reader.table}' is not there: {error}. "
+            "Restore it from a backup.",
+            table=reader.table,
+            version=version,
+        ) from error
+
+
+def _in_checkpoint(reader: LogReader, base: LogCheckpoint) -> Iterator[pa.RecordBatch]:
+    sidecars: list[str] = []
+    objects = reader.objects
+    for file in base.files:
+        where = reader.where(base.version, file.name)
+        path = f"{_LOG}/{file.name}"
+        if file.name.endswith(".json"):
+            found, named = tombstones_in_manifest(objects.get(path), where)
+            sidecars += named
+            yield found
+            continue
+        with objects.open(path) as source:
+            sidecars += sidecars_in_parquet(source, where)
+        with objects.open(path) as source:
+            yield from tombstones_in_parquet(source, where)
+    for sidecar in sidecars:
+        path = sidecar if "/" in sidecar else f"{_SIDECARS}/{sidecar}"
+        with objects.open(path) as source:
+            yield from tombstones_in_parquet(source, reader.where(base.version, sidecar))

@@ -1,0 +1,93 @@
+"""Marks of versions that were read: they tell a version from another one that a writer has put in its place.
+
+A mark is size and time of the commit's file, and what an object store calls its content: there a time is often that of
+the whole second. It goes out with a plan and comes back with the commit that rests on it.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from delvec_kernel.errors import CommitOverwritten
+from delvec_kernel.log.log_segment import ListedFile, commit_name
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["VersionMarks", "is_same", "read_mark"]
+
+_REMEMBERED: Final = 1000
+
+
+def read_mark(loader: SnapshotLoader, snapshot: Snapshot) -> str | None:
+    """Return the mark of a version that ``loader`` gave; None where its commit is gone, or the version was let go."""
+    file = loader.file_of(snapshot)
+    return None if file is None or file.name != commit_name(snapshot.version) else _mark(file)
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two marks may be of one file: what only one of them knows tells nothing."""
+    parts, others = one.split("-"), other.split("-")
+    return all(mine == theirs for mine, theirs in zip(parts, others, strict=False))
+
+
+class VersionMarks:
+    """Compares marks with logs. Safe to share between threads.
+
+    Args:
+        loader: whose snapshots are forgotten where a version was replaced.
+    """
+
+    def __init__(self, loader: SnapshotLoader) -> None:
+        self._loader = loader
+        self._forgotten: OrderedDict[tuple[str, int, str], None] = OrderedDict()
+
+    def now(self, table: OpenTable, snapshot: Snapshot, versions: Collection[int]) -> Mapping[int, str]:
+        """Return the marks that versions have, of those whose commits are there.
+
+        Args:
+            table: the table.
+            snapshot: the newest version, just loaded: its own mark takes no look at storage.
+            versions: as old as that, or older.
+
+        Raises:
+            StorageError: storage did not answer.
+        """
+        found: dict[int, str] = {}
+        newest = read_mark(self._loader, snapshot)
+        if newest is not None:
+            found[snapshot.version] = newest
+        # Whoever finds a replaced commit lets go of the table at that moment: then its mark is looked for, too.
+        missing = sorted({version for version in versions if version <= snapshot.version} - found.keys())
+        files = LogReader(table.objects, table.name).commit_files(missing)
+        return found | {version: _mark(file) for version, file in files.items()}
+
+    def replaced(self, table: OpenTable, version: int, mark: str) -> CommitOverwritten:
+        """Return the error that a version is not the one that was read; ``mark`` is what it has now."""
+        key = (table.location, version, mark)
+        if key not in self._forgotten:
+            # Versions after it may have been loaded by way of the one that is gone.
+            self._loader.forget(table.location)
+            self._forgotten[key] = None
+            while len(self._forgotten) > _REMEMBERED:
+                self._forgotten.popitem(last=False)
+        return CommitOverwritten(
+            f"Version {version} of table '{table.name}' is not what it was when it was read: another commit is in its "
+            "place, of a writer that does not create versions atomically, or from a backup. Nothing was committed; run "
+            "the command again, and let such writers take turns with Delvec.",
+            table=table.name,
+            version=version,
+            replaced="read-version",
+            conflict={
+                "winning-version": version,
+                "advice": "run the command again: it will read the table as it is now.",
+            },
+        )
+
+
+def _mark(file: ListedFile) -> str:
+    mark = f"{file.size:x}-{file.last_modified_ms:x}"
+    # A file that the database remembers has no tag. Tags may have any length and characters.
+    return mark if file.e_tag is None else f"{mark}-{hashlib.sha256(file.e_tag.encode()).hexdigest()[:16]}"

@@ -1,0 +1,1 @@
+"""Registered tables: names, locations, creation."""

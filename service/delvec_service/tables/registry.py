@@ -1,0 +1,312 @@
+"""Tables as the service knows them: register, create, open, forget."""
+
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version as distribution_version
+from typing import Any, Final, overload
+from urllib.parse import unquote
+
+from delvec_kernel.actions.actions import CommitInfo
+from delvec_kernel.alter_table.creation import first_version
+from delvec_kernel.alter_table.definition import Definition
+from delvec_kernel.errors import (
+    BadRequest,
+    CorruptTable,
+    DelvecError,
+    InvalidLocation,
+    StorageError,
+    TableAlreadyExists,
+)
+from delvec_kernel.log.commit_file import serialize_commit
+from delvec_kernel.log.log_segment import commit_path
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.wire.tables import TABLE_NAME
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.store.objects import MAX_COMMIT_BYTES, ObjectStore
+from delvec_service.store.open_table import OpenTable, Roots
+from delvec_service.store.registry import Registry, TableRecord
+
+__all__ = ["ENGINE_INFO", "NewTable", "Tables"]
+
+ENGINE_INFO: Final = f"Delvec/{distribution_version('delvec')}"
+_OPENED_SECONDS: Final = 1.0
+_MOST_OPENED: Final = 10_000
+_NAME: Final = re.compile(TABLE_NAME)
+_NAMESPACE_FOLDER: Final = ".db"
+"""As Spark and Hive have it: a folder that no table's name can be, so that no table lies in another."""
+
+
+@dataclass(frozen=True)
+class NewTable:
+    """What a table to be created is like; ``schema`` is Delta's schema JSON, ``transaction_id`` of its version 0."""
+
+    schema: Mapping[str, Any]
+    partition_columns: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    description: str | None = None
+    cluster_by: Sequence[str] = ()
+    transaction_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+
+class Tables:
+    """Registered tables.
+
+    Args:
+        registry: names and locations.
+        roots: where tables may lie.
+        warehouse: canonical; where tables that are created by name alone go.
+        loader: reads snapshots.
+        max_commit_bytes: larger JSON files of a log are not read.
+        by_folder: whether a name that is not registered also means the table in the warehouse's folder of that name.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        roots: Roots,
+        warehouse: str | None,
+        loader: SnapshotLoader,
+        *,
+        max_commit_bytes: int = MAX_COMMIT_BYTES,
+        by_folder: bool = False,
+    ) -> None:
+        self._max_commit_bytes = max_commit_bytes
+        self._registry = registry
+        self._roots = roots
+        self._warehouse = warehouse
+        self._loader = loader
+        self._by_folder = by_folder
+        self._opened: dict[str, tuple[OpenTable, float]] = {}
+
+    def open(self, name_or_id: str) -> OpenTable:
+        """Return a registered table.
+
+        Raises:
+            TableNotFound: there is none of that name or id.
+            AmbiguousTable: the name may be any of several tables'.
+            LocationNotAllowed: the roots were changed, or a link now leads out of them.
+        """
+        record = self._find(name_or_id)
+        self._roots.check(record.location)
+        found = OpenTable(record, self._roots, self._max_commit_bytes)
+        if len(self._opened) >= _MOST_OPENED:
+            self._opened.clear()
+        self._opened[record.id] = (found, time.monotonic())
+        return found
+
+    def opened(self, identifier: str) -> OpenTable | None:
+        """Return the table of an id if :meth:`open` returned it in the last second; does no I/O.
+
+        An id follows from the location, so that nothing about it can change but that the table is forgotten: by
+        another replica, for a second without notice. A name may come to mean another table, and is looked up.
+        """
+        found = self._opened.get(identifier)
+        return found[0] if found is not None and time.monotonic() - found[1] < _OPENED_SECONDS else None
+
+    def at(self, location: str) -> TableRecord | None:
+        """Return the table at a location, if it is registered.
+
+        Raises:
+            InvalidLocation: it is not a location.
+            LocationNotAllowed: it lies outside the roots.
+        """
+        return self._registry.at(self._roots.canonical(location))
+
+    def page(self, after: tuple[str, str], limit: int, namespace: str | None = None) -> Sequence[TableRecord]:
+        """Return tables in the order of their names and ids, from the one after ``after``."""
+        return self._registry.page(after, limit, namespace)
+
+    def rename(self, name_or_id: str, name: str) -> TableRecord:
+        """Give a table another name; its files, its location and its id stay.
+
+        Raises:
+            TableNotFound: there is none of that name or id.
+            AmbiguousTable: the name may be any of several tables'.
+            TableAlreadyExists: the new name belongs to another table.
+        """
+        record = self._registry.rename(self._find(name_or_id), _checked_name(name))
+        self._opened.pop(record.id, None)
+        return record
+
+    def _find(self, name_or_id: str) -> TableRecord:
+        """Return what a name or an id means here: what is registered, or what lies in the warehouse."""
+        found = self._registry.called(name_or_id)
+        if any(record.is_named or record.id == name_or_id for record in found):
+            return found[0]
+        place = self._place(name_or_id)
+        if place is not None and all(record.location != place for record in found):
+            # By the name's spelling and not by the folder's: file systems may take either for the other.
+            found = [*found, self._registry.add(place, None, name_or_id)[0]]
+        return self._registry.only(name_or_id, found) if found else self._registry.get(name_or_id)
+
+    def _place(self, name: str) -> str | None:
+        """Return where in the warehouse the table of a name lies; None where there is none, or it must not be looked."""
+        if not self._by_folder or self._warehouse is None or not _NAME.fullmatch(name):
+            return None
+        try:
+            place = self._roots.canonical(self._in_warehouse(name))
+            return place if self._objects(place).list_from("_delta_log") else None
+        except DelvecError:
+            return None
+
+    def forget(self, name_or_id: str) -> None:
+        """Forget a table; its files stay.
+
+        Raises:
+            TableNotFound: there is none of that name or id.
+            AmbiguousTable: the name may be any of several tables'.
+        """
+        record = self._registry.get(name_or_id)
+        self._registry.remove(record.id)
+        self._opened.pop(record.id, None)
+        self._loader.forget(record.location)
+
+    def register(self, location: str | None, name: str | None) -> tuple[TableRecord, bool]:
+        """Register the Delta table at a location; return its row, and whether it is new.
+
+        Raises:
+            NotADeltaTable: there is no Delta log.
+            UnsupportedReaderFeature: the table cannot be read.
+            CorruptLog: its log, or its schema, cannot be read.
+            TableAlreadyExists: the name belongs to another table.
+            LocationNotAllowed: the location lies outside the roots.
+        """
+        if location is None:
+            raise BadRequest(f"To register '{name}' give its location; to create it give a schema.")
+        canonical = self._roots.canonical(location)
+        name = _checked_name(name)
+        default = self._folder_name(canonical)
+        objects = self._objects(canonical)
+        # Both raise where it is not a table that can be read.
+        _ = self._loader.load(objects, name or default).schema
+        return self._registry.add(canonical, name, default)
+
+    def create(self, location: str | None, name: str | None, new: NewTable) -> tuple[TableRecord, int]:
+        """Create a table, register it, and return its row and version.
+
+        Raises:
+            TableAlreadyExists: there is a Delta log already, or the name belongs to another table.
+            InvalidSchema: the schema cannot be a table's.
+            BadRequest: a property is unknown, or there is no warehouse for a table without location.
+            LocationNotAllowed: the location lies outside the roots.
+        """
+        name = _checked_name(name)
+        canonical = self._roots.canonical(location or self._place_of(name, new))
+        definition = Definition(
+            StructType.from_json(new.schema),
+            new.partition_columns,
+            new.properties,
+            new.description,
+            new.cluster_by,
+        )
+        actions = first_version(
+            definition,
+            metadata_id=str(uuid.uuid4()),
+            transaction_id=new.transaction_id,
+            engine_info=ENGINE_INFO,
+            now=time.time_ns() // 1_000_000,
+        )
+        objects = self._objects(canonical)
+        exists = TableAlreadyExists(
+            f"A Delta table already exists at {canonical}; open it, or create yours elsewhere.",
+            location=canonical,
+        )
+        if objects.list_from("_delta_log"):
+            if self._made_by(objects, new.transaction_id):
+                return self._registry.add(canonical, name, self._folder_name(canonical))[0], 0
+            raise exists
+        known = self._registry.at(canonical)
+        if known is not None and known.is_named and name not in (None, known.name):
+            # That of a table that is gone, as there is no log. What a new one is called is for who makes it to say.
+            self._registry.remove(known.id)
+            self._opened.pop(known.id, None)
+        # The name first: it can be given back, a table that was created cannot.
+        record, added = self._registry.add(canonical, name, self._folder_name(canonical))
+        try:
+            data = serialize_commit(actions)
+            created = objects.put_if_absent(commit_path(0), data)
+        except DelvecError:
+            if added:
+                self._registry.remove(record.id)
+            raise
+        if not created and not self._made_by(objects, new.transaction_id):
+            raise exists
+        self._loader.created(canonical, 0, len(data))
+        return record, 0
+
+    def _objects(self, location: str) -> ObjectStore:
+        return ObjectStore(location, allowed=self._roots.allows, max_commit_bytes=self._max_commit_bytes)
+
+    def _made_by(self, objects: ObjectStore, transaction_id: str) -> bool:
+        """Whether a transaction created the table: the request was made before, and its answer was lost."""
+        try:
+            first = LogReader(objects, objects.location).commit(0).actions
+        except (CorruptTable, StorageError):
+            return False
+        return any(isinstance(action, CommitInfo) and action.txn_id == transaction_id for action in first)
+
+    def _place_of(self, name: str | None, new: NewTable) -> str:
+        """Return where a table goes that is created by name alone: where one of that name was and is gone, or the warehouse."""
+        for known in () if name is None else self._registry.called(name):
+            if known.is_named and self._roots.allows(known.location):
+                objects = self._objects(known.location)
+                if not objects.list_from("_delta_log") or self._made_by(objects, new.transaction_id):
+                    return known.location
+        return self._in_warehouse(name)
+
+    def _in_warehouse(self, name: str | None) -> str:
+        if self._warehouse is None:
+            raise BadRequest(
+                f"There is no place for tables that are created by name alone: give '{name}' a location, "
+                "or set DELVEC_WAREHOUSE.",
+                name=name,
+                setting="DELVEC_WAREHOUSE",
+            )
+        *namespaces, last = str(name).split(".")
+        return "/".join([self._warehouse, *(f"{each}{_NAMESPACE_FOLDER}" for each in namespaces), last])
+
+    def _folder_name(self, location: str) -> str:
+        """Return what a table is called by its folder: in the warehouse with its namespaces."""
+        warehouse = f"{self._warehouse}/"
+        if self._by_folder and location.startswith(warehouse):
+            *above, last = location[len(warehouse) :].split("/")
+            if all(each.endswith(_NAMESPACE_FOLDER) for each in above):
+                name = ".".join([*(each.removesuffix(_NAMESPACE_FOLDER) for each in above), last])
+                if _NAME.fullmatch(name):
+                    return name
+        return _default_name(location)
+
+
+@overload
+def _checked_name(name: str) -> str: ...
+
+
+@overload
+def _checked_name(name: None) -> None: ...
+
+
+def _checked_name(name: str | None) -> str | None:
+    """Refuse names that could be ids: URLs take either."""
+    if name is not None:
+        try:
+            uuid.UUID(name)
+        except ValueError:
+            return name
+        raise BadRequest(f"'{name}' looks like a table's id; choose another name.")
+    return None
+
+
+def _default_name(location: str) -> str:
+    """Return the last part of a location as a name; what is not allowed in names becomes ``_``."""
+    last = unquote(location.rpartition("/")[2])
+    if not last:
+        raise InvalidLocation(
+            f"The location {location} has no last part; tables need a directory of their own."
+        )
+    name = re.sub(r"[^A-Za-z0-9_.\-]", "_", last)
+    name = re.sub(r"\.(?![A-Za-z0-9_])", "_", name)[:128].rstrip(".")  # no namespace is empty
+    return name if _NAME.fullmatch(name) else f"t_{name.lstrip('.')[:126]}"

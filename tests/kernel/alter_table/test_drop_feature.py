@@ -1,0 +1,207 @@
+"""Which features a table can let go of, what has to be turned off first, and what the protocol is without them."""
+
+import json
+
+import pytest
+from pydantic import TypeAdapter
+
+from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
+from delvec_kernel.alter_table.alteration import altered
+from delvec_kernel.alter_table.draft import Draft, TableState
+from delvec_kernel.alter_table.drop_feature import turned_off
+from delvec_kernel.errors import InvalidTableChange
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.wire import DropFeature, TableChange
+
+CHANGES = TypeAdapter(list[TableChange])
+LEGACY = ("appendOnly", "invariants")
+
+
+def field(name, kind="long", *, nullable=True, **metadata):
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
+
+
+class Table:
+    """A version of a table that has a feature."""
+
+    def __init__(self, *features, fields=(), domains=None, protocol=None, configuration=None, **state):
+        self.metadata = Metadata(
+            "id",
+            json.dumps({"type": "struct", "fields": list(fields or [field("id")])}),
+            configuration=configuration or {},
+        )
+        readers = tuple(
+            name
+            for name in features
+            if name
+            in ("deletionVectors", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck", "timestampNtz")
+        )
+        reader = 3 if readers else 2 if "columnMapping" in features else 1
+        self.protocol = protocol or Protocol(reader, 7, readers or None, (*LEGACY, *features))
+        self.domains = domains or {}
+        counts = {"deletion_vectors": 0, "with_row_ids": 0, "without_row_ids": 0, "oldest_version": 0}
+        self.state = TableState(version=7, **(counts | state))
+
+    @property
+    def schema(self):
+        return StructType.from_json(json.loads(self.metadata.schema_string))
+
+    def drop(self, feature, **more):
+        changes = CHANGES.validate_python([{"change": "drop-feature", "feature": feature, **more}])
+        return altered(
+            changes,
+            metadata=self.metadata,
+            protocol=self.protocol,
+            domains=self.domains,
+            schema=self.schema,
+            state=lambda: self.state,
+        )
+
+    def first(self, feature):
+        draft = Draft(
+            self.metadata, self.protocol, self.domains, self.schema, lambda: "x", lambda: self.state
+        )
+        return turned_off(draft, DropFeature(change="drop-feature", feature=feature))
+
+
+UNUSED = [
+    "allowColumnDefaults",
+    "changeDataFeed",
+    "checkConstraints",
+    "clustering",
+    "domainMetadata",
+    "generatedColumns",
+    "identityColumns",
+    "inCommitTimestamp",
+]
+
+
+@pytest.mark.parametrize("feature", UNUSED)
+def test_a_feature_that_only_writers_know_goes_at_once(feature):
+    needs = ("domainMetadata",) if feature == "clustering" else ()
+    made = Table(*needs, feature).drop(feature.upper())
+
+    left = made.protocol.writer_features or ("appendOnly", "invariants")
+    assert set(left) == {*LEGACY, *needs}
+    assert made.metadata is None
+    assert made.operation == "DROP FEATURE"
+    assert made.parameters == {"featureName": feature, "truncateHistory": False}
+
+
+def test_what_is_left_is_written_as_an_old_version_where_there_is_one():
+    assert Table("inCommitTimestamp").drop("inCommitTimestamp").protocol == Protocol(1, 2)
+    old = Table(protocol=Protocol(1, 3))
+    assert old.drop("checkConstraints").protocol == Protocol(1, 2)
+    assert old.drop("invariants").protocol == Protocol(1, 7, None, ("appendOnly", "checkConstraints"))
+
+
+READERS = {
+    "deletionVectors": ({"delta.enableDeletionVectors": "true"}, {"delta.enableDeletionVectors": None}),
+    "typeWidening": ({"delta.enableTypeWidening": "true"}, {"delta.enableTypeWidening": None}),
+    "v2Checkpoint": ({"delta.checkpointPolicy": "v2"}, {"delta.checkpointPolicy": "classic"}),
+    "vacuumProtocolCheck": ({}, {}),
+}
+
+
+@pytest.mark.parametrize("feature", READERS)
+def test_a_feature_that_readers_know_is_turned_off_first_and_leaves_a_protected_history(feature):
+    on, off = READERS[feature]
+    assert Table(feature, configuration=on).first(feature) == off
+    if off:
+        with pytest.raises(InvalidTableChange, match="was set again meanwhile"):
+            Table(feature, configuration=on).drop(feature)
+
+    table = Table(feature, configuration={name: value for name, value in off.items() if value})
+    assert table.first(feature) == {}
+    made = table.drop(feature)
+
+    assert made.protocol == Protocol(1, 7, None, (*LEGACY, "checkpointProtection"))
+    assert made.metadata.configuration["delta.requireCheckpointProtectionBeforeVersion"] == "8"
+
+
+IN_USE = {
+    "appendOnly": ({"configuration": {"delta.appendOnly": "true"}}, "delta.appendOnly is true"),
+    "invariants": ({"fields": [field("id", nullable=False)]}, "columns are NOT NULL.*: id"),
+    "checkConstraints": ({"configuration": {"delta.constraints.old": "id > 1"}}, "constraints old"),
+    "changeDataFeed": ({"configuration": {"delta.enableChangeDataFeed": "true"}}, "unset it first"),
+    "generatedColumns": ({"fields": [field("a", **{"delta.generationExpression": "1"})]}, "columns: a"),
+    "identityColumns": ({"fields": [field("a", **{"delta.identity.start": 1})]}, "columns: a"),
+    "allowColumnDefaults": ({"fields": [field("a", CURRENT_DEFAULT="1")]}, "dropped first: a"),
+    "columnMapping": ({"configuration": {"delta.columnMapping.mode": "name"}}, "physical names"),
+    "deletionVectors": ({"deletion_vectors": 2}, "2 files have deletion vectors"),
+    "typeWidening": ({"fields": [field("a", **{"delta.typeChanges": []})]}, "types of before"),
+    "domainMetadata": ({"domains": {"mine": DomainMetadata("mine", "{}")}}, "others: mine"),
+    "checkpointProtection": (
+        {"configuration": {"delta.requireCheckpointProtectionBeforeVersion": "5"}, "oldest_version": 4},
+        "versions from 4 on, of which those before 5",
+    ),
+}
+
+
+@pytest.mark.parametrize("feature", IN_USE)
+def test_what_the_table_needs_stays_and_the_message_says_why(feature):
+    facts, why = IN_USE[feature]
+    with pytest.raises(InvalidTableChange, match=why):
+        Table(feature, **facts).first(feature) if feature != "checkpointProtection" else Table(
+            feature, **facts
+        ).drop(feature, truncate_history=True)
+
+
+def test_what_cannot_go_is_told():
+    with pytest.raises(InvalidTableChange, match="does not have the feature 'v2Checkpoint'"):
+        Table("deletionVectors").drop("v2Checkpoint")
+    with pytest.raises(InvalidTableChange, match="'timestampNtz' cannot be dropped; write the rows"):
+        Table("timestampNtz").drop("timestampNtz")
+    with pytest.raises(InvalidTableChange, match="clustering rests on it"):
+        Table("domainMetadata", "clustering").drop("domainMetadata")
+    with pytest.raises(InvalidTableChange, match="dropped with truncate-history"):
+        Table("checkpointProtection").drop("checkpointProtection")
+    with pytest.raises(InvalidTableChange, match="every other feature without"):
+        Table("appendOnly").drop("appendOnly", truncate_history=True)
+
+
+def test_protection_goes_once_the_versions_that_it_protects_are_gone():
+    required = {"delta.requireCheckpointProtectionBeforeVersion": "5"}
+    table = Table("checkpointProtection", configuration=required, oldest_version=5)
+
+    made = table.drop("checkpointProtection", truncate_history=True)
+
+    assert made.protocol == Protocol(1, 2)
+    assert made.metadata.configuration == {}
+
+
+def test_in_commit_timestamps_take_their_properties_along():
+    names = ("enableInCommitTimestamps", "inCommitTimestampEnablementVersion")
+    configuration = {f"delta.{name}": "1" for name in names} | {"team": "red"}
+    made = Table("inCommitTimestamp", configuration=configuration).drop("inCommitTimestamp")
+
+    assert made.metadata.configuration == {"team": "red"}
+
+
+def test_domain_metadata_of_delta_itself_is_removed():
+    cluster = DomainMetadata("delta.clustering", '{"clusteringColumns":[]}')
+    table = Table("domainMetadata", "clustering", domains={"delta.clustering": cluster})
+
+    made = table.drop("clustering")
+
+    assert [(each.domain, each.removed) for each in made.domains] == [("delta.clustering", True)]
+
+
+def test_row_tracking_goes_when_it_is_suspended_and_no_file_has_ids():
+    names = {
+        "delta.rowTracking.materializedRowIdColumnName": "_row-id-col-1",
+        "delta.rowTracking.materializedRowCommitVersionColumnName": "_row-commit-version-col-1",
+    }
+    domains = {"delta.rowTracking": DomainMetadata("delta.rowTracking", '{"rowIdHighWaterMark":9}')}
+    on = Table("domainMetadata", "rowTracking", configuration={"delta.enableRowTracking": "true"})
+    off = {"delta.enableRowTracking": "false", "delta.rowTrackingSuspended": "true"}
+    assert on.first("rowTracking") == off
+
+    facts = {"configuration": off | names, "domains": domains}
+    with pytest.raises(InvalidTableChange, match="3 files were given row ids"):
+        Table("domainMetadata", "rowTracking", with_row_ids=3, **facts).drop("rowTracking")
+    made = Table("domainMetadata", "rowTracking", **facts).drop("rowTracking")
+
+    assert made.protocol.writer_features == (*LEGACY, "domainMetadata")
+    assert made.metadata.configuration == {}
+    assert [(each.domain, each.removed) for each in made.domains] == [("delta.rowTracking", True)]

@@ -1,0 +1,265 @@
+"""What generated partition columns say holds for every value that generates them, in every time zone."""
+
+import datetime as dt
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delvec_kernel.data_skipping.generated_columns import implied_bounds, intersected
+from delvec_kernel.schema.partition_values import serialize
+from delvec_kernel.schema.types import StructType, data_type_from_json
+from delvec_kernel.statistics.bounds import partition_bounds
+
+
+def _local(year, month, day, hour=0, minute=0):
+    return dt.datetime(year, month, day, hour, minute)  # noqa: DTZ001 - a local time is told from an instant here
+
+
+EPOCH = _local(1970, 1, 1)
+ZONES = ["UTC", "America/Los_Angeles", "Pacific/Kiritimati", "Asia/Kolkata"]
+MICROSECOND = dt.timedelta(microseconds=1)
+
+
+def _schema(base, *generated):
+    fields = [{"name": "b", "type": base, "nullable": True, "metadata": {}}]
+    fields += [
+        {"name": name, "type": kind, "nullable": True, "metadata": {"delta.generationExpression": text}}
+        for name, kind, text in generated
+    ]
+    return StructType.from_json({"type": "struct", "fields": fields})
+
+
+def _limits(schema, partition):
+    """Return (low, high) of the base column in one file with these partition values; None where unknown."""
+    names = list(partition)
+    texts = [
+        (name, value if isinstance(value, str) else serialize(value, schema.field(name).type))
+        for name, value in partition.items()
+    ]
+    values = pa.array([texts], pa.map_(pa.string(), pa.string()))
+    found = [
+        bounds
+        for each in implied_bounds(schema, names)
+        if (
+            bounds := each.bounds(
+                [partition_bounds(values, name, schema.field(name).type) for name in each.partition_columns]
+            )
+        )
+    ]
+    if not found:
+        return None
+    both = intersected(found)
+    return both.low[0].as_py(), both.high[0].as_py()
+
+
+def _micros(local):
+    return (local - EPOCH) // MICROSECOND
+
+
+MOMENTS = {
+    "timestamp": lambda local, zone: _micros(
+        local.replace(tzinfo=ZoneInfo(zone)).astimezone(dt.UTC).replace(tzinfo=None)
+    ),
+    "timestamp_ntz": lambda local, _: _micros(local),
+    "date": lambda local, _: (local.date() - EPOCH.date()).days,
+}
+FORMS = {
+    "cast": ([("g", "date", "CAST(b AS DATE)")], lambda t: {"g": t.date()}),
+    "to_date": ([("g", "date", "to_date(b)")], lambda t: {"g": t.date()}),
+    "year": ([("y", "integer", "YEAR(b)")], lambda t: {"y": t.year}),
+    "month": (
+        [("y", "integer", "year(b)"), ("m", "integer", "month(b)")],
+        lambda t: {"y": t.year, "m": t.month},
+    ),
+    "day": (
+        [("y", "long", "year(b)"), ("m", "integer", "month(b)"), ("d", "integer", "dayofmonth(b)")],
+        lambda t: {"y": t.year, "m": t.month, "d": t.day},
+    ),
+    "format month": ([("g", "string", "date_format(b, 'yyyy-MM')")], lambda t: {"g": t.strftime("%Y-%m")}),
+    "format day": (
+        [("g", "string", "DATE_FORMAT(b, 'yyyy-MM-dd')")],
+        lambda t: {"g": t.strftime("%Y-%m-%d")},
+    ),
+    "trunc": ([("g", "date", "trunc(b, 'MM')")], lambda t: {"g": t.date().replace(day=1)}),
+}
+HOURS = {
+    "hour": (
+        [
+            ("y", "integer", "year(b)"),
+            ("m", "integer", "month(b)"),
+            ("d", "integer", "day(b)"),
+            ("h", "integer", "hour(b)"),
+        ],
+        lambda t: {"y": t.year, "m": t.month, "d": t.day, "h": t.hour},
+    ),
+    "format hour": (
+        [("g", "string", "date_format(b, 'yyyy-MM-dd-HH')")],
+        lambda t: {"g": t.strftime("%Y-%m-%d-%H")},
+    ),
+    "truncated hour": (
+        [("g", "timestamp_ntz", "date_trunc('HOUR', b)")],
+        lambda t: {"g": t.replace(minute=0, second=0, microsecond=0)},
+    ),
+}
+LONGEST = {"year": 366, "month": 31, "format month": 31, "trunc": 31}
+
+
+@given(
+    local=st.datetimes(_local(1900, 1, 1), _local(2200, 1, 1)),
+    base=st.sampled_from(list(MOMENTS)),
+    form=st.sampled_from(list(FORMS)),
+    zone=st.sampled_from(ZONES),
+)
+def test_a_moment_lies_within_what_its_calendar_columns_say(local, base, form, zone):
+    generated, partition = FORMS[form]
+    low, high = _limits(_schema(base, *generated), partition(local))
+    assert low <= MOMENTS[base](local, zone) <= high
+    day = 1 if base == "date" else 86_400_000_000
+    slack = 2 if base == "timestamp" else int(form.startswith("format"))
+    assert high - low <= (LONGEST.get(form, 1) + slack) * day
+
+
+@given(
+    local=st.datetimes(_local(1900, 1, 1), _local(2200, 1, 1)),
+    base=st.sampled_from(["timestamp", "timestamp_ntz"]),
+    form=st.sampled_from(list(HOURS)),
+    zone=st.sampled_from(ZONES),
+)
+def test_hours(local, base, form, zone):
+    generated, partition = HOURS[form]
+    if form == "truncated hour":
+        base = "timestamp_ntz"
+    low, high = _limits(_schema(base, *generated), partition(local))
+    assert low <= MOMENTS[base](local, zone) <= high
+    slack = 36 if base == "timestamp" else 24 if form == "format hour" else 0
+    assert high - low <= (1 + slack) * 3_600_000_000
+
+
+@given(
+    text=st.text(st.sampled_from("ab\ud7ff\ue000\U0010ffffz"), max_size=6),
+    length=st.integers(1, 4),
+    form=st.sampled_from(["substring(b, 1, {})", "left(b, {})", "substr(b, 0, {})"]),
+)
+def test_a_text_lies_within_what_its_prefix_says(text, length, form):
+    prefix = text[:length]
+    schema = _schema("string", ("g", "string", form.format(length)))
+    low, high = _limits(schema, {"g": prefix})
+    if not prefix:
+        assert (low, high) == (None, None)
+        return
+    assert low <= text
+    assert high is None or text <= high
+
+
+def test_a_prefix_ends_where_the_next_begins():
+    schema = _schema("string", ("g", "string", "substring(b, 1, 3)"))
+    assert _limits(schema, {"g": "abc"}) == ("abc", "abd")
+    assert _limits(schema, {"g": "ab\U0010ffff"}) == ("ab\U0010ffff", "ac")
+
+
+@pytest.mark.parametrize(
+    ("base", "generated", "value", "moment"),
+    [
+        # What Spark 4.1 gives, in the zones of Paris and Samoa: both times are skipped there.
+        (
+            "timestamp_ntz",
+            ("string", "date_format(b, 'yyyy-MM-dd-HH')"),
+            "2026-03-29-03",
+            _micros(_local(2026, 3, 29, 2, 30)),
+        ),
+        (
+            "timestamp_ntz",
+            ("string", "date_format(b, 'yyyy-MM-dd')"),
+            "2011-12-31",
+            _micros(_local(2011, 12, 30, 10)),
+        ),
+        (
+            "date",
+            ("string", "date_format(b, 'yyyy-MM-dd')"),
+            "2011-12-31",
+            (_local(2011, 12, 30) - EPOCH).days,
+        ),
+        # Midnight in New York; date_trunc makes an instant of a local time.
+        (
+            "timestamp_ntz",
+            ("timestamp", "date_trunc('DAY', b)"),
+            "2026-01-01T05:00:00.000000Z",
+            _micros(_local(2026, 1, 1, 1)),
+        ),
+    ],
+)
+def test_a_local_time_goes_through_the_zone_of_the_writer(base, generated, value, moment):
+    low, high = _limits(_schema(base, ("g", *generated)), {"g": value})
+    assert low <= moment <= high
+
+
+def test_a_time_that_was_truncated_to_hours_and_kept_as_a_date_may_be_any_of_that_day():
+    schema = _schema("timestamp_ntz", ("g", "date", "date_trunc('HOUR', b)"))
+    low, high = _limits(schema, {"g": dt.date(2026, 1, 1)})
+    assert low <= _micros(_local(2026, 1, 1, 13)) <= high
+
+
+def test_a_truncated_time_that_was_kept_as_text_says_nothing():
+    schema = _schema("timestamp", ("g", "string", "date_trunc('DAY', b)"))
+    assert _limits(schema, {"g": "2026-01-01 00:00:00"}) is None
+
+
+def test_a_copy_has_the_same_value():
+    assert _limits(_schema("long", ("g", "long", "b")), {"g": 7}) == (7, 7)
+
+
+@pytest.mark.parametrize(
+    ("base", "kind", "text"),
+    [
+        ("timestamp", "integer", "month(b)"),
+        ("timestamp", "integer", "hour(b)"),
+        ("timestamp", "date", "date_add(cast(b as date), 1)"),
+        ("timestamp", "string", "date_format(b, 'MM-yyyy')"),
+        ("timestamp", "string", "date_format(b, 'yyyy-ww')"),
+        ("string", "string", "substring(b, 2, 3)"),
+        ("string", "string", "upper(b)"),
+        ("string", "date", "cast(b as date)"),
+        ("string", "date", "to_date(b, 'yyyyMMdd')"),
+        ("long", "long", "b % 10"),
+        ("timestamp", "date", "try_cast(b as date)"),
+        ("timestamp", "date", "not sql at all ("),
+        ("timestamp", "date", "cast(missing as date)"),
+        ("timestamp", "timestamp", "date_trunc('WEEK', b)"),
+    ],
+)
+def test_an_expression_that_is_not_understood_says_nothing(base, kind, text):
+    schema = _schema(base, ("g", kind, text))
+    assert implied_bounds(schema, ["g"]) == []
+
+
+@pytest.mark.parametrize(
+    ("generated", "partition"),
+    [
+        (("g", "string", "date_format(b, 'yyyy-MM')"), {"g": "2024-13"}),
+        (("g", "string", "date_format(b, 'yyyy-MM')"), {"g": "NaT"}),
+        (("g", "long", "year(b)"), {"g": "9223372036854775807"}),
+    ],
+)
+def test_values_that_no_moment_has_say_nothing(generated, partition):
+    assert _limits(_schema("timestamp", generated), partition) == (None, None)
+
+
+def test_several_columns_limit_together():
+    schema = _schema("timestamp_ntz", ("y", "integer", "year(b)"), ("d", "date", "cast(b as date)"))
+    low, high = _limits(schema, {"y": 2024, "d": dt.date(2024, 3, 1)})
+    assert (low, high) == (_micros(_local(2024, 3, 1)), _micros(_local(2024, 3, 2)) - 1)
+    assert len(implied_bounds(schema, ["y", "d"])) == 2
+
+
+def test_nothing_is_said_of_nulls():
+    values = pa.array([[("y", None)], [("y", "2024")]], pa.map_(pa.string(), pa.string()))
+    schema = _schema("date", ("y", "integer", "year(b)"))
+    (implied,) = implied_bounds(schema, ["y"])
+    bounds = implied.bounds([partition_bounds(values, "y", data_type_from_json("integer"))])
+    assert bounds.low.to_pylist() == [None, 19723]
+    assert np.array_equal(bounds.nullable, [True, True])
+    assert not bounds.only_null.any()

@@ -1,0 +1,343 @@
+import json
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap64
+
+from delvec_kernel.actions.actions import (
+    AddFile,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Txn,
+)
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import CorruptTable, RowIndexOutOfRange
+from delvec_kernel.transaction import commit_builder, row_runs
+from delvec_kernel.transaction.commit_builder import metrics, resolve
+from delvec_kernel.transaction.transaction_changes import Changes, RowRun
+
+NOW = 1_700_000_000_000
+OLD = Descriptor("u", "old", 1, 36, 2)
+NEW = Descriptor("u", "new", 1, 38, 3)
+
+
+def file(path="a", *, num_records=10, deletion_vector=None, **fields):
+    stats = json.dumps({"numRecords": num_records, "nullCount": {"id": 0}})
+    return AddFile(path, {"p": "1"}, 100, 5, stats=stats, deletion_vector=deletion_vector, **fields)
+
+
+def changes(operation="DELETE", **fields):
+    return Changes(operation, 7, "the-transaction", "engine/1", **fields)
+
+
+def snapshot(*, in_commit_timestamp=None):
+    return SimpleNamespace(
+        partition_columns=("p",),
+        configuration={},
+        version=7,
+        protocol=Protocol(3, 7, ("deletionVectors",), ("deletionVectors",)),
+        metadata=Metadata("table", "{}"),
+        in_commit_timestamps_enabled=in_commit_timestamp is not None,
+        in_commit_timestamp=in_commit_timestamp,
+    )
+
+
+@dataclass
+class Built:
+    actions: list
+    metrics: dict
+
+
+def build(request, outcome, descriptors, table, now):
+    counted = metrics(request, outcome)
+    found = commit_builder.build(request, outcome, descriptors, table, now, metrics=counted)
+    return Built(found if outcome.changes_files(request) else [], counted)
+
+
+def resolved(request, *files, deleted=None, num_records=10):
+    live = {item.path: item for item in files}
+    counts = dict.fromkeys(live, num_records)
+    return resolve(request, live, deleted or {}, counts, table="people", version=7)
+
+
+def delete(*rows, deleted=(), deletion_vector=None, num_records=10, **fields):
+    """Delete rows of file ``a``; return the actions and the metrics."""
+    request = changes(row_deletes={"a": BitMap64(rows)}, **fields)
+    old = {"a": BitMap64(deleted)} if deleted else {}
+    outcome = resolved(request, file(deletion_vector=deletion_vector), deleted=old, num_records=num_records)
+    built = build(request, outcome, {"a": NEW}, snapshot(), NOW)
+    return built.actions, built.metrics
+
+
+def test_a_file_that_loses_rows_is_removed_as_it_was_and_added_as_it_is():
+    (info, remove, add), metrics = delete(3, 4, deleted=[0, 1], deletion_vector=OLD)
+
+    assert isinstance(info, CommitInfo)
+    assert isinstance(remove, RemoveFile)
+    assert (remove.deletion_vector, add.deletion_vector) == (OLD, NEW)
+    assert remove.deletion_timestamp == NOW
+    assert remove.extended_file_metadata is True
+    assert remove.partition_values == {"p": "1"}
+    assert json.loads(add.stats)["tightBounds"] is False
+    assert metrics["numDeletedRows"] == 2
+    assert metrics["numDeletionVectorsUpdated"] == 1
+
+
+def test_what_an_add_carries_besides_is_kept():
+    request = changes(row_deletes={"a": BitMap64([1])})
+    live = file(tags={"x": "y"}, base_row_id=40, default_row_commit_version=3, clustering_provider="liquid")
+
+    built = build(request, resolved(request, live), {"a": NEW}, snapshot(), NOW)
+
+    _, remove, add = built.actions
+    assert (add.tags, add.base_row_id, add.default_row_commit_version, add.clustering_provider) == (
+        {"x": "y"},
+        40,
+        3,
+        "liquid",
+    )
+    assert (remove.tags, remove.base_row_id, remove.default_row_commit_version) == ({"x": "y"}, 40, 3)
+    assert (add.partition_values, add.size, add.modification_time, add.data_change) == (
+        {"p": "1"},
+        100,
+        5,
+        True,
+    )
+
+
+def test_the_last_rows_take_the_file_along():
+    (_, remove), metrics = delete(*range(2, 10), deleted=[0, 1], deletion_vector=OLD)
+
+    assert remove.deletion_vector == OLD
+    assert metrics["numDeletedRows"] == 8
+    assert metrics["numRemovedFiles"] == 1
+    assert metrics["numRemovedBytes"] == 100
+    assert metrics["numDeletionVectorsRemoved"] == 1
+    assert metrics["numDeletionVectorsAdded"] == 0
+
+
+@pytest.mark.parametrize("rows", [(), (0,), (0, 1)])
+def test_rows_that_are_gone_change_nothing(rows):
+    actions, metrics = delete(*rows, deleted=[0, 1], deletion_vector=OLD)
+
+    assert actions == []
+    assert metrics["numDeletedRows"] == 0
+
+
+@given(st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9), min_size=1, max_size=9))
+def test_rows_are_counted_once(rows, deleted):
+    vector = Descriptor("u", "old", 1, 36, len(deleted))
+
+    actions, metrics = delete(*rows, deleted=deleted, deletion_vector=vector)
+
+    new = rows - deleted
+    assert metrics["numDeletedRows"] == len(new)
+    assert len(actions) == (0 if not new else 2 if len(rows | deleted) == 10 else 3)
+
+
+@pytest.mark.parametrize("rows", [(10,), (0, 10), (2**40,)])
+def test_a_row_beyond_the_file_is_named(rows):
+    with pytest.raises(
+        RowIndexOutOfRange, match=rf"'a' of table 'people' \(version 7\) has 10 rows.*{rows[-1]}"
+    ):
+        delete(*rows)
+
+
+def test_a_deletion_vector_beyond_the_file_is_corrupt():
+    with pytest.raises(CorruptTable, match="marks row 10"):
+        delete(1, deleted=[10], deletion_vector=OLD)
+
+
+def test_a_file_of_unknown_length_cannot_lose_rows():
+    with pytest.raises(CorruptTable, match="how many rows"):
+        delete(1, num_records=None)
+
+
+def test_a_whole_file_of_unknown_length_can_be_removed_without_counting():
+    request = changes(removes=["a"])
+
+    built = build(request, resolved(request, file(), num_records=None), {}, snapshot(), NOW)
+
+    assert len(built.actions) == 2
+    assert "numDeletedRows" not in built.metrics
+
+
+def test_copies_are_not_deleted():
+    request = changes(
+        removes=["a"], adds=[file("b", num_records=7)], metrics={"numCopiedRows": 7, "scanTimeMs": 4}
+    )
+
+    built = build(request, resolved(request, file()), {}, snapshot(), NOW)
+
+    assert built.metrics["numDeletedRows"] == 3
+    assert built.metrics["numCopiedRows"] == 7
+    assert built.metrics["scanTimeMs"] == 4
+    assert built.metrics["numAddedFiles"] == built.metrics["numRemovedFiles"] == 1
+
+
+def test_an_update_counts_as_its_engine_says():
+    request = changes(
+        "UPDATE",
+        row_deletes={"a": BitMap64([1])},
+        adds=[file("b", num_records=1)],
+        metrics={"numUpdatedRows": 1},
+        predicate="id = 1",
+    )
+
+    built = build(request, resolved(request, file()), {"a": NEW}, snapshot(), NOW)
+
+    assert built.metrics["numUpdatedRows"] == 1
+    assert built.metrics["numDeletionVectorsAdded"] == 1
+    assert "numDeletedRows" not in built.metrics
+    assert [type(action) for action in built.actions] == [CommitInfo, RemoveFile, AddFile, AddFile]
+
+
+@pytest.mark.parametrize(
+    ("request_", "blind"),
+    [
+        (changes("WRITE", adds=[file("b")]), True),
+        (changes("STREAMING UPDATE", adds=[file("b")]), True),
+        (changes("WRITE", adds=[file("b")], parameters={"mode": "Overwrite"}), False),
+        (changes("WRITE", adds=[file("b")], predicate="p = 1"), False),
+        (changes("WRITE", adds=[file("b")], removes=["a"]), False),
+        (changes("DELETE", adds=[file("b")]), False),
+        (changes("MERGE", adds=[file("b")], row_deletes={"a": BitMap64([1])}), False),
+        (changes("MERGE", adds=[file("b")]), False),
+        (changes("RESTORE", adds=[file("b")]), False),
+    ],
+)
+def test_what_is_a_blind_append(request_, blind):
+    assert request_.is_blind_append is blind
+
+
+@pytest.mark.parametrize(
+    ("request_", "parameters"),
+    [
+        (changes(removes=["a"], predicate="name = 'Zoë'"), {"predicate": "[\"(name = 'Zoë')\"]"}),
+        (changes(removes=["a"]), {"predicate": "[]"}),
+        (changes(removes=["a"], predicate="x", parameters={"predicate": '["y"]'}), {"predicate": '["y"]'}),
+        (changes("WRITE", removes=["a"]), {"mode": "Append", "partitionBy": '["p"]'}),
+        (changes("OPTIMIZE", removes=["a"], parameters={"zOrderBy": "[]"}), {"zOrderBy": "[]"}),
+    ],
+)
+def test_operation_parameters_are_deltas(request_, parameters):
+    built = build(request_, resolved(request_, file()), {}, snapshot(), NOW)
+
+    assert built.actions[0].operation_parameters == parameters
+
+
+def test_commit_info_says_who_did_what():
+    request = changes(removes=["a"], user_metadata="why")
+
+    info = build(request, resolved(request, file()), {}, snapshot(), NOW).actions[0].to_json()
+
+    assert info["timestamp"] == NOW
+    assert "inCommitTimestamp" not in info
+    assert (info["operation"], info["readVersion"], info["isolationLevel"]) == ("DELETE", 7, "Serializable")
+    assert (info["txnId"], info["engineInfo"], info["userMetadata"]) == ("the-transaction", "engine/1", "why")
+    assert info["isBlindAppend"] is False
+    assert set(map(type, info["operationMetrics"].values())) == {str}
+
+
+@pytest.mark.parametrize(("previous", "expected"), [(NOW - 5, NOW), (NOW, NOW + 1), (NOW + 9, NOW + 10)])
+def test_in_commit_timestamps_rise(previous, expected):
+    request = changes(removes=["a"])
+
+    actions = build(
+        request, resolved(request, file()), {}, snapshot(in_commit_timestamp=previous), NOW
+    ).actions
+
+    assert actions[0].in_commit_timestamp == actions[0].timestamp == expected
+    assert actions[1].deletion_timestamp == expected
+
+
+# --- what else a commit may hold ------------------------------------------------------------------------
+
+
+def test_all_that_a_commit_may_change_comes_in_order():
+    metadata, protocol = Metadata("id", "{}"), Protocol(3, 7, (), ())
+    request = changes(
+        row_deletes={"a": BitMap64([1])},
+        adds=[file("b")],
+        removes=["c"],
+        metadata=metadata,
+        protocol=protocol,
+        domains=[DomainMetadata("d", "{}")],
+        app_transaction=Txn("app", 3),
+        operation="WRITE",
+    )
+
+    actions = build(request, resolved(request, file(), file("c")), {"a": NEW}, snapshot(), NOW).actions
+
+    assert [action.key for action in actions] == [
+        "commitInfo",
+        "protocol",
+        "metaData",
+        "domainMetadata",
+        "txn",
+        "remove",
+        "remove",
+        "add",
+        "add",
+    ]
+    assert actions[1:3] == [protocol, metadata]
+    assert actions[4] == Txn("app", 3, NOW)
+
+
+def test_a_compaction_changes_no_data():
+    request = changes("OPTIMIZE", removes=["a"], adds=[file("b")], data_change=False)
+
+    info, remove, add = build(request, resolved(request, file()), {}, snapshot(), NOW).actions
+
+    assert info.isolation_level == "SnapshotIsolation"
+    assert info.is_blind_append is False
+    assert remove.data_change is add.data_change is False
+
+
+def test_new_files_may_have_rows_that_do_not_live():
+    request = changes(
+        "OPTIMIZE",
+        removes=["a"],
+        adds=[file("b")],
+        data_change=False,
+        added_deletes={"b": BitMap64([2, 5])},
+        rewritten={"b": [RowRun("a", 0, 10, 0)]},
+    )
+    outcome = resolved(request, file())
+
+    assert [(marked.file.path, marked.rows) for marked in outcome.with_vectors] == [("b", BitMap64([2, 5]))]
+    info, _, add = build(request, outcome, {"b": NEW}, snapshot(), NOW).actions
+    assert add.deletion_vector == NEW
+    assert json.loads(add.stats)["tightBounds"] is False
+    assert json.loads(add.stats)["numRecords"] == 10
+    assert row_runs.decode(info.tags[row_runs.TAG], "memory:///t") == request.rewritten
+
+
+def test_rows_of_new_files_that_are_not_there_are_refused():
+    request = changes("OPTIMIZE", adds=[file("b")], added_deletes={"b": BitMap64([10])})
+
+    with pytest.raises(RowIndexOutOfRange, match="no row index 10"):
+        resolved(request)
+
+
+@pytest.mark.parametrize(("rows", "taken"), [([0, 1, 2], True), ([0, 1, 2, 3], False)])
+def test_a_vector_of_the_engine_is_taken_where_it_holds_all_rows(rows, taken):
+    request = changes(row_deletes={"a": BitMap64(rows)}, written_vectors={"a": NEW})
+
+    outcome = resolved(request, file(deletion_vector=OLD), deleted={"a": BitMap64([0, 1])})
+
+    assert outcome.marked[0].written == (NEW if taken else None)
+
+
+def test_rows_that_were_gone_already_are_a_metric_where_there_are_some():
+    request = changes(row_deletes={"a": BitMap64([1])})
+    outcome = resolved(request, file())
+
+    assert commit_builder.ROWS_ALREADY_GONE not in metrics(request, outcome)
+    assert metrics(request, outcome, rows_already_gone=2)[commit_builder.ROWS_ALREADY_GONE] == 2

@@ -1,0 +1,894 @@
+import json
+from dataclasses import replace
+
+import pytest
+from pyroaring import BitMap64
+from tests.rows_in_files import LOCATION, SCHEMA, Facts, RowsInFiles, changes
+
+from delvec_kernel.actions.actions import (
+    AddFile,
+    Cdc,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Txn,
+)
+from delvec_kernel.errors import (
+    ConcurrentAppend,
+    ConcurrentDeleteDelete,
+    ConcurrentDeleteRead,
+    ConcurrentTransaction,
+    CorruptDeletionVector,
+    MetadataChanged,
+    ProtocolChanged,
+)
+from delvec_kernel.transaction import row_runs
+from delvec_kernel.transaction.conflict_checker import (
+    Conflict,
+    CurrentTransaction,
+    Overlap,
+    Passed,
+    WinningCommit,
+    check,
+)
+from delvec_kernel.transaction.current_transaction import isolation_level
+from delvec_kernel.transaction.metadata_conflicts import that_matter
+from delvec_kernel.transaction.transaction_changes import Reads, RowRun
+
+COMPACTED = {"data_change": False}
+
+
+class Table(RowsInFiles):
+    """A table of one version, with files a (ids 0 to 99) and b (ids 200 to 209)."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = self.file(range(100)), self.file(range(200, 210))
+        self.commit(changes("WRITE", 0, adds=[self.a, self.b]))
+
+    def file(self, ids, **how):
+        return self.write(self.new_rows(ids), **how)
+
+    def check(self, what, facts=None):
+        winners = self.winners(what.read_version)
+        return check(CurrentTransaction.of(what, facts or Facts(what.read_version)), winners, self.vectors)
+
+    def delete(self, add, rows, read_version=None, **more):
+        version = self.version if read_version is None else read_version
+        return changes("DELETE", version, row_deletes={add.path: BitMap64(rows)}, **more)
+
+    def win(self, *actions):
+        return self.record(list(actions), dict(self.versions[-1]))
+
+    def append(self, ids, **how):
+        return self.commit(changes("WRITE", self.version, adds=[self.file(ids, **how)]))
+
+    def actions(self, what):
+        """Return the actions of changes that are not made."""
+        before, commits = self.versions[:], self.commits[:]
+        self.commit(what)
+        actions = self.commits[-1]
+        self.versions, self.commits = before, commits
+        return actions
+
+    def compact(self, *files):
+        """Put the live rows of files into one; return its add."""
+        live = {file.path: list(self.rows_of(file.path).values()) for file in files}
+        output = self.write([row for rows in live.values() for row in rows], data_change=False)
+        runs, first = [], 0
+        for path, rows in live.items():
+            runs.append(RowRun(path, 0, len(rows), first))
+            first += len(rows)
+        what = changes(
+            "OPTIMIZE",
+            self.version,
+            removes=list(live),
+            adds=[output],
+            data_change=False,
+            rewritten={output.path: runs},
+        )
+        self.commit(what)
+        return output
+
+
+@pytest.fixture
+def table():
+    return Table()
+
+
+# --- rows -----------------------------------------------------------------------------------------------------
+
+
+def test_nobody_in_between_changes_nothing(table):
+    ours = table.delete(table.a, [3])
+
+    assert table.check(ours) == Passed((), ours)
+
+
+def test_an_overlap_is_counted_and_its_first_rows_are_named(table):
+    ours = replace(
+        table.delete(table.a, range(50)), operation="UPDATE", adds=[table.file([1])], reads=Reads()
+    )
+    table.commit(table.delete(table.a, range(20, 60)))
+
+    verdict = table.check(ours)
+
+    assert isinstance(verdict, Conflict)
+    assert verdict.kind is ConcurrentDeleteDelete
+    assert verdict.overlaps == (Overlap(table.a.path, 30, tuple(range(20, 40))),)
+    error = verdict.error("people")
+    assert error.message == (
+        f"Version 2 of table 'people' (DELETE) removed or changed 30 rows of file '{table.a.path}' that this commit "
+        "removes or changes too, after this UPDATE had read version 1; run the UPDATE again: it will read the new "
+        "version."
+    )
+    assert error.details == {
+        "table": "people",
+        "version": 1,
+        "conflict": {
+            "winning-version": 2,
+            "winning-operation": "DELETE",
+            "read-version": 1,
+            "advice": "run the UPDATE again: it will read the new version.",
+            "files": [table.a.path],
+            "overlapping-rows": 30,
+            "overlaps": [{"path": table.a.path, "count": 30, "row-indexes": list(range(20, 40))}],
+        },
+    }
+
+
+def test_rows_that_were_gone_when_we_read_are_nobodys_loss(table):
+    table.commit(table.delete(table.a, [1, 2]))
+    ours = replace(
+        table.delete(table.a, [1, 2, 3]), operation="UPDATE", adds=[table.file([1])], reads=Reads()
+    )
+    table.commit(table.delete(table.a, [4]))
+
+    verdict = table.check(ours)
+
+    assert isinstance(verdict, Passed)
+    assert verdict.changes.row_deletes == {table.a.path: BitMap64([3])}
+    assert verdict.rows_already_gone == 0
+
+
+def test_a_delete_follows_its_rows_through_whatever_deletes_and_compactions(table):
+    ours = table.delete(table.a, [10, 20, 30, 40])
+    table.commit(table.delete(table.a, [5, 10]))
+    first = table.compact(table.a, table.b)
+    table.commit(table.delete(first, [19]))  # a's row 21
+    table.commit(table.delete(first, [18]))  # a's row 20: one of ours
+    last = table.compact(first)
+
+    verdict = table.check(ours)
+
+    assert isinstance(verdict, Passed)
+    assert verdict.rows_already_gone == 2
+    (rows,) = verdict.changes.row_deletes.values()
+    assert [table.contents[last.path][row].value for row in rows] == [30, 40]
+
+
+def test_a_file_that_goes_whole_goes_as_the_rows_that_are_left(table):
+    ours = changes("DELETE", 1, removes=[table.a.path], predicate="id < 100")
+    table.commit(table.delete(table.a, [1, 2, 3]))
+
+    verdict = table.check(ours)
+
+    assert verdict == Passed((2,), ours, rows_already_gone=3)
+
+
+def test_a_whole_file_of_a_compaction_goes_as_rows_of_its_output(table):
+    ours = changes("DELETE", 1, removes=[table.b.path], predicate="id >= 200")
+    output = table.compact(table.a, table.b)
+
+    verdict = table.check(ours)
+
+    assert isinstance(verdict, Passed)
+    assert verdict.changes.removes == []
+    assert verdict.changes.row_deletes == {output.path: BitMap64(range(100, 110))}
+
+
+@pytest.mark.parametrize("count", [10**9, 2**39, 2**41, 2**61])
+def test_a_compaction_that_says_more_rows_than_there_are_says_nothing(table, count):
+    """Its other output is not there; to follow all rows into it took any amount of memory."""
+    ours = table.delete(table.a, [3])
+    output = table.compact(table.a)
+    info, *actions = table.commits[-1]
+    lie = {
+        output.path: [RowRun(table.a.path, 0, 100, 0)],
+        "gone.parquet": [RowRun(table.a.path, 100, count, 0)],
+    }
+    table.commits[-1] = [replace(info, tags={row_runs.TAG: row_runs.encode(lie)}), *actions]
+
+    verdict = table.check(ours)
+
+    assert isinstance(verdict, Conflict)
+    assert verdict.kind is ConcurrentDeleteDelete
+
+
+def test_all_files_of_a_compaction_go_as_its_output(table):
+    ours = changes("DELETE", 1, removes=[table.a.path, table.b.path], predicate="true")
+    output = table.compact(table.a, table.b)
+
+    verdict = table.check(ours)
+
+    assert isinstance(verdict, Passed)
+    assert verdict.changes.removes == [output.path]
+    assert verdict.changes.row_deletes == {}
+
+
+def test_a_whole_file_that_was_compacted_alone_goes_as_its_whole_output(table):
+    ours = changes("DELETE", 1, removes=[table.a.path], predicate="id < 100")
+    both = compaction(table, [table.a], [table.b])
+    table.commit(both)
+
+    verdict = table.check(ours)
+
+    assert verdict.changes.removes == [both.adds[0].path]
+    assert verdict.changes.row_deletes == {}
+
+
+def test_rows_that_went_while_a_compaction_was_written_are_counted_once(table):
+    ours = changes("DELETE", 1, removes=[table.b.path], predicate="id >= 200")
+    late = compaction(table, [table.a, table.b])
+    table.commit(table.delete(table.b, [0, 9]))
+    table.commit(table.check(late).changes)
+
+    verdict = table.check(ours)
+
+    assert verdict.changes.row_deletes == {late.adds[0].path: BitMap64(range(101, 109))}
+    assert verdict.rows_already_gone == 2
+
+
+def test_vectors_that_the_engine_wrote_are_kept_for_files_that_nobody_touched(table):
+    written = {path: table.vectors.write([3]) for path in (table.a.path, table.b.path)}
+    rows = {path: BitMap64([3]) for path in written}
+    ours = changes("DELETE", 1, row_deletes=rows, written_vectors=written)
+    table.commit(table.delete(table.b, [4]))
+
+    verdict = table.check(ours)
+
+    assert verdict.changes.written_vectors == {table.a.path: written[table.a.path]}
+    assert verdict.changes.row_deletes == rows
+
+
+def test_a_vector_written_anew_with_the_same_rows_is_no_change(table):
+    table.commit(table.delete(table.a, [7]))
+    ours = changes("UPDATE", 2, removes=[table.a.path], adds=[table.file([1])], predicate="id = 3")
+    add = table.versions[-1][table.a.path]
+    again = replace(add, deletion_vector=table.vectors.write([7]), data_change=False)
+    table.win(CommitInfo(operation="REORG"), RemoveFile.of(add, 0, data_change=False), again)
+
+    assert isinstance(table.check(ours), Passed)
+
+
+@pytest.mark.parametrize("operation", ["DELETE", "UPDATE", "MERGE", "OPTIMIZE"])
+def test_a_file_that_is_added_again_as_it_was_is_no_change(table, operation):
+    ours = changes(
+        operation,
+        1,
+        removes=[table.a.path],
+        adds=[table.file(range(100))],
+        reads=Reads(files=[table.b.path]),
+        predicate="id = 3",
+        data_change=operation != "OPTIMIZE",
+    )
+    table.add_again(table.a.path)
+    table.add_again(table.b.path)
+
+    assert table.check(ours) == Passed((2, 3), ours)
+
+
+def test_a_winner_elsewhere_costs_no_look_at_deletion_vectors(table):
+    ours = table.delete(table.a, [3], predicate="id = 3")
+    for row in range(5):
+        table.commit(table.delete(table.b, [row]))
+    table.vectors.reads = 0
+
+    assert table.check(ours).changes is ours
+    assert table.vectors.reads == 0
+
+
+def test_a_vector_that_cannot_be_read_is_an_error(table):
+    ours = table.delete(table.a, [3])
+    table.commit(table.delete(table.a, [4]))
+
+    def broken(_):
+        raise CorruptDeletionVector("It is broken.")
+
+    with pytest.raises(CorruptDeletionVector):
+        check(CurrentTransaction.of(ours, Facts(1)), table.winners(1), broken)
+
+
+def test_a_row_that_is_back_in_a_file_that_was_compacted_since_is_a_new_one(table):
+    ours = table.delete(table.a, [3], predicate="id = 3")
+    output = table.compact(table.a)
+    table.commit(table.delete(output, [3]))
+    assert table.check(ours).rows_already_gone == 1
+
+    table.restore(1)
+
+    assert table.check(ours).kind is ConcurrentAppend
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_file_that_was_gone_and_is_back_loses_its_rows_again(table, whole):
+    path = table.a.path
+    rows = {"removes": [path]} if whole else {"row_deletes": {path: BitMap64([3])}}
+    ours = changes("DELETE", 1, **rows)
+    table.commit(changes("DELETE", 1, removes=[path]))
+    assert table.check(ours).rows_already_gone == (100 if whole else 1)
+
+    table.restore(1)
+
+    verdict = table.check(ours)
+    assert [*verdict.changes.removes, *verdict.changes.row_deletes] == [path]
+    assert verdict.rows_already_gone == 0
+
+
+@pytest.mark.parametrize("until_restored", [True, False])
+def test_files_from_before_our_time_may_bring_back_rows_that_a_delete_names(table, until_restored):
+    output = table.compact(table.a, table.b)
+    rest = table.compact(output)
+    c = table.file([1])
+    table.commit(changes("WRITE", 3, adds=[c]))
+    ours = changes("DELETE", 4, row_deletes={c.path: BitMap64([0]), rest.path: BitMap64([3])})
+    table.commit(changes("DELETE", 4, removes=[c.path], row_deletes={rest.path: BitMap64([3])}))
+    if not until_restored:
+        table.commit(changes("DELETE", 5, removes=[rest.path]))
+    assert table.check(ours).rows_already_gone == 2
+
+    table.restore(1)
+
+    assert table.check(ours).kind is ConcurrentAppend
+
+
+@pytest.mark.parametrize("spelling", ["{}", "./{}", "file:/data/people/{}", "/data/people/{}"])
+def test_one_file_may_be_spelled_in_many_ways(table, spelling):
+    ours = changes("DELETE", 1, row_deletes={spelling.format(table.a.path): BitMap64([3])})
+    table.commit(table.delete(table.a, [3]))
+
+    assert table.check(ours).rows_already_gone == 1
+
+
+def test_a_group_of_deletes_is_passed_like_one(table):
+    ours = table.delete(table.a, [1, 2])
+    table.commit(table.delete(table.a, [2, 3]), group=["one", "two"])
+
+    verdict = table.check(ours)
+
+    assert verdict.changes.row_deletes == {table.a.path: BitMap64([1])}
+    assert [member.key for member in table.winners(1)[0].members] == ["one", "two"]
+
+
+def test_a_commit_that_does_not_say_what_it_is_is_judged_by_what_it_does(table):
+    ours = table.delete(table.a, [1, 2], predicate="id < 3")
+    table.commit(table.delete(table.a, [2, 3]), says_what=False)
+    table.win(AddFile("far.parquet", {}, 1, 0, stats='{"numRecords": 1, "minValues": {"id": 500}}'))
+
+    assert table.check(ours).changes.row_deletes == {table.a.path: BitMap64([1])}
+
+    table.win(AddFile("near.parquet", {}, 1, 0))
+
+    verdict = table.check(ours)
+    assert verdict.kind is ConcurrentAppend
+    assert "unknown operation" in verdict.error("people").message
+
+
+# --- added files ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("condition", "passes"),
+    [
+        ("id = 3", True),
+        ("id = 503", False),
+        ("id = 3 AND upper(day) = 'X'", True),
+        ("nothing = 3", False),
+        ("id = = 3", False),
+        ("id = 3 AND rand() < 2", False),
+        ("id = 3 AND my_own(day)", False),
+        ("true", False),
+        (None, True),
+    ],
+)
+def test_statistics_decide_as_far_as_the_condition_is_understood(table, condition, passes):
+    ours = table.delete(table.a, [3], predicate=condition)
+    table.append(range(500, 510))
+
+    verdict = table.check(ours)
+
+    assert isinstance(verdict, Passed) is passes
+    assert passes or verdict.kind is ConcurrentAppend
+
+
+def test_a_file_without_statistics_may_hold_anything(table):
+    ours = table.delete(table.a, [3], predicate="id = 3")
+    table.append(range(500, 510), stats=False)
+
+    assert table.check(ours).kind is ConcurrentAppend
+
+
+@pytest.mark.parametrize(("day", "passes"), [("2024-01-01", False), ("2024-01-02", True), (None, True)])
+def test_partition_values_decide_too(table, day, passes):
+    ours = table.delete(table.a, [3], predicate="day = '2024-01-01'")
+    table.win(CommitInfo(operation="WRITE"), AddFile("new.parquet", {"day": day}, 1, 0))
+    facts = Facts(1)
+
+    verdict = table.check(ours, replace(facts, metadata=replace(facts.metadata, partition_columns=("day",))))
+
+    assert isinstance(verdict, Passed) is passes
+
+
+def test_a_partition_value_that_cannot_be_read_proves_nothing(table):
+    ours = table.delete(table.a, [3], predicate="id = 3")
+    table.win(CommitInfo(operation="WRITE"), AddFile("new.parquet", {"id": "many"}, 1, 0))
+    facts = Facts(1)
+
+    verdict = table.check(ours, replace(facts, metadata=replace(facts.metadata, partition_columns=("id",))))
+
+    assert verdict.kind is ConcurrentAppend
+
+
+def test_only_rows_that_we_did_not_see_are_new_in_a_file_that_is_back(table):
+    table.commit(table.delete(table.a, [5]))
+    ours = table.delete(table.b, [1], predicate="id >= 0")
+    table.commit(table.delete(table.a, [6]))
+    table.restore(2)
+    table.commit(changes("DELETE", 4, removes=[table.a.path]))
+    table.restore(2)
+    assert isinstance(table.check(ours), Passed)
+
+    table.restore(1)
+
+    verdict = table.check(ours)
+    assert verdict.kind is ConcurrentAppend
+    assert verdict.winner.version == 7
+    assert verdict.files == (table.a.path,)
+
+
+def test_a_file_of_ours_that_is_added_again_has_no_new_rows_whatever_the_winner_says(table):
+    ours = table.delete(table.a, [1], predicate="id >= 0")
+    table.win(CommitInfo(operation="WRITE"), replace(table.a, data_change=True, tags={"again": "yes"}))
+
+    assert isinstance(table.check(ours), Passed)
+
+
+def test_the_error_of_a_large_winner_stays_small(table):
+    ours = table.delete(table.a, [3], predicate="true")
+    table.win(*(AddFile(f"{number:04}", {}, 1, 0) for number in range(500)))
+
+    error = table.check(ours).error("people")
+
+    assert "added 500 files that may hold rows that match this commit's condition" in error.message
+    assert error.conflict["files"] == [f"{number:04}" for number in range(20)]
+
+
+def test_under_write_serializable_only_blind_appends_count_as_later(table):
+    facts = Facts(1).with_properties(isolationLevel="WriteSerializable")
+    ours = table.delete(table.a, [3], predicate="true")
+    table.append([3])
+    assert isinstance(table.check(ours, facts), Passed)
+
+    metadata = replace(ours, metadata=Metadata("table", "{}"))
+    assert table.check(metadata, facts).kind is ConcurrentAppend
+
+    table.commit(changes("MERGE", 2, adds=[table.file([4])]))
+    assert table.check(ours, facts).kind is ConcurrentAppend
+
+
+@pytest.mark.parametrize("how", ["delete", "vector"])
+def test_a_restore_is_no_blind_append_whatever_added_its_files_first(table, how):
+    facts = Facts(1).with_properties(isolationLevel="WriteSerializable")
+    ours = table.delete(table.a, [3], predicate="true")
+    late = table.file([4, 5])
+    table.commit(changes("WRITE", 1, adds=[late]))
+    table.commit(changes("DELETE", 2, removes=[late.path]) if how == "delete" else table.delete(late, [0]))
+    assert isinstance(table.check(ours, facts), Passed)
+
+    table.restore(2)
+
+    assert table.check(ours, facts).kind is ConcurrentAppend
+
+
+@pytest.mark.parametrize(
+    ("what", "level"),
+    [
+        ({}, "Serializable"),
+        ({"data_change": False, "removes": ["a"]}, "SnapshotIsolation"),
+        (
+            {"data_change": False, "removes": ["a"], "domains": [DomainMetadata("delta.rowTracking", "{}")]},
+            "SnapshotIsolation",
+        ),
+        ({"data_change": False, "removes": ["a"], "domains": [DomainMetadata("mine", "{}")]}, "Serializable"),
+        ({"data_change": False, "removes": ["a"], "app_transaction": Txn("stream", 1)}, "Serializable"),
+        ({"data_change": False, "removes": ["a"], "metadata": Metadata("table", "{}")}, "Serializable"),
+        ({"data_change": False}, "Serializable"),
+    ],
+)
+def test_the_isolation_level_follows_from_what_a_commit_does(what, level):
+    assert isolation_level(changes("OPTIMIZE", 1, **what), {}) == level
+
+
+@pytest.mark.parametrize(
+    ("said", "level"),
+    [
+        ("WriteSerializable", "WriteSerializable"),
+        ("Serializable", "Serializable"),
+        ("Whatever", "Serializable"),
+    ],
+)
+def test_the_isolation_level_is_the_tables(said, level):
+    assert isolation_level(changes("DELETE", 1), {"delta.isolationLevel": said}) == level
+
+
+# --- reads ----------------------------------------------------------------------------------------------------
+
+
+def reading(table, **reads):
+    return changes("MERGE", table.version, adds=[table.file([1])], reads=Reads(**reads))
+
+
+def test_files_that_were_read_must_keep_their_rows_wherever_these_go(table):
+    ours = reading(table, files=[table.a.path])
+    table.commit(table.delete(table.b, [1]))
+    output = table.compact(table.a)
+    assert isinstance(table.check(ours), Passed)
+
+    table.commit(table.delete(output, [1]))
+
+    verdict = table.check(ours)
+    assert verdict.kind is ConcurrentDeleteRead
+    assert verdict.winner.version == 4
+
+
+def test_rows_that_were_read_must_stay_wherever_they_go(table):
+    ours = reading(table, rows={table.a.path: BitMap64([50])})
+    table.commit(table.delete(table.a, [49, 51]))
+    output = table.compact(table.b, table.a)
+    table.commit(table.delete(output, [58, 60]))  # a's rows 48 and 52
+    assert isinstance(table.check(ours), Passed)
+
+    table.commit(table.delete(output, [59]))
+
+    verdict = table.check(ours)
+    assert verdict.kind is ConcurrentDeleteRead
+    assert verdict.overlaps == (Overlap(output.path, 1, (59,)),)
+
+
+def test_rows_that_were_read_are_in_any_output_of_a_compaction_that_does_not_say(table):
+    ours = reading(table, rows={table.a.path: BitMap64([50])})
+    output = table.file(range(100), data_change=False)
+    table.commit(changes("OPTIMIZE", 1, removes=[table.a.path], adds=[output], data_change=False))
+    assert isinstance(table.check(ours), Passed)
+
+    table.commit(table.delete(output, [1]))
+
+    assert table.check(ours).kind is ConcurrentDeleteRead
+
+
+@pytest.mark.parametrize(
+    ("operation", "adds", "whole"),
+    [
+        ("UPDATE", True, True),
+        ("MERGE", False, True),
+        ("RESTORE", False, True),
+        ("MADE UP", True, True),
+        ("MADE UP", False, False),
+        ("DELETE", False, False),
+        ("WRITE", True, False),
+    ],
+)
+def test_a_commit_that_does_not_say_what_it_read_is_taken_for_its_operation(table, operation, adds, whole):
+    more = {"adds": [table.file([1])]} if adds else {}
+    ours = changes(operation, 1, row_deletes={table.a.path: BitMap64([3])}, **more)
+    table.commit(table.delete(table.b, [1]))
+
+    verdict = table.check(ours)
+
+    assert isinstance(verdict, Conflict) is whole
+    assert not whole or verdict.kind is ConcurrentDeleteRead
+
+
+def test_rows_of_two_files_that_were_read_are_both_followed_into_one(table):
+    ours = reading(table, rows={table.a.path: BitMap64([50]), table.b.path: BitMap64([5])})
+    output = table.compact(table.a, table.b)
+    table.commit(table.delete(output, [50, 105]))
+
+    assert table.check(ours).overlaps == (Overlap(output.path, 2, (50, 105)),)
+
+
+def test_rows_that_were_gone_when_they_were_read_do_not_matter(table):
+    table.commit(table.delete(table.a, [50]))
+    ours = reading(table, rows={table.a.path: BitMap64([50])})
+    table.commit(changes("DELETE", 2, removes=[table.a.path]))
+
+    assert isinstance(table.check(ours), Passed)
+
+
+# --- the table itself -----------------------------------------------------------------------------------------
+
+
+def test_applications_have_their_turns_one_after_the_other(table):
+    ours = changes("STREAMING UPDATE", 1, adds=[table.file([1])], app_transaction=Txn("stream", 8))
+    table.win(Txn("other", 9))
+    assert isinstance(table.check(ours), Passed)
+
+    table.win(Txn("stream", 7))
+
+    verdict = table.check(ours)
+    assert verdict.kind is ConcurrentTransaction
+    assert "its transaction 7" in verdict.error("people").message
+
+
+@pytest.mark.parametrize(
+    ("left", "domain", "passes"),
+    [
+        (["appendOnly"], "theirs", False),
+        (["appendOnly"], "delta.clustering", False),
+        (["domainMetadata"], "theirs", True),
+        (["domainMetadata"], "delta.clustering", False),
+        (["domainMetadata", "clustering"], "delta.clustering", True),
+    ],
+)
+def test_no_domain_is_set_while_the_feature_that_it_needs_is_dropped(table, left, domain, passes):
+    """The table would have domain metadata, and a protocol by which nobody keeps it."""
+    ours = changes("DROP FEATURE", 1, protocol=Protocol(1, 7, None, tuple(left)))
+    table.win(CommitInfo(operation="SET"), DomainMetadata(domain, "{}"))
+
+    verdict = table.check(ours)
+
+    assert isinstance(verdict, Passed) is passes
+    assert passes or verdict.kind is ConcurrentTransaction
+
+
+def test_a_domain_may_go_while_the_feature_that_it_needs_is_dropped(table):
+    table.win(CommitInfo(operation="SET"), DomainMetadata("theirs", "", removed=True))
+
+    assert isinstance(table.check(changes("DROP FEATURE", 1, protocol=Protocol(1, 2))), Passed)
+
+
+@pytest.mark.parametrize(
+    ("domain", "passes"), [("mine", False), ("yours", True), ("delta.rowTracking", True)]
+)
+def test_one_domain_is_set_by_one(table, domain, passes):
+    named = [DomainMetadata("mine", "{}"), DomainMetadata("delta.rowTracking", "{}")]
+    ours = changes("SET", 1, domains=named)
+    table.win(CommitInfo(operation="SET"), DomainMetadata(domain, "{}"))
+
+    verdict = table.check(ours)
+
+    assert isinstance(verdict, Passed) is passes
+    assert passes or verdict.kind is ConcurrentTransaction
+
+
+def test_what_changed_since_an_unknown_version_may_be_anything(table):
+    ours = table.delete(table.a, [3])
+    facts = Facts(2)
+    table.win(CommitInfo(operation="SET"), facts.metadata)
+    assert table.check(ours, facts).kind is MetadataChanged
+    assert isinstance(
+        check(CurrentTransaction.of(ours, facts, Facts(1)), table.winners(1), table.vectors), Passed
+    )
+
+    table.win(CommitInfo(operation="UPGRADE"), facts.protocol)
+
+    assert (
+        check(CurrentTransaction.of(ours, facts), table.winners(1)[1:], table.vectors).kind is ProtocolChanged
+    )
+
+
+def test_files_of_the_change_feed_are_no_rows(table):
+    ours = table.delete(table.a, [3], predicate="true")
+    table.win(CommitInfo(operation="WRITE"), Cdc("_change_data/x", {}, 1))
+
+    assert isinstance(table.check(ours), Passed)
+
+
+def schema_with(**metadata):
+    schema = SCHEMA.to_json()
+    schema["fields"][0]["metadata"] = metadata
+    return json.dumps(schema)
+
+
+BEFORE = Metadata("table", schema_with(), configuration={"delta.enableRowTracking": "false"})
+FEATURES = ("deletionVectors", "rowTracking", "columnMapping", "inCommitTimestamp")
+NAMED = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"}
+
+
+@pytest.mark.parametrize(
+    ("change", "matters"),
+    [
+        ({}, []),
+        ({"created_time": 7}, []),
+        ({"configuration": {"delta.enableDeletionVectors": "true"}}, []),
+        ({"configuration": {"delta.enableDeletionVectors": "false"}}, ["delta.enableDeletionVectors"]),
+        (
+            {
+                "configuration": {
+                    "delta.enableRowTracking": "true",
+                    "delta.rowTracking.materializedRowIdColumnName": "_row",
+                    "delta.rowTracking.materializedRowCommitVersionColumnName": "_version",
+                }
+            },
+            [],
+        ),
+        (
+            {"configuration": {"delta.rowTracking.materializedRowIdColumnName": "_row"}},
+            ["delta.rowTracking.materializedRowIdColumnName"],
+        ),
+        (
+            {
+                "configuration": {
+                    "delta.enableInCommitTimestamps": "true",
+                    "delta.inCommitTimestampEnablementVersion": "2",
+                    "delta.inCommitTimestampEnablementTimestamp": "2",
+                }
+            },
+            [],
+        ),
+        ({"configuration": {"delta.checkpointPolicy": "v2"}}, []),
+        ({"configuration": {"delta.checkpointPolicy": "classic"}}, ["delta.checkpointPolicy"]),
+        ({"configuration": NAMED}, []),
+        (
+            {
+                "configuration": NAMED,
+                "schema_string": schema_with(
+                    **{"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "id"}
+                ),
+            },
+            [],
+        ),
+        (
+            {
+                "configuration": NAMED,
+                "schema_string": schema_with(
+                    **{"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"}
+                ),
+            },
+            ["schema"],
+        ),
+        ({"schema_string": schema_with(**{"delta.columnMapping.id": 1})}, ["schema"]),
+        ({"configuration": {"delta.columnMapping.mode": "id"}}, ["delta.columnMapping.mode"]),
+        ({"schema_string": schema_with(**{"delta.identity.highWaterMark": 7})}, []),
+        ({"schema_string": schema_with(comment="the number")}, ["schema"]),
+        ({"schema_string": "no schema"}, ["schema"]),
+        ({"configuration": {"delta.constraints.c": "id > 0"}}, ["delta.constraints.c"]),
+        ({"partition_columns": ("id",)}, ["partition columns"]),
+        ({"name": "people"}, ["name"]),
+        ({"description": "people"}, ["description"]),
+    ],
+)
+def test_the_allow_list_of_metadata(change, matters):
+    configuration = {**BEFORE.configuration, **change.get("configuration", {})}
+    after = replace(BEFORE, **{**change, "configuration": configuration})
+
+    assert that_matter(BEFORE, after, Protocol(3, 7, (), FEATURES)) == matters
+
+
+@pytest.mark.parametrize("name", ["delta.enableDeletionVectors", "delta.enableRowTracking"])
+def test_a_property_without_its_feature_is_not_on_the_list(name):
+    after = replace(BEFORE, configuration={**BEFORE.configuration, name: "true"})
+
+    assert that_matter(BEFORE, after, Protocol(3, 7, (), ())) == [name]
+
+
+# --- our own compaction ---------------------------------------------------------------------------------------
+
+
+def compaction(table, *groups):
+    """Return a compaction of ours: for each group of files one output."""
+    adds, rewritten = [], {}
+    for group in groups:
+        live = {file.path: list(table.rows_of(file.path).values()) for file in group}
+        output = table.write([row for rows in live.values() for row in rows], data_change=False)
+        runs, first = [], 0
+        for path, rows in live.items():
+            runs.append(RowRun(path, 0, len(rows), first))
+            first += len(rows)
+        adds.append(output)
+        rewritten[output.path] = runs
+    removes = [file.path for group in groups for file in group]
+    return changes("OPTIMIZE", table.version, adds=adds, removes=removes, rewritten=rewritten, **COMPACTED)
+
+
+def test_what_was_deleted_meanwhile_is_deleted_in_the_output(table):
+    table.commit(table.delete(table.a, [0, 1]))
+    ours = compaction(table, [table.a, table.b])
+    table.commit(table.delete(table.a, [5]))
+    table.commit(table.delete(table.a, [6]))
+    table.commit(table.delete(table.b, [0]))
+
+    verdict = table.check(ours)
+
+    (output,) = ours.adds
+    assert verdict.changes.added_deletes == {output.path: BitMap64([3, 4, 98])}
+    assert verdict.changes.removes == ours.removes
+    assert verdict.rows_already_gone == 0
+
+
+@pytest.mark.parametrize("gone", [{"removes": True}, {"row_deletes": True}])
+@pytest.mark.parametrize("told", [99, 101])
+def test_a_record_of_other_rows_than_the_files_have_is_none(table, told, gone):
+    output = table.file(range(100), data_change=False)
+    ours = changes("OPTIMIZE", 1, adds=[output], removes=[table.a.path], **COMPACTED)
+    rows = RowRun(table.a.path, 0, told, 0)
+    too_few = replace(ours, rewritten={output.path: [rows]}, adds=[replace(output, stats=None)])
+    too_short = replace(
+        ours, rewritten={output.path: [replace(rows, count=100)]}, adds=[table.file(range(told))]
+    )
+    too_short = replace(too_short, rewritten={too_short.adds[0].path: [replace(rows, count=100)]})
+    path = table.a.path
+    table.commit(changes("DELETE", 1, removes=[path]) if "removes" in gone else table.delete(table.a, [3]))
+
+    assert table.check(too_few).kind is ConcurrentDeleteDelete
+    assert table.check(too_short).kind is ConcurrentDeleteDelete
+
+
+@pytest.mark.parametrize("told", [99, 101])
+def test_a_winners_record_of_other_rows_than_the_files_have_is_none(table, told):
+    ours = table.delete(table.a, [3])
+    for stats in (None, json.dumps({"numRecords": 100})):
+        output = replace(table.file(range(100), data_change=False), stats=stats)
+        rows = RowRun(table.a.path, 0, told, 0)
+        what = changes(
+            "OPTIMIZE", 1, removes=[table.a.path], adds=[output], rewritten={output.path: [rows]}, **COMPACTED
+        )
+        winner = WinningCommit.of(2, table.actions(what), LOCATION)
+
+        verdict = check(CurrentTransaction.of(ours, Facts(1)), [winner], table.vectors)
+
+        assert verdict.kind is ConcurrentDeleteDelete
+        assert "where each row is now cannot be told" in verdict.what
+
+
+def test_an_output_of_which_nothing_is_left_is_not_added_and_its_runs_stay(table):
+    ours = compaction(table, [table.a], [table.b])
+    table.commit(changes("DELETE", 1, removes=[table.b.path]))
+
+    verdict = table.check(ours)
+
+    assert verdict.changes.adds == ours.adds[:1]
+    assert verdict.changes.removes == [table.a.path]
+    assert verdict.changes.rewritten == ours.rewritten
+    assert verdict.changes.added_deletes == {}
+
+
+def test_files_that_another_compaction_rewrote_are_left_out_with_all_that_shares_rows_with_them(table):
+    c, d = table.file(range(300, 310)), table.file(range(400, 410))
+    table.commit(changes("WRITE", 1, adds=[c, d]))
+    ours = compaction(table, [table.a, c], [table.b, d])
+    table.compact(c)
+
+    verdict = table.check(ours)
+
+    assert verdict.changes.removes == [table.b.path, d.path]
+    assert verdict.changes.adds == ours.adds[1:]
+    assert verdict.changes.rewritten.keys() == {ours.adds[1].path}
+
+    table.compact(d)
+
+    assert table.check(ours).kind is ConcurrentDeleteDelete
+
+
+@pytest.mark.parametrize("who", ["says nothing of reads", "names what it read"])
+@pytest.mark.parametrize("copied", [1, 95])
+def test_an_overwrite_that_copied_rows_does_not_bring_back_what_others_deleted(table, who, copied):
+    copy = table.file(range(5, 100))
+    reads = Reads() if who == "names what it read" else None
+    ours = changes(
+        "WRITE",
+        table.version,
+        adds=[copy],
+        removes=[table.a.path],
+        predicate="id < 5",
+        metrics={"numCopiedRows": copied},
+        reads=reads,
+    )
+    table.commit(table.delete(table.a, [50]))
+
+    verdict = table.check(ours)
+
+    # One that names its reads is taken at its word.
+    assert isinstance(verdict, Conflict) == (reads is None)
