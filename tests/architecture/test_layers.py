@@ -47,6 +47,6 @@ def test_the_architecture_page_and_the_contracts_agree():
     assert re.findall(r"(?m)^- \*\*(.+?)\*\*", listed) == [
         contract["name"][:1].upper() + contract["name"][1:] for contract in contracts
     ]
-    assert re.findall(r"(?m)^  (delvec\S.*)$", listed) == [
+    assert re.findall(r"(?m)^(delvec_\S.*)$", listed) == [
         layer for contract in contracts for layer in contract.get("layers", [])
     ]

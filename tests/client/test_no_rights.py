@@ -48,11 +48,11 @@ def place(tmp_path):
 
 def test_a_token_that_is_not_the_services(place):
     with connected(place, token="right", asked="right") as lake:
-        table = lake.table("people")
+        table = lake.table(place.folder)
     before = place.files()
     with connected(place, token="wrong", asked="right") as lake:
         with pytest.raises(errors.Unauthorized):
-            lake.table("people")
+            lake.table(place.folder)
         table._service = lake._service
         for command in COMMANDS.values():
             with pytest.raises(errors.Unauthorized):
@@ -67,5 +67,5 @@ def test_a_table_that_is_no_longer_below_a_root(place, tmp_path):
             lake.table(place.folder)
         for command in COMMANDS.values():
             with pytest.raises(errors.LocationNotAllowed):
-                command(lake.table("people"))
+                command(lake.table(place.folder))
     cases.check_unchanged(place, before)

@@ -483,7 +483,7 @@ def test_migrating_down_and_up_again_loses_a_cache_and_nothing_else(replica, peo
     replica.execute(
         "INSERT INTO tables (id, name, location, created_at) VALUES ('i', 'n', 'l', '2026-01-01 00:00:00+00')"
     )
-    replica.database.migrate("-3")  # to the revision before the snapshots
+    replica.database.migrate("-4")  # to the revision before the snapshots
     replica.database.migrate()
     assert replica.count("tables") == 1
     assert replica.count("segment_blobs") == 0

@@ -215,5 +215,5 @@ def test_storage_that_cannot_be_written(place, lake, engine, tmp_path):
     # A file where the folder of the new rows' partition has to be.
     (parted.folder / "part=c").write_text("in the way")
     for command in CHANGES.values():
-        with cases.refused(parted, lake, errors.StorageError, "part=c"):
+        with cases.refused(parted, lake, errors.UnusableFile, "part=c"):
             command(lake.table(parted.folder, engine=engine))

@@ -152,7 +152,7 @@ def test_two_writers_never_give_one_number(make, lake, handed):
         written = real(data, target)
         if not calls:
             calls.append(1)
-            lake.table(table.name).append(names("other"))
+            lake.table(table.location).append(names("other"))
         return written
 
     with pytest.MonkeyPatch.context() as patch:
@@ -210,7 +210,7 @@ def test_a_number_that_is_given_while_others_are_looked_at_is_seen(make, lake):
     def send(changes, verified, seen):
         if not calls:
             calls.append(1)
-            lake.table(table.name).append(pa.table({"key": [70], "name": ["b"]}))
+            lake.table(table.location).append(pa.table({"key": [70], "name": ["b"]}))
         return real(changes, verified, seen)
 
     with pytest.MonkeyPatch.context() as patch:

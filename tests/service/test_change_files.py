@@ -104,7 +104,7 @@ def test_a_change_file_must_be_what_the_request_says(fed, bitmap, error):
         ({"path": "cdc-1.parquet"}, "InvalidCommit"),
         ({"path": "_change_data/_hidden"}, "InvalidCommit"),
         ({"partitionValues": {"name": "x"}}, "InvalidCommit"),
-        ({"path": "_change_data/\ud800"}, "InvalidCommit"),
+        ({"path": "_change_data/\ud800"}, "BadRequest"),
     ]
     body = {
         "read-version": 1,

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from delvec_kernel import locations
+from delvec_kernel.statistics.file_statistics import with_plain_text
 from delvec_service.maintenance.checkpoints import Checkpoints
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
@@ -229,7 +230,12 @@ def state(folder, version=None):
 
 
 def plain(row):
-    row = dict(row, partition_values=sorted(row["partition_values"], key=repr))
+    # Checkpoints write text without escapes.
+    row = dict(
+        row,
+        partition_values=sorted(row["partition_values"], key=repr),
+        stats=with_plain_text(row["stats"]),
+    )
     return json.dumps(row, sort_keys=True, default=lambda value: f"{Decimal(value)}")
 
 

@@ -33,6 +33,7 @@ from delvec_kernel.errors import (
     CorruptDeletionVector,
     CorruptLog,
     DeletionVectorNotFound,
+    DeletionVectorSizeMismatch,
     InvalidLocation,
     UnusableFile,
 )
@@ -437,9 +438,9 @@ def _read_file(
     try:
         for member, dv in members:
             if dv.size_in_bytes > _MAX_VECTOR:
-                raise CorruptDeletionVector(
-                    f"The deletion vector of {member} is said to have {dv.size_in_bytes} bytes, and none has more than "
-                    f"{_MAX_VECTOR}; restore the table to a version before that log entry.",
+                raise DeletionVectorSizeMismatch(
+                    f"The descriptor of deletion vector '{name}' of {member} claims {dv.size_in_bytes} bytes; the limit is "
+                    f"{_MAX_VECTOR}. Restore the table to a version before that log entry.",
                     **(facts | {"file": member.file}),
                 )
             if dv.size_in_bytes > _LARGE:

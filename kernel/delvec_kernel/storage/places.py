@@ -176,13 +176,13 @@ def _root_outside(url: str) -> str:
 _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 """Under a parent that is a file there is nothing, and no file has a name that is too long for one."""
 _KINDS: Final[Mapping[int, tuple[type[DelvecError], str]]] = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), (StorageFull, "free space, then try again")),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), (StorageFull, "free space, then try again")),
     **dict.fromkeys(
         (errno.EACCES, errno.EPERM, errno.EROFS),
         (StorageDenied, "give the user that this process runs as the right to do that"),
     ),
     **dict.fromkeys(
-        (errno.ELOOP, errno.EISDIR, errno.ENODEV, errno.ENOTDIR, errno.EFBIG),
+        (errno.ELOOP, errno.EISDIR, errno.ENODEV, errno.ENOTDIR),
         (UnusableFile, "put a regular file there"),
     ),
     errno.ENAMETOOLONG: (InvalidLocation, "choose a shorter name"),
