@@ -50,7 +50,7 @@ def test_a_disk_that_is_full(tmp_path):
         )
         table.append(more)
         for command in COMMANDS.values():
-            with cases.refused(place, lake, errors.StorageError, "parquet", exactly=False), full_disk():
+            with cases.refused(place, lake, errors.StorageFull, "parquet"), full_disk():
                 command(table, more)
         assert (table.version(), table.count()) == (1, more.num_rows)
         assert table.update({"id": "id + 1"})["numUpdatedRows"] == more.num_rows

@@ -389,10 +389,9 @@ class DataFileWriter:
 def _disk_errors(file: _OpenFile) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        raise StorageError(
-            f"Cannot write {file.path}: {error}; free space or check storage, then try again.", file=file.path
-        ) from error
+    except OSError:  # and not the ValueErrors of Arrow, which are about the rows
+        with storage.storage_errors("write", file.path, writing=True):
+            raise
 
 
 def _scalar(column: pa.Array, row: int) -> pa.Scalar:
