@@ -89,6 +89,11 @@ def pytest_sessionfinish(session):
 
 
 def pytest_runtest_teardown(item, nextitem):
+    if item.get_closest_marker("spark") and "pyspark" in sys.modules:
+        # Tests share one session: a view that one leaves would be in the next one's way.
+        session = sys.modules["pyspark"].sql.SparkSession.getActiveSession()
+        if session is not None:
+            session._jsparkSession.sessionState().catalog().clearTempTables()
     # What PySpark leaves to its finalizers goes while that is expected, and not in the middle of another test.
     if item.get_closest_marker("spark") and not (nextitem and nextitem.get_closest_marker("spark")):
         gc.collect()

@@ -168,7 +168,7 @@ def test_rows_that_came_meanwhile_are_replaced_by_the_next_try(sales, lake, engi
         written = real(data, target)
         if not calls:
             calls.append(1)
-            lake.table(table.name).append(of("NZ", 50))
+            lake.table(table.location).append(of("NZ", 50))
         return written
 
     with pytest.MonkeyPatch.context() as patch:
@@ -197,7 +197,7 @@ def test_rows_that_stay_are_not_brought_back(lake, engine, tmp_path, vectors, ch
     def copy_rows(scan, gone, target):
         written = real(scan, gone, target)
         patch.setattr(table.engine, "copy_rows", real)
-        change(lake.table(table.name))
+        change(lake.table(table.location))
         return written
 
     with pytest.MonkeyPatch.context() as patch:

@@ -161,7 +161,7 @@ def test_two_writers_that_add_a_column_at_once_both_get_in(people, lake):
         written = real(data, target)
         if not calls:
             calls.append(1)
-            lake.table(table.name).append([{"id": 5, "age": 50}], merge_schema=True)
+            lake.table(table.location).append([{"id": 5, "age": 50}], merge_schema=True)
         return written
 
     with pytest.MonkeyPatch.context() as patch:

@@ -73,7 +73,11 @@ class Reader:
             self.leave()
 
     def leave(self):
-        """Close connections, stop streams and services."""
+        """Close connections, stop streams and services, and let go of what a page chose for the whole process."""
+        if self._spark is not None:
+            from delvec.spark import use
+
+            use(None)
         for value in self._names.values():
             if isinstance(value, delvec.Connection):
                 value.close()
@@ -95,9 +99,7 @@ class Reader:
         return printed.replace(f"127.0.0.1:{self._port}", f"localhost:{_PORT}")
 
     def _python(self, example):
-        code = "\n" * (example.line - 1) + self._here(
-            example.code
-        )  # so that tracebacks have the page's lines
+        code = "\n" * (example.line - 1) + self._here(example.code)
         printed = io.StringIO()
         try:
             with contextlib.redirect_stdout(printed):

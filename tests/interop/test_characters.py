@@ -179,7 +179,7 @@ def test_what_another_writer_escapes_is_read_and_written_without_escapes(lake, t
     for file in log.glob("*.crc"):
         file.unlink()
     assert escapes(location)
-    lake.drop_table(table.name)
+    lake.drop_table(table.location)
 
     table = lake.table(location)
     assert table.to_arrow().sort_by("id").to_pylist() == rows.to_pylist()

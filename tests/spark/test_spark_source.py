@@ -386,7 +386,7 @@ def test_changes_of_versions_are_read_in_one_go(lake, spark, tmp_path):
         read().collect()
     with pytest.raises(delvec.BadRequest, match="endingVersion"):
         read(startingVersion=0, version=2).collect()
-    with pytest.raises(delvec.BadRequest, match="not without readChangeFeed"):
+    with pytest.raises(delvec.BadRequest, match="need readChangeFeed"):
         spark.read.format("delvec").option("startingVersion", 1).load(location).collect()
     stream = spark.readStream.format("delvec").option("readChangeFeed", "true").option("endingVersion", 2)
     query = (

@@ -205,14 +205,14 @@ class DelvecSource(DataSource):  # type: ignore[misc]
         pin = self._pinned()
         of_streams = pin.options.of_streams.keys() - _OF_CHANGES
         is_feed = pin.options.stream.read_change_feed
-        if of_streams or ((pin.options.of_streams or pin.options.has_end) and not is_feed):
-            names = (
-                ", ".join(sorted(of_streams))
-                or "startingVersion and others that say where changes begin and end"
-            )
+        if of_streams:
             raise BadRequest(
-                f"{names}: options that spark.read has not, or not without readChangeFeed; read a version by the option "
-                "version, and changes by readChangeFeed with startingVersion"
+                f"only spark.readStream has {', '.join(sorted(of_streams))}; leave it out of spark.read"
+            )
+        if (pin.options.of_streams or pin.options.has_end) and not is_feed:
+            raise BadRequest(
+                "options that say where changes begin and end need readChangeFeed=true; to read one version, use the "
+                "option version"
             )
         return _ChangesReader(pin, schema) if is_feed else _Reader(pin, schema)
 

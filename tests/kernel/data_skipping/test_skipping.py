@@ -505,6 +505,6 @@ def test_files_in_several_chunks_and_an_unpartitioned_table():
 def test_a_huge_chain_over_many_files_is_cut_short_not_waited_for():
     files = _files(*[LOW] * 2000)
     files = pa.concat_tables([files] * 100).combine_chunks()
-    text = " and ".join(f"i <> {each}" for each in range(100, 5000)) + " and i > 5"
+    text = " and ".join(f"i <> {each}" for each in range(100, 4000)) + " and i > 5"
     pruned = prune(files, parse(text, SCHEMA), SCHEMA, [])
     assert pruned.may_match.to_pylist() == [True] * files.num_rows
