@@ -33,9 +33,7 @@ from delvec_kernel.wire import (
 
 __all__ = ["ReadableTable", "check", "partitions"]
 
-_INTERNAL: Final = frozenset(
-    {"change_from_itself", "check_made_from", "deletes_by_vector", "made_from", "replace_with"}
-)
+_INTERNAL: Final = frozenset({"change_from_itself", "check_made_from", "made_from", "replace_with"})
 """What other parts of Delvec call, and completion does not offer."""
 _FILES_TO_ASK_ABOUT: Final = 10_000
 
@@ -452,6 +450,7 @@ class ReadableTable:
             schema=schema,
             partition_columns=plan.partition_columns,
             configuration=plan.configuration,
+            protocol=plan.protocol,
             files=files,
             num_files_total=plan.num_files_total,
             read_mark=plan.read_mark,

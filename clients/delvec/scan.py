@@ -1,9 +1,9 @@
 """A planned scan as the client holds it: one version, the files to read, their deletion vectors."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +12,7 @@ from pyroaring import BitMap64
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.storage.files import read_deletion_vectors
+from delvec_kernel.table_properties import is_true
 
 __all__ = ["OCCURRENCES", "Scan", "ScanFile"]
 
@@ -48,6 +49,7 @@ class Scan:
     Attributes:
         files: a table with the columns of ``wire.PlanFile`` in snake case, one row per file; no path twice. Those of row ids
             are there only where they were asked for and the table tracks rows.
+        protocol: the action's JSON; empty where nothing is written by what was read.
         read_mark: what tells the version from another that is put in its place; goes with a commit that rests on it.
         is_newest: nobody asked for this version by number or time: it was the newest when it was planned.
         marked_only: the deletion vectors name the rows that there are, and not those that are gone; every file has one.
@@ -62,6 +64,7 @@ class Scan:
     configuration: Mapping[str, str]
     files: pa.Table
     num_files_total: int
+    protocol: Mapping[str, Any] = field(default_factory=dict)
     marked_only: bool = False
     read_mark: str | None = None
     is_newest: bool = False
@@ -99,6 +102,17 @@ class Scan:
                 start, held = number, 0
             held += size
         yield replace(self, files=self.files.slice(start)) if start else self
+
+    @property
+    def deletes_by_vector(self) -> bool:
+        """Whether rows may be deleted by deletion vector: the property is on and the protocol has the feature."""
+        features = self.protocol.get("writerFeatures") or ()
+        return is_true(self.configuration, "delta.enableDeletionVectors") and "deletionVectors" in features
+
+    @property
+    def keeps_change_feed(self) -> bool:
+        """Whether the table keeps a change data feed."""
+        return is_true(self.configuration, "delta.enableChangeDataFeed")
 
     @property
     def has_deletion_vectors(self) -> bool:

@@ -20,10 +20,8 @@ from delvec.engines.protocol import Engine
 from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.peer_names import assignments, condition_of
 from delvec.reading import ReadableTable
-from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, TransactionOptions, begin
 from delvec_kernel.errors import BadRequest, ConcurrentWrite
-from delvec_kernel.table_properties import is_true
 from delvec_kernel.wire import CheckpointRequest, CheckpointResponse, HealthResponse, TableResource
 
 __all__ = ["DeltaTable"]
@@ -55,7 +53,6 @@ class DeltaTable(ReadableTable):
     ) -> None:
         super().__init__(service, resource, engine)
         self._retries = retries
-        self._dv_feature: bool | None = None
 
     def __repr__(self) -> str:
         return f"DeltaTable(name={self.name!r}, location={self.location!r}, engine={self.engine.name!r})"
@@ -411,15 +408,3 @@ class DeltaTable(ReadableTable):
 
     def _allowed(self, retries: int | None) -> int:
         return self._retries if retries is None else checked(retries)
-
-    def deletes_by_vector(self, scan: Scan) -> bool:
-        """Whether rows may be deleted by deletion vector: the property is on and the protocol has the feature.
-
-        The protocol is asked for once: a feature that is dropped later makes the commit fail, not go wrong.
-        """
-        if not is_true(scan.configuration, "delta.enableDeletionVectors"):
-            return False
-        if not self._dv_feature:
-            features = self.snapshot(scan.version).protocol.get("writerFeatures") or ()
-            self._dv_feature = "deletionVectors" in features
-        return self._dv_feature

@@ -1,18 +1,16 @@
 """DELETE: rows that match a predicate go, by deletion vector, by rewriting their files, or with whole files."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyroaring import BitMap64
 
 from delvec.dml import row_command, touched_files
 from delvec.dml.row_command import Clock
 from delvec.dml.touched_files import TouchedFile
 from delvec.engines.footers import with_row_counts
-from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import SOURCE, TARGET, Clause, MergeSource, RowChange
 from delvec.http.service_client import ServiceClient
 from delvec.scan import Scan
@@ -45,13 +43,13 @@ def delete(
     """Delete the matching rows of the newest version; see :meth:`delvec.DeltaTable.delete`."""
     clock = Clock()
     scan, condition = table.plan(predicate=predicate, row_ids=True)
-    vectors = table.deletes_by_vector(scan)
+    vectors = scan.deletes_by_vector
     if condition is None:
         whole, rest = with_row_counts(scan), scan.filter(pa.repeat(False, len(scan)))
     else:
         whole = with_row_counts(scan.filter(scan.files["matches_all"]))
         rest = scan.filter(pc.invert(scan.files["matches_all"]))
-    feed = row_command.keeps_change_feed(scan)
+    feed = scan.keeps_change_feed
     if condition is not None and len(rest) and feed and not vectors and not dry_run:
         return _with_change_files(service, table, scan, condition, user_metadata, clock)
     transaction = _transaction(service, table, scan, predicate, user_metadata)
@@ -62,8 +60,13 @@ def delete(
     files = touched_files.touched_files(rest, gone, vectors=vectors, may_rewrite=not feed)
     if dry_run:
         return _dry_run([*_whole_files(whole), *files], clock)
-    copied = _take_out(service, table, transaction, rest, gone, files, vectors=vectors)
+    target = None
     if any(file.means == "rewrite" for file in files):
+        begun, _ = begin(service, table.id, "DELETE")
+        transaction.transaction_id = begun.transaction_id
+        target = row_command.target_of(scan, begun.transaction_id)
+    copied = touched_files.change(transaction, table.engine, rest, gone, files, target, vectors=vectors)
+    if target is not None:
         clock.rewritten()
     transaction.remove(whole.files["path"].to_pylist())
     if transaction.is_empty:
@@ -97,7 +100,12 @@ def delete_keys(
         user_metadata: for the table's history.
     """
     clock = Clock()
-    schema = StructType.from_json(table.snapshot().table_schema)
+    transaction_id = None
+    if dry_run:
+        schema = StructType.from_json(table.snapshot().table_schema)
+    else:
+        begun, schema = begin(service, table.id, "DELETE")
+        transaction_id = begun.transaction_id
     text = _join(schema, source.schema, on)
     relations = {TARGET: schema, SOURCE: source.schema}
     terms = conjuncts(text, relations)
@@ -114,7 +122,12 @@ def delete_keys(
         wanted += key_ranges(keys, source.bounds([key.source for key in keys])) if keys else []
     reads = " AND ".join(f"({each})" for each in wanted)
     scan, _ = table.plan(predicate=reads or None, row_ids=True)
-    feed, vectors = row_command.keeps_change_feed(scan), table.deletes_by_vector(scan)
+    if scan.schema != schema:
+        # Changed between the two: what the names mean has to be looked up again.
+        return delete_keys(
+            service, table, predicate, source, on, dry_run=dry_run, user_metadata=user_metadata
+        )
+    feed, vectors = scan.keeps_change_feed, scan.deletes_by_vector
     # A DELETE by vectors has no change files: readers of the feed tell it from the vectors.
     by_files = feed and not vectors
     change = RowChange(
@@ -124,8 +137,7 @@ def delete_keys(
         change_feed=by_files,
         dry_run=dry_run,
     )
-    begun = table.snapshot() if dry_run or not by_files else begin(service, table.id, "DELETE")[0]
-    target = row_command.target_of(begun, scan)
+    target = row_command.target_of(scan, transaction_id)
     changed = table.engine.change_rows(scan, change, target)
     clock.scanned()
     files = touched_files.touched_files(scan, changed.row_deletes, vectors=vectors, may_rewrite=not feed)
@@ -133,19 +145,10 @@ def delete_keys(
         return _dry_run(files, clock)
     shown = text if predicate is None else f"{text} AND ({predicate})"
     transaction = _transaction(service, table, scan, reads or _EVERYTHING, user_metadata, shown)
-    if by_files:
-        transaction.transaction_id = target.transaction_id
+    transaction.transaction_id = target.transaction_id
     transaction.add_change_files(changed.change_files)
-    copied = _take_out(
-        service,
-        table,
-        transaction,
-        scan,
-        changed.row_deletes,
-        files,
-        vectors=vectors,
-        target=target if by_files else None,
-    )
+    gone = changed.row_deletes
+    copied = touched_files.change(transaction, table.engine, scan, gone, files, target, vectors=vectors)
     clock.rewritten()
     if transaction.is_empty:
         return Metrics({**_METRICS, **clock.metrics()}, None)
@@ -163,7 +166,7 @@ def _with_change_files(
 ) -> Metrics:
     """Delete from a table that keeps a change data feed and has no vectors to tell it by."""
     begun, _ = begin(service, table.id, "DELETE")
-    target = row_command.target_of(begun, scan)
+    target = row_command.target_of(scan, begun.transaction_id)
     clause = Clause(
         "matched", "delete", parse_expression(condition.text, {TARGET: scan.schema}, {TARGET: ""})
     )
@@ -199,25 +202,6 @@ def _transaction(
         operation_parameters=parameters,
         user_metadata=user_metadata,
     )
-
-
-def _take_out(
-    service: ServiceClient,
-    table: "DeltaTable",
-    transaction: Transaction,
-    scan: Scan,
-    gone: Mapping[str, BitMap64],
-    files: Sequence[TouchedFile],
-    *,
-    vectors: bool,
-    target: WriteTarget | None = None,
-) -> int:
-    """Take the rows out of the files; return how many others were written again."""
-    if target is None and any(file.means == "rewrite" for file in files):
-        begun, _ = begin(service, table.id, "DELETE")
-        transaction.transaction_id = begun.transaction_id
-        target = row_command.target_of(begun, scan)
-    return touched_files.change(transaction, table.engine, scan, gone, files, target, vectors=vectors)
 
 
 def _whole_files(scan: Scan) -> list[TouchedFile]:

@@ -102,11 +102,13 @@ def merge(
     """
     clock = Clock()
     begun: SnapshotResponse
+    transaction_id = None
     if dry_run:
         begun = table.snapshot()
         schema = StructType.from_json(begun.table_schema)
     else:
         begun, schema = begin(service, table.id, "MERGE")
+        transaction_id = begun.transaction_id
     table.check_made_from(begun.version)
     itself = statement.source if isinstance(statement.source, ReadableTable) else None
     if itself is not None and itself.id == table.id:
@@ -122,7 +124,7 @@ def merge(
             if table.version() == begun.version:
                 raise
             return merge(service, table, statement, source, user_metadata=user_metadata)
-        begun = evolved
+        begun, transaction_id = evolved, evolved.transaction_id
         table.check_made_from(begun.version)
     resolved = _resolve(statement, schema, target_schema, source)
     reads = None if resolved.reads == _EVERY_ROW else resolved.reads
@@ -134,10 +136,10 @@ def merge(
         resolved.clauses,
         on=resolved.on,
         source=source,
-        change_feed=row_command.keeps_change_feed(scan),
+        change_feed=scan.keeps_change_feed,
         dry_run=dry_run,
     )
-    target = row_command.target_of(begun, scan, target_schema)
+    target = row_command.target_of(scan, transaction_id, target_schema)
     if any(clause.action == "insert" for clause in resolved.clauses):
         target = replace(
             target,
@@ -148,7 +150,7 @@ def merge(
     clock.scanned()
     counts = _counts(changed, statement.clauses)
     if dry_run:
-        files = touched_files.touched_files(scan, changed.row_deletes, vectors=table.deletes_by_vector(scan))
+        files = touched_files.touched_files(scan, changed.row_deletes, vectors=scan.deletes_by_vector)
         values = {**_METRICS, **counts, **row_command.foreseen(files, "numTarget"), **clock.metrics()}
         return touched_files.DryRun(values, files)
     transaction = Transaction(
@@ -157,7 +159,7 @@ def merge(
         "MERGE",
         scan.version,
         read_mark=scan.read_mark,
-        transaction_id=str(getattr(begun, "transaction_id", "")),
+        transaction_id=transaction_id,
         engine_info=table.engine.name,
         predicate=resolved.reads,
         operation_parameters=_parameters(statement),
@@ -167,7 +169,7 @@ def merge(
     transaction.rests_on(whole_table=reads_itself, rows=changed.matched)
     transaction.change_table([*added, *identity.advances(target.identity, changed.adds)])
     changed = replace(changed, adds=identity.without_marks(changed.adds))
-    kept = row_command.target_of(begun, scan, target_schema)
+    kept = row_command.target_of(scan, transaction_id, target_schema)
     copied = row_command.take_over(transaction, table, scan, changed, kept)
     clock.rewritten()
     if transaction.is_empty:

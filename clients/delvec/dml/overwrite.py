@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.dml import row_command, touched_files
+from delvec.dml import touched_files
 from delvec.dml.append import NewRows, WriteOptions
 from delvec.http.service_client import ServiceClient
 from delvec.scan import Scan
@@ -136,11 +136,11 @@ def _replace_where(rows: NewRows, transaction: Transaction, where: str) -> dict[
 
 def _take_out(rows: NewRows, transaction: Transaction, rest: Scan, condition: Predicate) -> int:
     table = rows.table
-    vectors = table.deletes_by_vector(rest)
+    vectors = rest.deletes_by_vector
     gone = table.engine.find_rows(
         rest, condition, transaction.vector_places(rest.location) if vectors else None
     )
-    feed = row_command.keeps_change_feed(rest)
+    feed = rest.keeps_change_feed
     files = touched_files.touched_files(rest, gone, vectors=vectors, may_rewrite=not feed)
     rewritten = [file.path for file in files if file.means == "rewrite"]
     if rewritten and feed:

@@ -16,14 +16,11 @@ from delvec_kernel.constraints.declared import generates
 from delvec_kernel.errors import InvalidPredicate
 from delvec_kernel.expressions.expression import Expression
 from delvec_kernel.schema.types import StructType
-from delvec_kernel.table_properties import is_true
-from delvec_kernel.wire import SnapshotResponse
 
 __all__ = [
     "Clock",
     "check_deterministic",
     "foreseen",
-    "keeps_change_feed",
     "metrics_of_rows",
     "take_over",
     "target_of",
@@ -71,12 +68,12 @@ def metrics_of_rows(changed: str) -> dict[str, int]:
     )
 
 
-def target_of(begun: SnapshotResponse, scan: Scan, schema: StructType | None = None) -> WriteTarget:
+def target_of(scan: Scan, transaction_id: str | None = None, schema: StructType | None = None) -> WriteTarget:
     """Return where new files go.
 
     Args:
-        begun: of the transaction; its id goes into the names.
         scan: the version that was read.
+        transaction_id: goes into the names of files; None for a dry run, which writes none.
         schema: the table's as it will be, where it changes.
     """
     return WriteTarget(
@@ -84,14 +81,9 @@ def target_of(begun: SnapshotResponse, scan: Scan, schema: StructType | None = N
         schema=schema or scan.schema,
         partition_columns=scan.partition_columns,
         configuration=scan.configuration,
-        transaction_id=str(getattr(begun, "transaction_id", "dry-run")),
-        generated_columns=generates(begun.protocol),
+        transaction_id=transaction_id or "dry-run",
+        generated_columns=generates(scan.protocol),
     )
-
-
-def keeps_change_feed(scan: Scan) -> bool:
-    """Whether the table keeps a change data feed."""
-    return is_true(scan.configuration, "delta.enableChangeDataFeed")
 
 
 def check_deterministic(condition: Expression, what: str) -> None:
@@ -113,7 +105,7 @@ def take_over(
     transaction: Transaction, table: "DeltaTable", scan: Scan, changed: ChangedRows, target: WriteTarget
 ) -> int:
     """Put what an engine did into a transaction; return how many rows were written again as they were."""
-    vectors = table.deletes_by_vector(scan)
+    vectors = scan.deletes_by_vector
     files = touched_files.touched_files(scan, changed.row_deletes, vectors=vectors)
     copied = touched_files.change(
         transaction, table.engine, scan, changed.row_deletes, files, target, vectors=vectors

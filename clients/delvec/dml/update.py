@@ -41,8 +41,8 @@ def update(
     if not len(scan):
         return Metrics({**_METRICS, **clock.metrics()}, None)
     begun, _ = begin(service, table.id, "UPDATE")
-    target = row_command.target_of(begun, scan)
-    change = RowChange([clause], change_feed=row_command.keeps_change_feed(scan))
+    target = row_command.target_of(scan, begun.transaction_id)
+    change = RowChange([clause], change_feed=scan.keeps_change_feed)
     changed = table.engine.change_rows(*row_ids.keeping(scan, change, target))
     clock.scanned()
     transaction = Transaction(
@@ -80,7 +80,7 @@ def _clause(scan: Scan, given: Mapping[str, Any], predicate: str | None) -> Clau
 def _dry_run(table: "DeltaTable", scan: Scan, predicate: str | None, clock: Clock) -> Metrics:
     condition = predicates.parse("true" if predicate is None else predicate, scan.schema)
     gone = table.engine.find_rows(scan, condition) if len(scan) else {}
-    files = touched_files.touched_files(scan, gone, vectors=table.deletes_by_vector(scan))
+    files = touched_files.touched_files(scan, gone, vectors=scan.deletes_by_vector)
     return touched_files.DryRun(
         {
             **_METRICS,

@@ -101,6 +101,9 @@ class PlanResponse(Answer):
     table_schema: dict[str, Any] = Field(alias="schema")
     partition_columns: list[str]
     configuration: dict[str, str]
+    protocol: dict[str, Any] = Field(
+        description="Reader and writer versions and table features, as in the log."
+    )
     files: list[PlanFile] = Field(default_factory=list)
     num_files: int = Field(description="Files to read, over all pages.")
     num_files_total: int = Field(description="Live files of the version.")

@@ -149,6 +149,7 @@ def _answer(
         table_schema=snapshot.schema.to_json(),
         partition_columns=list(snapshot.partition_columns),
         configuration=dict(snapshot.configuration),
+        protocol=snapshot.protocol.to_json(),
         files=files or [],
         num_files=planned.num_files,
         num_files_total=planned.num_files_total,
