@@ -25,7 +25,6 @@ TABLE_HINTS: Final = {
     "version, each read says its own",
     "load_cdf": "changes(start_version)",
     "metadata": "detail() or snapshot()",
-    "optimize": _LATER,
     "overwrite_dynamic": "overwrite(data, partition_overwrite='dynamic')",
     "protocol": "snapshot().protocol",
     "restore": _LATER,

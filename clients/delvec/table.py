@@ -10,6 +10,7 @@ from delvec.dml.append import WriteOptions, append, is_repeatable
 from delvec.dml.delete import delete, delete_keys
 from delvec.dml.merge import merge
 from delvec.dml.merge_builder import MergeBuilder, MergeStatement
+from delvec.dml.optimize import Optimizer
 from delvec.dml.overwrite import PartitionOverwrite, Replacement, overwrite
 from delvec.dml.retry import DEFAULT_RETRIES, checked, with_retries
 from delvec.dml.self_reads import own_version
@@ -61,6 +62,11 @@ class DeltaTable(ReadableTable):
     def alter(self) -> Alterations:
         """Changes of the table itself: ``table.alter.add_columns("age int")``, and so on."""
         return Alterations(self._service, self)
+
+    @property
+    def optimize(self) -> Optimizer:
+        """OPTIMIZE: ``table.optimize()`` writes small files together, ``table.optimize.purge()`` drops deleted rows."""
+        return Optimizer(self._service, self, self._retries)
 
     # --- upkeep -----------------------------------------------------------------------------------------
 

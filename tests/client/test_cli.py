@@ -397,3 +397,17 @@ def test_the_shell_completes_commands():
     }
     done = subprocess.run(DELVEC, capture_output=True, text=True, check=False, env=asked)
     assert {"read", "register", "rename"} <= set(done.stdout.split())
+
+
+def test_optimize_says_what_would_be_done_and_does_it(delvec_command, people, tmp_path):
+    assert delvec_command("append", people, tmp_path / "rows.parquet").code == 0
+    planned = delvec_command("optimize", people, "--dry-run", "--json").json
+    assert (len(planned["bins"][0]), planned["version"]) == (2, None)
+    assert "2 files: part-" in delvec_command("optimize", people, "--dry-run").out
+    assert "2 files became 1" in delvec_command("optimize", people).err
+    assert "no file is worth" in delvec_command("optimize", people).err
+    assert delvec_command("delete", people, "--where", "id = 1").code == 0
+    purged = delvec_command("optimize", people, "--purge", "--json").json
+    assert (purged["numRemovedFiles"], purged["numDeletionVectorsRemoved"]) == (1, 1)
+    refused = delvec_command("optimize", people, "--where", "id = 1")
+    assert (refused.code, "partition" in refused.err) == (1, True)

@@ -3,7 +3,6 @@
 import pyarrow as pa
 import pytest
 
-import delvec
 from delvec.http.service_client import ServiceClient
 
 PLAN, BEGIN, COMMIT = "plan", "transactions", "commits"

@@ -73,6 +73,7 @@ app.command("detail")(inspection.detail)
 app.command("health")(inspection.health)
 app.command("checkpoint")(maintenance.checkpoint)
 app.command("check")(maintenance.check)
+app.command("optimize")(maintenance.optimize)
 
 
 def _show_version(asked: bool) -> None:

@@ -6,8 +6,9 @@ import typer
 
 from delvec.cli.output import number, print_json, print_table, say
 from delvec.cli.session import Table, session
+from delvec.dml.optimize import PlannedCompaction
 
-__all__ = ["check", "checkpoint"]
+__all__ = ["check", "checkpoint", "optimize"]
 
 
 def checkpoint(
@@ -92,3 +93,51 @@ def check(
         )
     if found["num-errors"]:
         raise typer.Exit(1)
+
+
+def optimize(
+    context: typer.Context,
+    table: Table,
+    *,
+    where: Annotated[
+        str | None, typer.Option(help="Only partitions for which this SQL condition is true.")
+    ] = None,
+    purge: Annotated[
+        bool,
+        typer.Option("--purge", help="Write every file again that has a deletion vector, and no others."),
+    ] = False,
+    target_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Bytes of new files; by default delta.targetFileSize, else 256 MiB."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list which files would be written together.")
+    ] = False,
+    user_metadata: Annotated[str | None, typer.Option(help="Text for the table's history.")] = None,
+) -> None:
+    """Write small files together, and files of which many rows are deleted; the rows stay the same.
+
+    [bold]delvec optimize people[/bold]
+
+    [bold]delvec optimize people --where "country = 'NZ'" --dry-run[/bold]
+
+    [bold]delvec optimize people --purge[/bold]
+    """
+    now = session(context)
+    with now.table(table, doing="writing files again") as target:
+        run = target.optimize.purge if purge else target.optimize
+        done = run(where, target_size=target_size, dry_run=dry_run, user_metadata=user_metadata)
+    if now.as_json:
+        found = {**done, "version": done.version}
+        if isinstance(done, PlannedCompaction):
+            found["bins"] = [list(paths) for paths in done.bins]
+        print_json(found)
+        return
+    if isinstance(done, PlannedCompaction):
+        print(done)
+        return
+    if done.version is None:
+        say("no file is worth writing again")
+        return
+    removed, added = number(done["numRemovedFiles"]), number(done["numAddedFiles"])
+    say(f"{removed} files became {added}, {number(done['numBatches'])} commits, version {done.version}")

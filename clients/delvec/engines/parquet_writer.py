@@ -10,12 +10,12 @@ import re
 import time
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import IO, Any, Final, Self
+from typing import IO, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from delvec.engines.identity import IdentityNumbers
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_ids import visible
 from delvec_kernel import locations
+from delvec_kernel.compaction import DEFAULT_TARGET_SIZE
 from delvec_kernel.errors import ConstraintViolation, StorageError
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import PrimitiveType
@@ -33,9 +34,9 @@ from delvec_kernel.statistics.file_statistics import StatisticsCollector
 from delvec_kernel.storage import files as storage
 from delvec_kernel.wire import AddFile
 
-__all__ = ["DEFAULT_FILE_SIZE", "DataFileWriter", "write_data_files"]
+__all__ = ["DEFAULT_FILE_SIZE", "DataFileWriter", "target_file_size", "write_data_files"]
 
-DEFAULT_FILE_SIZE: Final = 256 << 20
+DEFAULT_FILE_SIZE: Final = DEFAULT_TARGET_SIZE
 """Bytes at which a file is closed, unless the table sets ``delta.targetFileSize``."""
 
 _ROW_GROUP_ROWS: Final = 1 << 18
@@ -135,7 +136,7 @@ class DataFileWriter:
         self._folder = folder
         self._prefix = prefix
         self._collects = statistics
-        self._file_size = file_size or _file_size(target.configuration)
+        self._file_size = file_size or target_file_size(target.configuration) or DEFAULT_FILE_SIZE
         named = target.configuration.get("delta.parquet.compression.codec", "").strip().lower()
         self._codec = _CODECS.get(named, _DEFAULT_CODEC)
         self._mapped = target.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
@@ -409,11 +410,10 @@ def _abandon(file: _OpenFile) -> None:
         file.opened.__exit__(StorageError, failure, None)
 
 
-def _file_size(configuration: Any) -> int:
-    found = _SIZE.fullmatch(str(configuration.get("delta.targetFileSize", "")))
-    if not found:
-        return DEFAULT_FILE_SIZE
-    return max(1, int(found.group(1)) << _UNITS[found.group(2).lower()])
+def target_file_size(configuration: Mapping[str, str]) -> int | None:
+    """Return the bytes that ``delta.targetFileSize`` asks for; None where it is not set, or no size."""
+    found = _SIZE.fullmatch(configuration.get("delta.targetFileSize", ""))
+    return max(1, int(found.group(1)) << _UNITS[found.group(2).lower()]) if found else None
 
 
 def _uuid7() -> uuid.UUID:

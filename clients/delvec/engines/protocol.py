@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from delvec.dv_files import VectorPlaces
+from delvec.engines.compaction import Compacted
 from delvec.engines.identity import IdentityColumn
 from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec.scan import Scan
@@ -116,6 +117,19 @@ class Engine(Protocol):
 
         Raises:
             CorruptTable: the rows read and those in ``gone`` are not the rows that the statistics promise.
+        """
+        ...
+
+    def compact(self, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget) -> Compacted:
+        """Write the live rows of each bin's files, in the order of each file, as few files, and tell where each row went.
+
+        Args:
+            scan: the files of all bins, and no others.
+            bins: paths of files of one partition that are written together.
+            target: the table; the size of new files is in its configuration.
+
+        Raises:
+            CorruptTable: not every row was read that the statistics promise; what was written is not to be committed.
         """
         ...
 

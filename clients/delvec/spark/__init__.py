@@ -7,7 +7,7 @@ from delvec.engines.spark.session_python import configure_spark_with_delvec
 from delvec.spark.connections import use
 from delvec.spark.delta_table import DeltaTable
 from delvec.spark.merge_builder import DeltaMergeBuilder
-from delvec.spark.not_yet import DeltaOptimizeBuilder
+from delvec.spark.optimize_builder import DeltaOptimizeBuilder
 from delvec.spark.table_builder import DeltaTableBuilder, IdentityGenerator
 
 __all__ = [

@@ -17,6 +17,7 @@ from delvec.spark.columns import to_sql, without_alias
 from delvec.spark.connections import current
 from delvec.spark.merge_builder import DeltaMergeBuilder, assignments
 from delvec.spark.not_yet import NotYet
+from delvec.spark.optimize_builder import DeltaOptimizeBuilder
 from delvec.spark.table_builder import DeltaTableBuilder
 from delvec.table import DeltaTable as Table
 from delvec_kernel import locations
@@ -213,6 +214,10 @@ class DeltaTable(NotYet):
             TypeError: the source has no rows, or the condition is neither text nor Column.
         """
         return DeltaMergeBuilder(self._spark, self._table, self._alias, source, condition)
+
+    def optimize(self) -> DeltaOptimizeBuilder:
+        """Begin an OPTIMIZE: ``optimize().where("day = '2026-01-01'").executeCompaction()``."""
+        return DeltaOptimizeBuilder(self._spark, self._table)
 
     def history(self, limit: int | None = None) -> DataFrame:
         """Return the commits, newest first, as delta-spark's history has them."""

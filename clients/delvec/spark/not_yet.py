@@ -10,26 +10,10 @@ from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
 from delvec_kernel.errors import UnsupportedOperation
 
-__all__ = ["DeltaOptimizeBuilder", "NotYet"]
+__all__ = ["NotYet"]
 
 _RESTORE: Final = "restore with delta-spark or deltalake, or read the version: table.to_df(version=...)"
 _CLONE: Final = "clone with delta-spark, or write the rows of toDF() to a new table"
-
-
-class DeltaOptimizeBuilder:
-    """What ``optimize()`` will return; here so that programs that import its name run."""
-
-    def where(self, partitionFilter: str) -> NoReturn:
-        """Raise UnsupportedOperation."""
-        _optimize()
-
-    def executeCompaction(self) -> NoReturn:
-        """Raise UnsupportedOperation."""
-        _optimize()
-
-    def executeZOrderBy(self, *cols: str) -> NoReturn:
-        """Raise UnsupportedOperation."""
-        _optimize()
 
 
 class NotYet:
@@ -41,10 +25,6 @@ class NotYet:
     ) -> NoReturn:
         """Raise UnsupportedOperation: Parquet files are converted with delta-spark."""
         _later("convertToDelta", "convert them with delta-spark, then use DeltaTable.forPath")
-
-    def optimize(self) -> NoReturn:
-        """Raise UnsupportedOperation: files are compacted with other clients."""
-        _optimize()
 
     def vacuum(self, retentionHours: float | None = None) -> NoReturn:
         """Raise UnsupportedOperation: old files are deleted with other clients."""
@@ -95,10 +75,6 @@ class NotYet:
     ) -> NoReturn:
         """Raise UnsupportedOperation: tables are cloned with delta-spark."""
         _later("cloneAtTimestamp", _CLONE)
-
-
-def _optimize() -> NoReturn:
-    _later("optimize", "compact with delta-spark or deltalake: Delvec reads, and writes to, what they leave")
 
 
 def _later(name: str, instead: str) -> NoReturn:

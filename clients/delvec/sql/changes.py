@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 
 from delvec.sql.queries import Query, parse_query
-from delvec.sql.tokens import Cursor, TableName, invalid
+from delvec.sql.tokens import Cursor, TableName, invalid, newest_version
 from delvec.transaction import Metrics
 from delvec_kernel.errors import SchemaMismatch
 from delvec_kernel.schema.column_paths import backticked
@@ -28,7 +28,7 @@ RunQuery: TypeAlias = Callable[[Query], Any]
 def delete(cursor: Cursor, opened: OpenTable) -> Metrics:
     """Run DELETE FROM table [WHERE condition]."""
     cursor.expect("DELETE", "FROM")
-    name = _target(cursor)
+    name = newest_version(cursor)
     alias = cursor.alias("WHERE")
     where = cursor.expression() if cursor.take("WHERE") else None
     cursor.end()
@@ -38,7 +38,7 @@ def delete(cursor: Cursor, opened: OpenTable) -> Metrics:
 def update(cursor: Cursor, opened: OpenTable) -> Metrics:
     """Run UPDATE table SET column = value, ... [WHERE condition]."""
     cursor.expect("UPDATE")
-    name = _target(cursor)
+    name = newest_version(cursor)
     alias = cursor.alias("SET")
     cursor.expect("SET")
     values = cursor.assignments("WHERE")
@@ -56,7 +56,7 @@ def merge(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
     cursor.expect("MERGE")
     evolves = cursor.take("WITH", "SCHEMA", "EVOLUTION")
     cursor.expect("INTO")
-    name = _target(cursor)
+    name = newest_version(cursor)
     target = cursor.alias("USING") or name.last
     cursor.expect("USING")
     source, source_alias = _source(cursor)
@@ -87,7 +87,7 @@ def insert(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
     if not overwrites:
         cursor.expect("INTO")
     cursor.take("TABLE")
-    name = _target(cursor)
+    name = newest_version(cursor)
     where = cursor.expression("SELECT", "VALUES", "WITH") if cursor.take("REPLACE", "WHERE") else None
     columns = cursor.names() if cursor.word() == "(" and cursor.word(1) not in ("SELECT", "WITH") else None
     by_name = columns is None and cursor.take("BY", "NAME")
@@ -134,14 +134,6 @@ def _with_rows(
         return change(made, run(replace(query, versions=dict.fromkeys(own, made.made_from))))
 
     return table.change_from_itself(attempt)
-
-
-def _target(cursor: Cursor) -> TableName:
-    at = cursor.position
-    name = cursor.table()
-    if name.version is not None or name.timestamp is not None:
-        raise invalid(cursor.text, at, "only the newest version of a table can be changed.")
-    return name
 
 
 def _source(cursor: Cursor) -> tuple[str, str]:

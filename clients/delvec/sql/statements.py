@@ -8,7 +8,7 @@ import sqlglot
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from delvec.alterations import Altered
-from delvec.sql import changes, inspection
+from delvec.sql import changes, inspection, maintenance
 from delvec.sql.queries import DIALECTS, Query, parse_query
 from delvec.sql.tokens import Cursor, TableName, invalid, parse_error
 from delvec.transaction import Metrics
@@ -49,6 +49,7 @@ _QUERIES: Final = frozenset({"SELECT", "VALUES", "WITH", "FROM", "("})
 _SHOW: Final = re.compile(
     r"\s*SHOW\s+TABLES(?:\s+(?:IN|FROM)\s+(?P<namespace>[^;]+?))?\s*;?\s*", re.IGNORECASE
 )
+_MAINTENANCE: Final = {"OPTIMIZE": maintenance.optimize, "REORG": maintenance.reorg}
 _CHANGES: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT"})
 
 
@@ -71,6 +72,8 @@ def run(
         )
     if word == "ALTER":
         return alter(cursor, lambda name: lake.table(name.name, engine=engine))
+    if word in _MAINTENANCE:
+        return _MAINTENANCE[word](cursor, lambda name: lake.table(name.name, engine=engine))
     if word in ("DESCRIBE", "DESC"):
         return inspection.describe(lake, cursor)
     shown = _SHOW.fullmatch(text)
@@ -80,7 +83,8 @@ def run(
     raise invalid(
         text,
         cursor.position,
-        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, DESCRIBE, SHOW TABLES or ALTER TABLE ... SYNC IDENTITY; tables "
+        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, DESCRIBE, SHOW TABLES or ALTER TABLE ... SYNC "
+        "IDENTITY; tables "
         "are created and altered by create_table() and table.alter.",
     )
 

@@ -12,7 +12,16 @@ from delvec_kernel.errors import InvalidStatement
 from delvec_kernel.expressions.spark_dialect import SPARK
 from delvec_kernel.expressions.table_expressions import check_functions
 
-__all__ = ["NOT_A_PATH", "Cursor", "TableName", "invalid", "is_path", "parse_error", "place"]
+__all__ = [
+    "NOT_A_PATH",
+    "Cursor",
+    "TableName",
+    "invalid",
+    "is_path",
+    "newest_version",
+    "parse_error",
+    "place",
+]
 
 NOT_A_PATH: Final = "a table's name is written without quotes, or in backticks; a text in quotes is the path of a table, and has a / in it."
 
@@ -108,7 +117,7 @@ class Cursor:
         self.text = text
         self._functions = functions
         try:
-            self._tokens: list[Token] = list(SPARK.tokenize(text))
+            self._tokens: list[Token] = _tokens(text)
         except TokenError as error:
             raise parse_error(error) from None
         while self._tokens and self._tokens[-1].token_type == TokenType.SEMICOLON:
@@ -312,3 +321,26 @@ class Cursor:
 
     def _since(self, start: int) -> str:
         return self.text[start : self._tokens[self._at - 1].end + 1] if self._at else ""
+
+
+def _tokens(text: str) -> list[Token]:
+    """Cut a statement into words; what follows a word that sqlglot takes for a command, as OPTIMIZE, too."""
+    found = list(SPARK.tokenize(text))
+    if not found or found[0].token_type != TokenType.COMMAND:
+        return found
+    end = found[0].end + 1
+    # Blanks in the place of the command, so that positions stay those of the statement.
+    return [found[0], *SPARK.tokenize(re.sub(r"[^\n]", " ", text[:end]) + text[end:])]
+
+
+def newest_version(cursor: Cursor) -> TableName:
+    """Take the name of a table that is changed, which is its newest version.
+
+    Raises:
+        InvalidStatement: another version is asked for.
+    """
+    at = cursor.position
+    name = cursor.table()
+    if name.version is not None or name.timestamp is not None:
+        raise invalid(cursor.text, at, "only the newest version of a table can be changed.")
+    return name

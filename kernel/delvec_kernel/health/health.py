@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec_kernel.compaction import deleted_ratios
 from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD
 from delvec_kernel.snapshot.snapshot import Snapshot
 
@@ -67,7 +68,7 @@ def examine(snapshot: Snapshot) -> HealthReport:
     """Return the health of a version."""
     files = snapshot.live.columns(["size", "num_records", "deletion_vector"])
     sizes = files["size"].to_numpy()
-    ratios = _deleted_ratios(files)
+    ratios = deleted_ratios(files)
     stored = files["deletion_vector"].combine_chunks() if files.num_rows else None
     names, dv_bytes = (0, 0) if stored is None else _deletion_vector_files(stored)
     rows, deleted = snapshot.num_records, snapshot.num_deleted_rows
@@ -87,14 +88,6 @@ def examine(snapshot: Snapshot) -> HealthReport:
         deleted_ratio_histogram=_histogram(ratios),
         advice=tuple(item for item in advice if item is not None),
     )
-
-
-def _deleted_ratios(files: pa.Table) -> npt.NDArray[np.float64]:
-    """Return the deleted share of each file; NaN where the file's rows are not known."""
-    deleted = pc.fill_null(pc.struct_field(files["deletion_vector"], "cardinality"), 0).to_numpy()
-    rows = pc.fill_null(files["num_records"], 0).to_numpy().astype(np.float64)
-    known = np.minimum(deleted / np.where(rows > 0, rows, 1.0), 1.0)
-    return np.where(deleted == 0, 0.0, np.where(rows > 0, known, np.nan))
 
 
 def _histogram(ratios: npt.NDArray[np.float64]) -> dict[str, int]:

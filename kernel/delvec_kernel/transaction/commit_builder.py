@@ -345,7 +345,16 @@ def _count_compaction(changes: Changes, resolved: Resolved) -> dict[str, int]:
         "numRemovedFiles": len(resolved.removed),
         "numRemovedBytes": sum(file.size for file in resolved.removed),
         "numDeletionVectorsRemoved": sum(_vectors_dropped(resolved)),
-    }
+    } | _file_sizes(changes)
+
+
+def _file_sizes(changes: Changes) -> dict[str, int]:
+    """Return what delta-spark's OPTIMIZE says about the sizes of the new files."""
+    sizes = sorted(file.size for file in changes.adds)
+    if not sizes:
+        return {}
+    quartiles = {f"p{share}FileSize": sizes[(len(sizes) - 1) * share // 100] for share in (25, 50, 75)}
+    return {"minFileSize": sizes[0], **quartiles, "maxFileSize": sizes[-1]}
 
 
 def _count_write(changes: Changes, resolved: Resolved) -> dict[str, int]:
@@ -382,6 +391,7 @@ _COUNTS: Final[Mapping[str, Callable[[Changes, Resolved], dict[str, int]]]] = {
     "UPDATE": _count_rows,
     "MERGE": _count_merge,
     "OPTIMIZE": _count_compaction,
+    "REORG": _count_compaction,
     "WRITE": _count_write,
     "STREAMING UPDATE": _count_stream,
 }

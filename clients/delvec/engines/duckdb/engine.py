@@ -10,12 +10,13 @@ from pyroaring import BitMap64
 
 from delvec.dv_files import VectorPlaces
 from delvec.engines.arrow_conversion import conform_batch
+from delvec.engines.compaction import Compacted
 from delvec.engines.duckdb.find_rows import find_rows
 from delvec.engines.duckdb.merge_source import merge_source
 from delvec.engines.duckdb.row_changes import change_rows
 from delvec.engines.duckdb.scan import ScanSource, quoted, sources
 from delvec.engines.duckdb.statements import Session
-from delvec.engines.duckdb.write import append, copy_rows
+from delvec.engines.duckdb.write import append, compact, copy_rows
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec.scan import Scan
@@ -102,6 +103,15 @@ class DuckDBEngine:
             StorageError: storage did not answer.
         """
         return copy_rows(self._session, scan, gone, target)
+
+    def compact(self, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget) -> Compacted:
+        """Write the live rows of each bin's files together.
+
+        Raises:
+            CorruptTable: a file cannot be read, or lacks rows.
+            StorageError: storage did not answer.
+        """
+        return compact(self._session, scan, bins, target)
 
     def write(self, data: Any, target: WriteTarget) -> Sequence[AddFile]:
         """Write rows as new files.

@@ -1,17 +1,20 @@
-"""Rows that stay where files are replaced: written again, with the proof that none of them was missed."""
+"""Files written with DuckDB: rows that are new, and rows that stay where files are replaced, with the proof that none was missed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from delvec.engines.arrow_conversion import conform_batch
 from delvec.engines.change_files import CHANGE_TYPE, ChangeFileWriter
+from delvec.engines.compaction import Compacted, ReadOrder, Stretch, row_runs
+from delvec.engines.duckdb.find_rows import check_positions
 from delvec.engines.duckdb.row_expressions import RowExpressions
-from delvec.engines.duckdb.scan import left_out, quoted, sources
+from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, left_out, quoted, sources
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.footers import rows_in
 from delvec.engines.input_data import to_reader
@@ -21,9 +24,9 @@ from delvec.engines.row_changes import Clause
 from delvec.engines.row_checks import RowChecks
 from delvec.scan import Scan
 from delvec_kernel.errors import CorruptTable
-from delvec_kernel.wire import AddFile, ChangeFile
+from delvec_kernel.wire import AddFile, ChangeFile, RowRun
 
-__all__ = ["NewRows", "append", "completion", "copy_rows"]
+__all__ = ["NewRows", "append", "compact", "completion", "copy_rows"]
 
 
 def copy_rows(
@@ -44,6 +47,44 @@ def copy_rows(
                 writer.write(batch)
         _check_all_read(scan, gone, writer.rows)
         return writer.finish()
+
+
+def compact(session: Session, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget) -> Compacted:
+    """Write the live rows of each bin's files together; see :meth:`delvec.engines.protocol.Engine.compact`.
+
+    One bin after the other: DuckDB reads with all cores, and two threads encode.
+
+    Raises:
+        CorruptTable: a file cannot be read, or does not have the rows that its statistics say.
+        StorageError: storage did not answer.
+    """
+    adds: list[AddFile] = []
+    rewritten: dict[str, Sequence[RowRun]] = {}
+    for number, paths in enumerate(bins):
+        part = scan.only(paths)
+        written, stretches = _compact_bin(session, part, target, number)
+        rewritten |= row_runs(part, stretches, written)
+        adds += written
+    return Compacted(adds, rewritten)
+
+
+def _compact_bin(
+    session: Session, scan: Scan, target: WriteTarget, number: int
+) -> tuple[list[AddFile], Sequence[Stretch]]:
+    columns = [quoted(name) for name in scan.schema.names]
+    selected = ", ".join([*columns, FILE_INDEX, FILE_HASH, ROW_INDEX])
+    places = {path: place for place, path in enumerate(scan.files["path"].to_pylist())}
+    order = ReadOrder()
+    with DataFileWriter(target, task=number) as writer:
+        for source in sources(scan, scan.schema.names, positions=True):
+            in_scan = np.array([places[path] for path in source.files["path"].to_pylist()], np.int64)
+            hashes = session.hashes(source.names).to_numpy()
+            for batch in session.batches(scan, source, source.select(selected, None), None):
+                files, names, rows = (column.to_numpy() for column in batch.columns[len(columns) :])
+                check_positions(scan, source, hashes, files, names)
+                order.add(in_scan[files], rows)
+                writer.write(batch.select(range(len(columns))))
+        return writer.finish(), order.stretches
 
 
 def _check_all_read(scan: Scan, gone: Mapping[str, BitMap64], rows: int) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from delvec.dv_files import VectorPlaces
 from delvec.engines import input_data as tabular
+from delvec.engines.compaction import Compacted
 from delvec.engines.parquet_writer import write_data_files
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
@@ -38,7 +39,7 @@ from delvec.engines.spark.scan import BROADCAST_LIMIT, ScanFrames
 from delvec.engines.spark.session import is_remote
 from delvec.engines.spark.session_python import use_this_python
 from delvec.engines.spark.vector_tasks import find_into_vectors
-from delvec.engines.spark.write import check_schema, copy_rows, is_spark_frame, write_frame
+from delvec.engines.spark.write import check_schema, compact, copy_rows, is_spark_frame, write_frame
 from delvec.scan import Scan
 from delvec_kernel.errors import BadRequest, InvalidPredicate
 from delvec_kernel.expressions.predicate import Predicate
@@ -180,6 +181,15 @@ class SparkEngine:
         """
         with self._reading(scan, None, "rewrite files"):
             return copy_rows(self._frames, scan, gone, target)
+
+    def compact(self, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget) -> Compacted:
+        """Write the live rows of each bin's files together, a task for each bin.
+
+        Raises:
+            CorruptTable: the files do not have the rows that their statistics say.
+        """
+        with self._reading(scan, None, "compact files"):
+            return compact(self._frames, scan, bins, target)
 
     def write(self, data: Any, target: WriteTarget) -> Sequence[AddFile]:
         """Write ``data`` as new files: a Spark DataFrame on the executors, anything else from this process.

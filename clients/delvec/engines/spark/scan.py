@@ -95,7 +95,7 @@ class ScanFrames:
         dense_limit: int = DENSE_LIMIT,
         broadcast_limit: int = BROADCAST_LIMIT,
     ) -> None:
-        self._spark = spark
+        self.spark = spark
         self._manifests = manifests
         self._subquery_limit = subquery_limit
         self._dense_limit = dense_limit
@@ -130,7 +130,7 @@ class ScanFrames:
             kind = spark_schema(schema)
             for item, field in zip(schema.fields, kind.fields, strict=True):
                 field.nullable = item.nullable
-            nothing = self._spark.createDataFrame([], kind)
+            nothing = self.spark.createDataFrame([], kind)
             return nothing.alias(mark(scan)) if mark(scan) else nothing
         if deleted is None:
             with_dv = pc.is_valid(scan.files["deletion_vector"])
@@ -179,7 +179,7 @@ class ScanFrames:
         frame = self._files(scan, schema, numbers, located=located)
         frame = self._facts(scan, frame, numbers, schema, deleted, fixed)
         if repeats:
-            frame = repeated(self._spark, frame, F.expr(RepeatedRows.key(FILE, ROW)), scan, numbers)
+            frame = repeated(self.spark, frame, F.expr(RepeatedRows.key(FILE, ROW)), scan, numbers)
         return frame.select(*(backticked(item.name) for item in schema.fields))
 
     def _files(
@@ -209,7 +209,7 @@ class ScanFrames:
     ) -> DataFrame:
         mode = "none" if _mapping(scan) == "none" else "name"
         frame = (
-            self._spark.read.schema(
+            self.spark.read.schema(
                 T.StructType.fromJson(
                     {
                         "type": "struct",
@@ -275,7 +275,7 @@ class ScanFrames:
         if not facts:
             return frame
         present = frame.columns
-        frame, found = attach(self._spark, frame, numbers, facts, subquery_limit=self._subquery_limit)
+        frame, found = attach(self.spark, frame, numbers, facts, subquery_limit=self._subquery_limit)
         if sets is not None:
             columns = dict(zip(sets.columns, found[len(partition) + len(tracked) :], strict=True))
             live = is_live(columns, F.col(ROW), is_dense=sets.is_dense)
@@ -302,7 +302,7 @@ class ScanFrames:
         return sets if sets.nbytes <= self._broadcast_limit else None
 
     def _check_session(self, scan: Scan) -> None:
-        if str(self._spark.conf.get(_IGNORE_METADATA, "false")).lower() == "true":
+        if str(self.spark.conf.get(_IGNORE_METADATA, "false")).lower() == "true":
             raise UnsupportedTable(
                 f"This Spark session has {_IGNORE_METADATA}=true, with which Spark would not see the list of files "
                 f"to read for table '{scan.name}'; unset it",

@@ -7,6 +7,8 @@ referred to. A task that finds data that does not fit answers with the error, so
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Any, Final
 
@@ -16,11 +18,15 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame
 
 from delvec.engines.arrow_conversion import conform_batch
-from delvec.engines.parquet_writer import write_data_files
+from delvec.engines.compaction import Compacted, ReadOrder, Stretch, row_runs
+from delvec.engines.parquet_writer import DataFileWriter, write_data_files
 from delvec.engines.protocol import WriteTarget
+from delvec.engines.spark.file_values import FILE
+from delvec.engines.spark.job_descriptions import described
+from delvec.engines.spark.manifest import file_numbers
 from delvec.engines.spark.row_expressions import TaskChecks
 from delvec.engines.spark.row_sets import forget_archives
-from delvec.engines.spark.scan import ScanFrames
+from delvec.engines.spark.scan import ROW, ScanFrames
 from delvec.engines.spark.session import is_remote
 from delvec.scan import Scan
 from delvec_kernel.errors import (
@@ -31,14 +37,19 @@ from delvec_kernel.errors import (
     StorageError,
     from_wire,
 )
+from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import schema_from
-from delvec_kernel.wire import AddFile
+from delvec_kernel.wire import AddFile, RowRun
 
-__all__ = ["check_schema", "copy_rows", "in_tasks", "is_spark_frame", "num_records", "write_frame"]
+__all__ = ["check_schema", "compact", "copy_rows", "in_tasks", "is_spark_frame", "num_records", "write_frame"]
 
 _OverBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _RESULT: Final = "add string, error string"
 _RESULT_SCHEMA: Final = pa.schema([("add", pa.string()), ("error", pa.string())])
+_COMPACTED: Final = "adds string, stretches string, error string"
+_COMPACTED_SCHEMA: Final = pa.schema([(name, pa.string()) for name in ("adds", "stretches", "error")])
+_BINS_AT_ONCE: Final = 15
+"""As delta-spark's ``spark.databricks.delta.optimize.maxThreads``."""
 
 
 def is_spark_frame(data: Any) -> bool:
@@ -161,6 +172,80 @@ def copy_rows(
     adds = write_frame(frames.live(rest, scan.schema.names, deleted=absent), target)
     _check_all_read(rest, absent, sum(num_records(add) for add in adds))
     return adds
+
+
+def compact(frames: ScanFrames, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget) -> Compacted:
+    """Write the live rows of each bin's files together; see :meth:`delvec.engines.protocol.Engine.compact`.
+
+    A bin is a job with one task, and several jobs run at once, as delta-spark's do: no row is shuffled, and a row's place
+    in the new file is where the task put it. Not one job over a union of the bins: Spark 4.1 may run that as one task.
+
+    Raises:
+        CorruptTable: the files do not have the rows that their statistics say.
+        StorageError: storage did not answer.
+    """
+    parts = [scan.only(paths) for paths in bins]
+    adds: list[AddFile] = []
+    rewritten: dict[str, Sequence[RowRun]] = {}
+    with ThreadPoolExecutor(_BINS_AT_ONCE, "delvec-compact") as pool:
+        jobs = [
+            pool.submit(copy_context().run, _write_bin, frames, part, target, number)
+            for number, part in enumerate(parts)
+        ]
+        try:
+            for part, job in zip(parts, jobs, strict=True):
+                written, stretches = job.result()
+                rewritten |= row_runs(part, stretches, written)
+                adds += written
+        finally:
+            for job in jobs:
+                job.cancel()
+    return Compacted(adds, rewritten)
+
+
+def _write_bin(
+    frames: ScanFrames, scan: Scan, target: WriteTarget, number: int
+) -> tuple[list[AddFile], list[Stretch]]:
+    names, numbers = scan.schema.names, file_numbers(len(scan))
+    located = frames.located(scan, names, numbers, only_live=True).coalesce(1)
+    wanted = located.select(*(backticked(name) for name in (*names, FILE, ROW)))
+    with described(frames.spark, scan.name, "compact files"):
+        answers = in_tasks(wanted, partial(_compact_task, target, len(names), number), _COMPACTED).toArrow()
+    places = {file: place for place, file in enumerate(numbers)}
+    adds: list[AddFile] = []
+    stretches: list[Stretch] = []
+    for answer in answers.to_pylist():
+        if answer["error"]:
+            raise from_wire(json.loads(answer["error"]))
+        adds += [AddFile.model_validate_json(add) for add in json.loads(answer["adds"])]
+        stretches += [Stretch(places[file], *rest) for file, *rest in json.loads(answer["stretches"])]
+    return adds, stretches
+
+
+def _compact_task(
+    target: WriteTarget, width: int, number: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Runs on executors; ``width`` columns are the table's, behind them stand file and row."""
+    order, error = ReadOrder(), None
+    adds: list[AddFile] = []
+    try:
+        with DataFileWriter(target, task=number) as writer:
+            for batch in batches:
+                files, rows = (column.to_numpy(zero_copy_only=False) for column in batch.columns[width:])
+                order.add(files, rows)
+                writer.write(batch.select(range(width)))
+            adds = writer.finish()
+    except DelvecError as failed:
+        error = json.dumps(failed.to_wire())
+        for _ in batches:
+            pass
+    stretches = [[each.file, each.first, each.last, each.count] for each in order.stretches]
+    answer = {
+        "adds": json.dumps([add.model_dump_json(by_alias=True) for add in adds]),
+        "stretches": json.dumps(stretches),
+        "error": error,
+    }
+    yield pa.RecordBatch.from_pylist([answer], schema=_COMPACTED_SCHEMA)
 
 
 def num_records(add: AddFile) -> int:

@@ -1,0 +1,335 @@
+"""OPTIMIZE and PURGE: files written again so that reads cost less; the rows stay the same."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from delvec.display import shown
+from delvec.dml import row_command
+from delvec.dml.retry import checked, with_retries
+from delvec.dml.row_command import Clock
+from delvec.engines import row_ids
+from delvec.engines.operation import running
+from delvec.engines.parquet_writer import target_file_size
+from delvec.http.service_client import ServiceClient
+from delvec.scan import Scan
+from delvec.transaction import Metrics, Transaction, begin
+from delvec_kernel.compaction import DEFAULT_TARGET_SIZE, MAX_DELETED_RATIO, Bin, CompactionRules, pack
+from delvec_kernel.errors import BadRequest, InvalidPredicate
+from delvec_kernel.expressions.predicate import Predicate
+
+if TYPE_CHECKING:
+    from delvec.table import DeltaTable
+
+__all__ = ["Optimize", "Optimizer", "PlannedCompaction"]
+
+Progress = Callable[[int, int], None]
+"""Gets the bytes that are done and those that there are in all, after each commit."""
+
+_PATHS_SHOWN: Final = 3
+_COMMIT_BYTES: Final = 4 << 30
+_TARGET_SIZE: Final = "delta.targetFileSize"
+_METRICS: Final = dict.fromkeys(
+    (
+        "numAddedFiles",
+        "numAddedBytes",
+        "numRemovedFiles",
+        "numRemovedBytes",
+        "numDeletionVectorsRemoved",
+        "numBins",
+        "numBatches",
+        "totalConsideredFiles",
+        "totalFilesSkipped",
+        "partitionsOptimized",
+        "executionTimeMs",
+    ),
+    0,
+)
+_SUMMED: Final = (
+    "numAddedFiles",
+    "numAddedBytes",
+    "numRemovedFiles",
+    "numRemovedBytes",
+    "numDeletionVectorsRemoved",
+)
+
+
+@dataclass(frozen=True)
+class Optimize:
+    """What to write again, and how.
+
+    Attributes:
+        where: a predicate over partition columns; None for the whole table.
+        purge: files with deletion vectors, and no others.
+        target_size: bytes of new files; None for what the table says.
+        max_deleted_ratio: files of which a larger share is deleted are written again, whatever their size.
+        commit_bytes: what is written again goes into commits of about so many bytes, each of which stands for itself.
+        user_metadata: text for the table's history.
+        progress: is called after each commit.
+    """
+
+    where: str | None = None
+    purge: bool = False
+    target_size: int | None = None
+    max_deleted_ratio: float = MAX_DELETED_RATIO
+    commit_bytes: int = _COMMIT_BYTES
+    user_metadata: str | None = None
+    progress: Progress | None = None
+
+    def check(self) -> None:
+        """Refuse numbers that make no sense.
+
+        Raises:
+            BadRequest: names the argument.
+        """
+        for name in ("target_size", "commit_bytes"):
+            given = getattr(self, name)
+            if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
+                raise BadRequest(f"{name} must be a number of bytes above 0 (given: {given!r})")
+        if not 0 <= self.max_deleted_ratio <= 1:
+            raise BadRequest(
+                f"max_deleted_ratio must be between 0 and 1, a share of a file's rows (given: {self.max_deleted_ratio!r})"
+            )
+
+
+class PlannedCompaction(Metrics):
+    """What OPTIMIZE would do, from its ``dry_run``; nothing was committed. ``str()`` of it is for people.
+
+    Attributes:
+        bins: the paths that would be written again together.
+    """
+
+    def __init__(self, values: Mapping[str, int | None], bins: Sequence[Sequence[str]]) -> None:
+        super().__init__(values, None)
+        self.bins = tuple(tuple(paths) for paths in bins)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{name}: {value}" for name, value in shown(self).items())
+        lines = [f"dry run, nothing was committed; {counts or 'no file would be written again'}"]
+        for paths in self.bins:
+            some = ", ".join(paths[:_PATHS_SHOWN])
+            lines.append(f"  {len(paths)} files: {some}{', …' if len(paths) > _PATHS_SHOWN else ''}")
+        return "\n".join(lines)
+
+
+class Optimizer:
+    """OPTIMIZE of a table: ``table.optimize()``, ``table.optimize.compact()``, ``table.optimize.purge()``."""
+
+    def __init__(self, service: ServiceClient, table: "DeltaTable", retries: int) -> None:
+        self._service = service
+        self._table = table
+        self._retries = retries
+
+    @running("OPTIMIZE")
+    def __call__(
+        self,
+        where: str | None = None,
+        *,
+        target_size: int | None = None,
+        max_deleted_ratio: float = MAX_DELETED_RATIO,
+        dry_run: bool = False,
+        commit_bytes: int = _COMMIT_BYTES,
+        user_metadata: str | None = None,
+        retries: int | None = None,
+        progress: Progress | None = None,
+    ) -> Metrics:
+        """Write small files together, and files of which many rows are deleted; ``compact`` is another name.
+
+        Readers see the same rows before, meanwhile and afterwards. Rows that others delete or update meanwhile are
+        found in the new files; neither side fails.
+
+        Args:
+            where: a predicate over partition columns.
+            target_size: bytes of new files, at most about; by default ``delta.targetFileSize``, else 256 MiB.
+            max_deleted_ratio: a file of which a larger share is deleted is written again even if it is large, or alone.
+            dry_run: commit nothing; what is returned says in ``.bins`` which files would be written together.
+            commit_bytes: about so many bytes are committed at a time: what is committed stays if the rest fails.
+            user_metadata: text for the table's history.
+            retries: how often to plan again where another writer replaced the same files; by default the connection's.
+            progress: is called after each commit with the bytes that are done, and those in all.
+
+        Returns:
+            Delta's metrics of an OPTIMIZE, over all its commits; ``.version`` is that of the last, None where nothing was
+            worth writing again.
+
+        Raises:
+            InvalidPredicate: ``where`` reads a column that does not partition the table.
+            CorruptTable: a file cannot be read, or lacks rows; nothing of its commit took effect.
+            ConcurrentModification: another writer replaced the same files, the last time too.
+        """
+        wanted = Optimize(where, False, target_size, max_deleted_ratio, commit_bytes, user_metadata, progress)
+        return self._run(wanted, dry_run=dry_run, retries=retries)
+
+    compact = __call__
+
+    @running("REORG")
+    def purge(
+        self,
+        where: str | None = None,
+        *,
+        target_size: int | None = None,
+        dry_run: bool = False,
+        commit_bytes: int = _COMMIT_BYTES,
+        user_metadata: str | None = None,
+        retries: int | None = None,
+        progress: Progress | None = None,
+    ) -> Metrics:
+        """Write every file that has a deletion vector again, without the deleted rows: REORG TABLE ... APPLY (PURGE).
+
+        Afterwards, a reader that does not know deletion vectors finds none. The deleted rows leave storage with VACUUM.
+        Arguments, metrics and errors are those of ``table.optimize()``.
+        """
+        wanted = Optimize(where, True, target_size, 0.0, commit_bytes, user_metadata, progress)
+        return self._run(wanted, dry_run=dry_run, retries=retries)
+
+    def _run(self, wanted: Optimize, *, dry_run: bool, retries: int | None) -> Metrics:
+        wanted.check()
+        run = _Run(self._service, self._table, wanted)
+        if dry_run:
+            return run.planned()
+        return with_retries(
+            self._service, self._retries if retries is None else checked(retries), run.execute
+        )
+
+
+class _Run:
+    """One OPTIMIZE. What was committed before a lost race is counted, and not done again."""
+
+    def __init__(self, service: ServiceClient, table: "DeltaTable", wanted: Optimize) -> None:
+        self._service = service
+        self._table = table
+        self._wanted = wanted
+        self._clock = Clock()
+        self._counts: dict[str, int | None] = {**_METRICS}
+        self._version: int | None = None
+        self._done_bytes = 0
+
+    def planned(self) -> PlannedCompaction:
+        """Return what would be done."""
+        scan, bins = self._plan()
+        chosen = sum(len(each.files) for each in bins)
+        paths = scan.files["path"].to_pylist()
+        values = {
+            **_METRICS,
+            "numRemovedFiles": chosen,
+            "numRemovedBytes": sum(each.size for each in bins),
+            "numBins": len(bins),
+            "totalConsideredFiles": len(scan),
+            "totalFilesSkipped": len(scan) - chosen,
+            **self._elapsed(),
+        }
+        return PlannedCompaction(values, [[paths[place] for place in each.files] for each in bins])
+
+    def execute(self) -> Metrics:
+        """Write and commit, batch by batch."""
+        scan, bins = self._plan()
+        chosen = sum(len(each.files) for each in bins)
+        self._counts["totalConsideredFiles"] = len(scan)
+        self._counts["totalFilesSkipped"] = len(scan) - chosen
+        total = self._done_bytes + sum(each.size for each in bins)
+        paths = scan.files["path"].to_pylist()
+        partitions = {self._partition(scan, each) for each in bins}
+        for batch in self._batches(bins):
+            self._commit(scan, [[paths[place] for place in each.files] for each in batch])
+            self._done_bytes += sum(each.size for each in batch)
+            self._add("numBins", len(batch))
+            self._add("numBatches", 1)
+            if self._wanted.progress is not None:
+                self._wanted.progress(self._done_bytes, total)
+        self._add("partitionsOptimized", len(partitions))
+        return Metrics({**self._counts, **self._elapsed()}, self._version)
+
+    def _plan(self) -> tuple[Scan, list[Bin]]:
+        where = self._wanted.where
+        scan, predicate = self._table.plan(predicate=where, row_ids=True)
+        if predicate is not None:
+            _check_partitions_only(scan, predicate)
+            # Of a partition value that nobody can compare the files are left as they are.
+            scan = scan.filter(scan.files["matches_all"])
+        size = self._wanted.target_size or target_file_size(scan.configuration) or DEFAULT_TARGET_SIZE
+        rules = CompactionRules(size, self._wanted.max_deleted_ratio, self._wanted.purge)
+        self._target_size = size
+        return scan, pack(scan.files, self._partition_keys(scan), rules)
+
+    def _commit(self, scan: Scan, bins: Sequence[Sequence[str]]) -> None:
+        operation = "REORG" if self._wanted.purge else "OPTIMIZE"
+        begun, _ = begin(self._service, self._table.id, operation)
+        target = row_command.target_of(scan, begun.transaction_id)
+        # A little more than planned, or what is over would become a small file of its own.
+        room = self._target_size + self._target_size // 4
+        target = replace(target, configuration={**target.configuration, _TARGET_SIZE: str(room)})
+        removed = [path for paths in bins for path in paths]
+        compacted = self._table.engine.compact(*_with_row_ids(scan.only(removed), bins, target))
+        transaction = Transaction(
+            self._service,
+            self._table.id,
+            operation,
+            scan.version,
+            read_mark=scan.read_mark,
+            transaction_id=begun.transaction_id,
+            engine_info=self._table.engine.name,
+            data_change=False,
+            operation_parameters=self._parameters(),
+            user_metadata=self._wanted.user_metadata,
+        )
+        transaction.keeps_row_ids = True
+        transaction.remove(removed)
+        transaction.add(compacted.adds)
+        for path, runs in compacted.rewritten.items():
+            transaction.rewrote(path, runs)
+        done = transaction.commit()
+        self._version = done.version
+        for name in _SUMMED:
+            self._add(name, done.operation_metrics.get(name, 0))
+
+    def _parameters(self) -> dict[str, str]:
+        where = self._wanted.where
+        predicate = json.dumps([] if where is None else [where], ensure_ascii=False)
+        if self._wanted.purge:
+            return {"predicate": predicate, "applyPurge": "true"}
+        return {"predicate": predicate, "zOrderBy": "[]", "clusterBy": "[]", "auto": "false"}
+
+    def _batches(self, bins: Sequence[Bin]) -> Iterator[list[Bin]]:
+        batch: list[Bin] = []
+        size = 0
+        for each in bins:
+            if batch and size + each.size > self._wanted.commit_bytes:
+                yield batch
+                batch, size = [], 0
+            batch.append(each)
+            size += each.size
+        if batch:
+            yield batch
+
+    def _partition_keys(self, scan: Scan) -> list[str]:
+        mapped = scan.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
+        fields = [scan.schema.field(name) for name in scan.partition_columns]
+        return [item.physical_name if mapped else item.name for item in fields]
+
+    def _partition(self, scan: Scan, each: Bin) -> str:
+        return str(scan.files["partition_values"][int(each.files[0])].as_py())
+
+    def _add(self, name: str, count: int | None) -> None:
+        self._counts[name] = (self._counts[name] or 0) + (count or 0)
+
+    def _elapsed(self) -> dict[str, int]:
+        return {"executionTimeMs": self._clock.metrics()["executionTimeMs"]}
+
+
+def _with_row_ids(scan: Scan, bins: Sequence[Sequence[str]], target: Any) -> tuple[Any, ...]:
+    tracked, written = row_ids.copying(scan, target)
+    return tracked, bins, written
+
+
+def _check_partitions_only(scan: Scan, predicate: Predicate) -> None:
+    partitioned = {name.lower() for name in scan.partition_columns}
+    others = sorted(name for name in predicate.columns if name.lower() not in partitioned)
+    if others:
+        columns = ", ".join(scan.partition_columns) or "none"
+        raise InvalidPredicate(
+            f"OPTIMIZE takes a predicate over partition columns, and {predicate.text[:200]!r} reads {', '.join(others)}; "
+            f"table '{scan.name}' is partitioned by {columns}.",
+            table=scan.name,
+            predicate=predicate.text,
+        )

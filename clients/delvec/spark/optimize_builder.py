@@ -1,0 +1,87 @@
+"""``DeltaTable.optimize()`` with delta-spark's names."""
+
+# ruff: noqa: N802, N803, ARG002 - delta-spark's spelling is the point
+
+from typing import Final, NoReturn
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
+
+from delvec.engines.spark.manifest import hadoop_path
+from delvec.table import DeltaTable as Table
+from delvec.transaction import Metrics
+from delvec_kernel.errors import UnsupportedOperation
+
+__all__ = ["DeltaOptimizeBuilder"]
+
+_LONGS: Final = (
+    "numFilesAdded",
+    "numFilesRemoved",
+    "partitionsOptimized",
+    "numBins",
+    "numBatches",
+    "totalConsideredFiles",
+    "totalFilesSkipped",
+)
+_SIZES: Final = T.StructType(
+    [T.StructField("totalFiles", T.LongType()), T.StructField("totalSize", T.LongType())]
+)
+_RESULT: Final = T.StructType(
+    [
+        T.StructField("path", T.StringType()),
+        T.StructField(
+            "metrics",
+            T.StructType(
+                [
+                    *(T.StructField(name, T.LongType()) for name in _LONGS),
+                    T.StructField("filesAdded", _SIZES),
+                    T.StructField("filesRemoved", _SIZES),
+                ]
+            ),
+        ),
+    ]
+)
+
+
+class DeltaOptimizeBuilder:
+    """Chooses what OPTIMIZE does; get one from ``DeltaTable.optimize()``."""
+
+    def __init__(self, spark: SparkSession, table: Table) -> None:
+        self._spark = spark
+        self._table = table
+        self._where: str | None = None
+
+    def where(self, partitionFilter: str) -> "DeltaOptimizeBuilder":
+        """Look only at the partitions for which a condition is true."""
+        self._where = partitionFilter
+        return self
+
+    def executeCompaction(self) -> DataFrame:
+        """Write small files together, and files of which many rows are deleted; return the path and metrics.
+
+        Of delta-spark's metrics the frame has those that Delvec computes.
+
+        Raises:
+            InvalidPredicate: the condition reads a column that does not partition the table.
+        """
+        done = self._table.optimize(self._where)
+        return self._spark.createDataFrame([(hadoop_path(self._table.location), _metrics(done))], _RESULT)
+
+    def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...]) -> NoReturn:
+        """Raise UnsupportedOperation: Delvec does not put rows into another order yet."""
+        raise UnsupportedOperation(
+            "executeZOrderBy is not part of Delvec yet; compact with executeCompaction(), or order files with delta-spark.",
+            operation="executeZOrderBy",
+        )
+
+
+def _metrics(done: Metrics) -> tuple[object, ...]:
+    values = dict(done) | {
+        "numFilesAdded": done["numAddedFiles"],
+        "numFilesRemoved": done["numRemovedFiles"],
+    }
+    return (
+        *(values[name] for name in _LONGS),
+        (done["numAddedFiles"], done["numAddedBytes"]),
+        (done["numRemovedFiles"], done["numRemovedBytes"]),
+    )

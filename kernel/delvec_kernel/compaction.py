@@ -1,0 +1,125 @@
+"""Which files OPTIMIZE and PURGE write again, and which of them together: arithmetic over a plan, without reading a file.
+
+A file costs its readers a request and the rows that its deletion vector skips. It is worth writing again if it is small, so
+that several become one, or if a large share of its rows is deleted. Delta and Trino leave a file alone that has no partner,
+however many of its rows are deleted; here such a file is written again by itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["DEFAULT_TARGET_SIZE", "MAX_DELETED_RATIO", "Bin", "CompactionRules", "deleted_ratios", "pack"]
+
+DEFAULT_TARGET_SIZE: Final = 256 << 20
+"""Bytes of the files that compaction makes, unless the table sets ``delta.targetFileSize``."""
+MAX_DELETED_RATIO: Final = 0.05
+"""As delta-spark's ``spark.databricks.delta.optimize.maxDeletedRowsRatio``."""
+_SMALL: Final = 0.75
+"""Of the target size: a file at least so large stays as it is, or each run would write nearly full files again."""
+
+
+@dataclass(frozen=True)
+class CompactionRules:
+    """What is worth writing again.
+
+    Attributes:
+        target_size: bytes of a file to come.
+        max_deleted_ratio: a file of which a larger share is deleted is written again, whatever its size.
+        purge: only files with a deletion vector are, however few rows it holds: REORG TABLE ... APPLY (PURGE).
+    """
+
+    target_size: int = DEFAULT_TARGET_SIZE
+    max_deleted_ratio: float = MAX_DELETED_RATIO
+    purge: bool = False
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Files of one partition that are written again together.
+
+    Attributes:
+        files: their places in the table of files, in the order of their age.
+        size: bytes of the files as they are.
+        live_size: estimated bytes of what stays.
+    """
+
+    files: npt.NDArray[np.int64]
+    size: int
+    live_size: int
+
+
+def pack(files: pa.Table, partition_keys: Sequence[str], rules: CompactionRules) -> list[Bin]:
+    """Return what to write again; nothing where no file gains by it.
+
+    Args:
+        files: ``path``, ``partition_values`` (a map), ``size``, ``modification_time``, ``num_records`` and
+            ``deletion_vector`` of live files.
+        partition_keys: the physical names of the partition columns.
+        rules: what is worth it.
+    """
+    if not files.num_rows:
+        return []
+    sizes = files["size"].to_numpy()
+    ratios = deleted_ratios(files)
+    live = sizes * (1.0 - np.nan_to_num(ratios, nan=0.0))
+    has_vector = pc.is_valid(files["deletion_vector"]).to_numpy()
+    # Of a file whose rows nobody has counted, a vector's share is not known; the new file has statistics.
+    dirty = has_vector & (rules.purge | np.isnan(ratios) | (ratios > rules.max_deleted_ratio))
+    chosen = np.flatnonzero(dirty if rules.purge else dirty | (live < _SMALL * rules.target_size))
+    if not len(chosen):
+        return []
+    partitions = _partitions(files, partition_keys)[chosen]
+    # Files of about one age hold rows that came together.
+    order = np.lexsort((files["modification_time"].to_numpy()[chosen], partitions))
+    chosen, partitions = chosen[order], partitions[order]
+    bins = []
+    for first, last in _cut(partitions, live[chosen], rules.target_size):
+        members = chosen[first:last]
+        if len(members) > 1 or dirty[members[0]]:
+            bins.append(Bin(members, int(sizes[members].sum()), int(live[members].sum())))
+    return bins
+
+
+def deleted_ratios(files: pa.Table) -> npt.NDArray[np.float64]:
+    """Return the deleted share of each file's rows; NaN where a file has a vector and no known number of rows."""
+    deleted = pc.fill_null(pc.struct_field(files["deletion_vector"], "cardinality"), 0).to_numpy()
+    rows = pc.fill_null(files["num_records"], 0).to_numpy().astype(np.float64)
+    known = np.minimum(deleted / np.where(rows > 0, rows, 1.0), 1.0)
+    return np.where(deleted == 0, 0.0, np.where(rows > 0, known, np.nan))
+
+
+def _partitions(files: pa.Table, keys: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return a number per file, the same for all files of a partition."""
+    numbers = np.zeros(files.num_rows, np.int64)
+    if not keys:
+        return numbers
+    values = files["partition_values"].combine_chunks()
+    for key in keys:
+        texts = pc.map_lookup(values, pa.scalar(key, values.type.key_type), "last")
+        encoded = texts.dictionary_encode("encode")
+        codes = np.asarray(encoded.indices).astype(np.int64)
+        _, numbers = np.unique(numbers * (len(encoded.dictionary) + 1) + codes, return_inverse=True)
+    return numbers.astype(np.int64)
+
+
+def _cut(
+    partitions: npt.NDArray[np.int64], sizes: npt.NDArray[np.float64], target: int
+) -> list[tuple[int, int]]:
+    """Cut a list of files into bins of one partition and of ``target`` bytes at most, or one file."""
+    ends = np.cumsum(sizes)
+    borders = np.append(np.flatnonzero(np.diff(partitions)) + 1, len(partitions))
+    found = []
+    first = 0
+    for border in borders.tolist():
+        while first < border:
+            before = ends[first - 1] if first else 0.0
+            last = min(max(int(np.searchsorted(ends, before + target, "right")), first + 1), border)
+            found.append((first, last))
+            first = last
+    return found

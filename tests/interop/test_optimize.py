@@ -1,0 +1,55 @@
+"""OPTIMIZE beside delta-spark's: each reads what the other compacted, and may compact it again."""
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+pytestmark = [pytest.mark.jars, pytest.mark.spark]
+
+
+def table_with_vectors(lake, location):
+    table = lake.create_table(location, "id long, part int", partition_by=["part"])
+    for number in range(4):
+        ids = range(number * 50, number * 50 + 50)
+        table.append(pa.table({"id": ids, "part": pa.array([each % 2 for each in ids], pa.int32())}))
+    table.delete("id % 4 = 1")
+    return table
+
+
+def test_compacted_files_are_read_by_everybody_and_compacted_by_delta_spark(
+    lake, delta_spark, agreed, tmp_path
+):
+    table = table_with_vectors(lake, tmp_path / "table")
+    before = agreed(tmp_path / "table")
+
+    table.optimize("part = 0")
+    table.optimize.purge()
+
+    assert agreed(tmp_path / "table") == before
+    assert table.check()["num-errors"] == 0
+    table.append(pa.table({"id": [1000, 1001], "part": pa.array([0, 1], pa.int32())}))
+    delta_spark.sql(f"OPTIMIZE delta.`{tmp_path / 'table'}`").collect()
+    assert table.to_arrow().num_rows == len(before) + 2
+    assert table.check()["num-errors"] == 0
+
+
+def test_what_delta_spark_wrote_is_compacted(lake, delta_spark, agreed, tmp_path):
+    location = tmp_path / "table"
+    name = f"delta.`{location}`"
+    delta_spark.sql(
+        f"CREATE TABLE {name} (id LONG, s STRUCT<a: INT>) USING delta TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+    )
+    for number in range(3):
+        delta_spark.sql(
+            f"INSERT INTO {name} SELECT id, named_struct('a', CAST(id AS INT)) FROM range({number * 10}, {number * 10 + 10})"
+        )
+    delta_spark.sql(f"DELETE FROM {name} WHERE id % 5 = 2")
+    before = agreed(location)
+
+    done = lake.table(location).optimize()
+
+    assert done["numAddedFiles"] == 1
+    assert agreed(location) == before
+    metrics = delta_spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").collect()[0].operationMetrics
+    assert metrics["numRemovedFiles"] == str(done["numRemovedFiles"])
+    assert deltalake.DeltaTable(str(location)).version() == done.version

@@ -1,0 +1,125 @@
+"""Which files OPTIMIZE writes again, and which of them together."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delvec_kernel.compaction import CompactionRules, pack
+from delvec_kernel.file_index.files import DELETION_VECTOR, TEXT_MAP
+
+SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("partition_values", TEXT_MAP),
+        ("size", pa.int64()),
+        ("modification_time", pa.int64()),
+        ("num_records", pa.int64()),
+        ("deletion_vector", DELETION_VECTOR),
+    ]
+)
+RULES = CompactionRules(target_size=100)
+
+
+def file(size, *, rows=100, deleted=0, time=0, part=None):
+    vector = None
+    if deleted:
+        vector = {"storageType": "u", "pathOrInlineDv": "x" * 20, "offset": 1, "sizeInBytes": 40}
+        vector["cardinality"] = deleted
+    return {
+        "path": f"f{size}-{time}",
+        "partition_values": [("p", part)],
+        "size": size,
+        "modification_time": time,
+        "num_records": rows,
+        "deletion_vector": vector,
+    }
+
+
+def packed(files, rules=RULES, keys=("p",)):
+    bins = pack(pa.Table.from_pylist(files, schema=SCHEMA), keys, rules)
+    return [each.files.tolist() for each in bins]
+
+
+def test_small_files_become_one_and_large_ones_stay():
+    assert packed([file(30), file(75), file(40), file(200)]) == [[0, 2]]
+
+
+def test_a_small_file_without_a_partner_stays():
+    assert packed([file(30), file(80)]) == []
+    assert packed([file(30, part="a"), file(30, part="b"), file(30)]) == []
+
+
+def test_partitions_stay_apart_and_null_is_one():
+    files = [file(30, part="a"), file(30), file(30, part="a"), file(30, part=""), file(30)]
+    assert sorted(packed(files)) == [[0, 2], [1, 4]]
+
+
+def test_a_file_of_which_much_is_deleted_is_written_again_large_and_alone():
+    assert packed([file(500, deleted=6), file(500, deleted=5), file(500)]) == [[0]]
+
+
+def test_a_deletion_vector_over_an_unknown_number_of_rows_is_worth_it():
+    assert packed([file(500, rows=None, deleted=1), file(500, rows=None)]) == [[0]]
+
+
+def test_a_purge_takes_every_file_with_a_vector_and_no_other():
+    rules = CompactionRules(target_size=100, purge=True)
+    assert packed([file(1), file(500, deleted=1), file(2), file(3, deleted=2)], rules) == [[1], [3]]
+
+
+def test_files_of_one_age_go_together_and_a_bin_is_not_larger_than_a_file_should_be():
+    files = [file(60, time=4), file(30, time=1), file(40, time=2), file(40, time=3)]
+    assert packed(files) == [[1, 2], [3, 0]]
+
+
+def test_deleted_rows_take_no_room_in_a_bin():
+    assert packed([file(90, deleted=50), file(90, deleted=50)]) == [[0, 1]]
+
+
+def test_no_files():
+    assert packed([]) == []
+
+
+@given(
+    st.lists(
+        st.builds(
+            file,
+            st.integers(1, 300),
+            rows=st.sampled_from([None, 50, 100]),
+            deleted=st.sampled_from([0, 0, 1, 4, 50]),
+            time=st.integers(0, 5),
+            part=st.sampled_from([None, "", "a", "b"]),
+        ),
+        max_size=40,
+    ),
+    st.booleans(),
+)
+def test_bins_are_disjoint_of_one_partition_and_gain_something(files, purge):
+    bins = packed(files, CompactionRules(target_size=100, purge=purge))
+
+    chosen = [place for each in bins for place in each]
+    assert len(chosen) == len(set(chosen))
+    for each in bins:
+        members = [files[place] for place in each]
+        assert len({str(member["partition_values"]) for member in members}) == 1
+        live = sum(
+            member["size"]
+            * (
+                1
+                - (member["deletion_vector"] or {"cardinality": 0})["cardinality"]
+                / (member["num_records"] or 1e9)
+            )
+            for member in members
+        )
+        assert live <= 100 + 1e-3 or len(members) == 1
+        assert len(members) > 1 or members[0]["deletion_vector"]
+    if purge:
+        assert sorted(chosen) == [place for place, each in enumerate(files) if each["deletion_vector"]]
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000])
+def test_the_keys_of_partitions_may_be_missing(count):
+    """Of a table whose partitioning was changed."""
+    files = [{**file(10), "partition_values": []} for _ in range(count)]
+    assert sum(map(len, packed(files))) == (count if count > 1 else 0)
