@@ -28,11 +28,13 @@ def first(rows, limit=0):
 
 @pytest.fixture(scope="module")
 def mutants():
+    sys.path.insert(0, str(ROOT / "dev"))  # as for a script that is run
     spec = importlib.util.spec_from_file_location("dev_mutants", ROOT / "dev" / "mutants.py")
     module = sys.modules["dev_mutants"] = importlib.util.module_from_spec(spec)  # dataclasses look there
     spec.loader.exec_module(module)
     yield module
     del sys.modules["dev_mutants"]
+    sys.path.remove(str(ROOT / "dev"))
 
 
 def test_each_change_is_one_of_the_text_and_leaves_the_rest(mutants):

@@ -1,5 +1,5 @@
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +9,7 @@ from pyroaring import BitMap64
 
 from delvec_kernel.actions.actions import (
     AddFile,
+    Cdc,
     CommitInfo,
     DomainMetadata,
     Metadata,
@@ -24,6 +25,7 @@ from delvec_kernel.transaction.transaction_changes import Changes, RowRun
 
 NOW = 1_700_000_000_000
 OLD = Descriptor("u", "old", 1, 36, 2)
+TIMESTAMPED = {"delta.enableInCommitTimestamps": "true"}
 NEW = Descriptor("u", "new", 1, 38, 3)
 
 
@@ -257,7 +259,186 @@ def test_in_commit_timestamps_rise(previous, expected):
     assert actions[1].deletion_timestamp == expected
 
 
+@pytest.mark.parametrize(("previous", "expected"), [(NOW - 5, NOW), (NOW + 9, NOW + 10)])
+def test_a_commit_that_turns_on_in_commit_timestamps_says_since_when(previous, expected):
+    request = changes("SET TBLPROPERTIES", metadata=Metadata("table", "{}", configuration=TIMESTAMPED))
+    table = snapshot()
+    table.timestamp = previous
+
+    info, metadata = commit_builder.build(request, resolved(request), {}, table, NOW, metrics={})
+
+    assert info.in_commit_timestamp == info.timestamp == expected
+    assert metadata.configuration == {
+        **TIMESTAMPED,
+        "delta.inCommitTimestampEnablementVersion": "8",
+        "delta.inCommitTimestampEnablementTimestamp": str(expected),
+    }
+
+
+def test_a_commit_that_changes_a_table_with_in_commit_timestamps_does_not_begin_them_again():
+    request = changes("SET TBLPROPERTIES", metadata=Metadata("table", "{}", configuration=TIMESTAMPED))
+
+    info, metadata = commit_builder.build(
+        request, resolved(request), {}, snapshot(in_commit_timestamp=NOW - 5), NOW, metrics={}
+    )
+
+    assert info.in_commit_timestamp == NOW
+    assert metadata.configuration == TIMESTAMPED
+
+
+def test_a_commit_that_turns_them_off_has_none():
+    request = changes("SET TBLPROPERTIES", metadata=Metadata("table", "{}"))
+
+    info, _ = commit_builder.build(
+        request, resolved(request), {}, snapshot(in_commit_timestamp=NOW + 5), NOW, metrics={}
+    )
+
+    assert (info.in_commit_timestamp, info.timestamp) == (None, NOW)
+
+
+# --- metrics --------------------------------------------------------------------------------------------
+
+
+def busy(operation, **more):
+    """Return the metrics of a commit that adds b and c, marks rows in a and d, and removes e and f."""
+    request = changes(
+        operation,
+        row_deletes={"a": BitMap64([2]), "d": BitMap64([1, 2])},
+        removes=["e", "f"],
+        adds=[file("b", num_records=7), file("c", num_records=4)],
+        **more,
+    )
+    files = [file("a", deletion_vector=OLD), file("d"), file("e", deletion_vector=OLD), file("f")]
+    return metrics(request, resolved(request, *files, deleted={"a": BitMap64([0, 1])}))
+
+
+FILES = {"FilesAdded": 2, "BytesAdded": 200, "FilesRemoved": 2, "BytesRemoved": 200}
+VECTORS = {"DeletionVectorsAdded": 2, "DeletionVectorsRemoved": 2, "DeletionVectorsUpdated": 1}
+
+
+def test_the_metrics_of_a_merge_count_files_and_deletion_vectors():
+    feed = [Cdc("_change_data/c.parquet", {}, 10)]
+
+    found = busy("MERGE", metrics={"numSourceRows": 3}, change_files=feed)
+
+    assert found == {
+        "numSourceRows": 3,
+        **{f"numTarget{name}": count for name, count in (FILES | VECTORS).items()},
+        "numTargetChangeFilesAdded": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("operation", "rows"), [("DELETE", {"numDeletedRows": 10}), ("UPDATE", {"numUpdatedRows": 3})]
+)
+def test_the_metrics_of_row_changes_count_files_vectors_and_rows(operation, rows):
+    said = {"numCopiedRows": 11, **({} if operation == "DELETE" else rows)}
+
+    found = busy(operation, metrics=said, change_files=[Cdc("_change_data/c.parquet", {}, 10)])
+
+    assert found == {
+        "numAddedFiles": 2,
+        "numAddedBytes": 200,
+        "numRemovedFiles": 2,
+        "numRemovedBytes": 200,
+        **{f"num{name}": count for name, count in VECTORS.items()},
+        "numAddedChangeFiles": 1,
+        "numCopiedRows": 11,
+        **rows,
+    }
+
+
+def test_the_metrics_of_an_overwrite_tell_new_rows_from_copied_ones():
+    said = {"numCopiedRows": 4}
+
+    assert busy("WRITE", metrics=said, parameters={"mode": "Overwrite", "predicate": "id < 5"}) == {
+        **said,
+        "numFiles": 2,
+        "numOutputBytes": 200,
+        "numOutputRows": 7,
+        "numDeletedRows": 17,
+        "numDeletionVectorsAdded": 2,
+        "numDeletionVectorsRemoved": 2,
+        "numRemovedFiles": 2,
+        "numRemovedBytes": 200,
+    }
+    assert "numDeletedRows" not in busy("WRITE", metrics=said, parameters={"mode": "Overwrite"})
+
+
+def test_the_metrics_of_an_append_are_of_what_it_adds():
+    request = changes("WRITE", adds=[file("b", num_records=7)])
+
+    assert metrics(request, resolved(request)) == {"numFiles": 1, "numOutputBytes": 100, "numOutputRows": 7}
+
+
+def test_the_metrics_of_a_compaction_count_the_vectors_that_go():
+    assert busy("OPTIMIZE", data_change=False) == {
+        "numAddedFiles": 2,
+        "numAddedBytes": 200,
+        "numRemovedFiles": 2,
+        "numRemovedBytes": 200,
+        "numDeletionVectorsRemoved": 2,
+    }
+
+
+def test_the_metrics_of_a_stream_count_its_rows_where_they_are_known():
+    assert busy("STREAMING UPDATE") == {
+        "numAddedFiles": 2,
+        "numRemovedFiles": 2,
+        "numOutputBytes": 200,
+        "numOutputRows": 11,
+    }
+    unknown = changes("STREAMING UPDATE", adds=[AddFile("b", {}, 100, 5)])
+    assert metrics(unknown, resolved(unknown)) == {
+        "numAddedFiles": 1,
+        "numRemovedFiles": 0,
+        "numOutputBytes": 100,
+    }
+
+
 # --- what else a commit may hold ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "preserved"),
+    [
+        ({"operation": "WRITE", "metrics": {"numCopiedRows": 1}}, "false"),
+        ({"operation": "WRITE", "metrics": {"numCopiedRows": 1}, "keeps_row_ids": True}, "true"),
+        ({"operation": "WRITE"}, "true"),
+        ({"data_change": False}, "false"),
+        ({"operation": "UPDATE"}, "false"),
+        ({"operation": "UPDATE", "keeps_row_ids": True}, "true"),
+    ],
+)
+def test_a_table_with_row_ids_learns_whether_rows_that_were_written_again_kept_theirs(more, preserved):
+    table = snapshot()
+    table.protocol = Protocol(3, 7, (), ("rowTracking",))
+    table.configuration = {"delta.enableRowTracking": "true"}
+    table.domain_metadata = {}
+    request = changes(**{"operation": "DELETE", "removes": ["a"], "adds": [file("b", num_records=4)], **more})
+
+    info, mark, _, add = build(request, resolved(request, file()), {}, table, NOW).actions
+
+    assert info.tags == {"delta.rowTracking.preserved": preserved}
+    assert (add.base_row_id, add.default_row_commit_version) == (0, 8)
+    assert json.loads(mark.configuration) == {"rowIdHighWaterMark": 3}
+
+
+def test_files_that_are_added_again_stay_as_they_are():
+    request = changes("UPDATE STATISTICS", again=["a", "gone"], data_change=False)
+
+    info, add = build(request, resolved(request, file(deletion_vector=OLD)), {}, snapshot(), NOW).actions
+
+    assert info.isolation_level == "SnapshotIsolation"
+    assert add == replace(file(deletion_vector=OLD), data_change=False)
+
+
+def test_paths_that_are_to_be_deleted_from_storage_get_tombstones_alone():
+    request = changes("VACUUM", tombstones=["x", "y"], data_change=False)
+
+    _, *removes = build(request, resolved(request), {}, snapshot(), NOW).actions
+
+    assert removes == [RemoveFile(path, NOW, data_change=False) for path in ("x", "y")]
 
 
 def test_all_that_a_commit_may_change_comes_in_order():

@@ -504,6 +504,10 @@ def test_a_restore_is_no_blind_append_whatever_added_its_files_first(table, how)
         ({"data_change": False, "removes": ["a"], "domains": [DomainMetadata("mine", "{}")]}, "Serializable"),
         ({"data_change": False, "removes": ["a"], "app_transaction": Txn("stream", 1)}, "Serializable"),
         ({"data_change": False, "removes": ["a"], "metadata": Metadata("table", "{}")}, "Serializable"),
+        ({"data_change": False, "removes": ["a"], "protocol": Protocol(1, 2)}, "Serializable"),
+        ({"data_change": False, "adds": [AddFile("a", {}, 1, 0)]}, "SnapshotIsolation"),
+        ({"data_change": False, "row_deletes": {"a": BitMap64([1])}}, "SnapshotIsolation"),
+        ({"data_change": False, "again": ["a"]}, "SnapshotIsolation"),
         ({"data_change": False}, "Serializable"),
     ],
 )
@@ -753,6 +757,8 @@ NAMED = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": 
         ({"configuration": {"delta.columnMapping.mode": "id"}}, ["delta.columnMapping.mode"]),
         ({"schema_string": schema_with(**{"delta.identity.highWaterMark": 7})}, []),
         ({"schema_string": schema_with(comment="the number")}, ["schema"]),
+        ({"schema_string": schema_with().replace('"long"', '"string"')}, ["schema"]),
+        ({"schema_string": schema_with().replace("true", "false")}, ["schema"]),
         ({"schema_string": "no schema"}, ["schema"]),
         ({"configuration": {"delta.constraints.c": "id > 0"}}, ["delta.constraints.c"]),
         ({"partition_columns": ("id",)}, ["partition columns"]),
@@ -868,6 +874,52 @@ def test_files_that_another_compaction_rewrote_are_left_out_with_all_that_shares
     assert verdict.changes.rewritten.keys() == {ours.adds[1].path}
 
     table.compact(d)
+
+    assert table.check(ours).kind is ConcurrentDeleteDelete
+
+
+def spread(table, *outputs):
+    """Return a compaction of ours: for each output the files it has rows of, each with the first and the end of them."""
+    adds, rewritten = [], {}
+    for parts in outputs:
+        ids = [number for _, first, end in parts for number in range(first, end)]
+        adds.append(table.file(ids, data_change=False))
+        runs, place = [], 0
+        for file, first, end in parts:
+            runs.append(RowRun(file.path, first, end - first, place))
+            place += end - first
+        rewritten[adds[-1].path] = runs
+    removes = list(dict.fromkeys(file.path for parts in outputs for file, _, _ in parts))
+    return changes("OPTIMIZE", table.version, adds=adds, removes=removes, rewritten=rewritten, **COMPACTED)
+
+
+def test_what_is_left_out_takes_along_all_that_shares_rows_however_far_from_the_first(table):
+    c, d = table.file(range(300, 310)), table.file(range(400, 410))
+    table.commit(changes("WRITE", 1, adds=[c, d]))
+    ours = spread(
+        table,
+        [(table.a, 0, 100), (table.b, 0, 5)],
+        [(table.b, 5, 10), (c, 0, 5)],
+        [(c, 5, 10)],
+        [(d, 0, 10)],
+    )
+    table.compact(table.a)
+
+    verdict = table.check(ours)
+
+    assert verdict.changes.removes == [d.path]
+    assert verdict.changes.adds == ours.adds[3:]
+
+
+def test_nothing_is_left_out_where_an_output_does_not_say_whose_rows_it_has(table):
+    c = table.file(range(300, 310))
+    table.commit(changes("WRITE", 1, adds=[c]))
+    ours = compaction(table, [table.a], [table.b], [c])
+    _, second, _ = ours.adds
+    ours = replace(
+        ours, rewritten={path: runs for path, runs in ours.rewritten.items() if path != second.path}
+    )
+    table.compact(table.a)
 
     assert table.check(ours).kind is ConcurrentDeleteDelete
 

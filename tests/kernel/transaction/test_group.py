@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from pyroaring import BitMap64
 
-from delvec_kernel.actions.actions import AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, Txn
+from delvec_kernel.actions.actions import AddFile, Cdc, CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.transaction.group_commit import (
     Group,
@@ -42,16 +42,23 @@ def compatible(ours, other, configuration):
 ALONE = {
     "an UPDATE": replace(A_ROW, operation="UPDATE"),
     "rows that are copied": replace(A_FILE, adds=[AddFile("new.parquet", {}, 10, 0)]),
-    "rows moved only": replace(A_ROW, data_change=False),
-    "what it read matters": replace(A_ROW, reads=Reads(whole_table=True)),
-    "metadata": replace(A_ROW, metadata=Metadata("id", "{}")),
-    "protocol": replace(A_ROW, protocol=Protocol(1, 2)),
-    "a domain": replace(A_ROW, domains=[DomainMetadata("d", "")]),
-    "an application's progress": replace(AN_APPEND, app_transaction=Txn("app", 1)),
-    "a compaction": replace(AN_APPEND, rewritten={"new.parquet": [RowRun("a", 0, 1, 0)]}),
     "an overwrite": replace(AN_APPEND, parameters={"mode": "Overwrite"}),
     "an append that read the table": replace(AN_APPEND, predicate="id = 1"),
     "nothing": replace(A_ROW, row_deletes={}),
+} | {
+    f"{one.transaction_id} with {what}": replace(one, **more)
+    for one in (A_ROW, A_FILE, AN_APPEND)
+    for what, more in {
+        "no change of data": {"data_change": False},
+        "reads that matter": {"reads": Reads(whole_table=True)},
+        "metadata": {"metadata": Metadata("id", "{}")},
+        "a protocol": {"protocol": Protocol(1, 2)},
+        "a domain": {"domains": [DomainMetadata("d", "")]},
+        "an application's progress": {"app_transaction": Txn("app", 1)},
+        "a record of a compaction": {"rewritten": {"new.parquet": [RowRun("a", 0, 1, 0)]}},
+        "deleted rows of its own files": {"added_deletes": {"new.parquet": BitMap64([1])}},
+        "change files": {"change_files": [Cdc("_change_data/c.parquet", {}, 10)]},
+    }.items()
 }
 
 
