@@ -163,6 +163,8 @@ def variables(venv: Path = VENV) -> dict[str, str]:
     environment["PATH"] = f"{python.parent}{os.pathsep}{environment['PATH']}"
     environment["VIRTUAL_ENV"] = str(venv)
     environment["PYSPARK_PYTHON"] = environment["PYSPARK_DRIVER_PYTHON"] = str(python)
+    # Without bytecode on disk, pytest rewrites the asserts of all tests again in each of its processes.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment.pop("SPARK_HOME", None)  # a Spark of the machine would be mixed with PySpark's own
     home = find_java()
     if home is not None:

@@ -241,6 +241,8 @@ class _Session:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
             raise session.Interrupted("the tests cannot be collected")
+        for module in self._modules.values():  # some are imported only when they are needed
+            importlib.import_module(module.partition("/")[2].removesuffix(".py").replace("/", "."))
         for each in gc.get_objects():
             if type(each) is FunctionType and each.__code__.co_filename in self._modules:
                 code = each.__code__
@@ -264,7 +266,10 @@ class _Session:
             for item in session.items:
                 self._lines.clear()
                 began = time.monotonic()
-                if _first_failure(session, [item]):
+                if _first_failure(session, [item]) and _first_failure(session, [_afresh(session, item)]):
+                    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+                    reporter.summary_failures()
+                    sys.stdout.flush()
                     return 1
                 seconds.append(time.monotonic() - began)
                 run.append(dict(self._lines))
@@ -333,6 +338,13 @@ class _Session:
                 return None
             swaps += [(function, after) for function in found]
         return swaps
+
+
+def _afresh(session: pytest.Session, item: pytest.Item) -> pytest.Item:
+    """Make ready for a second try of a test: a busy machine can starve it."""
+    session.testsfailed, session.shouldfail = 0, False
+    item._initrequest()  # type: ignore[attr-defined]  # noqa: SLF001 - as the plugins do that run tests again
+    return item
 
 
 def _first_failure(session: pytest.Session, items: Sequence[pytest.Item]) -> str | None:

@@ -8,6 +8,7 @@ import pytest
 
 import delvec
 from delvec.dml import merge as merge_command
+from delvec.dml import row_command
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string(), "n": pa.int32()})
 
@@ -363,4 +364,27 @@ def test_the_history_of_a_merge_has_its_condition_and_its_clauses_in_order(make)
         ],
         "notMatchedPredicates": [{"actionType": "insert"}],
         "notMatchedBySourcePredicates": [],
+    }
+
+
+def test_the_times_are_those_of_the_search_and_of_what_follows(monkeypatch):
+    now = iter([100.0, 100.5, 103.0, 104.0, 104.0])
+    monkeypatch.setattr(row_command.time, "perf_counter", lambda: next(now))
+    clock = row_command.Clock()
+
+    clock.scanned()
+    clock.scanned()  # and not another time
+    clock.rewritten()
+
+    assert clock.metrics() == {"executionTimeMs": 4000, "scanTimeMs": 500, "rewriteTimeMs": 2500}
+
+
+def test_a_command_that_finds_nothing_has_searched_all_its_time(monkeypatch):
+    now = iter([100.0, 104.0])
+    monkeypatch.setattr(row_command.time, "perf_counter", lambda: next(now))
+
+    assert row_command.Clock().metrics() == {
+        "executionTimeMs": 4000,
+        "scanTimeMs": 4000,
+        "rewriteTimeMs": 0,
     }

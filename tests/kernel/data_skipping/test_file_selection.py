@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.segments_in_memory import SegmentsInMemory, laid_out
 
-from delvec_kernel.data_skipping.file_selection import select_files
+from delvec_kernel.data_skipping import file_selection
+from delvec_kernel.data_skipping.file_selection import page_of, select_files
 from delvec_kernel.data_skipping.truth import prune
 from delvec_kernel.errors import CorruptLog
 from delvec_kernel.expressions.predicate import parse
@@ -260,6 +261,41 @@ def test_a_partition_value_that_is_no_value_is_refused_only_while_its_file_lives
     after = many.apply({"f1": FileChange(removed={None})})
     assert len(after.members[0].dead) == 1
     assert len(_selected(after, parse("p = 1", SCHEMA))) == 10
+
+
+def _page(selected, offset, limit):
+    taken, order = page_of(selected, offset, limit)
+    paths = [
+        path
+        for batch in rows_of([each.chosen for each in taken], ["path"])
+        for path in batch["path"].to_pylist()
+    ]
+    every = [each for one in taken for each in one.matches_all.tolist()]
+    assert all(one.num_rows for one in taken)
+    return [(paths[place], every[place]) for place in order]
+
+
+@pytest.mark.parametrize("text", [None, "p = 1 OR i BETWEEN 20 AND 95"])
+@pytest.mark.parametrize("alike", [False, True], ids=["", "hashes that are alike"])
+def test_pages_hold_each_file_once_in_one_order_however_the_files_are_laid_out(monkeypatch, text, alike):
+    real = file_selection._hashes
+    if alike:
+        monkeypatch.setattr(file_selection, "_hashes", lambda selected: real(selected) % np.uint64(3))
+    predicate = text and parse(text, SCHEMA)
+    orders = []
+    for sizes in ([7, 4], [3], [40]):
+        live = laid_out(_numbered(30), sizes).apply({"f5": FileChange(removed={None})})
+        selected = select_files(live, predicate, SCHEMA, PARTITIONED)
+        whole = _page(selected, 0, None)
+        assert dict(whole) == _selected(live, predicate)
+        assert len(whole) == len(dict(whole)) == (29 if text is None else 15)
+        for limit in (1, 4, 13, 29, 40):
+            pages = [_page(selected, offset, limit) for offset in range(0, len(whole), limit)]
+            assert [one for page in pages for one in page] == whole
+        assert _page(selected, 3, None) == whole[3:]
+        assert _page(selected, len(whole), 5) == _page(selected, len(whole) + 1, None) == []
+        orders.append(whole)
+    assert orders[0] == orders[1] == orders[2]
 
 
 def test_segments_that_the_store_lost_are_told():

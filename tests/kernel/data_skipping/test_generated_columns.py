@@ -105,6 +105,8 @@ HOURS = {
         lambda t: {"g": t.replace(minute=0, second=0, microsecond=0)},
     ),
 }
+MIDNIGHT = {"hour": 0, "minute": 0, "second": 0, "microsecond": 0}
+TRUNCATED = {"YEAR": (366, {"month": 1, "day": 1}), "MONTH": (31, {"day": 1}), "DAY": (1, {})}
 LONGEST = {"year": 366, "month": 31, "format month": 31, "trunc": 31}
 
 
@@ -137,6 +139,24 @@ def test_hours(local, base, form, zone):
     assert low <= MOMENTS[base](local, zone) <= high
     slack = 36 if base == "timestamp" else 24 if form == "format hour" else 0
     assert high - low <= (1 + slack) * 3_600_000_000
+
+
+@given(
+    local=st.datetimes(_local(1900, 1, 1), _local(2200, 1, 1)),
+    base=st.sampled_from(["timestamp", "timestamp_ntz"]),
+    unit=st.sampled_from(list(TRUNCATED)),
+    zone=st.sampled_from(ZONES),
+)
+def test_a_moment_lies_within_the_unit_that_it_was_truncated_to(local, base, unit, zone):
+    days, start = TRUNCATED[unit]
+    truncated = local.replace(**MIDNIGHT, **start)
+    if base == "timestamp":  # both are instants
+        truncated = EPOCH + MOMENTS["timestamp"](truncated, zone) * MICROSECOND
+    text = truncated.strftime("%Y-%m-%d %H:%M:%S") if base == "timestamp_ntz" else f"{truncated.isoformat()}Z"
+    low, high = _limits(_schema(base, ("g", base, f"date_trunc('{unit}', b)")), {"g": text})
+    assert low <= MOMENTS[base](local, zone) <= high
+    # A day with a change of the clock is longer, and the service does not know the zone.
+    assert high - low <= (days + (4 if base == "timestamp" else 0)) * 86_400_000_000
 
 
 @given(
@@ -229,6 +249,14 @@ def test_a_copy_has_the_same_value():
         ("timestamp", "date", "not sql at all ("),
         ("timestamp", "date", "cast(missing as date)"),
         ("timestamp", "timestamp", "date_trunc('WEEK', b)"),
+        ("timestamp", "integer", "date_format(b, 'yyyy')"),
+        ("timestamp", "string", "year(b)"),
+        ("timestamp", "double", "year(b)"),
+        ("timestamp", "timestamp", "cast(b as date)"),
+        ("long", "integer", "b"),
+        ("long", "string", "left(b, 2)"),
+        ("string", "integer", "year(b)"),
+        ("string", "string", "left(upper(b), 2)"),
     ],
 )
 def test_an_expression_that_is_not_understood_says_nothing(base, kind, text):

@@ -154,10 +154,120 @@ UNKNOWN = {"stats": None}
         ("true", [1, 1, 1, 1, 1]),
         ("false", [0, 0, 0, 0, 0]),
         ("i = 12 and false", [0, 0, 0, 0, 0]),
+        ("(null and i < 10) is null", [1, 0, 1, 1, 1]),
+        ("(null or i < 10) is null", [0, 1, 1, 1, 1]),
+        ("not null", [0, 0, 0, 0, 0]),
     ],
 )
 def test_statistics_of_a_whole_number(text, expected):
     assert _may(text, LOW, MIDDLE, HIGH, NOTHING_BUT_NULL, UNKNOWN) == [bool(each) for each in expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cast(i as decimal) = 12", [0, 1]),  # decimal(10,0), as many digits as an integer has
+        ("cast(i as decimal(12,2)) = 12", [0, 1]),
+        ("cast(i as decimal(38,2)) = 12", [0, 1]),
+        ("cast(i as bigint) = 12", [0, 1]),
+        ("cast(i as double) = 12.0", [0, 1]),
+        ("cast(i as float) = 12.0", [0, 1]),
+        # What may overflow is NULL, or an error, and no matter of bounds.
+        ("cast(i as decimal(10,2)) is null", [1, 1]),
+        ("cast(i as decimal(9)) = 12", [1, 1]),
+        ("cast(i as smallint) is null", [1, 1]),
+        ("cast(i as decimal(39,0)) = 12", [1, 1]),
+        ("cast(i as string) = '12'", [1, 1]),
+        ("cast(i as boolean)", [1, 1]),
+        ("cast(i as timestamp) = timestamp '1970-01-01 00:00:12'", [1, 1]),
+        # Of text alone a prefix is one.
+        ("left(i, 1) = '2'", [1, 1]),
+        ("substring(i, 1, 1) = '2'", [1, 1]),
+        ("year(i) = 12", [1, 1]),
+        ("to_date(i) = date '2024-01-01'", [1, 1]),
+    ],
+)
+def test_casts_of_a_whole_number(text, expected):
+    assert _may(text, LOW, MIDDLE) == [bool(each) for each in expected]
+
+
+def test_casts_of_other_types():
+    tens = [_between("p", 0.00, 9.99), _between("p", 10.00, 19.99)]
+    assert _may("cast(p as decimal(21,3)) = 12", *tens) == [False, True]
+    assert _may("cast(p as decimal(20,1)) = 10", *tens) == [True, True]  # 9.99 rounds to it
+    assert _may("cast(p as decimal(19,2)) is null", *tens) == [True, True]
+    assert _may("cast(l as decimal) is null", _between("l", 0, 9)) == [True]
+    assert _may("cast(l as decimal(19,0)) = 12", _between("l", 0, 9)) == [False]
+    assert _may("cast(b as decimal(3)) = 12", _between("b", 0, 9)) == [False]
+    assert _may("cast(b as decimal(2)) is null", _between("b", 0, 9)) == [True]
+    assert _may("cast(f as double) < 1", _between("f", 1.5, 2.0)) == [False]
+    assert _may("cast(g as float) < 1", _between("g", 1.5, 2.0)) == [False]
+    # A double that a float rounds down to 1.
+    assert _may("cast(g as float) <= 1", _between("g", 1.00000001, 2.0)) == [True]
+    assert _may("cast(g as int) = 1", _between("g", 2.5, 3.0)) == [True]
+
+
+def test_dates_of_moments():
+    day = _between("d", "2024-03-01", "2024-03-31")
+    local = _between("n", "2024-03-01T00:00:00.000", "2024-03-02T12:00:00.000")
+    at = _between("ts", "2024-03-02T00:00:00.000Z", "2024-03-02T12:00:00.000Z")
+    for text in ("to_date(n)", "cast(n as date)"):
+        assert _may(f"{text} = date '2024-03-02'", local) == [True]
+        assert _may(f"{text} > date '2024-03-02'", local) == [False]
+        assert _may(f"{text} < date '2024-03-01'", local) == [False]
+    for text in ("to_date(ts)", "cast(ts as date)"):  # in whatever zone the session has
+        assert _may(f"{text} = date '2024-03-01'", at) == [True]
+        assert _may(f"{text} = date '2024-03-03'", at) == [True]
+        assert _may(f"{text} < date '2024-03-01'", at) == [False]
+        assert _may(f"{text} > date '2024-03-03'", at) == [False]
+    assert _may("to_date(d) = date '2024-04-01'", day) == [False]
+    assert _may("to_date(n, 'yyyy') = date '2025-01-01'", local) == [True]
+    assert _may("year(d) = 2024", day) == [True]
+    assert _may("year(d) > 2024 or year(d) < 2024", day) == [False]
+    assert _may("year(cast(n as date)) <> 2024", local) == [False]
+    assert _may("cast(d as timestamp_ntz) > timestamp_ntz '2024-03-31 00:00:00.001'", day) == [False]
+    assert _may("cast(d as timestamp_ntz) = timestamp_ntz '2024-03-31 00:00:00'", day) == [True]
+    assert _may("cast(d as timestamp) > timestamp '2024-03-31T12:00:00Z'", day) == [True]
+    assert _may("cast(d as timestamp) > timestamp '2024-04-02T00:00:00Z'", day) == [False]
+    assert _may("cast(n as timestamp) > timestamp '2024-03-03T00:00:00Z'", local) == [True]
+    assert _may("cast(n as timestamp) > timestamp '2024-03-04T00:00:00Z'", local) == [False]
+    assert _may("cast(ts as timestamp_ntz) < timestamp_ntz '2024-03-01 12:00:00'", at) == [True]
+    assert _may("cast(ts as timestamp_ntz) < timestamp_ntz '2024-02-29 12:00:00'", at) == [False]
+
+
+def test_prefixes_of_text():
+    files = [_between("s", "apple", "avocado"), _between("s", "banana", "cherry")]
+    for text in (
+        "left(s, 2)",
+        "substring(s, 1, 2)",
+        "substr(s, 0, 2)",
+        "(left((s), 2))",
+        "left(left(s, 3), 2)",
+    ):
+        assert _may(f"{text} = 'av'", *files) == [True, False], text
+        assert _may(f"{text} = 'ba'", *files) == [False, True], text
+        assert _may(f"{text} = 'aw'", *files) == [False, False], text
+        assert _may(f"{text} like 'b%'", *files) == [False, True], text
+    for text in (
+        "left(s, 0) = ''",
+        "left(s, i) = 'av'",
+        "left(s, -1) = ''",
+        "substring(s, 2, 2) = 'an'",
+        "substring(s, -2, 2) = 'ry'",
+        "substring(s, i, 2) = 'av'",
+        "substring(s, 1) = 'an'",
+        "right(s, 2) = 'an'",
+    ):
+        assert _may(text, *files) == [True, True], text
+
+
+@pytest.mark.parametrize("bound", [{"min": {"s": "b"}}, {"max": {"s": "b"}}, {"nulls": {"s": 0}}])
+@pytest.mark.parametrize(
+    "text", ["s like 'b%'", "s not like 'b%'", "s like 'b'", "s not like 'b'", "s like '%b'"]
+)
+def test_a_pattern_where_a_bound_is_unknown_loses_no_row(text, bound):
+    assert _may(text, bound) == [True]
+    assert _may(text, bound, _between("s", "a", "c"))[0]
 
 
 def test_long_lists_and_chains_are_looked_up():
