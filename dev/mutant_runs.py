@@ -153,7 +153,16 @@ class Copy:
             os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
             os.environ["TMPDIR"] = tempfile.tempdir = str(self._folder / "tmp")
             Path(tempfile.tempdir).mkdir(exist_ok=True)
-            options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "not killed"]
+            options = [
+                "-q",
+                *(() if plugins else ("-x",)),
+                "-p",
+                "no:cacheprovider",
+                "-p",
+                "no:xdist",
+                "-k",
+                "not killed",
+            ]
             options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis is here already
             marks = "not long and not spark and not jars"
             code = int(pytest.main([*options, "-m", marks, *tests], plugins=[_Quicker(), *plugins]))
@@ -342,7 +351,7 @@ class _Session:
 
 def _afresh(session: pytest.Session, item: pytest.Item) -> pytest.Item:
     """Make ready for a second try of a test: a busy machine can starve it."""
-    session.testsfailed, session.shouldfail = 0, False
+    session.testsfailed = 0
     item._initrequest()  # type: ignore[attr-defined]  # noqa: SLF001 - as the plugins do that run tests again
     return item
 

@@ -39,7 +39,7 @@ _CONFLICTS: Final = (
         "tests/kernel/transaction/test_group.py",
         "tests/kernel/transaction/test_conflict_matrix.py",
     ),
-    "tests/kernel/transaction/test_row_runs.py",
+    *("tests/kernel/transaction/test_row_runs.py", "tests/kernel/transaction/test_conflict_histories.py"),
 )
 _ROW_CHANGES: Final = (
     "tests/client/test_row_commands.py",

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from delvec_kernel.data_skipping.truth import prune
-from delvec_kernel.errors import CorruptLog
+from delvec_kernel.errors import CorruptLog, InvalidPredicate
 from delvec_kernel.expressions.predicate import parse
 from delvec_kernel.schema.types import StructType
 
@@ -189,6 +189,47 @@ def test_statistics_of_a_whole_number(text, expected):
 )
 def test_casts_of_a_whole_number(text, expected):
     assert _may(text, LOW, MIDDLE) == [bool(each) for each in expected]
+
+
+def test_literals_that_a_cast_changes_say_nothing():
+    # 11.6 becomes 12, and 12 with one digit NULL, or an error.
+    assert _may("p = cast(11.6 as decimal(2,0))", _between("p", 12, 12)) == [True]
+    assert _may("p = cast(11.6 as decimal(3,1))", _between("p", 12, 12), _between("p", 11, 12)) == [
+        False,
+        True,
+    ]
+    assert _may("not (i <=> cast(12 as decimal(1,0)))", _between("i", 12, 12)) == [True]
+    assert _may("not (i <=> cast(12 as decimal(2,0)))", _between("i", 12, 12)) == [False]
+    assert _may("not (i <=> cast(300 as tinyint))", _between("i", 300, 300)) == [True]
+    assert _may("i = cast(127 as tinyint)", LOW, _between("i", 127, 127)) == [False, True]
+    assert _may("i = cast(128 as tinyint)", LOW, _between("i", -128, -128)) == [True, True]
+    assert _may("i = cast(-128 as tinyint)", LOW, _between("i", -128, -128)) == [False, True]
+
+
+WIDE = {
+    **dict.fromkeys("ilfgp", (-(10**9), 10**9)),
+    "b": (-128, 127),
+    "d": ("1900-01-01", "2100-01-01"),
+    "n": ("1900-01-01T00:00:00.000", "2100-01-01T00:00:00.000"),
+    "ts": ("1900-01-01T00:00:00.000Z", "2100-01-01T00:00:00.000Z"),
+    "s": ("", "~"),
+}
+
+
+@pytest.mark.parametrize("column", WIDE)
+@pytest.mark.parametrize(
+    "literal",
+    ["date '2024-01-01'", "timestamp '2024-01-01 00:00:00'", "'text'", "''", "true", "12", "1.5", "1e0"],
+)
+def test_a_literal_of_another_kind_takes_no_file_whose_values_it_may_equal(column, literal):
+    """What an engine makes of it, an error included, is its own matter."""
+    file = _between(column, *WIDE[column])
+    for text in (f"{column} = {literal}", f"{literal} <=> {column}", f"{column} <> {literal}"):
+        try:
+            predicate = parse(text, SCHEMA)
+        except InvalidPredicate:
+            continue
+        assert prune(_files(file), predicate, SCHEMA, PARTITIONED).may_match.to_pylist() == [True]
 
 
 def test_casts_of_other_types():

@@ -89,6 +89,8 @@ def test_prefixes_are_letters_and_digits_and_differ():
         ({"delta.randomizeFilePrefixes": "true"}, 2),
         ({"delta.randomizeFilePrefixes": "TRUE", "delta.randomPrefixLength": "4"}, 4),
         ({"delta.randomizeFilePrefixes": "true", "delta.randomPrefixLength": "junk"}, 2),
+        ({"delta.randomizeFilePrefixes": "true", "delta.randomPrefixLength": "²"}, 2),
+        ({"delta.randomizeFilePrefixes": "true", "delta.randomPrefixLength": "0"}, 2),
         ({"delta.randomizeFilePrefixes": "false", "delta.randomPrefixLength": "4"}, 0),
     ],
 )

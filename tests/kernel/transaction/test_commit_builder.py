@@ -492,7 +492,8 @@ def test_new_files_may_have_rows_that_do_not_live():
     )
     outcome = resolved(request, file())
 
-    assert [(marked.file.path, marked.rows) for marked in outcome.with_vectors] == [("b", BitMap64([2, 5]))]
+    (marked,) = outcome.with_vectors
+    assert (marked.file.path, marked.rows, marked.is_new) == ("b", BitMap64([2, 5]), True)
     info, _, add = build(request, outcome, {"b": NEW}, snapshot(), NOW).actions
     assert add.deletion_vector == NEW
     assert json.loads(add.stats)["tightBounds"] is False

@@ -603,6 +603,28 @@ def test_rows_of_two_files_that_were_read_are_both_followed_into_one(table):
     assert table.check(ours).overlaps == (Overlap(output.path, 2, (50, 105)),)
 
 
+def test_files_and_rows_that_one_compaction_moves_are_all_followed(table):
+    files = [table.file(range(number, number + 10)) for number in range(300, 360, 10)]
+    table.commit(changes("WRITE", 1, adds=files))
+    whole, by_row = files[:3], files[3:]
+    ours = reading(
+        table, files=[each.path for each in whole], rows={each.path: BitMap64([5]) for each in by_row}
+    )
+    moved = compaction(table, *([each] for each in files))
+    table.commit(moved)
+    assert isinstance(table.check(ours), Passed)
+
+    for number, output in enumerate(moved.adds):
+        last = Table.__new__(Table)
+        last.__dict__.update(
+            {name: list(each) if isinstance(each, list) else each for name, each in vars(table).items()}
+        )
+        last.commit(last.delete(output, [4]))
+        assert isinstance(last.check(ours), Passed) is (number >= len(whole))
+        last.commit(last.delete(output, [5]))
+        assert last.check(ours).kind is ConcurrentDeleteRead, number
+
+
 def test_rows_that_were_gone_when_they_were_read_do_not_matter(table):
     table.commit(table.delete(table.a, [50]))
     ours = reading(table, rows={table.a.path: BitMap64([50])})
@@ -773,6 +795,29 @@ def test_the_allow_list_of_metadata(change, matters):
     assert that_matter(BEFORE, after, Protocol(3, 7, (), FEATURES)) == matters
 
 
+@pytest.mark.parametrize("name", ["io.unitycatalog.tableId", "ucTableId"])
+def test_a_catalog_may_give_the_table_its_id_and_no_other_one(name):
+    protocol = Protocol(3, 7, (), FEATURES)
+    given = replace(BEFORE, configuration={**BEFORE.configuration, name: "1"})
+    other = replace(BEFORE, configuration={**BEFORE.configuration, name: "2"})
+
+    assert that_matter(BEFORE, given, protocol) == []
+    assert that_matter(given, other, protocol) == that_matter(given, BEFORE, protocol) == [name]
+
+
+def test_columns_of_row_ids_are_named_when_row_tracking_is_turned_on_and_not_later():
+    protocol, name = Protocol(3, 7, (), FEATURES), "delta.rowTracking.materializedRowIdColumnName"
+    on = {"delta.enableRowTracking": "true", name: "_row"}
+    off = {"delta.enableRowTracking": "false", name: "_other"}
+    before, after = (replace(BEFORE, configuration=each) for each in (on, {**on, name: "_other"}))
+
+    assert that_matter(before, after, protocol) == [name]
+    assert that_matter(before, replace(BEFORE, configuration=off), protocol) == [
+        "delta.enableRowTracking",
+        name,
+    ]
+
+
 @pytest.mark.parametrize("name", ["delta.enableDeletionVectors", "delta.enableRowTracking"])
 def test_a_property_without_its_feature_is_not_on_the_list(name):
     after = replace(BEFORE, configuration={**BEFORE.configuration, name: "true"})
@@ -847,6 +892,67 @@ def test_a_winners_record_of_other_rows_than_the_files_have_is_none(table, told)
 
         assert verdict.kind is ConcurrentDeleteDelete
         assert "where each row is now cannot be told" in verdict.what
+
+
+@pytest.mark.parametrize("operation", ["DELETE", "MERGE", "MADE UP"])
+def test_a_whole_file_goes_though_rows_of_it_went(table, operation):
+    ours = changes("DELETE", 1, removes=[table.a.path])
+    table.commit(changes(operation, 1, row_deletes={table.a.path: BitMap64([5, 6])}))
+
+    verdict = table.check(ours)
+
+    assert verdict.changes.removes == [table.a.path]
+    assert verdict.rows_already_gone == 2
+
+
+def test_an_update_of_rows_that_went_is_none_though_it_adds_nothing(table):
+    ours = changes("UPDATE", 1, row_deletes={table.a.path: BitMap64([3])}, reads=Reads())
+    table.commit(table.delete(table.a, [3]))
+
+    assert table.check(ours).kind is ConcurrentDeleteDelete
+
+
+def test_rows_are_followed_out_of_a_file_whose_statistics_are_not_known(table):
+    bare = replace(table.file(range(300, 310)), stats=None)
+    table.commit(changes("WRITE", 1, adds=[bare]))
+    ours = table.delete(bare, [3])
+    output = table.compact(bare)
+
+    assert table.check(ours).changes.row_deletes == {output.path: BitMap64([3])}
+
+
+@pytest.mark.parametrize(
+    ("operation", "what", "rests_on"),
+    [
+        ("WRITE", {}, "nothing"),
+        ("STREAMING UPDATE", {}, "nothing"),
+        ("WRITE", {"removes": ["a"]}, "anything"),
+        ("WRITE", {"removes": ["a"], "predicate": "id = 1"}, "matching"),
+        ("WRITE", {"parameters": {"mode": "Overwrite"}}, "anything"),
+        ("WRITE", {"removes": ["a"], "reads": Reads()}, "nothing"),
+        ("DELETE", {"removes": ["a"]}, "nothing"),
+        ("DELETE", {"removes": ["a"], "predicate": "id = 1"}, "matching"),
+        ("DELETE", {"removes": ["a"], "reads": Reads()}, "nothing"),
+        ("UPDATE", {"removes": ["a"]}, "anything"),
+        ("MERGE", {"removes": ["a"]}, "anything"),
+        ("OPTIMIZE", {"removes": ["a"], "data_change": False}, "nothing"),
+    ],
+)
+def test_what_others_add_matters_to_what_read_the_table(operation, what, rests_on):
+    ours = CurrentTransaction.of(changes(operation, 1, **what), Facts(1))
+
+    assert ours.rests_on_added == rests_on
+
+
+def test_rows_whose_file_went_are_named(table):
+    for ours in (
+        changes("UPDATE", 1, row_deletes={table.a.path: BitMap64([3])}, adds=[table.file([1])]),
+        changes("OPTIMIZE", 1, row_deletes={table.a.path: BitMap64([3])}, **COMPACTED),
+    ):
+        table.commit(changes("DELETE", table.version, removes=[table.a.path]))
+        assert table.check(ours).overlaps == (Overlap(table.a.path, 1, (3,)),)
+        table.restore(1)
+        table.versions, table.commits = table.versions[:2], table.commits[:2]
 
 
 def test_an_output_of_which_nothing_is_left_is_not_added_and_its_runs_stay(table):

@@ -196,3 +196,5 @@ def test_weight_grows_with_what_a_request_holds():
     assert weight(A_ROW) < 1000
     assert weight(delete("k", {"a": range(0, 4_000_000, 2)})) > 400_000
     assert weight(append("k", *map(str, range(100)))) > 20_000
+    assert weight(append("k", "p" * 4000)) > 4000
+    assert weight(delete("k", removes=["p" * 4000])) > 4000

@@ -196,3 +196,9 @@ def test_compactions_compose(random, count, times):
     ]
     living = {moving.files[path][index] for path in moving.files for index in moving.live(path)}
     assert sorted(found) == sorted(identities & living)
+
+
+def test_no_rows_are_nowhere():
+    (runs,) = by_source({"o": [RowRun("a", 0, 3, 0)]}).values()
+
+    assert runs.rows_at(live_ranks(NONE, NONE)) == {}
