@@ -3,6 +3,7 @@ import json
 import pyarrow as pa
 import pytest
 
+from delvec_kernel.data_skipping import truth
 from delvec_kernel.data_skipping.truth import prune
 from delvec_kernel.errors import CorruptLog, InvalidPredicate
 from delvec_kernel.expressions.predicate import parse
@@ -653,9 +654,21 @@ def test_files_in_several_chunks_and_an_unpartitioned_table():
     assert prune(part, parse("pi = 2", SCHEMA), SCHEMA, ["PI"]).matches_all.to_pylist() == [False, True]
 
 
-def test_a_huge_chain_over_many_files_is_cut_short_not_waited_for():
+@pytest.mark.parametrize("word", ["and", "or"])
+def test_a_huge_chain_over_many_files_is_cut_short_not_waited_for(monkeypatch, word):
+    monkeypatch.setattr(truth, "_WORK", 200_000)
+    looked_at, real = [], truth.compared
+    monkeypatch.setattr(truth, "compared", lambda *sides: looked_at.append(1) or real(*sides))
     files = _files(*[LOW] * 2000)
-    files = pa.concat_tables([files] * 100).combine_chunks()
-    text = " and ".join(f"i <> {each}" for each in range(100, 4000)) + " and i > 5"
-    pruned = prune(files, parse(text, SCHEMA), SCHEMA, [])
-    assert pruned.may_match.to_pylist() == [True] * files.num_rows
+    chain = f" {word} ".join(f"i < {each}" for each in range(-1, -1001, -1))
+
+    for text, may_match in (
+        (chain, word == "or"),
+        (f"{chain} {word} i > 5", word == "or"),
+        ("i < -1", False),
+    ):
+        looked_at.clear()
+        pruned = prune(files, parse(text, SCHEMA), SCHEMA, [])
+        # Which rows the last terms are about is left open.
+        assert pruned.may_match.to_pylist() == [may_match] * files.num_rows
+        assert len(looked_at) <= 100

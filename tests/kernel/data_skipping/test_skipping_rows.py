@@ -4,6 +4,7 @@ import datetime as dt
 import itertools
 import json
 import math
+import os
 from decimal import Decimal
 
 import duckdb
@@ -440,6 +441,8 @@ def _check_all(files, texts, zone, connections):
     assume(any(tried))
 
 
+FEWER = float(os.environ.get("DELVEC_TEST_EXAMPLES", "1")) < 1
+"""As for properties, ``make check`` tries some of what ``make test`` tries."""
 OPERATORS = ["=", "<>", "<", "<=", ">", ">=", "<=>"]
 
 
@@ -468,12 +471,12 @@ def test_every_pair_of_values_against_every_literal(name, zone, connections):
     ]
     live = _live(files)
     connections[zone].register("t", _table(files))
-    tried = 0
+    tried, step = 0, 6 if FEWER else 1
     forms = itertools.cycle(["{}", "not ({})", "{}", "({}) is not true", "not ({})"])
-    for text in _exhaustive(name):
+    for text in itertools.islice(_exhaustive(name), 0, None, step):
         for column, form in zip((name, "p" + name), forms, strict=False):
             tried += _check(form.format(text.format(c=column)), files, live, connections[zone])
-    assert tried > 20
+    assert tried > 20 // step
 
 
 def test_that_the_comparison_is_not_vacuous():

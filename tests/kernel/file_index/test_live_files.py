@@ -177,7 +177,7 @@ def test_many_small_commits_leave_few_segments_and_copy_few_rows(monkeypatch):
     monkeypatch.setattr(
         Segment, "of", lambda batch, location: made.append(batch.num_rows) or of(batch, location)
     )
-    live, count = LiveFiles(LOCATION), 600
+    live, count = LiveFiles(LOCATION), 300
     for number in range(count):
         add = _add(f"p=0/{number}")
         live = live.apply({add.path: FileChange(add)})
