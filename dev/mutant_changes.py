@@ -44,21 +44,23 @@ class Mutant:
 
     Attributes:
         module: path in the repository.
+        place: the class and the function that it is in.
         before: the lines that change, without the indentation of the first.
         after: what becomes of them.
         source: of the whole module.
     """
 
     module: str
+    place: str
     line: int
     before: str
     after: str
     source: str
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> tuple[str, str, str, str]:
         """Return what it is known by, wherever in the module its lines are."""
-        return self.module, self.before, self.after
+        return self.module, self.place, self.before, self.after
 
     def diff(self) -> str:
         """Return the change as people read it."""
@@ -227,7 +229,17 @@ def mutants(module: str, source: str) -> Iterator[Mutant]:
         before = b"".join(lines[node.lineno - 1 : end_line]).decode().strip()
         tail = data[end : starts[end_line]]
         after = (data[starts[node.lineno - 1] : start] + text.encode() + tail).decode().strip()
-        yield Mutant(module, node.lineno, before, after, changed)
+        yield Mutant(module, _place(node.lineno, tree), node.lineno, before, after, changed)
+
+
+def _place(line: int, tree: ast.AST) -> str:
+    """Return the names of the classes and functions around a line."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            inner = _place(line, node)
+            named = isinstance(node, ast.ClassDef | ast.FunctionDef)
+            return ".".join(filter(None, (node.name if named else "", inner)))
+    return ""
 
 
 def statement_at(line: int, source: str) -> range:

@@ -194,10 +194,10 @@ def modules_of(subject: Subject) -> list[str]:
     return found
 
 
-def equivalents() -> dict[tuple[str, str, str], str]:
+def equivalents() -> dict[tuple[str, str, str, str], str]:
     """Return the reason of each mutant that means the same, by what it is known by."""
     entries = tomllib.loads(EQUIVALENT.read_text()).get("mutant", []) if EQUIVALENT.exists() else []
-    return {(entry["module"], entry["before"], entry["after"]): entry["reason"] for entry in entries}
+    return {(each["module"], each["in"], each["before"], each["after"]): each["reason"] for each in entries}
 
 
 class Trial:

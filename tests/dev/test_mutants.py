@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import itertools
 import sys
 from pathlib import Path
 
@@ -67,9 +68,51 @@ def test_every_module_that_is_named_is_there_and_can_be_changed(mutants):
     for subject in mutants.SUBJECTS:
         assert all((ROOT / test).exists() for test in subject.tests), subject.tests
         for module in mutants.modules_of(subject):
-            for each in mutants.mutants(module, (ROOT / module).read_text()):
+            found = list(itertools.islice(mutants.mutants(module, (ROOT / module).read_text()), 3))
+            assert found
+            for each in found:
                 ast.parse(each.source)
 
 
 def test_equivalent_ones_have_reasons(mutants):
     assert all(reason.strip() for reason in mutants.equivalents().values())
+
+
+def test_a_mutant_is_known_by_the_function_that_it_is_in(mutants):
+    source = "class C:\n    def f(self):\n        return\n\n\ndef g():\n    return\n"
+
+    assert [each.key for each in mutants.mutants("m.py", source)] == [
+        ("m.py", "C.f", "return", "pass"),
+        ("m.py", "g", "return", "pass"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "names"),
+    [
+        ("LIMIT = 1\n\n\nclass C:\n    def f(self):\n        return [2 for _ in 'x']\n", ["C.f"]),
+        ("LIMIT = 1\nclass C:\n    def f(self):\n        return [1 for _ in 'x']\n", []),
+        ("LIMIT = 2\n\n\nclass C:\n    def f(self):\n        return [1 for _ in 'x']\n", None),
+        ("LIMIT = 1\n\n\nclass C:\n    def f(self=2):\n        return [1 for _ in 'x']\n", None),
+    ],
+)
+def test_a_change_is_one_of_functions_or_of_what_an_import_does(mutants, changed, names):
+    module = sys.modules["mutant_changes"]
+    source = "LIMIT = 1\n\n\nclass C:\n    def f(self):\n        return [1 for _ in 'x']\n"
+
+    found = module.changed_functions(*(compile(text, "m.py", "exec") for text in (source, changed)))
+
+    assert names == (None if found is None else [old.co_qualname for old, _ in found])
+
+
+def test_a_statement_is_the_innermost_one_or_the_head_of_those_in_it(mutants):
+    at = sys.modules["mutant_changes"].statement_at
+    source = "def f(a):\n    if a and (\n        a\n    ):\n        return g(\n            a,\n        )\n"
+
+    assert [at(line, source) for line in (1, 2, 3, 5, 6)] == [
+        range(1, 2),
+        range(2, 5),
+        range(2, 5),
+        range(5, 8),
+        range(5, 8),
+    ]
