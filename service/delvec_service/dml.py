@@ -1,4 +1,4 @@
-"""DELETE and UPDATE that the service runs itself, for clients that have no engine: small ones, few at once.
+"""DELETE, UPDATE and OPTIMIZE that the service runs itself, for clients that have no engine: small ones, few at once.
 
 The commands are those of the Python client: one implementation, whoever runs it. They reach the service as every client
 does, over the same routes, but without a socket, so that planning, checks, conflicts and answers are the same. This is the
@@ -26,6 +26,7 @@ from delvec_service.store.open_table import OpenTable
 
 __all__ = ["Limits", "RowCommands"]
 
+_OPTIMIZE: Final = "OPTIMIZE"
 _URL: Final = "http://service"
 _PATIENCE_SECONDS: Final = 2.0
 _NOTED: Final = 102
@@ -48,7 +49,7 @@ class Limits:
 
 
 class RowCommands:
-    """Runs DELETE and UPDATE with DuckDB in this process; safe to share between threads.
+    """Runs DELETE, UPDATE and OPTIMIZE with DuckDB in this process; safe to share between threads.
 
     Args:
         answers: keeps notes of what a request with an idempotency key has begun to commit.
@@ -118,6 +119,49 @@ class RowCommands:
             lambda target: target.update(assignments, predicate, user_metadata=user_metadata),
             "UPDATE",
         )
+
+    def optimize(
+        self,
+        table: OpenTable,
+        where: str | None,
+        *,
+        purge: bool = False,
+        target_size: int | None = None,
+        key: str | None = None,
+        user_metadata: str | None = None,
+    ) -> CommitResponse:
+        """Write files again, in one commit; errors as for :meth:`delete`.
+
+        Args:
+            table: the table.
+            where: only partitions for which it is true.
+            purge: files with deletion vectors, and no others.
+            target_size: bytes of new files.
+            key: the request's idempotency key.
+            user_metadata: for the table's history.
+        """
+
+        def run(target: Any) -> Any:
+            command = target.optimize.purge if purge else target.optimize
+            size = command(where, target_size=target_size, dry_run=True)["numRemovedBytes"]
+            if size > self._limits.read_bytes:
+                raise ReadLimitExceeded(
+                    f"This OPTIMIZE of table '{table.name}' would write {size} bytes again, and the service reads "
+                    f"{self._limits.read_bytes} at most (DELVEC_DML_MAX_BYTES). Choose partitions with a predicate, or run it "
+                    "on an engine of your own: delvec.connect(url).table(name).optimize().",
+                    table=table.name,
+                    bytes=size,
+                    limit=self._limits.read_bytes,
+                )
+            # One commit: what a repeated request finds of the first is then all of it.
+            return command(
+                where,
+                target_size=target_size,
+                commit_bytes=max(1, 2 * self._limits.read_bytes),
+                user_metadata=user_metadata,
+            )
+
+        return self._run(table, key, run, _OPTIMIZE)
 
     def _run(
         self, table: OpenTable, key: str | None, command: Callable[[Any], Any], operation: str
@@ -256,7 +300,7 @@ class _Client(ServiceClient):
         # A DELETE removes files unread all of whose rows match.
         read = files.filter(pc.invert(files["matches_all"])) if self._operation == "DELETE" else files
         size = pc.sum(read["size"]).as_py() or 0
-        if size > self._read_bytes:
+        if size > self._read_bytes and self._operation != _OPTIMIZE:
             raise ReadLimitExceeded(
                 f"This {self._operation} of table '{self._table.name}' would read {len(read)} files with {size} bytes, "
                 f"and the service reads {self._read_bytes} at most (DELVEC_DML_MAX_BYTES). Narrow the predicate, or run the "

@@ -292,3 +292,22 @@ def test_lost_race_is_run_again_and_one_without_end_names_the_winner(client, peo
     conflict = answer.json()["error"]["details"]["conflict"]
     assert conflict["winning-operation"] == "UPDATE"
     assert json.dumps(conflict)
+
+
+def test_files_are_written_together_and_deleted_rows_dropped(client, people):
+    people.delete("id = 3")
+    answer = client.post("/v1/tables/people/optimize", json={"purge": True}, headers=named("purge"))
+
+    assert answer.status_code == 200
+    assert answer.json()["operation-metrics"]["numRemovedFiles"] == 1
+    again = client.post("/v1/tables/people/optimize", json={"purge": True}, headers=named("purge"))
+    assert again.json()["version"] == answer.json()["version"]
+    done = client.post("/v1/tables/people/optimize", json={}).json()
+    assert (done["operation-metrics"]["numRemovedFiles"], done["operation-metrics"]["numAddedFiles"]) == (
+        2,
+        1,
+    )
+    assert client.post("/v1/tables/people/optimize", json={}).json()["result"] == "nothing-to-do"
+    assert ids(people) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    for body in ({"predicate": "age > 3"}, {"target-size": 0}, {"purge": "yes"}):
+        assert client.post("/v1/tables/people/optimize", json=body).status_code == 400

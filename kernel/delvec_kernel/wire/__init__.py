@@ -28,7 +28,7 @@ from delvec_kernel.wire.alterations import (
     UpgradeProtocol,
     WriteChange,
 )
-from delvec_kernel.wire.commands import DeleteRequest, UpdateRequest
+from delvec_kernel.wire.commands import DeleteRequest, OptimizeRequest, UpdateRequest
 from delvec_kernel.wire.commits import (
     AllocatedDeletionVector,
     AllocatedVectorFile,
@@ -137,6 +137,7 @@ __all__ = [
     "HistoryResponse",
     "LogCleanUp",
     "NewColumn",
+    "OptimizeRequest",
     "OrphanFile",
     "OverwrittenCommit",
     "PlanFile",

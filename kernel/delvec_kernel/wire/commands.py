@@ -1,4 +1,4 @@
-"""DELETE and UPDATE that the service runs itself."""
+"""DELETE, UPDATE and OPTIMIZE that the service runs itself."""
 
 from typing import Annotated, TypeAlias
 
@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt,
 
 from delvec_kernel.wire.shapes import Envelope, few
 
-__all__ = ["DeleteRequest", "UpdateRequest"]
+__all__ = ["DeleteRequest", "OptimizeRequest", "UpdateRequest"]
 
 _Value: TypeAlias = (
     Annotated[StrictStr, Field(max_length=100_000)]
@@ -44,6 +44,26 @@ class DeleteRequest(Envelope):
     """Delete the rows of a predicate."""
 
     predicate: _Predicate
+    user_metadata: _Metadata = None
+
+
+class OptimizeRequest(Envelope):
+    """Write small files together, and files of which many rows are deleted; the rows stay the same."""
+
+    predicate: _Predicate | None = Field(
+        default=None,
+        description="Only the partitions for which it is true: SQL over partition columns.",
+        examples=["country = 'NZ'"],
+    )
+    purge: StrictBool = Field(
+        default=False,
+        description="Write every file again that has a deletion vector, and no other: REORG TABLE ... APPLY (PURGE).",
+    )
+    target_size: Annotated[StrictInt, Field(ge=1, lt=2**63)] | None = Field(
+        default=None,
+        description="Bytes of new files; by default delta.targetFileSize, else 256 MiB.",
+        examples=[134217728],
+    )
     user_metadata: _Metadata = None
 
 

@@ -1,4 +1,4 @@
-"""``…/delete`` and ``…/update``: commands that the service runs itself."""
+"""``…/delete``, ``…/update`` and ``…/optimize``: commands that the service runs itself."""
 
 from typing import Final
 
@@ -27,7 +27,7 @@ from delvec_kernel.errors import (
     UnsupportedTable,
     UnsupportedWriterFeature,
 )
-from delvec_kernel.wire import CommitResponse, DeleteRequest, UpdateRequest
+from delvec_kernel.wire import CommitResponse, DeleteRequest, OptimizeRequest, UpdateRequest
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
@@ -94,6 +94,25 @@ def update_rows(
         table,
         body.set,
         body.predicate,
+        key=idempotency_key,
+        user_metadata=body.user_metadata,
+    )
+
+
+@router.post("/tables/{table}/optimize", responses=responses(*_ERRORS))
+def optimize_table(
+    table: Table, body: OptimizeRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
+) -> CommitResponse:
+    """Write small files together, and files of which many rows are deleted, with the service's own DuckDB.
+
+    The rows stay the same. What is to be written again is limited (`DELVEC_DML_MAX_BYTES`); choose partitions, or optimize
+    larger tables on an engine of your own. Rows that others change meanwhile are found in the new files.
+    """
+    return service.row_commands.optimize(
+        table,
+        body.predicate,
+        purge=body.purge,
+        target_size=body.target_size,
         key=idempotency_key,
         user_metadata=body.user_metadata,
     )

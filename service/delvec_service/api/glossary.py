@@ -134,6 +134,7 @@ RESPONSES: Final[Mapping[str, str]] = {
     "get_table": "The table.",
     "list_tables": "A page of tables.",
     "livez": "It answers.",
+    "optimize_table": "What was written again, in which version.",
     "readyz": "It can serve.",
     "register_table": "The table was created, or registered.",
     "rename_table": "The table under its new name.",
@@ -143,7 +144,7 @@ RESPONSES: Final[Mapping[str, str]] = {
 TAGS: Final[Mapping[str, str]] = {
     "tables": "Which tables the service knows, and what they are.",
     "reading": "Which files a scan, a change feed or a stream has to read.",
-    "commands": "DELETE and UPDATE that the service runs itself.",
+    "commands": "DELETE, UPDATE and OPTIMIZE that the service runs itself.",
     "commits": "Transactions of engines: begun, committed, asked for.",
     "maintenance": "Checkpoints and checks.",
     "deletion vectors": "Places for deletion vectors that engines write themselves.",
@@ -166,6 +167,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
         "removes": [{"path": "part-00000-4f6d.snappy.parquet"}],
     },
     "DeleteRequest": {"predicate": "age < 18"},
+    "OptimizeRequest": {"predicate": "country = 'NZ'"},
     "PlanRequest": {"columns": ["id", "age"], "predicate": "age < 18"},
     "RenameRequest": {"name": "sales.orders"},
     "TableRequest": {
