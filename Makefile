@@ -7,7 +7,7 @@ RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 OTHERS := $(if $(PYTHON),$(PYTHON),python3) dev/versions.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types unit test-long test-versions test-newest large fuzz chaos dml mutants bench bench-reading bench-commits bench-dml serve lock wheel clean
+.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos dml mutants bench bench-reading bench-commits bench-dml serve lock wheel clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,10 @@ types: ## Check the types
 unit: ## The pure tests
 	@$(SETUP)
 	@$(RUN) pytest tests/kernel tests/unit -m "not long" -n 2 -q
+
+test-changed: ## The tests of what has changed since main
+	@$(SETUP) --java --jars
+	@$(RUN) python dev/changed.py
 
 test-long: ## The tests that take their time
 	@$(SETUP) --java --jars
