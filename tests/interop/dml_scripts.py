@@ -4,7 +4,7 @@ from tests.interop.dml_creation import TableMaker, random_kind
 from tests.interop.dml_expressions import Expressions
 from tests.interop.dml_merge import Clause, Merge
 from tests.interop.dml_operators import Scope, both, read
-from tests.interop.dml_statements import Delete, DeleteKeys, Insert, Overwrite, Update, joined
+from tests.interop.dml_statements import Delete, DeleteKeys, Insert, Optimize, Overwrite, Update, joined
 from tests.interop.dml_table import RefusedError, Rows
 from tests.interop.dml_values import NESTED, POOLS, STRUCTS, WIDER, Column, FailedValueError
 
@@ -129,7 +129,7 @@ class Script:
 
     def _made(self):
         choices = [self._delete] * 3 + [self._update] * 4 + [self._merge] * 7 + [self._insert] * 2
-        choices += [self._overwrite, self._delete_keys]
+        choices += [self._overwrite, self._delete_keys, self._optimize]
         return self._random.choice(choices)()
 
     def _scope(self, prefix=""):
@@ -142,6 +142,9 @@ class Script:
 
     def _delete(self):
         return Delete(self._where(), by_sql=self._random.random() < 0.25)
+
+    def _optimize(self):
+        return Optimize(purge=self._random.random() < 0.5)
 
     def _update(self):
         values = self._values([self._scope()], fields=True)

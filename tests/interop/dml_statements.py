@@ -15,7 +15,7 @@ from tests.interop.dml_table import (
 )
 from tests.interop.dml_values import plain
 
-__all__ = ["Delete", "DeleteKeys", "Insert", "Overwrite", "Update", "joined"]
+__all__ = ["Delete", "DeleteKeys", "Insert", "Optimize", "Overwrite", "Update", "joined"]
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,19 @@ class Insert:
 
     def __str__(self):
         return f"INSERT INTO t{' WITH SCHEMA EVOLUTION' if self.evolves else ''} {self.data}"
+
+
+@dataclass(frozen=True)
+class Optimize:
+    """Files are written again, and the rows stay: small ones together, or only those with deletion vectors."""
+
+    purge: bool
+
+    def on(self, table, rows):
+        return Effect(rows, table)
+
+    def __str__(self):
+        return "REORG TABLE t APPLY (PURGE)" if self.purge else "OPTIMIZE t"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 from tests.interop.dml_creation import arrow_schema
-from tests.interop.dml_statements import Delete, DeleteKeys, Insert, Overwrite, Update
+from tests.interop.dml_statements import Delete, DeleteKeys, Insert, Optimize, Overwrite, Update
 from tests.interop.dml_table import quoted
 
 from delvec.engines.spark.scan import spark_schema
@@ -83,6 +83,10 @@ class Delvec:
         metrics = builder.execute()
         return {done.lower(): metrics[f"numTargetRows{done}"] for done in ("Updated", "Deleted", "Inserted")}
 
+    def _optimize(self, table, statement):
+        (table.optimize.purge if statement.purge else table.optimize)()
+        return {}
+
     def _insert(self, table, statement):
         table.append(arrow_table(statement.data), merge_schema=statement.evolves)
         return {}
@@ -140,6 +144,8 @@ class DeltaSpark:
     def _text(self, name, statement):
         if isinstance(statement, Delete):
             return str(statement).replace("FROM t", f"FROM {name}", 1).removesuffix(" (SQL)")
+        if isinstance(statement, Optimize):
+            return str(statement).replace(" t", f" {name}", 1)
         if isinstance(statement, Update):
             return str(statement).replace("UPDATE t", f"UPDATE {name}", 1).removesuffix(" (SQL)")
         source = statement.source
