@@ -177,6 +177,73 @@ def test_a_domain_that_somebody_sets_meanwhile_keeps_its_feature(filled, running
     assert operations(filled)[2:] == ["SET TBLPROPERTIES", "SET DOMAIN"]
 
 
+def restored(*files):
+    """A RESTORE of another writer, which brings files back as they were, and leaves protocol and metadata alone."""
+
+    def restore(table):
+        adds = [{"add": {**file, "modificationTime": 1, "dataChange": True}} for file in files]
+        actions = [{"commitInfo": {"operation": "RESTORE"}}, *adds]
+        path = table.log / f"{table.version() + 1:020}.json"
+        path.write_text("".join(json.dumps(action) + "\n" for action in actions))
+        return table.client.get(table.url)
+
+    return restore
+
+
+def nothing(table):
+    return table.client.get(table.url)
+
+
+def test_a_deletion_vector_that_a_restore_brings_back_keeps_its_feature(filled, running, error):
+    filled.delete({"a.parquet": [1]})
+    (with_vector,) = [action["add"] for action in filled.actions(2) if "add" in action]
+    filled.delete({}, removes=["a.parquet"])
+
+    # After the property is unset, the tombstones and the barrier: right before the feature goes.
+    with in_between(running, filled, *[nothing] * 5, restored(with_vector)):
+        refused = alter(filled, drop("deletionVectors"))
+
+    assert (refused.status_code, "1 file has a deletion vector" in error(refused)["message"]) == (400, True)
+    assert operations(filled)[-1] == "RESTORE"
+    rows = filled.client.get(f"{filled.url}/snapshot").json()
+    assert (rows["num-files"], rows["num-deletion-vectors"]) == (2, 1)
+
+
+def test_row_ids_that_a_restore_brings_back_are_taken_away_first(filled, running):
+    on = {"change": "set-properties", "properties": {"delta.enableRowTracking": "true"}}
+    alter(filled, on)
+    version = filled.version()
+    with_ids = next(
+        action["add"]
+        for number in range(version + 1)
+        for action in filled.actions(number)
+        if "baseRowId" in action.get("add", {})
+    )
+    filled.delete({}, removes=[with_ids["path"]])
+
+    with in_between(running, filled, *[nothing] * 2, restored(with_ids)):
+        dropped = alter(filled, drop("rowTracking"))
+
+    assert dropped.status_code == 200, dropped.text
+    assert operations(filled)[-3:] == ["RESTORE", "ROW TRACKING UNBACKFILL", "DROP FEATURE"]
+    live = {}
+    for number in range(filled.version() + 1):
+        for action in filled.actions(number):
+            if "add" in action:
+                live[action["add"]["path"]] = action["add"]
+    assert not any("baseRowId" in live[path] for path in live)
+
+
+def test_files_that_need_nothing_of_the_feature_do_not_keep_it(filled, running):
+    added = {"path": "c.parquet", "partitionValues": {}, "size": 1, "stats": '{"numRecords":1}'}
+
+    with in_between(running, filled, *[nothing] * 4, restored(added)):
+        dropped = alter(filled, drop("deletionVectors"))
+
+    assert operations(filled)[-2:] == ["RESTORE", "DROP FEATURE"]
+    assert dropped.json()["version"] == filled.version()
+
+
 def test_in_commit_timestamps_go_and_come_again(filled):
     on = {"change": "set-properties", "properties": {"delta.enableInCommitTimestamps": "true"}}
     alter(filled, on)

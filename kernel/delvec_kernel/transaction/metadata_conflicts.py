@@ -8,9 +8,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from delvec_kernel.actions.actions import Metadata, Protocol
+from delvec_kernel.actions.actions import AddFile, Metadata, Protocol
 from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN
 from delvec_kernel.errors import (
+    ConcurrentAppend,
     ConcurrentModification,
     ConcurrentTransaction,
     MetadataChanged,
@@ -34,6 +35,11 @@ _COLUMN_MAPPING: Final = frozenset(
     {"delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.columnMapping.nested.ids"}
 )
 _HIGH_WATER_MARK: Final = "delta.identity.highWaterMark"
+_NEEDED_BY_FILES: Final[Mapping[str, Callable[[AddFile], bool]]] = {
+    "deletionVectors": lambda add: add.deletion_vector is not None,
+    "rowTracking": lambda add: add.base_row_id is not None,
+}
+"""Features that the log's entry of a file shows to be needed."""
 
 
 def that_matter(before: Metadata, after: Metadata, protocol: Protocol) -> list[str]:
@@ -119,8 +125,9 @@ class TableRules:
 
     def conflict(self, winner: WinningCommit) -> Conflict | None:
         """Return what of ``winner`` is in our way, and take note of the rest."""
-        if not (winner.protocol or winner.metadata or winner.domains or winner.txns):
-            return None
+        files = self._files(winner)
+        if files is not None or not (winner.protocol or winner.metadata or winner.domains or winner.txns):
+            return files
         return self._protocol(winner) or self._metadata(winner) or self._domains(winner) or self._txns(winner)
 
     def _protocol(self, winner: WinningCommit) -> Conflict | None:
@@ -185,6 +192,25 @@ class TableRules:
         needed = ("domainMetadata", *(["clustering"] if domain == CLUSTERING_DOMAIN else []))
         return next((feature for feature in needed if feature not in writer_features(protocol)), None)
 
+    def _files(self, winner: WinningCommit) -> Conflict | None:
+        """Return whether files came that need a feature which the table, as we leave it, does not have.
+
+        Whoever restores a version brings its files back as they were, whatever properties say by now.
+        """
+        protocol = self._ours.changes.protocol
+        if protocol is None:
+            return None
+        left = writer_features(protocol)
+        for feature, needs in _NEEDED_BY_FILES.items():
+            if feature in left:
+                continue
+            paths = tuple(sorted(add.path for add in winner.adds.values() if needs(add)))
+            if paths:
+                named = f"file '{paths[0]}'" if len(paths) == 1 else f"{len(paths)} files"
+                what = f"added {named} that need the table feature {feature}, which this commit leaves out,"
+                return self._conflict(ConcurrentAppend, winner, what, paths)
+        return None
+
     def _txns(self, winner: WinningCommit) -> Conflict | None:
         application = self._ours.changes.app_transaction
         if application is None or application.app_id not in winner.txns:
@@ -193,5 +219,11 @@ class TableRules:
         what = f"brought application '{application.app_id}' to its transaction {reached}"
         return self._conflict(ConcurrentTransaction, winner, what)
 
-    def _conflict(self, kind: type[ConcurrentModification], winner: WinningCommit, what: str) -> Conflict:
-        return Conflict(kind, self._ours.changes, winner, (), what, is_of_the_table=True)
+    def _conflict(
+        self,
+        kind: type[ConcurrentModification],
+        winner: WinningCommit,
+        what: str,
+        files: tuple[str, ...] = (),
+    ) -> Conflict:
+        return Conflict(kind, self._ours.changes, winner, files, what, is_of_the_table=True)

@@ -15,6 +15,7 @@ from delvec_kernel.actions.actions import (
     RemoveFile,
     Txn,
 )
+from delvec_kernel.deletion_vectors.deletion_vector import inline
 from delvec_kernel.errors import (
     ConcurrentAppend,
     ConcurrentDeleteDelete,
@@ -673,6 +674,25 @@ def test_a_domain_may_go_while_the_feature_that_it_needs_is_dropped(table):
     table.win(CommitInfo(operation="SET"), DomainMetadata("theirs", "", removed=True))
 
     assert isinstance(table.check(changes("DROP FEATURE", 1, protocol=Protocol(1, 2))), Passed)
+
+
+@pytest.mark.parametrize("left", ["deletionVectors", "rowTracking"])
+def test_no_file_comes_back_while_a_feature_that_it_needs_is_dropped(table, left):
+    """RESTORE adds files as they were, whatever the properties say by now."""
+    (dropped,) = {"deletionVectors", "rowTracking"} - {left}
+    needs = {
+        "deletionVectors": replace(table.file([7]), deletion_vector=inline(BitMap64([0]))),
+        "rowTracking": replace(table.file([8]), base_row_id=0),
+    }
+    ours = changes("DROP FEATURE", 1, protocol=Protocol(3, 7, (), (left,)))
+    table.win(CommitInfo(operation="RESTORE"), needs[left])
+    assert isinstance(table.check(ours), Passed)
+
+    table.win(CommitInfo(operation="RESTORE"), needs[dropped])
+
+    error = table.check(ours).error("people")
+    assert isinstance(error, ConcurrentAppend)
+    assert dropped in error.message
 
 
 @pytest.mark.parametrize(
