@@ -16,13 +16,16 @@ from delvec.dml.retry import DEFAULT_RETRIES, checked, with_retries
 from delvec.dml.self_reads import own_version
 from delvec.dml.table_definition import REPLACING, TableDefinition, replace_table
 from delvec.dml.update import update
+from delvec.engines.input_data import to_arrow
 from delvec.engines.operation import running
 from delvec.engines.protocol import Engine
+from delvec.engines.row_changes import MergeSource
 from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.peer_names import assignments, condition_of
 from delvec.reading import ReadableTable
 from delvec.transaction import Metrics, Transaction, TransactionOptions, begin
-from delvec_kernel.errors import BadRequest, ConcurrentWrite
+from delvec_kernel.errors import BadRequest, ConcurrentWrite, SchemaMismatch
+from delvec_kernel.schema.types import StructType
 from delvec_kernel.wire import CheckpointRequest, CheckpointResponse, HealthResponse, TableResource
 
 __all__ = ["DeltaTable"]
@@ -234,7 +237,7 @@ class DeltaTable(ReadableTable):
                 allowed,
                 lambda: delete(self._service, self, predicate, dry_run=dry_run, user_metadata=user_metadata),
             )
-        source = self.engine.merge_source(keys)
+        source, _ = self._merge_source(keys)
         return with_retries(
             self._service,
             allowed if source.is_repeatable else 0,
@@ -332,14 +335,27 @@ class DeltaTable(ReadableTable):
     ) -> Metrics:
         statement.check()
         allowed = self._allowed(retries)
-        source = self.engine.merge_source(statement.source)
-        return with_retries(
-            self._service,
-            allowed if source.is_repeatable else 0,
-            lambda: merge(
-                self._service, self, statement, source, dry_run=dry_run, user_metadata=user_metadata
-            ),
-        )
+        source, misfits = self._merge_source(statement.source)
+        try:
+            return with_retries(
+                self._service,
+                allowed if source.is_repeatable else 0,
+                lambda: merge(
+                    self._service, self, statement, source, dry_run=dry_run, user_metadata=user_metadata
+                ),
+            )
+        except SchemaMismatch as error:
+            misfit = misfits.get(str(error.details.get("column")).lower())
+            raise error if misfit is None else misfit from error
+
+    def _merge_source(self, data: Any) -> tuple[MergeSource, Mapping[str, SchemaMismatch]]:
+        """Return rows as the engine takes them, and why columns do not have the types that the table has."""
+        misfits: dict[str, SchemaMismatch] = {}
+        if isinstance(data, list):
+            # Only where all of its values fit: what becomes of a column is the clauses' to say.
+            schema = StructType.from_json(self.snapshot().table_schema)
+            data = to_arrow(data, schema, misfits=misfits)
+        return self.engine.merge_source(data), misfits
 
     def transaction(
         self, operation: str, *, read_version: int | None = None, **options: Unpack[TransactionOptions]

@@ -70,6 +70,35 @@ def test_files_hold_the_rows(tmp_path, name):
         assert pa.table(files.open_rows(path, table.schema)).to_pylist()[1]["id"] is None
 
 
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_json_that_was_written_is_read_again(tmp_path, name):
+    day = date(2024, 2, 29)
+    schema = pa.schema(
+        {
+            "day": pa.date32(),
+            "exact": pa.decimal128(38, 20),
+            "tags": pa.map_(pa.string(), pa.int32()),
+            "items": pa.list_(pa.struct([("by_id", pa.map_(pa.int64(), pa.date32())), ("x", pa.float64())])),
+        }
+    )
+    rows = [
+        {
+            "day": day,
+            "exact": Decimal("123456789.12345678901234567890"),
+            "tags": [("a", 1), ("b", None)],
+            "items": [{"by_id": [(5, day)], "x": 1.5}, None],
+        },
+        {"day": None, "exact": Decimal("0.1"), "tags": None, "items": []},
+    ]
+    table = pa.Table.from_pylist(rows, schema=schema)
+    files.writer(tmp_path / name)(table.to_reader())
+    assert pa.table(files.open_rows(tmp_path / name, schema)).to_pylist() == rows
+    # Numbers without quotation marks have as many digits.
+    path = tmp_path / f"more-{name}"
+    path.write_text(f'{{"exact": {rows[0]["exact"]}, "tags": {{}}}}')
+    assert pa.table(files.open_rows(path, schema)).to_pylist() == [{"exact": rows[0]["exact"], "tags": []}]
+
+
 @pytest.mark.parametrize(
     ("limit", "ids", "read"), [(None, [0, 1, 2, 3], 4), (3, [0, 1, 2], 3), (0, [], 0), (9, [0, 1, 2, 3], 4)]
 )

@@ -106,8 +106,7 @@ def open_rows(path: Path, schema: pa.Schema) -> Any:
                 options = pyarrow.csv.ConvertOptions(column_types=types, strings_can_be_null=True)
                 return pyarrow.csv.read_csv(path, convert_options=options)
             case ".json" | ".jsonl" | ".ndjson":
-                parse = pyarrow.json.ParseOptions(explicit_schema=schema)
-                return _present(pyarrow.json.read_json(_one_object_per_line(path), parse_options=parse))
+                return _present(_read_json(path, schema))
     except FileNotFoundError as error:
         raise SchemaMismatch(f"there is no file {path}", file=str(path)) from error
     except (pa.ArrowException, OSError, KeyError, ValueError, RecursionError) as error:
@@ -137,13 +136,98 @@ def _present(rows: pa.Table) -> pa.Table:
     return rows.drop_columns(empty)
 
 
-def _one_object_per_line(path: Path) -> Path | io.BytesIO:
-    """Return a JSON file as Arrow reads it; a file that holds one array, as ``read --out`` writes it, is unfolded."""
+def _read_json(path: Path, schema: pa.Schema) -> pa.Table:
+    """Read a file of one object per line, or one array of them, as ``read --out`` writes it.
+
+    Arrow reads no such array, no map and no date: maps, which are objects in JSON, are given to it as lists of entries.
+    """
+    as_read = pa.schema([field.with_type(_type_in_json(field.type)) for field in schema])
+    maps = any(_has_map(field.type) for field in schema)
     with path.open("rb") as file:
-        if not file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
-            return path
-    rows = json.loads(path.read_bytes())
-    return io.BytesIO("".join(f"{json.dumps(row)}\n" for row in rows).encode())
+        in_array = file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+    source: Path | io.BytesIO = path
+    if in_array or maps:
+        text = path.read_text(encoding="utf-8-sig")
+        # Numbers stay as they are written: a decimal may have more digits than a double.
+        decode = json.JSONDecoder(parse_float=_Number, parse_int=_Number).decode
+        rows = decode(text) if in_array else [decode(line) for line in text.split("\n") if line.strip()]
+        if maps:
+            rows = [_with_entries(row, pa.struct(list(schema))) for row in rows]
+        source = io.BytesIO("".join(f"{_encoded_again(row)}\n" for row in rows).encode())
+    found = pyarrow.json.read_json(source, parse_options=pyarrow.json.ParseOptions(explicit_schema=as_read))
+    for place, name in enumerate(found.column_names):
+        if name in schema.names:
+            kind = schema.field(name).type
+            chunks = [_of_type(chunk, kind) for chunk in found[name].chunks]
+            found = found.set_column(place, name, pa.chunked_array(chunks, kind))
+    return found
+
+
+class _Number(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+def _type_in_json(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_type_in_json(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_type_in_json(kind.value_type)))
+    if pa.types.is_map(kind):
+        fields = (kind.key_field, kind.item_field)
+        return pa.list_(pa.struct([field.with_type(_type_in_json(field.type)) for field in fields]))
+    return pa.string() if pa.types.is_date(kind) else kind
+
+
+def _of_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return what was read as :func:`_type_in_json` says; Arrow casts no list into a map."""
+    if array.type == kind or pa.types.is_null(array.type):
+        return array.cast(kind)
+    children = []
+    if pa.types.is_struct(kind):
+        known = {field.name: array.field(place) for place, field in enumerate(array.type)}
+        fields = [field for field in kind if field.name in known]
+        children = [_of_type(known[field.name], field.type) for field in fields]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
+    if pa.types.is_list(kind):
+        children = [_of_type(array.values, kind.value_type)]
+    elif pa.types.is_map(kind):
+        places = zip((kind.key_field, kind.item_field), range(2), strict=True)
+        entries = [_of_type(array.values.field(place), field.type) for field, place in places]
+        children = [pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])]
+    else:
+        return array.cast(kind)
+    return pa.Array.from_buffers(
+        kind, len(array), array.buffers()[:2], array.null_count, array.offset, children
+    )
+
+
+def _with_entries(value: Any, kind: pa.DataType) -> Any:
+    """Return a value of JSON whose maps are lists of entries."""
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        known = {field.name: field.type for field in kind}
+        return {name: _with_entries(each, known.get(name, pa.null())) for name, each in value.items()}
+    if pa.types.is_list(kind) and isinstance(value, list):
+        return [_with_entries(each, kind.value_type) for each in value]
+    if pa.types.is_map(kind) and isinstance(value, dict):
+        key, item = kind.key_field.name, kind.item_field.name
+        plain_key = pa.types.is_integer(kind.key_type) or pa.types.is_floating(kind.key_type)
+        return [
+            {key: _Number(name) if plain_key else name, item: _with_entries(each, kind.item_type)}
+            for name, each in value.items()
+        ]
+    return value
+
+
+def _encoded_again(value: Any) -> str:
+    if isinstance(value, _Number):
+        return value
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{json.dumps(name)}:{_encoded_again(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_encoded_again, value))}]"
+    return json.dumps(value)
 
 
 def writer(path: Path) -> Callable[[pa.RecordBatchReader], int]:

@@ -91,7 +91,10 @@ class NewRows:
         changes: list[WriteChange] = []
         evolves = options.merge_schema or options.overwrite_schema
         if evolves or identity.identity_columns(schema):
-            data, columns = data_schema.with_schema(data)
+            widens = is_true(begun.configuration, "delta.enableTypeWidening")
+            # Rows that give the table their columns say themselves which types these have.
+            types = StructType(()) if options.overwrite_schema else schema
+            data, columns = data_schema.with_schema(data, types, widens=widens and options.merge_schema)
             if not options.overwrite_schema:
                 _check_identity(schema, columns)
         if evolves:

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import pyarrow as pa
+
 from delvec.engines.input_data import to_reader
 from delvec.http.service_client import request
 from delvec_kernel.errors import InvalidSchema, SchemaMismatch
@@ -17,6 +19,7 @@ from delvec_kernel.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    data_type_from_arrow,
     has_void,
     schema_from,
 )
@@ -36,16 +39,21 @@ _WIDER: Final = {
 """Types that a column takes without being asked: not from whole numbers to others, as in delta-spark."""
 
 
-def with_schema(data: Any) -> tuple[Any, StructType]:
+def with_schema(data: Any, table: StructType, *, widens: bool) -> tuple[Any, StructType]:
     """Return rows, as an engine takes them, and their columns in Delta's types.
 
+    Args:
+        data: the rows.
+        table: the types of columns whose values are Python's; without columns they are inferred.
+        widens: whether the table lets types be widened for values that do not fit.
+
     Raises:
-        SchemaMismatch: they are not tabular, or a column has no type in Delta.
+        SchemaMismatch: they are not tabular, a column has no type in Delta, or a value does not fit its column.
     """
     try:
         if type(data).__module__.startswith("pyspark.sql."):
             return data, schema_from(data.schema)
-        reader = to_reader(data)
+        reader = to_reader(data, table, widens=_takes if widens else None)
         return reader, StructType.from_arrow(reader.schema)
     except InvalidSchema as error:
         raise SchemaMismatch(f"The rows have columns that Delta has no type for: {error.message}.") from error
@@ -131,6 +139,13 @@ def _differences(
         case _:
             if table != data:
                 yield path, table, data
+
+
+def _takes(found: pa.DataType, known: DataType) -> bool:
+    try:
+        return _is_wider(known, data_type_from_arrow(found))
+    except InvalidSchema:
+        return False
 
 
 def _is_wider(known: DataType, found: DataType) -> bool:

@@ -1,7 +1,7 @@
 """Arrow columns brought to a Delta schema: exact types, names and nesting, or an error that names the column.
 
 What fits is decided by value, not by type alone: a 64-bit column whose values fit goes into an ``integer``
-column. Nothing is rounded, truncated, parsed from text or moved between time zones, with one exception that
+column, and a ``double`` into a decimal one where no digit of it is lost. Nothing is rounded, truncated, parsed from text or moved between time zones, with one exception that
 mirrors the engines' session time zone: timestamps without a zone are taken as UTC in a ``timestamp`` column.
 """
 
@@ -22,7 +22,7 @@ from delvec_kernel.schema.types import (
     StructType,
 )
 
-__all__ = ["conform_array", "conform_batch", "physical_schema"]
+__all__ = ["bytes_in", "conform_array", "conform_batch", "physical_schema"]
 
 _FIELD_ID: Final = b"PARQUET:field_id"
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
@@ -58,6 +58,26 @@ def _physical_type(kind: DataType, *, mapped: bool) -> pa.DataType:
         value = pa.field("value", _physical_type(kind.value, mapped=mapped), kind.value_contains_null)
         return pa.map_(key, value)
     return kind.to_arrow()
+
+
+def bytes_in(rows: pa.RecordBatch) -> int:
+    """Return about how many bytes of memory rows take.
+
+    An empty list may come without offsets, as Java sends one that is nested in another, and there pyarrow's ``nbytes`` kills
+    the process (pyarrow 26).
+    """
+    return sum(
+        column.get_total_buffer_size() if _nests_lists(column.type) or not len(column) else column.nbytes
+        for column in rows.columns
+    )
+
+
+def _nests_lists(kind: pa.DataType, *, inside: bool = False) -> bool:
+    is_list = pa.types.is_map(kind) or hasattr(kind, "value_type")
+    if is_list and inside:
+        return True
+    fields = [kind.field(place) for place in range(kind.num_fields)]
+    return any(_nests_lists(field.type, inside=inside or is_list) for field in fields)
 
 
 def conform_batch(
@@ -222,6 +242,9 @@ def _leaf(array: pa.Array, kind: DataType, target: pa.DataType, name: str) -> pa
         if isinstance(kind, DecimalType) and pa.types.is_integer(array.type):
             # Arrow asks for room for every 64-bit value, whatever the values are.
             array = array.cast(pa.decimal128(_MAX_DIGITS, 0))
+        elif isinstance(kind, DecimalType) and pa.types.is_floating(array.type):
+            # What it is written as: 0.1, and not the nearest fraction of two, as Spark has it.
+            array = array.cast(pa.string())
         if pa.types.is_timestamp(target) and pa.types.is_timestamp(array.type) and array.type.tz is None:
             return (
                 array.cast(pa.timestamp("us")).cast(target) if target.tz is None else _as_utc(array, target)
@@ -248,7 +271,8 @@ def _as_utc(array: pa.Array, target: pa.DataType) -> pa.Array:
 def _may_fit(source: pa.DataType, kind: DataType) -> bool:
     """Whether values of an Arrow type can be values of ``kind`` without changing their meaning."""
     if isinstance(kind, DecimalType):
-        return bool(pa.types.is_decimal(source) or pa.types.is_integer(source))
+        kinds = pa.types
+        return bool(kinds.is_decimal(source) or kinds.is_integer(source) or kinds.is_floating(source))
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     if name in _INTEGERS or name in _FLOATS:
         return bool(pa.types.is_integer(source) or pa.types.is_floating(source))

@@ -1,11 +1,16 @@
-"""Data that a user hands in, as Arrow: the one place that knows of pandas, polars and lists of rows."""
+"""Data that a user hands in, as Arrow: the one place that knows of pandas, polars and lists of rows.
+
+What is typed keeps its types. Python values have none of Arrow's: they get those of the table that they are for.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 
+from delvec.engines.python_rows import Widening, array_of_values, table_of_rows
 from delvec_kernel.errors import BadRequest, DelvecError, SchemaMismatch
+from delvec_kernel.schema.types import PrimitiveType, StructType
 
 __all__ = ["to_arrow", "to_reader"]
 
@@ -13,13 +18,18 @@ _DETAIL: Final = ". Detail: Python exception"
 """Where Arrow begins to tell how an error came about in Python."""
 
 
-def to_reader(data: Any) -> pa.RecordBatchReader:
+_NO_COLUMNS: Final = StructType(())
+
+
+def to_reader(
+    data: Any, schema: StructType = _NO_COLUMNS, *, widens: Widening | None = None
+) -> pa.RecordBatchReader:
     """Return ``data`` as a stream of record batches; what is a stream already is not collected.
 
     Takes whatever :func:`to_arrow` takes.
 
     Raises:
-        SchemaMismatch: ``data`` is not tabular, or a column mixes types that Arrow cannot hold together.
+        SchemaMismatch: ``data`` is not tabular, or a value does not fit its column.
         BadRequest: while it is read: the stream fails before its end.
     """
     if isinstance(data, pa.RecordBatchReader):
@@ -27,7 +37,7 @@ def to_reader(data: Any) -> pa.RecordBatchReader:
     if isinstance(data, pa.Table):
         return data.to_reader()
     if _is_pandas(data) or not hasattr(data, "__arrow_c_stream__"):
-        return to_arrow(data).to_reader()
+        return to_arrow(data, schema, widens=widens).to_reader()
     try:
         return _guarded(pa.RecordBatchReader.from_stream(data))
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -54,19 +64,33 @@ def _guarded(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
 
-def to_arrow(data: Any) -> pa.Table:
+def to_arrow(
+    data: Any,
+    schema: StructType = _NO_COLUMNS,
+    *,
+    widens: Widening | None = None,
+    misfits: dict[str, SchemaMismatch] | None = None,
+) -> pa.Table:
     """Return ``data`` as an Arrow table, without pandas metadata.
 
     Takes an Arrow table, record batch or reader, a pandas or polars DataFrame, anything with
     ``__arrow_c_stream__`` or ``__arrow_c_array__`` (DuckDB relations, nanoarrow, ...), and a list of
     dictionaries, where a row that lacks a key has NULL there. A pandas index is not a column.
 
+    Args:
+        data: the rows.
+        schema: the types of columns whose values are Python's: those of dictionaries, and nested values and decimals in a
+            pandas DataFrame. Types of other columns are inferred.
+        widens: as in :func:`~delvec.engines.python_rows.table_of_rows`.
+        misfits: likewise, of dictionaries.
+
     Raises:
-        SchemaMismatch: ``data`` is not tabular, or a column mixes types that Arrow cannot hold together.
+        SchemaMismatch: ``data`` is not tabular, a value does not fit its column, or a column that is inferred mixes types
+            that Arrow cannot hold together.
         BadRequest: a stream fails before its end.
     """
     try:
-        table = _collect(data)
+        table = _collect(data, schema, widens, misfits)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise _mismatch(data, error) from error
     if table is None:
@@ -78,20 +102,36 @@ def to_arrow(data: Any) -> pa.Table:
     return table
 
 
-def _collect(data: Any) -> pa.Table | None:
+def _collect(
+    data: Any, schema: StructType, widens: Widening | None, misfits: dict[str, SchemaMismatch] | None
+) -> pa.Table | None:
     if isinstance(data, pa.Table):
         return data
     if _is_pandas(data):
-        return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None)
+        return _from_pandas(data, schema, widens)
     if hasattr(data, "__arrow_c_stream__"):
         return _guarded(pa.RecordBatchReader.from_stream(data)).read_all()
     if hasattr(data, "__arrow_c_array__"):
         return pa.Table.from_batches([pa.record_batch(data)])
     if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):
-        # from_pylist alone takes the columns of the first row and drops what only later rows have.
-        names = list(dict.fromkeys(name for row in data for name in row))
-        return pa.table({name: [row.get(name) for row in data] for name in names})
+        return table_of_rows(data, schema, widens=widens, misfits=misfits)
     return None
+
+
+def _from_pandas(frame: Any, schema: StructType, widens: Widening | None) -> pa.Table:
+    values = {
+        place: name
+        for place, (name, kind) in enumerate(zip(frame.columns, frame.dtypes, strict=True))
+        if kind.kind == "O" and name in schema and not isinstance(schema.field(name).type, PrimitiveType)
+    }
+    rest = frame.iloc[:, [place for place in range(frame.shape[1]) if place not in values]]
+    table = pa.Table.from_pandas(rest, preserve_index=False).replace_schema_metadata(None)
+    for place, name in values.items():
+        column = frame.iloc[:, place]
+        given = [None if null else value for value, null in zip(column, column.isna(), strict=True)]
+        array = array_of_values(given, schema.field(name).type, name, widens)
+        table = table.add_column(place, name, array)
+    return table
 
 
 def _is_pandas(data: Any) -> bool:

@@ -115,7 +115,7 @@ def append(session: Session, data: Any, target: WriteTarget) -> list[AddFile]:
         StorageError: storage did not answer.
     """
     checks = RowChecks(target)
-    reader = to_reader(data)
+    reader = to_reader(data, target.schema)
     complete = completion(session, reader.schema.names, target, checks)
     with DataFileWriter(target) as writer:
         # Columns that do not fit are an error without rows, too.

@@ -206,7 +206,7 @@ class SparkEngine:
         """
         checks = RowChecks(target)
         if not is_spark_frame(data):
-            reader = tabular.to_reader(data)
+            reader = tabular.to_reader(data, target.schema)
             if not self._is_remote and not checks.constraints.has_expressions:
                 return write_data_files(checks.checked(reader) if checks.is_needed else reader, target)
             rows = checks.conformed(reader).read_all()
