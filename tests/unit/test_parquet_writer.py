@@ -414,3 +414,17 @@ def test_every_row_is_in_exactly_one_file_of_its_partition(tmp_path_factory, row
     expected = [(row, text or None) for row, text in rows]
     assert sorted(found, key=repr) == sorted(expected, key=repr)
     assert len({tuple(add.partition_values.items()) for add in adds}) == len(adds)
+
+
+def test_empty_lists_without_offsets_are_written(tmp_path):
+    """Java sends nested lists so where a batch has no value in any of them; pyarrow's own count of bytes crashes there."""
+    kind = ArrayType(ArrayType(INTEGER))
+    where = target(tmp_path, StructField("lists", kind))
+    arrow = kind.to_arrow()
+    inner = pa.Array.from_buffers(
+        arrow.value_type, 0, [None, pa.foreign_buffer(0, 0)], 0, 0, [pa.array([], pa.int32())]
+    )
+    offsets = pa.array([0, 0, 0], pa.int32()).buffers()[1]
+    lists = pa.Array.from_buffers(arrow, 2, [None, offsets], 0, 0, [inner])
+    (add,) = write_data_files([pa.record_batch([lists], schema=where.schema.to_arrow())], where)
+    assert stored(tmp_path, add).to_pylist() == [{"lists": []}, {"lists": []}]

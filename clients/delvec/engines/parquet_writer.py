@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delvec.engines.arrow_conversion import conform_batch, physical_schema
+from delvec.engines.arrow_conversion import bytes_in, conform_batch, physical_schema
 from delvec.engines.identity import IdentityNumbers
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_ids import visible
@@ -271,7 +271,7 @@ class DataFileWriter:
         while rows.num_rows:
             part = rows.slice(0, _ROW_GROUP_ROWS - buffer.rows)
             rows = rows.slice(part.num_rows)
-            size = part.nbytes
+            size = bytes_in(part)
             buffer.batches.append(part)
             buffer.rows += part.num_rows
             buffer.size += size

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
 from delvec.engines import input_data as tabular
-from delvec.engines.arrow_conversion import conform_batch
+from delvec.engines.arrow_conversion import bytes_in, conform_batch
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.row_changes import MergeSource
 from delvec.engines.spark import failures
@@ -98,7 +98,7 @@ class SourceRows:
             schema = StructType((*self._schema.fields, StructField(SOURCE_ROW, PrimitiveType("long"))))
             table = self._data.append_column(SOURCE_ROW, pa.array(np.arange(self._data.num_rows)))
             frame = frame_of(self._spark, table, schema)
-            return PinnedSource(frame, table.num_rows, table.nbytes)
+            return PinnedSource(frame, table.num_rows, sum(map(bytes_in, table.to_batches())))
         numbered = self._data.select("*", F.monotonically_increasing_id().alias(SOURCE_ROW))
         with failures.of_source(), described(self._spark, None, _STEP):
             kept = numbered.localCheckpoint(eager=True)

@@ -11,6 +11,8 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
+from delvec.engines.arrow_conversion import bytes_in
+
 __all__ = ["FewRows", "KeptRows", "batches_in", "sendable_bytes"]
 
 _MOST_OF_A_TASK: Final = 8 << 20
@@ -69,7 +71,7 @@ class FewRows(Generic[_Kind]):
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows; the writer's errors."""
-        self._size += batch.nbytes
+        self._size += bytes_in(batch)
         if self._writer is None and self._size <= self._limit:
             self._held.append(batch)
         else:
@@ -150,7 +152,7 @@ class KeptRows:
             raise
 
     def _keep(self, batch: pa.RecordBatch) -> None:
-        self._nbytes += batch.nbytes
+        self._nbytes += bytes_in(batch)
         if self.is_whole:
             self._kept.append(batch)
         else:
