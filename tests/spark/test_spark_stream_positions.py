@@ -3,6 +3,7 @@ test_spark_stream_steps.
 """
 
 import json
+from pathlib import Path
 
 import pytest
 from tests.spark.test_spark_stream_steps import SCHEMA, Job, log_file, people
@@ -135,3 +136,65 @@ def test_what_a_checkpoint_was_made_with_is_not_changed(lake, folder, job):
         query.ends[-1] = json.dumps(told)
         table.append(people(20, 1))
         assert len(query.run()) == 1
+
+
+def overwrite(table, folder):
+    table.overwrite(people(900, 2))
+
+
+def add_column(table, folder):
+    table.alter.add_columns("age int")
+
+
+def rename_column(table, folder):
+    table.alter.set_properties({"delta.columnMapping.mode": "name"})
+    table.alter.rename_column("name", "called")
+
+
+def clean_up(table, folder):
+    table.append(people(900, 2))
+    forget(table, folder, before=table.version())
+
+
+def lose_files(table, folder):
+    for path in Path(folder).glob("*.parquet"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["first batch", "later batch"])
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (overwrite, None),
+        (add_column, None),
+        (rename_column, delvec.IncompatibleSchemaChange),
+        (clean_up, delvec.VersionNotFound),
+        (lose_files, delvec.MissingDataFile),
+    ],
+)
+def test_what_happens_to_the_table_between_plan_and_commit(lake, folder, job, change, error, is_first):
+    """The query dies in between: started again it has the same rows, or the error says that they are lost."""
+    table = lake.create_table(folder, SCHEMA, engine="duckdb")
+    table.append(people(0, 10))
+    query = job(skipChangeCommits="true")
+    if not is_first:
+        assert len(query.run()) == 10
+        table.append(people(10, 5))
+    query.start()
+    assert query.plan()
+    change(table, folder)
+
+    if error is not None:
+        for _ in range(2):
+            with pytest.raises(error):
+                query.start()
+        assert query.committed == len(query.ends) - 1
+        return
+    query.start()
+    assert sorted(row["id"] for row in query.batches[len(query.ends) - 1]) == list(
+        range(10) if is_first else range(10, 15)
+    )
+    assert query.run() == []
+    newest = people(800, 2)
+    table.append(newest)
+    assert query.ids() == [800, 801]
