@@ -378,6 +378,7 @@ def test_the_metrics_of_a_compaction_count_the_vectors_that_go():
         "numRemovedFiles": 2,
         "numRemovedBytes": 200,
         "numDeletionVectorsRemoved": 2,
+        **dict.fromkeys(("minFileSize", "p25FileSize", "p50FileSize", "p75FileSize", "maxFileSize"), 100),
     }
 
 
