@@ -30,6 +30,7 @@ from delvec_service.api import (
     reference,
     snapshot,
     tables,
+    vacuum,
 )
 from delvec_service.api.dependencies import Service
 from delvec_service.api.lanes import Lanes
@@ -70,6 +71,7 @@ _RESOURCES: Final = (
     history,
     health,
     checkpoint,
+    vacuum,
     check,
 )
 _BUILDING: Final = threading.Lock()

@@ -13,6 +13,8 @@
     │   ├── InvalidLocation
     │   ├── InvalidTableChange
     │   ├── InvalidStatement
+    │   ├── RetentionTooShort
+    │   ├── VacuumLiteImpossible
     │   ├── UnsupportedOperation
     │   ├── MultipleMatches
     │   ├── ChangeDataNotRecorded
@@ -73,7 +75,8 @@
     │   ├── AtomicCreateUnsupported
     │   ├── StorageFull
     │   ├── StorageDenied
-    │   └── UnusableFile
+    │   ├── UnusableFile
+    │   └── VacuumIncomplete
     ├── ServiceUnavailable
     ├── DeadlineExceeded
     ├── EngineUnavailable
@@ -129,6 +132,7 @@ from delvec_kernel.errors.requests import (
     ReadLimitExceeded,
     RequestTimeout,
     RequestTooLarge,
+    RetentionTooShort,
     SchemaMismatch,
     SourceRowsChanged,
     StreamSchemaChanged,
@@ -137,6 +141,7 @@ from delvec_kernel.errors.requests import (
     Unauthorized,
     UnknownColumn,
     UnsupportedOperation,
+    VacuumLiteImpossible,
     VersionNotFound,
 )
 from delvec_kernel.errors.root import (
@@ -150,6 +155,7 @@ from delvec_kernel.errors.root import (
     StorageError,
     StorageFull,
     UnusableFile,
+    VacuumIncomplete,
     error_classes,
     from_wire,
 )
@@ -228,6 +234,7 @@ __all__ = [
     "ReadLimitExceeded",
     "RequestTimeout",
     "RequestTooLarge",
+    "RetentionTooShort",
     "RowIndexOutOfRange",
     "SchemaMismatch",
     "ServiceUnavailable",
@@ -246,6 +253,8 @@ __all__ = [
     "UnsupportedTable",
     "UnsupportedWriterFeature",
     "UnusableFile",
+    "VacuumIncomplete",
+    "VacuumLiteImpossible",
     "VersionFromFuture",
     "VersionNotFound",
     "error_classes",

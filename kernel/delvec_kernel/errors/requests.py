@@ -22,6 +22,7 @@ __all__ = [
     "ReadLimitExceeded",
     "RequestTimeout",
     "RequestTooLarge",
+    "RetentionTooShort",
     "SchemaMismatch",
     "SourceRowsChanged",
     "StreamSchemaChanged",
@@ -30,6 +31,7 @@ __all__ = [
     "Unauthorized",
     "UnknownColumn",
     "UnsupportedOperation",
+    "VacuumLiteImpossible",
     "VersionNotFound",
 ]
 
@@ -200,3 +202,15 @@ class IdempotencyKeyReused(BadRequest):
     """An idempotency key came with another request than the one that it was first sent with."""
 
     type, code, status = "IdempotencyKeyReused", "IDEMPOTENCY_KEY_REUSED", 422
+
+
+class RetentionTooShort(BadRequest):
+    """VACUUM with less retention than the table's, which could delete what readers and commits under way need."""
+
+    type, code = "RetentionTooShort", "VACUUM_RETENTION_PERIOD_TOO_SHORT"
+
+
+class VacuumLiteImpossible(BadRequest):
+    """VACUUM LITE reads the log, and the log does not reach back to the last VACUUM any more."""
+
+    type, code = "VacuumLiteImpossible", "CANNOT_VACUUM_LITE"

@@ -14,6 +14,7 @@ __all__ = [
     "StorageError",
     "StorageFull",
     "UnusableFile",
+    "VacuumIncomplete",
     "error_classes",
     "from_wire",
 ]
@@ -104,6 +105,12 @@ class UnusableFile(StorageError):
     """What is there is no regular file (a FIFO, device, socket, directory, circle of links), or over a limit of size."""
 
     type, code, status, retryable = "UnusableFile", "UNUSABLE_FILE", 422, False
+
+
+class VacuumIncomplete(StorageError):
+    """Storage did not delete every file of a VACUUM; says what is gone and what is not. Running it again is safe."""
+
+    type, code, status, retryable = "VacuumIncomplete", "VACUUM_INCOMPLETE", 502, False
 
 
 class ServiceUnavailable(DelvecError):

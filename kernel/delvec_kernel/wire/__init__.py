@@ -57,6 +57,8 @@ from delvec_kernel.wire.maintenance import (
     OrphanFile,
     OverwrittenCommit,
     Recommendation,
+    VacuumRequest,
+    VacuumResponse,
 )
 from delvec_kernel.wire.plans import (
     AdditionsRequest,
@@ -165,5 +167,7 @@ __all__ = [
     "UnsetProperties",
     "UpdateRequest",
     "UpgradeProtocol",
+    "VacuumRequest",
+    "VacuumResponse",
     "WriteChange",
 ]

@@ -1,9 +1,9 @@
 """Health, checkpoints, and what the service is."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from delvec_kernel.wire.shapes import Answer, Envelope
 
@@ -18,6 +18,8 @@ __all__ = [
     "OrphanFile",
     "OverwrittenCommit",
     "Recommendation",
+    "VacuumRequest",
+    "VacuumResponse",
 ]
 
 
@@ -138,3 +140,45 @@ class CheckResponse(Answer):
     num_orphans: int
     findings: list[CheckFinding] = Field(description="At most 1,000: errors first, then by version.")
     orphans: list[OrphanFile] = Field(description="At most 1,000.")
+
+
+class VacuumRequest(Envelope):
+    """What to delete, and what to keep."""
+
+    mode: Literal["full"] = Field(default="full", description="`full` lists the table's directory.")
+    retention_hours: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="How long removed files are kept; absent: delta.deletedFileRetentionDuration.",
+    )
+    enforce_retention_duration: StrictBool = Field(
+        default=True,
+        description="Refuse less retention than the table's, and keep every file younger than 24 hours. Without it, files of "
+        "commits under way may be deleted.",
+    )
+    dry_run: bool = Field(default=False, description="Only say what would be deleted.")
+    keep_versions: list[Annotated[int, Field(ge=0, lt=2**63)]] = Field(
+        default_factory=list,
+        max_length=1000,
+        description="Versions that stay readable, however old they are.",
+    )
+    limit: int = Field(default=1000, ge=0, le=1_000_000, description="How many paths the answer lists.")
+
+
+class VacuumResponse(Answer):
+    """What a VACUUM deleted, or would delete."""
+
+    table: str
+    result: Literal["deleted", "nothing-to-delete", "dry-run"]
+    version: int = Field(description="The newest version that was looked at.")
+    retention_hours: float = Field(description="How long removed files are kept.")
+    num_files: int = Field(description="Files that were deleted, or would be.")
+    size_in_bytes: int = Field(description="Of these files.")
+    num_empty_directories: int = Field(description="Directories without anything in them that go, too.")
+    num_directories: int = Field(description="Directories that were looked into.")
+    files: list[str] = Field(
+        description="The files and then the empty directories, as the log would name them; at most `limit` of them."
+    )
+    start_version: int | None = Field(
+        description="The version VACUUM START; absent where nothing was deleted."
+    )
+    end_version: int | None = Field(description="The version VACUUM END; absent where there is none.")

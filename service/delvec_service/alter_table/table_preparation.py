@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from delvec_kernel.alter_table import row_ids
 from delvec_kernel.alter_table.draft import files_by_row_ids
 from delvec_kernel.alter_table.drop_feature import leaves_vectors, needs_barrier, turned_off
-from delvec_kernel.errors import CorruptTable, InvalidTableChange
+from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.features.table_features import writer_features
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.log.log_policy import LogPolicy
@@ -30,7 +30,7 @@ from delvec_service.commits.metadata_changes import alteration_of, draft_of
 from delvec_service.maintenance.log_upkeep import LogUpkeep
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
-from delvec_service.snapshots.tombstones import read_tombstones
+from delvec_service.snapshots.tombstones import with_tombstones
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
 
@@ -150,19 +150,12 @@ class TablePreparation:
         reader = LogReader(self._table.objects, self._table.name)
         retention = LogPolicy.of(snapshot.configuration, snapshot.protocol).deleted_file_retention
         since = time.time_ns() // 1_000_000 - int(retention.total_seconds() * 1000)
-        checkpoints, end = reader.list_recent().checkpoints, snapshot.version + 1
-        while True:
-            base = max((version for version in checkpoints if version < end), default=None)
-            try:
-                tombstones = read_tombstones(
-                    reader, snapshot.version, None if base is None else checkpoints[base], since
-                )
-                return vectors_without_own(tombstones, self._table.location)
-            except CorruptTable:
-                if base is None:
-                    raise
-                # The snapshot was read past a damaged checkpoint, so this can be, too.
-                checkpoints, end = reader.list_all().checkpoints, base
+        return with_tombstones(
+            reader,
+            snapshot.version,
+            since,
+            lambda tombstones: vectors_without_own(tombstones, self._table.location),
+        )
 
     def _bar(self) -> None:
         for _ in range(_BARRIERS):

@@ -139,6 +139,7 @@ RESPONSES: Final[Mapping[str, str]] = {
     "register_table": "The table was created, or registered.",
     "rename_table": "The table under its new name.",
     "update_rows": "What was updated, in which version.",
+    "vacuum_table": "What was deleted, or would be.",
 }
 
 TAGS: Final[Mapping[str, str]] = {
@@ -146,7 +147,7 @@ TAGS: Final[Mapping[str, str]] = {
     "reading": "Which files a scan, a change feed or a stream has to read.",
     "commands": "DELETE, UPDATE and OPTIMIZE that the service runs itself.",
     "commits": "Transactions of engines: begun, committed, asked for.",
-    "maintenance": "Checkpoints and checks.",
+    "maintenance": "Checkpoints, VACUUM and checks.",
     "deletion vectors": "Places for deletion vectors that engines write themselves.",
     "probes": "Whether the service runs.",
     "config": "What the service is.",
@@ -175,5 +176,6 @@ EXAMPLES: Final[Mapping[str, Any]] = {
         "schema": {"type": "struct", "fields": [_COLUMN]},
         "properties": {"delta.enableDeletionVectors": "true"},
     },
+    "VacuumRequest": {"retention-hours": 168, "dry-run": True},
     "UpdateRequest": {"set": {"age": "age + 1", "name": "'Ada'", "active": True}, "predicate": "id = 3"},
 }

@@ -1,11 +1,11 @@
 """Tombstones of a version, read where they are: in the checkpoint before it, and in the commits since."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from delvec_kernel.errors import MissingLogFile
+from delvec_kernel.errors import CorruptTable, MissingLogFile
 from delvec_kernel.log.log_segment import LogCheckpoint
 from delvec_kernel.log.tombstones import (
     Changes,
@@ -15,7 +15,9 @@ from delvec_kernel.log.tombstones import (
 )
 from delvec_service.snapshots.log_reader import LogReader
 
-__all__ = ["read_tombstones"]
+__all__ = ["read_tombstones", "with_tombstones"]
+
+_T = TypeVar("_T")
 
 _LOG: Final = "_delta_log"
 _SIDECARS: Final = f"{_LOG}/_sidecars"
@@ -51,6 +53,46 @@ def read_tombstones(
             table=reader.table,
             version=version,
         ) from error
+
+
+def with_tombstones(
+    reader: LogReader,
+    version: int,
+    since: int,
+    work: Callable[[Iterator[pa.RecordBatch]], _T],
+    *,
+    before: int | None = None,
+) -> _T:
+    """Return what ``work`` makes of the tombstones that still count in a version; it must not mind being done twice.
+
+    Args:
+        reader: of the log.
+        version: that they are of.
+        since: as for :func:`read_tombstones`.
+        work: gets TOMBSTONES.
+        before: begin with a checkpoint of this version or of one before it. A newer one has forgotten what the table
+            kept for a shorter time than is asked for.
+
+    Raises:
+        CorruptTable: or a subclass: the log does not tell.
+    """
+    if before is None:
+        checkpoints, end = reader.list_recent().checkpoints, version + 1
+    else:
+        listing = reader.list_all()
+        checkpoints, end = listing.checkpoints, before + 1
+        if listing.earliest is not None and listing.earliest >= end:
+            # Versions before cannot be read any more, so nobody needs their files.
+            end = listing.earliest + 1
+    while True:
+        base = max((one for one in checkpoints if one < end), default=None)
+        try:
+            return work(read_tombstones(reader, version, None if base is None else checkpoints[base], since))
+        except CorruptTable:
+            if base is None:
+                raise
+            # The snapshot was read past a damaged checkpoint, so this can be, too.
+            checkpoints, end = reader.list_all().checkpoints, base
 
 
 def _in_checkpoint(reader: LogReader, base: LogCheckpoint) -> Iterator[pa.RecordBatch]:

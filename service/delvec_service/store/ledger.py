@@ -157,6 +157,16 @@ class Ledger:
                 for row in session.scalars(query)
             ]
 
+    def in_flight(self, table_id: str, since: datetime) -> Sequence[str]:
+        """Return the paths of files that may yet be committed: announced since then, by transactions whose end is not known."""
+        query = select(LedgerFileRow.path).where(
+            LedgerFileRow.table_id == table_id,
+            LedgerFileRow.state.in_(("open", "unknown")),
+            LedgerFileRow.created_at >= since,
+        )
+        with self._database.read() as session:
+            return list(session.scalars(query))
+
 
 def _opening(table_id: str, transaction_id: str, operation: str) -> dict[str, Any]:
     """Return what is recorded of a transaction that is not known yet."""

@@ -1,0 +1,305 @@
+"""All files below a table's location: listing them, and deleting many of them. No link is followed on the way."""
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+import obstore
+import pyarrow as pa
+from obstore.exceptions import BaseError
+
+from delvec_kernel import locations
+from delvec_kernel.errors import DelvecError
+from delvec_kernel.storage import local_files as _local_files
+from delvec_kernel.storage.files import milliseconds
+from delvec_kernel.storage.places import Allowed, Place, locate, storage_errors
+
+__all__ = ["LISTED", "Deletion", "TreeListing", "delete_files", "remove_empty_directories"]
+
+LISTED: Final = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified", pa.int64())])
+"""``path`` as a log spells it, relative to the table; ``size`` in bytes; ``modified`` in milliseconds since the epoch, by
+the storage's clock."""
+
+_LOG: Final = "_delta_log"
+_BATCH_ROWS: Final = 64 * 1024
+_LIST_CHUNK: Final = 1000
+_AT_ONCE: Final = 8
+_DEEPEST: Final = 64
+_OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_GIVEN_UP_AFTER: Final = 3
+
+
+@dataclass
+class TreeListing:
+    """The files below a table's location; what else is known of them is complete once :meth:`batches` has ended.
+
+    Left out are names that are not UTF-8, links, what is no regular file, and other tables within this one.
+
+    Args:
+        location: the table's canonical location.
+        is_hidden: names of files and directories to leave out, too.
+        allowed: where the location itself may lead, by URL.
+
+    Attributes:
+        directories: how many there are, the table's own among them.
+        empty: directories of a local table that nothing is in, and when they were changed.
+        shielded: files and directories that links lead to, or that are other tables: files to leave alone.
+    """
+
+    location: str
+    is_hidden: Callable[[str], bool]
+    allowed: Allowed | None = None
+    directories: int = 1
+    empty: list[tuple[str, int]] = field(default_factory=list)
+    shielded: set[str] = field(default_factory=set)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the files, LISTED.
+
+        Raises:
+            StorageError: storage did not answer. What is missing has no files.
+        """
+        place = locate(self.location, "_", allowed=self.allowed)
+        with suppress(FileNotFoundError), storage_errors("list", self.location):
+            if place.local is None:
+                yield from self._remote(place)
+            else:
+                with place.opened_directory() as directory:
+                    root = os.path.realpath(place.local.parent)
+                    yield from _batched(self._walk(directory, "", Path(root), Path(root), 0))
+
+    def _walk(
+        self, directory: int, prefix: str, path: Path, root: Path, depth: int
+    ) -> Iterator[tuple[str, int, int]]:
+        with _local_files.entries(directory) as found:
+            entries = list(found)
+        if prefix and any(entry.name == _LOG for entry in entries):
+            self.shielded.add(prefix.removesuffix("/"))
+            return
+        if prefix and not entries:
+            self.empty.append((prefix.removesuffix("/"), _milliseconds(os.fstat(directory))))
+        below: list[str] = []
+        for entry in entries:
+            if self._is_hidden(entry.name, prefix):
+                continue
+            try:
+                if entry.is_symlink():
+                    self._shield_target(path / entry.name, root)
+                elif entry.is_dir(follow_symlinks=False):
+                    below.append(entry.name)
+                else:
+                    known = os.stat(entry.name, dir_fd=directory, follow_symlinks=False)
+                    if stat.S_ISREG(known.st_mode):
+                        yield f"{prefix}{locations.log_path(entry.name)}", known.st_size, _milliseconds(known)
+            except (FileNotFoundError, UnicodeEncodeError):
+                continue  # gone since, or nothing that a log could name
+        for name in below if depth < _DEEPEST else ():
+            with (
+                suppress(FileNotFoundError, NotADirectoryError, UnicodeEncodeError),
+                _opened(directory, name) as inner,
+            ):
+                self.directories += 1
+                inside = f"{prefix}{locations.log_path(name)}/"
+                yield from self._walk(inner, inside, path / name, root, depth + 1)
+
+    def _is_hidden(self, name: str, prefix: str) -> bool:
+        # Iceberg's metadata of this table is there, and delta-spark leaves that name alone, too.
+        return name == _LOG or self.is_hidden(name) or (not prefix and name == "metadata")
+
+    def _shield_target(self, link: Path, root: Path) -> None:
+        target = Path(os.path.realpath(link))
+        if target.is_relative_to(root):
+            self.shielded.add(locations.log_path(str(target.relative_to(root))))
+
+    def _remote(self, place: Place) -> Iterator[pa.RecordBatch]:
+        """List the directories of an object store, some at once: one listing after the other takes its time."""
+        top = obstore.list_with_delimiter(place.remote)
+        yield from _batched(self._visible(top["objects"]))
+        prefixes = iter(name for name in top["common_prefixes"] if not self._is_hidden(name.strip("/"), ""))
+        seen: set[str] = set()
+        with ThreadPoolExecutor(_AT_ONCE, "delvec-list") as pool:
+            while some := list(islice(prefixes, _AT_ONCE)):
+                if len(some) == 1:
+                    yield from self._below(place, some[0], seen)
+                    continue
+                for found in pool.map(lambda prefix: list(self._below(place, prefix, seen)), some):
+                    yield from found
+        self.directories += len(seen)
+
+    def _below(self, place: Place, prefix: str, seen: set[str]) -> Iterator[pa.RecordBatch]:
+        with storage_errors("list", self.location):
+            for chunk in obstore.list(place.remote, prefix, chunk_size=_LIST_CHUNK):
+                seen.update(meta["path"].rpartition("/")[0] for meta in chunk)
+                yield from _batched(self._visible(chunk))
+
+    def _visible(self, chunk: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, int, int]]:
+        for meta in chunk:
+            path = meta["path"]
+            parts = path.split("/")
+            if _LOG in parts[1:]:
+                self.shielded.add(locations.log_path("/".join(parts[: parts.index(_LOG, 1)])))
+            if not any(self._is_hidden(name, "/" if index else "") for index, name in enumerate(parts)):
+                yield locations.log_path(path), meta["size"], milliseconds(meta["last_modified"])
+
+
+@dataclass
+class Deletion:
+    """What became of files that were to be deleted.
+
+    Attributes:
+        deleted: paths of those that are gone, whoever deleted them.
+        kept: paths of those that changed meanwhile.
+        failed: paths of those that storage does not delete, or was not asked to any more.
+        error: the first of the reasons.
+    """
+
+    deleted: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    error: DelvecError | None = None
+
+
+def delete_files(
+    location: str, paths: Sequence[str], before: int, *, allowed: Allowed | None = None
+) -> Deletion:
+    """Delete files below a table's location; what is not a regular file any more stays.
+
+    Args:
+        location: the table's canonical location.
+        paths: as :class:`TreeListing` yields them; best in their order.
+        before: milliseconds since the epoch; local files that were changed since stay.
+        allowed: where the location itself may lead, by URL.
+    """
+    done = Deletion()
+    place = locate(location, "_", allowed=allowed, inside=True)
+    if place.local is None:
+        _delete_remote(place, paths, done)
+        return done
+    for parent, group in groupby(paths, lambda path: path.rpartition("/")[0]):
+        names = list(group)
+        try:
+            with (
+                storage_errors("delete files in", f"{location}/{parent}", writing=True),
+                place.opened_directory() as root,
+                _descended(root, parent) as directory,
+            ):
+                _delete_local(directory, names, before, location, done)
+        except DelvecError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                done.deleted += names  # with their directory
+            elif isinstance(error.__cause__, NotADirectoryError):
+                done.kept += names  # there is a link, or a file, where the directory was
+            else:
+                done.failed += names
+                done.error = done.error or error
+    return done
+
+
+def _delete_local(directory: int, paths: Sequence[str], before: int, location: str, done: Deletion) -> None:
+    for path in paths:
+        name = unquote(path.rpartition("/")[2])
+        try:
+            known = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if not stat.S_ISREG(known.st_mode) or _milliseconds(known) >= before:
+                done.kept.append(path)
+                continue
+            with storage_errors("delete", f"{location}/{path}", writing=True):
+                _local_files.remove(directory, Path(name))
+        except FileNotFoundError:
+            pass
+        except DelvecError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                done.failed.append(path)
+                done.error = done.error or error
+                continue
+        done.deleted.append(path)
+
+
+def _delete_remote(place: Place, paths: Sequence[str], done: Deletion) -> None:
+    try:
+        obstore.delete(place.remote, [unquote(path) for path in paths])
+    except (BaseError, OSError):
+        pass  # which of them is found out one by one
+    else:
+        done.deleted += paths
+        return
+    for path in paths:
+        if len(done.failed) >= _GIVEN_UP_AFTER:
+            done.failed.append(path)
+            continue
+        try:
+            with storage_errors("delete", f"{place.url[:-1]}{path}"):
+                obstore.delete(place.remote, unquote(path))
+        except FileNotFoundError:
+            pass
+        except DelvecError as error:
+            done.failed.append(path)
+            done.error = done.error or error
+            continue
+        done.deleted.append(path)
+
+
+def remove_empty_directories(
+    location: str, paths: Iterable[str], *, allowed: Allowed | None = None
+) -> list[str]:
+    """Remove directories of a local table that nothing is in, those below first; return which are gone.
+
+    What cannot be removed stays: an empty directory does no harm.
+    """
+    gone: list[str] = []
+    place = locate(location, "_", allowed=allowed, inside=True)
+    if place.local is None:
+        return gone
+    for path in sorted(paths, reverse=True):
+        parent, _, name = path.rpartition("/")
+        with (
+            suppress(OSError),
+            place.opened_directory() as root,
+            _descended(root, parent) as directory,
+        ):
+            os.rmdir(unquote(name), dir_fd=directory)
+            gone.append(path)
+    return gone
+
+
+@contextmanager
+def _opened(directory: int, name: str) -> Iterator[int]:
+    descriptor = os.open(name, _OPEN, dir_fd=directory)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _descended(root: int, path: str) -> Iterator[int]:
+    """Open a directory below another one, step by step: one step over a link could lead anywhere."""
+    descriptor = os.open(".", _OPEN, dir_fd=root)
+    try:
+        for name in path.split("/") if path else ():
+            inner = os.open(unquote(name), _OPEN, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _batched(rows: Iterable[tuple[str, int, int]]) -> Iterator[pa.RecordBatch]:
+    waiting = iter(rows)
+    while some := list(islice(waiting, _BATCH_ROWS)):
+        columns = [
+            pa.array(column, kind.type) for column, kind in zip(zip(*some, strict=True), LISTED, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=LISTED)
+
+
+def _milliseconds(known: os.stat_result) -> int:
+    return known.st_mtime_ns // 1_000_000

@@ -1,0 +1,136 @@
+"""The files that a table refers to, so that VACUUM keeps them."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from delvec_kernel.actions.actions import Action, AddFile, Cdc, RemoveFile
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import CorruptDeletionVector
+from delvec_kernel.file_index.files import DELETION_VECTOR
+from delvec_kernel.locations import canonical_log_paths, log_path
+
+__all__ = ["References"]
+
+_ON_DISK: Final = ("u", "p")
+_Hashes = npt.NDArray[np.uint64]
+
+
+class References:
+    """Files that must stay, of any number of versions; a few bytes of memory for each.
+
+    They are held as hashes of their paths. Of two paths with one hash, the file that nothing refers to stays as well.
+
+    Args:
+        location: the table's canonical location, which relative paths start from.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._hashes: list[_Hashes] = []
+        self._names: set[str] = set()
+
+    def add_paths(self, paths: pa.Array) -> None:
+        """Keep the files of these paths, as a log spells them.
+
+        Raises:
+            LocationNotAllowed: a path leads out of the table.
+            InvalidLocation: an absolute one is of unknown storage.
+            CorruptLog: one is no path.
+        """
+        keys = canonical_log_paths(paths, self._location).drop_null()
+        self._hashes.append(_hashed(keys))
+        # Two URLs can mean one place (a link, another name of a container), so that a file which seems to be elsewhere
+        # may well be here. Then it has the same name.
+        outside = keys.filter(pc.match_substring(keys, "://"))
+        self._names.update(path.rpartition("/")[2] for path in outside.to_pylist())
+        # Some writers do not encode paths: then % is a part of the name.
+        escaped = paths.drop_null()
+        escaped = escaped.filter(pc.match_substring(escaped, "%"))
+        if len(escaped):
+            self._hashes.append(_hashed(pa.array(map(log_path, escaped.to_pylist()), pa.string())))
+
+    def add_vectors(self, vectors: pa.StructArray) -> None:
+        """Keep the files that these deletion vectors are in: one may hold those of many data files.
+
+        Args:
+            vectors: descriptors, null where there is none.
+
+        Raises:
+            CorruptDeletionVector: a descriptor names no file. Which file is meant is not known, so none may go.
+            DelvecError: as :meth:`add_paths`.
+        """
+        if vectors.null_count == len(vectors):
+            return
+        kinds, texts = vectors.drop_null().flatten()[:2]
+        known = pc.is_in(kinds, value_set=pa.array([*_ON_DISK, "i"]))
+        if not pc.all(pc.and_(known, pc.is_valid(texts)), min_count=0).as_py():
+            raise CorruptDeletionVector(
+                f"A deletion vector of the table at {self._location} has a storage type that Delvec does not know, or no "
+                "path, so it is not known which files it needs; run VACUUM with software that knows it."
+            )
+        for kind in _ON_DISK:
+            found = pc.unique(texts.filter(pc.equal(kinds, kind)))
+            if kind == "u":
+                found = pa.array(map(_relative_path, found.to_pylist()), pa.string())
+            self.add_paths(found)
+
+    def add_files(self, batches: Iterable[pa.RecordBatch], vector: str) -> None:
+        """Keep data files and their deletion vectors.
+
+        Args:
+            batches: with a column ``path``.
+            vector: the column of the descriptors.
+
+        Raises:
+            DelvecError: as :meth:`add_paths` and :meth:`add_vectors`.
+        """
+        for batch in batches:
+            self.add_paths(batch.column("path"))
+            self.add_vectors(batch.column(vector))
+
+    def add_actions(self, actions: Iterable[Action]) -> None:
+        """Keep what a commit adds, removes, or records changes in.
+
+        Raises:
+            DelvecError: as :meth:`add_paths` and :meth:`add_vectors`.
+        """
+        files = [action for action in actions if isinstance(action, AddFile | RemoveFile | Cdc)]
+        vectors = [None if isinstance(action, Cdc) else action.deletion_vector for action in files]
+        described = [None if vector is None else vector.to_json() for vector in vectors]
+        self.add_paths(pa.array([action.path for action in files], pa.string()))
+        self.add_vectors(pa.array(described, DELETION_VECTOR))
+
+    def has(self, paths: pa.Array) -> npt.NDArray[np.bool_]:
+        """Return which of these canonical paths, relative to the table, must stay."""
+        hashes = _hashed(paths)
+        known = self._sorted()
+        if not len(known):
+            found = np.zeros(len(hashes), np.bool_)
+        else:
+            at = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+            found = known[at] == hashes
+        if self._names:
+            names = (path.rpartition("/")[2] in self._names for path in paths.to_pylist())
+            found |= np.fromiter(names, np.bool_, len(paths))
+        return found
+
+    def _sorted(self) -> _Hashes:
+        if len(self._hashes) != 1:
+            whole = np.concatenate(self._hashes) if self._hashes else np.empty(0, np.uint64)
+            self._hashes = [np.unique(whole)]
+        return self._hashes[0]
+
+
+def _hashed(paths: pa.Array) -> _Hashes:
+    keys: list[Any] = paths.cast(pa.binary()).to_pylist()
+    return np.fromiter(map(xxhash.xxh3_64_intdigest, keys), np.uint64, len(keys))
+
+
+def _relative_path(text: str) -> str | None:
+    return Descriptor("u", text, 1, 1, 1).relative_path()

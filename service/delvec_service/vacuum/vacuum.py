@@ -1,0 +1,220 @@
+"""VACUUM: the plan, the commits around it, and the deletes.
+
+The log says what is referred to, so the order is: plan, VACUUM START, then for each batch of files a look at the versions
+that came since the plan, and the deletes. What stops in the middle is gone on with by the next VACUUM.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.errors import ConcurrentWrite, DelvecError, VacuumIncomplete
+from delvec_kernel.features.table_features import check_writable
+from delvec_kernel.log.log_segment import commit_name
+from delvec_kernel.storage.trees import delete_files, remove_empty_directories
+from delvec_kernel.transaction.conflict_checker import Conflict
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_kernel.vacuum.references import References
+from delvec_kernel.wire import VacuumRequest
+from delvec_service.commits.commit import Commits, Committed
+from delvec_service.logs import logger
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.ledger import Ledger
+from delvec_service.store.open_table import OpenTable
+from delvec_service.tables.registry import ENGINE_INFO
+from delvec_service.vacuum.plan import VacuumPlan, make_plan
+
+__all__ = ["Vacuumed", "vacuum"]
+
+_BATCH_FILES: Final = 1000
+"""As many as S3 deletes in one request."""
+_AT_ONCE: Final = 8
+_NAMED: Final = 100
+
+
+@dataclass(frozen=True)
+class Vacuumed:
+    """What was deleted, or would be.
+
+    Attributes:
+        deleted: whether anything was.
+        files: paths of files.
+        size_in_bytes: of the files.
+        directories: paths of empty directories.
+        start_version: of VACUUM START, None where nothing was to delete.
+        end_version: of VACUUM END.
+    """
+
+    plan: VacuumPlan
+    deleted: bool
+    files: Sequence[str]
+    size_in_bytes: int
+    directories: Sequence[str]
+    start_version: int | None = None
+    end_version: int | None = None
+
+
+def vacuum(
+    table: OpenTable,
+    loader: SnapshotLoader,
+    ledger: Ledger,
+    commits: Commits,
+    request: VacuumRequest,
+    *,
+    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+) -> Vacuumed:
+    """Delete what nothing refers to.
+
+    Args:
+        table: the table.
+        loader: reads snapshots.
+        ledger: knows of transactions under way.
+        commits: commits.
+        request: which kind, and what to keep.
+        clock: returns milliseconds since the epoch.
+
+    Raises:
+        VacuumIncomplete: not all could be deleted; says what was.
+        DelvecError: as :func:`~delvec_service.vacuum.plan.make_plan` and :meth:`Commits.commit`; nothing was deleted.
+    """
+    plan = make_plan(table, loader, ledger, request, clock())
+    if request.dry_run or not (plan.files.num_rows or plan.directories):
+        return Vacuumed(plan, False, plan.files["path"].to_pylist(), plan.size_in_bytes, plan.directories)
+    run = _Run(table, loader, commits, plan)
+    return run.execute()
+
+
+@dataclass
+class _Run:
+    """A VACUUM that deletes."""
+
+    table: OpenTable
+    loader: SnapshotLoader
+    commits: Commits
+    plan: VacuumPlan
+    deleted: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    error: DelvecError | None = None
+
+    def execute(self) -> Vacuumed:
+        plan, retention = self.plan, self.plan.retention
+        parameters = {
+            "retentionCheckEnabled": str(retention.is_enforced).lower(),
+            "defaultRetentionMillis": str(retention.configured),
+        }
+        if retention.specified is not None:
+            parameters["specifiedRetentionMillis"] = str(retention.specified)
+        number = plan.files.num_rows + len(plan.directories)
+        metrics = {"numFilesToDelete": number, "sizeOfDataToDelete": plan.size_in_bytes}
+        started = self._commit("VACUUM START", plan.version, parameters, metrics)
+        try:
+            self._delete(self._before(started))
+        except DelvecError as error:
+            self.error = error
+        if self.error is not None:
+            with suppress(DelvecError):
+                self._commit("VACUUM END", started, {"status": "FAILED"}, {})
+            raise self._incomplete(self.error, started) from self.error
+        directories = remove_empty_directories(
+            self.table.location, plan.directories, allowed=self.table.roots.allows
+        )
+        metrics = {
+            "numDeletedFiles": len(self.deleted) + len(directories),
+            "numVacuumedDirectories": plan.num_directories,
+        }
+        ended = None
+        try:
+            ended = self._commit("VACUUM END", started, {"status": "COMPLETED"}, metrics)
+        except DelvecError as error:
+            # The files are gone whether or not the log says so.
+            logger.warning("VACUUM END not committed", table=self.table.name, error=error.message)
+        return Vacuumed(plan, True, self.deleted, self._size(), directories, started, ended)
+
+    def _commit(
+        self, operation: str, read_version: int, parameters: Mapping[str, str], metrics: Mapping[str, int]
+    ) -> int:
+        changes = Changes(
+            operation,
+            read_version,
+            str(uuid.uuid4()),
+            ENGINE_INFO,
+            parameters=parameters,
+            metrics=metrics,
+            makes_version=True,
+        )
+        result = self.commits.commit(self.table, changes)
+        if isinstance(result, Conflict):
+            raise result.error(self.table.name)
+        assert isinstance(result, Committed)  # noqa: S101 - it makes a version
+        return result.version
+
+    def _before(self, started: int) -> int:
+        """Return the time before which files may go, by the storage's clock where this service's is ahead of it."""
+        found = self.table.objects.head(f"_delta_log/{commit_name(started)}")
+        if found is None:
+            return self.plan.before
+        return min(self.plan.before, self.plan.retention.written_before(found.last_modified_ms))
+
+    def _delete(self, before: int) -> None:
+        """Delete the files, batch by batch, until storage fails."""
+        files = self.plan.files.filter(pc.less(self.plan.files["modified"], before))
+        newer, seen = References(self.table.location), self.plan.version
+        delete = partial(delete_files, self.table.location, before=before, allowed=self.table.roots.allows)
+        with ThreadPoolExecutor(_AT_ONCE, "delvec-vacuum") as pool:
+            for start in range(0, files.num_rows, _BATCH_FILES * _AT_ONCE):
+                seen = self._follow(seen, newer)
+                paths = files["path"].slice(start, _BATCH_FILES * _AT_ONCE).combine_chunks()
+                doomed = paths.filter(pa.array(~newer.has(paths))).to_pylist()
+                batches = [doomed[at : at + _BATCH_FILES] for at in range(0, len(doomed), _BATCH_FILES)]
+                for done in pool.map(delete, batches):
+                    self.deleted += done.deleted
+                    self.failed += done.failed
+                    self.error = self.error or done.error
+                if self.error is not None:
+                    return
+
+    def _follow(self, seen: int, newer: References) -> int:
+        """Take note of what commits since a version refer to; return the newest version."""
+        table = self.table
+        snapshot = self.loader.load(table.objects, table.name, checkpoints=False)
+        if snapshot.version < seen:
+            raise ConcurrentWrite(
+                f"Table '{table.name}' was at version {seen} and is at version {snapshot.version}: another table is in its "
+                "place. Its files stay.",
+                table=table.name,
+            )
+        if snapshot.version > seen:
+            check_writable(snapshot.protocol, snapshot.metadata, table.name)
+            for commit in self.loader.commits(
+                table.objects, table.name, range(seen + 1, snapshot.version + 1)
+            ):
+                newer.add_actions(commit.actions)
+        return snapshot.version
+
+    def _size(self) -> int:
+        files = self.plan.files
+        if len(self.deleted) < files.num_rows:
+            files = files.filter(pc.is_in(files["path"], value_set=pa.array(self.deleted, pa.string())))
+        return pc.sum(files["size"], min_count=0).as_py() or 0
+
+    def _incomplete(self, error: DelvecError, started: int) -> VacuumIncomplete:
+        total, done = self.plan.files.num_rows, len(self.deleted)
+        return VacuumIncomplete(
+            f"VACUUM of table '{self.table.name}' deleted {done} of {total} files and stopped: {error.message} Nothing refers "
+            f"to the {total - done} that are left: remove the cause and run VACUUM again.",
+            table=self.table.name,
+            version=started,
+            deleted=done,
+            deleted_bytes=self._size(),
+            remaining=total - done,
+            failed=self.failed[:_NAMED],
+            cause=error.type,
+        )
