@@ -34,7 +34,6 @@ TABLE_HINTS: Final = {
     "to_pyarrow_dataset": "to_duckdb() or to_lazyframe(), which leave out deleted rows, or to_batches()",
     "updateAll": "merge(source, on).when_matched_update_all()",
     "upgradeTableProtocol": "table.alter.upgrade_protocol(reader, writer)",
-    "vacuum": _LATER,
     "write": "append(data) or overwrite(data)",
 }
 """What to call instead of a method of deltalake's or delta-spark's table."""

@@ -26,7 +26,14 @@ from delvec.reading import ReadableTable
 from delvec.transaction import Metrics, Transaction, TransactionOptions, begin
 from delvec_kernel.errors import BadRequest, ConcurrentWrite, SchemaMismatch
 from delvec_kernel.schema.types import StructType
-from delvec_kernel.wire import CheckpointRequest, CheckpointResponse, HealthResponse, TableResource
+from delvec_kernel.wire import (
+    CheckpointRequest,
+    CheckpointResponse,
+    HealthResponse,
+    TableResource,
+    VacuumRequest,
+    VacuumResponse,
+)
 
 __all__ = ["DeltaTable"]
 
@@ -99,6 +106,41 @@ class DeltaTable(ReadableTable):
         body = request(CheckpointRequest, clean_up=clean_up, dry_run=dry_run)
         answered = self._service.post(table_path(self.id, "checkpoint"), body)
         return answer(CheckpointResponse, answered).model_dump(by_alias=True)
+
+    def vacuum(
+        self,
+        retention_hours: float | None = None,
+        dry_run: bool = False,
+        *,
+        enforce_retention_duration: bool = True,
+        keep_versions: Sequence[int] | None = None,
+        limit: int = 1000,
+    ) -> dict[str, Any]:
+        """Delete the files that neither a retained version nor a commit under way needs; returns what was deleted.
+
+        Args:
+            retention_hours: how long removed files are kept; by default ``delta.deletedFileRetentionDuration``.
+            dry_run: delete nothing; say what would be deleted.
+            enforce_retention_duration: refuse less retention than the table's, and keep every file younger than 24 hours.
+                Without it, files of commits under way can be lost: only where nothing else writes.
+            keep_versions: versions that stay readable, however old they are.
+            limit: how many paths the answer lists under ``files``; the counts are of all.
+
+        Raises:
+            RetentionTooShort: the table keeps files for longer.
+            VacuumIncomplete: storage did not delete everything; the message says what is gone. Run it again.
+            UnsupportedTable: or a subclass: the table has features that Delvec does not know.
+        """
+        body = request(
+            VacuumRequest,
+            retention_hours=retention_hours,
+            dry_run=dry_run,
+            enforce_retention_duration=enforce_retention_duration,
+            keep_versions=list(keep_versions or ()),
+            limit=limit,
+        )
+        answered = self._service.post(table_path(self.id, "vacuum"), body)
+        return answer(VacuumResponse, answered).model_dump(by_alias=True)
 
     # --- writing --------------------------------------------------------------------------------------
 

@@ -71,7 +71,7 @@ class Settings(BaseSettings):
         description="After so long a request is answered with 504, whatever it waits for; 0: never.",
     )
     maintenance_seconds: float = Field(
-        default=3600.0, ge=0, description="The same for checks and checkpoints."
+        default=3600.0, ge=0, description="The same for checks, checkpoints and VACUUM."
     )
     deletion_vector_target_bytes: int = Field(
         default=2 * MIB,

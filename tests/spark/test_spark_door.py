@@ -1,6 +1,7 @@
 """A program written for delta-spark changes one import: UPDATE, MERGE, builders, exceptions, and what is not there yet."""
 
 import inspect
+import os
 import shutil
 
 import pytest
@@ -419,7 +420,6 @@ def test_what_is_not_there_yet_says_what_to_use(people, spark):
     for call in (
         lambda: DeltaTable.convertToDelta(spark, "parquet.`/x`"),
         people.optimize,
-        people.vacuum,
         lambda: people.restoreToVersion(0),
         lambda: people.restoreToTimestamp("2024-01-01"),
         lambda: people.generate("symlink_format_manifest"),
@@ -429,6 +429,22 @@ def test_what_is_not_there_yet_says_what_to_use(people, spark):
     ):
         with pytest.raises(delvec.UnsupportedOperation, match="not part of Delvec yet; "):
             call()
+
+
+def test_vacuum_deletes_what_nothing_refers_to(people, spark, tmp_path):
+    old = tmp_path / "people" / "old.parquet"
+    old.write_bytes(b"left over")
+    os.utime(old, (0, 0))
+    assert people.vacuum().count() == 0
+    assert not old.exists()
+    with pytest.raises(delvec.RetentionTooShort, match="168 hours"):
+        people.vacuum(0)
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    try:
+        people.vacuum(0.0)
+    finally:
+        spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    assert people.toDF().count() == 4
 
 
 def test_exceptions_have_deltas_names_and_one_base():

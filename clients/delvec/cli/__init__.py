@@ -72,6 +72,7 @@ app.command("history")(inspection.history)
 app.command("detail")(inspection.detail)
 app.command("health")(inspection.health)
 app.command("checkpoint")(maintenance.checkpoint)
+app.command("vacuum")(maintenance.vacuum)
 app.command("check")(maintenance.check)
 app.command("optimize")(maintenance.optimize)
 

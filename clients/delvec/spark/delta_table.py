@@ -26,6 +26,7 @@ from delvec_kernel.errors import BadRequest, InvalidTableChange, NotADeltaTable,
 __all__ = ["DeltaTable"]
 
 _UNKNOWN_FEATURE: Final = "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG"
+_RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXTS: Final = T.MapType(T.StringType(), T.StringType())
 _JOB: Final = ("jobId", "jobName", "jobRunId", "runId", "jobOwnerId", "triggerType")
@@ -255,6 +256,23 @@ class DeltaTable(NotYet):
             end_timestamp=endingTimestamp,
         )
         return frame if self._alias is None else frame.alias(self._alias)
+
+    def vacuum(self, retentionHours: float | None = None) -> DataFrame:
+        """Delete the files that neither a retained version nor a commit under way needs; returns an empty DataFrame.
+
+        The session's ``spark.databricks.delta.retentionDurationCheck.enabled`` counts, as in delta-spark.
+
+        Args:
+            retentionHours: how long removed files are kept; by default the table's.
+
+        Raises:
+            RetentionTooShort: the table keeps files for longer.
+            VacuumIncomplete: storage did not delete everything; run it again.
+        """
+        hours = None if retentionHours is None else float(retentionHours)
+        checked = self._spark.conf.get(_RETENTION_CHECK, "true") or "true"
+        self._table.vacuum(hours, enforce_retention_duration=checked.strip().lower() != "false", limit=0)
+        return self._spark.createDataFrame([], T.StructType([]))
 
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
         """Add to the protocol what two versions stand for; lower ones than the table has mean nothing.

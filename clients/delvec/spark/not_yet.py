@@ -26,12 +26,6 @@ class NotYet:
         """Raise UnsupportedOperation: Parquet files are converted with delta-spark."""
         _later("convertToDelta", "convert them with delta-spark, then use DeltaTable.forPath")
 
-    def vacuum(self, retentionHours: float | None = None) -> NoReturn:
-        """Raise UnsupportedOperation: old files are deleted with other clients."""
-        _later(
-            "vacuum", "run it with delta-spark or deltalake, for a retention longer than any running write"
-        )
-
     def restoreToVersion(self, version: int) -> NoReturn:
         """Raise UnsupportedOperation: tables are restored with other clients."""
         _later("restoreToVersion", _RESTORE)

@@ -1,6 +1,8 @@
-"""OPTIMIZE and REORG TABLE: statements that write files again and change no row."""
+"""OPTIMIZE, REORG TABLE and VACUUM: statements that look after files and change no row."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
 
 from delvec.sql.tokens import Cursor, newest_version
 from delvec.transaction import Metrics
@@ -9,7 +11,10 @@ from delvec_kernel.errors import UnsupportedOperation
 if TYPE_CHECKING:
     from delvec.sql.changes import OpenTable
 
-__all__ = ["optimize", "reorg"]
+__all__ = ["optimize", "reorg", "vacuum"]
+
+_LISTED: Final = 1000
+"""As many paths as delta-spark shows of a dry run."""
 
 
 def optimize(cursor: Cursor, opened: "OpenTable") -> Metrics:
@@ -40,3 +45,40 @@ def reorg(cursor: Cursor, opened: "OpenTable") -> Metrics:
     cursor.expect("APPLY", "(", "PURGE", ")")
     cursor.end()
     return opened(name).optimize.purge(where)
+
+
+def vacuum(statement: Cursor, opened: "OpenTable") -> pa.Table:
+    """Run VACUUM table [FULL] [RETAIN n HOURS] [DRY RUN].
+
+    Returns:
+        One column ``path``, as of delta-spark: of a dry run the files, else the table's location.
+
+    Raises:
+        InvalidStatement: it is something else.
+        UnsupportedOperation: it is one of delta-spark's forms that Delvec does not have.
+    """
+    # To the tokenizer all that follows VACUUM is one word.
+    start, end = statement.position, statement.position + len("VACUUM")
+    cursor = Cursor(statement.text[:start] + " " * (end - start) + statement.text[end:])
+    name = newest_version(cursor)
+    hours: float | None = None
+    dry_run = False
+    # In any order, as in delta-spark.
+    while not cursor.at_end:
+        if cursor.take("FULL"):
+            continue
+        if cursor.take("DRY", "RUN"):
+            dry_run = True
+        elif cursor.take("RETAIN"):
+            hours = cursor.number("a number of hours")
+            cursor.expect("HOURS")
+        elif cursor.word() in ("LITE", "USING"):
+            raise UnsupportedOperation(
+                f"VACUUM {cursor.word()} is not part of Delvec yet; run VACUUM without.", operation="VACUUM"
+            )
+        else:
+            cursor.fail("FULL, RETAIN n HOURS, DRY RUN or the end of the statement is expected")
+    table = opened(name)
+    found = table.vacuum(hours, dry_run, limit=_LISTED)
+    paths = [f"{table.location}/{path}" for path in found["files"]] if dry_run else [table.location]
+    return pa.table({"path": pa.array(paths, pa.string())})

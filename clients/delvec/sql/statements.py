@@ -49,7 +49,11 @@ _QUERIES: Final = frozenset({"SELECT", "VALUES", "WITH", "FROM", "("})
 _SHOW: Final = re.compile(
     r"\s*SHOW\s+TABLES(?:\s+(?:IN|FROM)\s+(?P<namespace>[^;]+?))?\s*;?\s*", re.IGNORECASE
 )
-_MAINTENANCE: Final = {"OPTIMIZE": maintenance.optimize, "REORG": maintenance.reorg}
+_MAINTENANCE: Final = {
+    "OPTIMIZE": maintenance.optimize,
+    "REORG": maintenance.reorg,
+    "VACUUM": maintenance.vacuum,
+}
 _CHANGES: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT"})
 
 
@@ -83,8 +87,8 @@ def run(
     raise invalid(
         text,
         cursor.position,
-        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, DESCRIBE, SHOW TABLES or ALTER TABLE ... SYNC "
-        "IDENTITY; tables "
+        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, VACUUM, DESCRIBE, SHOW TABLES or ALTER TABLE "
+        "... SYNC IDENTITY; tables "
         "are created and altered by create_table() and table.alter.",
     )
 

@@ -188,6 +188,16 @@ class Cursor:
         self._at += 1
         return str(self._tokens[self._at - 1].text)
 
+    def number(self, what: str) -> float:
+        """Take a number.
+
+        Raises:
+            InvalidStatement: none follows.
+        """
+        if self.at_end or self._tokens[self._at].token_type != TokenType.NUMBER:
+            self.fail(f"{what} is expected")
+        return float(self.literal(what))
+
     def name(self, what: str = "a name") -> str:
         """Take one part of a name.
 

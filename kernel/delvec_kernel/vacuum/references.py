@@ -32,7 +32,8 @@ class References:
 
     def __init__(self, location: str) -> None:
         self._location = location
-        self._hashes: list[_Hashes] = []
+        self._known: _Hashes = np.empty(0, np.uint64)
+        self._added: list[_Hashes] = []
         self._names: set[str] = set()
 
     def add_paths(self, paths: pa.Array) -> None:
@@ -44,7 +45,7 @@ class References:
             CorruptLog: one is no path.
         """
         keys = canonical_log_paths(paths, self._location).drop_null()
-        self._hashes.append(_hashed(keys))
+        self._added.append(_hashed(keys))
         # Two URLs can mean one place (a link, another name of a container), so that a file which seems to be elsewhere
         # may well be here. Then it has the same name.
         outside = keys.filter(pc.match_substring(keys, "://"))
@@ -53,7 +54,7 @@ class References:
         escaped = paths.drop_null()
         escaped = escaped.filter(pc.match_substring(escaped, "%"))
         if len(escaped):
-            self._hashes.append(_hashed(pa.array(map(log_path, escaped.to_pylist()), pa.string())))
+            self._added.append(_hashed(pa.array(map(log_path, escaped.to_pylist()), pa.string())))
 
     def add_vectors(self, vectors: pa.StructArray) -> None:
         """Keep the files that these deletion vectors are in: one may hold those of many data files.
@@ -121,10 +122,10 @@ class References:
         return found
 
     def _sorted(self) -> _Hashes:
-        if len(self._hashes) != 1:
-            whole = np.concatenate(self._hashes) if self._hashes else np.empty(0, np.uint64)
-            self._hashes = [np.unique(whole)]
-        return self._hashes[0]
+        if self._added:
+            self._known = np.unique(np.concatenate([self._known, *self._added]))
+            self._added = []
+        return self._known
 
 
 def _hashed(paths: pa.Array) -> _Hashes:

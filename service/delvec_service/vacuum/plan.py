@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec_kernel.actions.actions import Cdc
 from delvec_kernel.errors import MissingLogFile
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.log.log_policy import LogPolicy
@@ -119,7 +120,7 @@ def _keep_version(table: OpenTable, loader: SnapshotLoader, version: int, kept: 
 def _keep_change_files(table: OpenTable, loader: SnapshotLoader, version: int, kept: References) -> None:
     with suppress(MissingLogFile):  # a version may be known by a checkpoint alone
         [commit] = loader.commits(table.objects, table.name, range(version, version + 1))
-        kept.add_actions(commit.actions)
+        kept.add_actions(action for action in commit.actions if isinstance(action, Cdc))
 
 
 def _keep_tombstones(
