@@ -37,10 +37,15 @@ class S3Request:
 
 
 class S3Server:
-    """moto's S3 over HTTP, with every request written down."""
+    """moto's S3 over HTTP, with every request written down.
+
+    Attributes:
+        fault: gets a request; returns status, headers and body to answer with, or None.
+    """
 
     def __init__(self):
         self.requests = []
+        self.fault = None
         self._creating = threading.Lock()
         self._app = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
@@ -54,7 +59,11 @@ class S3Server:
         kind = "LIST" if listing else environ["REQUEST_METHOD"]
         path = unquote(environ["PATH_INFO"].encode("latin-1").decode()).removeprefix(f"/{BUCKET}").lstrip("/")
         key = query.get("prefix", [""])[0] if listing else path
-        self.requests.append(S3Request(kind, key, environ.get("HTTP_RANGE", "")))
+        self.requests.append(request := S3Request(kind, key, environ.get("HTTP_RANGE", "")))
+        if self.fault is not None and (answer := self.fault(request)) is not None:
+            status, headers, body = answer
+            start_response(status, headers)
+            return [body]
         if environ["REQUEST_METHOD"] != "PUT":
             return self._app(environ, start_response)
         with self._creating:  # moto looks, and then writes

@@ -96,7 +96,7 @@ class StorageFull(StorageError):
 
 
 class StorageDenied(StorageError):
-    """The process lacks the right to do that there, or the file system is read-only."""
+    """The process lacks the right to do that there, its credentials are refused, or the file system is read-only."""
 
     type, code, status, retryable = "StorageDenied", "STORAGE_DENIED", 502, False
 

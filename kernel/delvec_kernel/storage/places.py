@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from obstore.exceptions import BaseError
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import MemoryStore, ObjectStore, from_url
 
 from delvec_kernel import locations
@@ -27,7 +28,7 @@ from delvec_kernel.errors import (
 )
 from delvec_kernel.storage import local_files as _local_files
 
-__all__ = ["Allowed", "Place", "locate", "storage_errors", "store_for"]
+__all__ = ["Allowed", "Place", "answered_status", "locate", "storage_errors", "store_for"]
 
 Allowed = Callable[[str], bool]
 """Decides by canonical URL, following links, whether a file may be touched."""
@@ -204,7 +205,61 @@ def storage_errors(verb: str, name: str, *, writing: bool = False) -> Iterator[N
         # When writing, it is the bucket that is missing.
         if not writing and (isinstance(error, FileNotFoundError) or code in _MISSING):
             raise FileNotFoundError(f"{name} does not exist") from error
-        # obstore appends the server's document and a dump of its own internals.
-        reason = str(error).partition("\n")[0].partition(": <?xml")[0][:500]
         kind, advice = _KINDS.get(code or 0, (StorageError, "try again, or check storage"))
+        reason = str(error).partition("\n")[0][:500]
+        if isinstance(error, BaseError):
+            reason, is_denied = _answer(error)
+            if is_denied:
+                kind, advice = StorageDenied, _DENIED_ADVICE
         raise kind(f"Cannot {verb} {name}: {reason}; {advice}.", file=name) from error
+
+
+_STATUS: Final = re.compile(r"non-2xx status code: ((\d{3})[A-Za-z ]*)")
+_CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
+_MESSAGE: Final = re.compile(r"<Message>([^<]{1,300})</Message>")
+_DENIED: Final = frozenset(
+    {
+        "AccessDenied",
+        "AccountProblem",
+        "AllAccessDisabled",
+        "AuthenticationFailed",
+        "AuthorizationFailure",
+        "AuthorizationPermissionMismatch",
+        "ExpiredToken",
+        "InsufficientAccountPermissions",
+        "InvalidAccessKeyId",
+        "InvalidAuthenticationInfo",
+        "InvalidClientTokenId",
+        "InvalidSecurity",
+        "InvalidToken",
+        "NotSignedUp",
+        "RequestExpired",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+        "TokenRefreshRequired",
+    }
+)
+"""What S3, GCS and Azure call it; S3 sends several of them with status 400."""
+_DENIED_ADVICE: Final = "check the credentials, when they expire, and what they allow"
+
+
+def answered_status(error: BaseError) -> int | None:
+    """Return the HTTP status that an object store refused a request with, where obstore's error shows it."""
+    found = _STATUS.search(str(error))
+    return int(found[2]) if found else None
+
+
+def _answer(error: BaseError) -> tuple[str, bool]:
+    """Return what an object store answered, in short, and whether it refuses these credentials."""
+    text = str(error)
+    status, code, message = (pattern.search(text) for pattern in (_STATUS, _CODE, _MESSAGE))
+    is_denied = isinstance(error, PermissionDeniedError | UnauthenticatedError)
+    if status is None:
+        # A dump of obstore's own internals follows.
+        return text.partition("\n")[0][:500], is_denied
+    if code is None:
+        # S3 answers HEAD without a document, and with 400 if credentials have expired.
+        return f"storage answered {status[1].strip()}", is_denied or status[2] in ("400", "401", "403")
+    reason = f"{code[1]}: {message[1]}" if message else code[1]
+    is_denied |= code[1] in _DENIED or status[2] in ("401", "403")
+    return f"storage answered {status[1].strip()} ({reason.rstrip('.')})", is_denied

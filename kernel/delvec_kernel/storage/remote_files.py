@@ -6,7 +6,7 @@ from typing import Any
 import obstore
 from obstore.exceptions import BaseError
 
-from delvec_kernel.storage.places import Place, storage_errors
+from delvec_kernel.storage.places import Place, answered_status, storage_errors
 
 __all__ = ["RemoteFile", "RemoteOutput", "read_range"]
 
@@ -16,9 +16,11 @@ def read_range(place: Place, start: int, end: int) -> memoryview:
     store = place.remote
     try:
         return memoryview(obstore.get(store, place.key, options={"range": (start, end)}).bytes())
-    except BaseError:
-        # Stores refuse a range that starts at or after the end of the file; so does an empty range.
-        if start < end and obstore.head(store, place.key)["size"] > start:
+    except BaseError as error:
+        # Stores refuse a range that starts at or after the end of the file; so does an empty range. Other refusals keep
+        # their reason: a HEAD that is refused, too, has none.
+        status = answered_status(error)
+        if start < end and (status not in (None, 416) or obstore.head(store, place.key)["size"] > start):
             raise
         return memoryview(b"")
 

@@ -3,19 +3,36 @@
 DuckDB's own HTTP and S3 extensions are downloads; this works wherever the package does, with the same
 credentials as everything else, and for ``memory:`` too. Size and time come from the log, so opening a file costs
 no request.
+
+DuckDB makes text of what is raised here. What it was is kept, so that :func:`raised` can tell a store that refuses
+from a file that is damaged.
 """
 
+import ctypes
 import io
 import threading
+from collections import deque
+from collections.abc import Iterator
+from copy import copy
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
 
 from delvec.engines.duckdb.data_files import PROTOCOL, RemoteFile
+from delvec_kernel.errors import CorruptTable, DelvecError
 from delvec_kernel.storage import files as storage
 
-__all__ = ["StorageFileSystem"]
+__all__ = ["StorageFileSystem", "raised"]
+
+_MOST_KEPT: Final = 256
+_kept: deque[DelvecError] = deque(maxlen=_MOST_KEPT)
+
+
+def raised(text: str) -> DelvecError | None:
+    """Return what storage raised, if that is what the text of DuckDB's error says."""
+    return next((error for error in reversed(tuple(_kept)) if error.message in text), None)
 
 
 class StorageFileSystem(AbstractFileSystem):  # type: ignore[misc]
@@ -78,12 +95,38 @@ class _OpenFile(io.RawIOBase):
         self._positions.value = max(0, base + offset)
         return self.tell()
 
-    def read(self, size: int | None = -1, /) -> bytes:
+    def read(self, size: int | None = -1, /) -> Any:
         start = self.tell()
         end = self._remote.size if size is None or size < 0 else min(self._remote.size, start + size)
         if end <= start:
             return b""
         remote = self._remote
-        data = bytes(storage.read_ranges(remote.location, remote.path, [(start, end)], allowed=bool)[0])
+        try:
+            data = bytes(storage.read_ranges(remote.location, remote.path, [(start, end)], allowed=bool)[0])
+            if len(data) < end - start:
+                raise CorruptTable(
+                    f"The data file '{remote.path}' ends after {start + len(data)} bytes, and the log says that it has "
+                    f"{remote.size}; restore it from a backup.",
+                    file=remote.path,
+                )
+        except (DelvecError, FileNotFoundError) as error:
+            if isinstance(error, DelvecError):
+                _kept.append(error)
+            return _raising(error)
         self._positions.value = start + len(data)
         return data
+
+
+_set_error: Final = ctypes.PYFUNCTYPE(None, ctypes.py_object, ctypes.py_object)(
+    ("PyErr_SetObject", ctypes.pythonapi)
+)
+
+
+def _raising(error: Exception) -> Iterator[Any]:
+    """Return what raises ``error`` when DuckDB makes bytes of it, without a Python frame.
+
+    What a Python function raises has a traceback, and DuckDB's own error, which the reader of a relation sees, would
+    begin with it.
+    """
+    untraced = copy(error)
+    return iter(partial(_set_error, type(untraced), untraced), 0)

@@ -1,5 +1,6 @@
 """Running statements on DuckDB, with errors that say what happened to which table and file."""
 
+import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from delvec.engines.duckdb.assignment import FAILED
 from delvec.engines.duckdb.calendar import holds_times, is_legacy, may_ask_for_early, shows_early
-from delvec.engines.duckdb.data_files import PROTOCOL, file_list, file_names, is_remote
+from delvec.engines.duckdb.data_files import PROTOCOL, as_pattern, file_list, file_names, is_remote
 from delvec.engines.duckdb.scan import LOOKUP, ScanSource
 from delvec.scan import Scan
 from delvec_kernel.errors import (
@@ -27,6 +28,7 @@ from delvec_kernel.errors import (
     UnsupportedTable,
 )
 from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.locations import resolve
 from delvec_kernel.schema.types import DataType
 from delvec_kernel.storage import files as storage
 
@@ -45,6 +47,7 @@ _SETTINGS: Final = "SET TimeZone = 'UTC'"
 _WATCHED: Final = f"{_SETTINGS}; SET enable_progress_bar = true; SET enable_progress_bar_print = false"
 """Costs a third of a millisecond more: only where somebody looks."""
 _BATCH_ROWS: Final = 1 << 17
+_MOST_LOOKED_UP: Final = 100
 
 
 @dataclass(frozen=True)
@@ -280,6 +283,9 @@ def errors(scan: Scan, source: ScanSource | None, predicate: Asked | None) -> It
 def damage(error: Exception, scan: Scan) -> DelvecError | None:
     """Return the error about a file of a scan that is missing, or that DuckDB's error is about; None if it is of others."""
     text = str(error)
+    refused = _of_storage(text, scan)
+    if refused is not None:
+        return refused
     source = _everything(scan)
     if not isinstance(error, OSError | duckdb.IOException) and not any(name in text for name in source.names):
         return None
@@ -302,8 +308,10 @@ def _translated(
         return EngineUnavailable(
             f"DuckDB ran out of memory on {where}: {reason}; raise its memory_limit, or use Spark.", **facts
         )
-    known = _refused(text, where, facts) or (
-        _damaged_file(text, scan, source, where) if source is not None else None
+    known = (
+        _of_storage(text, scan)
+        or _refused(text, where, facts)
+        or (_damaged_file(text, scan, source, where) if source is not None else None)
     )
     if known is not None:
         return known
@@ -341,10 +349,30 @@ def _refused(text: str, where: str, facts: dict[str, Any]) -> DelvecError | None
     return None
 
 
+def _of_storage(text: str, scan: Scan) -> DelvecError | None:
+    """Return the error of the object store that DuckDB's text repeats: of its own class, so retryable as it was."""
+    remote = sys.modules.get("delvec.engines.duckdb.remote")
+    found: DelvecError | None = remote.raised(text) if remote is not None else None
+    if found is None:
+        return None
+    return type(found)(
+        f"Reading table '{scan.name}' (version {scan.version}) failed. {found.message}",
+        **(found.details | {"table": scan.name, "version": scan.version}),
+    )
+
+
 def _damaged_file(text: str, scan: Scan, source: ScanSource, where: str) -> DelvecError | None:
-    """Return the error about the file that is missing or that DuckDB's error names, if there is one."""
+    """Return the error about the file that is missing or that DuckDB's error names, if there is one.
+
+    Without a name in the text, storage is asked for a few files only: a table can have a million.
+    """
     paths = source.files["path"].to_pylist()
-    for path in paths:
+    named = [
+        path
+        for path, name in zip(paths, source.names, strict=True)
+        if any(spelling in text for spelling in _spellings(scan, path, name))
+    ]
+    for path in named or paths[:_MOST_LOOKED_UP]:
         if _is_missing(scan, path):
             return MissingDataFile(
                 f"The data file '{path}' of {where} does not exist; restore it from a backup, or restore the "
@@ -353,16 +381,23 @@ def _damaged_file(text: str, scan: Scan, source: ScanSource, where: str) -> Delv
                 version=scan.version,
                 file=path,
             )
-    for path, name in zip(paths, source.names, strict=True):
-        if name in text:
-            reason = text.partition("\n")[0]
-            return CorruptTable(
-                f"The data file '{path}' of {where} cannot be read: {reason}",
-                table=scan.name,
-                version=scan.version,
-                file=path,
-            )
-    return None
+    if not named:
+        return None
+    return CorruptTable(
+        f"The data file '{named[0]}' of {where} cannot be read: {text.partition(chr(10))[0]}",
+        table=scan.name,
+        version=scan.version,
+        file=named[0],
+    )
+
+
+def _spellings(scan: Scan, path: str, name: str) -> Iterator[str]:
+    """Give what a text can call a file: DuckDB by its name or as a pattern, storage by its URL."""
+    yield name
+    if not is_remote(name):
+        yield as_pattern(name)
+    else:
+        yield resolve(scan.location, path)
 
 
 def _is_missing(scan: Scan, path: str) -> bool:
