@@ -27,6 +27,7 @@ from delvec_kernel.errors import (
     TableNotFound,
 )
 from delvec_kernel.schema.types import StructType, schema_from
+from delvec_kernel.storage.roots import Roots
 from delvec_kernel.wire import RenameRequest, TableRequest, TableResource, TablesResponse
 
 __all__ = ["Connection", "connect"]
@@ -64,8 +65,9 @@ def connect(
             SQLite file under ``$XDG_STATE_HOME/delvec`` or ``~/.local/state/delvec``.
         timeout: seconds to wait for a remote service to answer; 300 by default.
         retries: how often a command that lost a race is run again, unless the command itself says.
-        roots: paths or URLs that tables must lie in, and the files that their logs name, for a service in this process.
-            Without them a log may name any file, as those of shallow clones do: give them where tables come from others.
+        roots: paths or URLs that tables must lie in, and the files that their logs name. A service in this process checks
+            them, and engines check again what they open, of a running service's plans, too. Without them a log may name
+            any file, as those of shallow clones do: give them where tables come from others.
 
     Raises:
         EngineUnavailable: there is no URL and the service is not installed.
@@ -79,18 +81,19 @@ def connect(
     url = os.fspath(url) if url else None
     if url is None and database_url is None and warehouse is None:
         url = os.environ.get("DELVEC_URL") or None
+    given = [os.fspath(root) for root in ([roots] if isinstance(roots, str | os.PathLike) else roots or ())]
     if url is None:
         if token:
             raise BadRequest("a token is for a service that runs elsewhere: give its url too")
-        given = [roots] if isinstance(roots, str | os.PathLike) else roots or ()
-        transport = embedded_service(database_url, _warehouse(warehouse), [os.fspath(root) for root in given])
-        client = ServiceClient(_EMBEDDED_URL, timeout=None, transport=transport)
+        transport = embedded_service(database_url, _warehouse(warehouse), given)
+        client = ServiceClient(_EMBEDDED_URL, timeout=None, transport=transport, roots=Roots(given))
         return Connection(client, retries, has_warehouse=_is_chosen(warehouse))
-    for name, value in {"database_url": database_url, "warehouse": warehouse, "roots": roots}.items():
+    for name, value in {"database_url": database_url, "warehouse": warehouse}.items():
         if value:
             raise BadRequest(f"{name} is for a service in this process: leave out url")
     token = token or os.environ.get("DELVEC_TOKEN")
-    return Connection(ServiceClient(url, token=token, timeout=timeout or _REMOTE_TIMEOUT_SECONDS), retries)
+    client = ServiceClient(url, token=token, timeout=timeout or _REMOTE_TIMEOUT_SECONDS, roots=Roots(given))
+    return Connection(client, retries)
 
 
 def _is_place(url: str | os.PathLike[str]) -> bool:

@@ -12,6 +12,7 @@ from pyroaring import BitMap64
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.storage.files import read_deletion_vectors
+from delvec_kernel.storage.roots import Roots
 from delvec_kernel.table_properties import is_true
 
 __all__ = ["OCCURRENCES", "Scan", "ScanFile"]
@@ -52,6 +53,7 @@ class Scan:
         protocol: the action's JSON; empty where nothing is written by what was read.
         read_mark: what tells the version from another that is put in its place; goes with a commit that rests on it.
         is_newest: nobody asked for this version by number or time: it was the newest when it was planned.
+        roots: where the files that it names may lie; who opens one checks that again.
         marked_only: the deletion vectors name the rows that there are, and not those that are gone; every file has one.
     """
 
@@ -68,6 +70,7 @@ class Scan:
     marked_only: bool = False
     read_mark: str | None = None
     is_newest: bool = False
+    roots: Roots = field(default_factory=Roots)
 
     def __iter__(self) -> Iterator[ScanFile]:
         """Iterate over the files; for the few that a command changes, not for planning."""
@@ -136,5 +139,9 @@ class Scan:
             else:
                 found[path] = deserialize_bitmap(inlined)
         if missing:
-            found.update(read_deletion_vectors(self.location, missing, table=self.name, version=self.version))
+            found.update(
+                read_deletion_vectors(
+                    self.location, missing, table=self.name, version=self.version, allowed=self.roots.allows
+                )
+            )
         return found

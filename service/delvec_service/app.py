@@ -12,6 +12,7 @@ from fastapi.security import HTTPBearer
 from starlette.routing import BaseRoute
 
 from delvec_kernel.errors import ServiceUnavailable
+from delvec_kernel.storage.roots import Roots
 from delvec_service.api import (
     additions,
     alter,
@@ -49,7 +50,6 @@ from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.answers import AnswerStore
 from delvec_service.store.database import Database
 from delvec_service.store.ledger import Ledger
-from delvec_service.store.open_table import Roots
 from delvec_service.store.own_commits import OwnCommitStore
 from delvec_service.store.registry import Registry
 from delvec_service.store.snapshots import SnapshotStore

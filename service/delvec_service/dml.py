@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from delvec.http.asgi import ASGIApp, EmbeddedTransport
 from delvec.http.service_client import ServiceClient, answer
-from delvec_kernel import locations
-from delvec_kernel.errors import EngineUnavailable, LocationNotAllowed, ReadLimitExceeded, ServiceUnavailable
+from delvec_kernel.errors import EngineUnavailable, ReadLimitExceeded, ServiceUnavailable
 from delvec_kernel.wire import CommitOutcome, CommitRequest, CommitResponse, PlanRequest, PlanResponse
 from delvec_kernel.wire import TableResource as Resource
 from delvec_service.commits.idempotency import Answers, request_hash
@@ -285,7 +284,7 @@ class _Client(ServiceClient):
         notes: _Notes | None,
         operation: str,
     ) -> None:
-        super().__init__(_URL, timeout=None, transport=transport)
+        super().__init__(_URL, timeout=None, transport=transport, roots=table.roots)
         self._table = table
         self._read_bytes = read_bytes
         self._notes = notes
@@ -311,14 +310,6 @@ class _Client(ServiceClient):
                 bytes=size,
                 limit=self._read_bytes,
             )
-        for file in read["path"].to_pylist():
-            url = locations.resolve(self._table.location, file)
-            if not self._table.roots.allows(url):
-                raise LocationNotAllowed(
-                    f"The file {url} of table '{self._table.name}' lies outside the roots that this service may work in.",
-                    table=self._table.name,
-                    file=file,
-                )
         return planned, files
 
     def commit(self, path: str, body: CommitRequest, transaction_id: str) -> Any:

@@ -235,11 +235,6 @@ def test_an_embedded_service_stays_in_its_roots(tmp_path):
         assert sorted(rows["id"].to_pylist()) == [1, 42]
 
 
-def test_roots_are_for_a_service_in_this_process(tmp_path):
-    with pytest.raises(BadRequest, match="roots"):
-        delvec.connect("http://localhost:1", roots=[tmp_path])
-
-
 def test_a_data_file_that_is_a_fifo_is_not_waited_for(tmp_path):
     with delvec.connect(database_url=f"sqlite:///{tmp_path / 'own.db'}") as lake:
         table = lake.create_table(tmp_path / "people", "id long")

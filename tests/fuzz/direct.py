@@ -7,10 +7,10 @@ from delvec.engines.duckdb import DuckDBEngine
 from delvec.scan import Scan
 from delvec_kernel import locations
 from delvec_kernel.expressions import predicate
+from delvec_kernel.storage.roots import Roots
 from delvec_service.scans.plan import plan
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
-from delvec_service.store.open_table import Roots
 
 
 class DirectLake:

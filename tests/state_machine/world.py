@@ -16,13 +16,14 @@ from delvec_kernel import locations
 from delvec_kernel.errors import StorageError
 from delvec_kernel.storage import files as storage
 from delvec_kernel.storage import places as _places
+from delvec_kernel.storage.roots import Roots
 from delvec_kernel.transaction.group_commit import Group
 from delvec_kernel.transaction.verdict import Conflict
 from delvec_service.app import create_app
 from delvec_service.commits.commit_member import Member
 from delvec_service.config import Settings
 from delvec_service.store.objects import ObjectStore
-from delvec_service.store.open_table import OpenTable, Roots
+from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import TableRecord, table_id
 from delvec_service.tables.registry import NewTable
 

@@ -2,8 +2,8 @@ import pytest
 from pydantic import ValidationError
 
 from delvec_kernel.errors import BadRequest, InvalidLocation, LocationNotAllowed
+from delvec_kernel.storage.roots import Roots
 from delvec_service.config import Settings, check_servable
-from delvec_service.store.open_table import Roots
 
 
 @pytest.fixture(autouse=True)

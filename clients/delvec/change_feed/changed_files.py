@@ -26,6 +26,7 @@ from delvec_kernel.change_feed.feed_schema import (
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap, serialize_bitmap
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.storage.files import read_deletion_vectors
+from delvec_kernel.storage.roots import Roots
 from delvec_kernel.wire import ChangesResponse
 
 __all__ = ["scans_of"]
@@ -36,17 +37,23 @@ _LOOKED_UP: Final = 1 << 21
 _Numbers = npt.NDArray[np.int64]
 
 
-def scans_of(plan: ChangesResponse, schema: StructType, files: pa.Table) -> Iterator[Scan]:
+def scans_of(plan: ChangesResponse, schema: StructType, files: pa.Table, roots: Roots) -> Iterator[Scan]:
     """Yield scans, at least one, in none of which a path occurs twice: rows are told apart by their file.
 
     Args:
         plan: of the feed.
         schema: the table's, with the columns of the feed.
         files: of the plan.
+        roots: where files may lie.
 
     Raises:
         CorruptDeletionVector: or a subclass; a deletion vector cannot be read.
     """
+    for scan in _scans(plan, schema, files, roots):
+        yield replace(scan, roots=roots)
+
+
+def _scans(plan: ChangesResponse, schema: StructType, files: pa.Table, roots: Roots) -> Iterator[Scan]:
     if not files.num_rows:
         yield _scan(plan, schema, files, is_change_file=True)
         return
@@ -59,7 +66,7 @@ def scans_of(plan: ChangesResponse, schema: StructType, files: pa.Table) -> Iter
             if marked_only:
                 often = _looked_up(part)
                 if often.any():
-                    yield _repeated(plan, schema, part.filter(pa.array(often)))
+                    yield _repeated(plan, schema, part.filter(pa.array(often)), roots)
                     part = part.filter(pa.array(~often))
             rounds = _rounds(part["path"])
             for number in range(rounds.max(initial=-1) + 1):
@@ -192,14 +199,14 @@ def _looked_up(files: pa.Table) -> npt.NDArray[np.bool_]:
     return chosen[codes]
 
 
-def _repeated(plan: ChangesResponse, schema: StructType, files: pa.Table) -> Scan:
+def _repeated(plan: ChangesResponse, schema: StructType, files: pa.Table, roots: Roots) -> Scan:
     """Return a scan that has each file once, and its rows once for each time that they changed."""
     codes = _codes(files["path"])
     order = np.argsort(codes, kind="stable")
     files = files.take(pa.array(order))
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     counts = np.diff(np.append(starts, len(codes)))
-    sets = _row_sets(plan, files)
+    sets = _row_sets(plan, files, roots)
     unions = [
         BitMap64.union(*sets[start : start + count]) for start, count in zip(starts, counts, strict=True)
     ]
@@ -220,7 +227,7 @@ def _repeated(plan: ChangesResponse, schema: StructType, files: pa.Table) -> Sca
     return _read_as(plan, schema, planned, marked_only=True)
 
 
-def _row_sets(plan: ChangesResponse, files: pa.Table) -> list[BitMap64]:
+def _row_sets(plan: ChangesResponse, files: pa.Table, roots: Roots) -> list[BitMap64]:
     """Return the rows that each entry means."""
     found = [None if sent is None else deserialize_bitmap(sent) for sent in files["deleted_rows"].to_pylist()]
     absent = np.flatnonzero([each is None for each in found])
@@ -231,7 +238,9 @@ def _row_sets(plan: ChangesResponse, files: pa.Table) -> list[BitMap64]:
             (files["path"][place].as_py(), Descriptor.from_json(files["deletion_vector"][place].as_py()))
             for place in places
         ]
-        read = read_deletion_vectors(plan.location, wanted, table=plan.name, version=plan.version)
+        read = read_deletion_vectors(
+            plan.location, wanted, table=plan.name, version=plan.version, allowed=roots.allows
+        )
         for place, (path, _) in zip(places, wanted, strict=True):
             found[place] = read[path]
     return [each for each in found if each is not None]

@@ -245,6 +245,7 @@ class TableStream:
                 configuration=self._pinned.configuration,
                 files=chosen,
                 num_files_total=chosen.num_rows,
+                roots=self._service.roots,
             )
 
 

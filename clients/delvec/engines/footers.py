@@ -64,5 +64,5 @@ def int96_columns(scan: Scan, path: str) -> frozenset[str]:
 
 
 def _footer(scan: Scan, path: str) -> pq.FileMetaData:
-    with storage.open_input(scan.location, path, allowed=bool) as source:
+    with storage.open_input(scan.location, path, allowed=scan.roots.allows) as source:
         return pq.read_metadata(source)

@@ -129,5 +129,7 @@ def _read(scan: Scan, path: str, written: DeletionVectorDescriptor) -> BitMap64:
         written.size_in_bytes,
         written.cardinality,
     )
-    found = read_deletion_vectors(scan.location, [(path, descriptor)], table=scan.name, version=scan.version)
+    found = read_deletion_vectors(
+        scan.location, [(path, descriptor)], table=scan.name, version=scan.version, allowed=scan.roots.allows
+    )
     return found[path]

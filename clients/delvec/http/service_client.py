@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import httpx
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import BaseModel, ValidationError
 
 from delvec.http.asgi import AppFailed
@@ -37,6 +38,7 @@ from delvec_kernel.errors import (
     TableNotFound,
     from_wire,
 )
+from delvec_kernel.storage.roots import Roots
 from delvec_kernel.wire import (
     AdditionsRequest,
     AdditionsResponse,
@@ -69,6 +71,7 @@ class ServiceClient:
         timeout: seconds to wait for an answer to begin or go on; None waits for as long as it takes.
         transport: replaces the network: the embedded service, or a test's faults.
         sleep: replaces the wait between attempts.
+        roots: where the tables and files of plans may lie; without any, everywhere.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class ServiceClient:
         timeout: float | None = 120.0,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        roots: Roots | None = None,
     ) -> None:
         headers = {"User-Agent": f"delvec-python/{distribution_version('delvec')}"}
         if token:
@@ -95,7 +99,9 @@ class ServiceClient:
         if url.scheme not in ("http", "https") or not url.host:
             raise BadRequest(f"the service's URL {base_url!r} must start with http:// or https:// and a host")
         # What pickle takes along.
+        self.roots = roots or Roots()
         self._given: dict[str, Any] = {"base_url": base_url, "token": token, "timeout": timeout}
+        self._given["roots"] = self.roots
         self._in_process = transport is not None
         self._sleep = sleep
         self._http = httpx.Client(
@@ -220,7 +226,16 @@ class ServiceClient:
             with self._send("POST", path, body=request, accept=ARROW_STREAM) as response:
                 return read_plan(response, kind)
 
-        return self._repeat(read)
+        plan, files = self._repeat(read)
+        if self.roots:
+            vectors = files["deletion_vector"].combine_chunks()
+            absolute = vectors.filter(pc.equal(pc.struct_field(vectors, "storageType"), "p"))
+            self.roots.check(plan.location)
+            for paths in (files["path"], pc.struct_field(absolute, "pathOrInlineDv")):
+                self.roots.check_files(
+                    plan.location, paths.to_pylist(), table=plan.name, version=plan.version
+                )
+        return plan, files
 
     def _json(
         self,

@@ -45,6 +45,7 @@ def cut(scan: Scan, columns: Sequence[str], size: int) -> Iterator[FilesOfTask]:
         frozenset(scan.schema.field(name).name for name in scan.partition_columns),
         scan.configuration.get("delta.columnMapping.mode", "none").lower(),
         scan.marked_only,
+        scan.roots,
     )
     for group in _groups(scan, size):
         yield FilesOfTask(read, group)

@@ -121,7 +121,7 @@ def _planned(lake: "Connection", table: TableName, condition: str | None) -> Sca
 
 def _lock(database: Any, scans: list[Scan]) -> None:
     """Let the database open the files of the scans, and nothing else."""
-    names = [name for scan in scans for name in file_names(scan.location, scan.files)]
+    names = [name for scan in scans for name in file_names(scan.location, scan.files, scan.roots)]
     paths = sorted({path for name in names for path in (name, as_pattern(name))})
     database.execute("SET allowed_paths = ?", [paths])
     database.execute("SET enable_external_access = false")

@@ -115,6 +115,7 @@ def check_regular(location: str, paths: Iterable[str], *, allowed: Allowed | Non
 
     Raises:
         UnusableFile: one is no regular file.
+        LocationNotAllowed: one lies elsewhere than ``allowed`` says, or a link leads there.
     """
     for path in paths if location.startswith("file:") else ():
         place = locate(location, path, allowed=allowed)
@@ -123,6 +124,8 @@ def check_regular(location: str, paths: Iterable[str], *, allowed: Allowed | Non
                 mode = os.stat(place.local).st_mode  # noqa: PTH116 - for every file of a scan
                 if not stat_.S_ISREG(mode):
                     raise _local_files.not_regular(mode, place.local)
+                if allowed is not None and not allowed(place.url):
+                    place.check(os.path.realpath(place.local))
 
 
 def milliseconds(moment: DateTime) -> int:

@@ -23,11 +23,12 @@ from delvec_kernel.errors import (
 from delvec_kernel.log.commit_file import serialize_commit
 from delvec_kernel.log.log_segment import commit_path
 from delvec_kernel.schema.types import StructType
+from delvec_kernel.storage.roots import Roots
 from delvec_kernel.wire.tables import TABLE_NAME
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.objects import MAX_COMMIT_BYTES, ObjectStore
-from delvec_service.store.open_table import OpenTable, Roots
+from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import Registry, TableRecord
 
 __all__ = ["ENGINE_INFO", "NewTable", "Tables"]

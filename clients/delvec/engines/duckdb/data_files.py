@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from delvec.engines.duckdb.lookup import string_literal
 from delvec_kernel.storage import files as storage
+from delvec_kernel.storage.roots import Roots
 
 __all__ = ["PROTOCOL", "RemoteFile", "as_pattern", "file_list", "file_names", "is_remote"]
 
@@ -48,17 +49,18 @@ def is_remote(name: str) -> bool:
     return name.startswith(_PREFIX)
 
 
-def file_names(location: str, files: pa.Table) -> list[str]:
+def file_names(location: str, files: pa.Table, roots: Roots) -> list[str]:
     """Return the names of a scan's files: plain local paths, or :class:`RemoteFile`.
 
     Raises:
         UnusableFile: one is no regular file.
+        LocationNotAllowed: one lies outside the roots.
     """
-    storage.check_regular(location, files["path"].to_pylist(), allowed=bool)
+    storage.check_regular(location, files["path"].to_pylist(), allowed=roots.allows)
     columns = (files[name].to_pylist() for name in ("path", "size", "modification_time"))
     names: list[str] = []
     for path, size, modified in zip(*columns, strict=True):
-        local = storage.locate(location, path, allowed=bool).local
+        local = storage.locate(location, path, allowed=roots.allows).local
         names.append(str(local) if local is not None else RemoteFile(location, path, size, modified).name)
     return names
 

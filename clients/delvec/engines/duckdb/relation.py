@@ -55,7 +55,7 @@ def check_files(scan: Scan) -> None:
     Raises:
         MissingDataFile: one is not there.
     """
-    for name in file_names(scan.location, scan.files):
+    for name in file_names(scan.location, scan.files, scan.roots):
         if not is_remote(name) and not Path(name).exists():
             known = damage(FileNotFoundError(name), scan)
             if known is not None:

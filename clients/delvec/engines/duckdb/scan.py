@@ -235,7 +235,7 @@ def _source(
     mode = scan.configuration.get("delta.columnMapping.mode", "none").lower()
     partitioned = {name.lower() for name in scan.partition_columns}
     by_occurrence = occurrence_columns(scan)
-    names = file_names(scan.location, files)
+    names = file_names(scan.location, files, scan.roots)
     selected: list[str] = []
     read: list[str] = []
     plain: list[StructField] = []

@@ -294,7 +294,7 @@ def damage(error: Exception, scan: Scan) -> DelvecError | None:
 
 def _everything(scan: Scan) -> ScanSource:
     """Return all files of a scan, to ask about the files themselves."""
-    return ScanSource(scan.files, file_names(scan.location, scan.files), None, "", None)
+    return ScanSource(scan.files, file_names(scan.location, scan.files, scan.roots), None, "", None)
 
 
 def _translated(
@@ -402,6 +402,6 @@ def _spellings(scan: Scan, path: str, name: str) -> Iterator[str]:
 
 def _is_missing(scan: Scan, path: str) -> bool:
     try:
-        return storage.stat(scan.location, path, allowed=bool) is None
+        return storage.stat(scan.location, path, allowed=scan.roots.allows) is None
     except StorageError:
         return False

@@ -20,6 +20,7 @@ from delvec_kernel.schema.types import (
     StructType,
 )
 from delvec_kernel.storage import files as storage
+from delvec_kernel.storage.roots import Roots
 
 __all__ = ["DataFile", "open_data_file", "position_of", "reading", "to_table_type"]
 
@@ -33,17 +34,19 @@ class DataFile:
         path: as in the log.
         table: the table's name, for messages.
         version: of the table, for messages.
+        roots: where it may lie.
     """
 
     location: str
     path: str
     table: str
     version: int
+    roots: Roots
 
     @classmethod
     def of(cls, scan: Scan, path: str) -> "DataFile":
         """Return a file of a scan."""
-        return cls(scan.location, path, scan.name, scan.version)
+        return cls(scan.location, path, scan.name, scan.version, scan.roots)
 
 
 @contextmanager
@@ -53,12 +56,12 @@ def open_data_file(file: DataFile) -> Iterator[pq.ParquetFile]:
     Raises:
         MissingDataFile: it is not in storage.
         CorruptTable: it is no Parquet file, or damaged.
+        LocationNotAllowed: it lies outside the roots.
         StorageError: storage did not answer.
     """
-    # Where files may lie is for the service to decide, which made the plan.
     with (
         reading(file),
-        storage.open_input(file.location, file.path, allowed=lambda _: True) as source,
+        storage.open_input(file.location, file.path, allowed=file.roots.allows) as source,
         pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as opened,
     ):
         yield opened

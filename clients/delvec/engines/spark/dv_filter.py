@@ -11,7 +11,7 @@ A file's deleted rows become 64-bit words, in one of two layouts, the same for a
 import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -28,6 +28,7 @@ from delvec.scan import Scan
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap, serialize_bitmap
 from delvec_kernel.errors import DelvecError
 from delvec_kernel.storage.files import read_deletion_vectors
+from delvec_kernel.storage.roots import Roots
 
 __all__ = [
     "DENSE_LIMIT",
@@ -197,12 +198,14 @@ class VectorSource:
         table: its name, for messages.
         version: of the table, for messages.
         vectors: by file number the file's path and its deletion vector: a descriptor's JSON, or serialized.
+        roots: where they may lie.
     """
 
     location: str
     table: str
     version: int
     vectors: Mapping[int, tuple[str, Mapping[str, Any] | bytes]]
+    roots: Roots = field(default_factory=Roots)
 
     @classmethod
     def of(
@@ -220,7 +223,7 @@ class VectorSource:
         else:
             found = [serialize_bitmap(deleted[path]) for path in paths]
         vectors = dict(zip(numbers, zip(paths, found, strict=True), strict=True))
-        return cls(scan.location, scan.name, scan.version, vectors)
+        return cls(scan.location, scan.name, scan.version, vectors, scan.roots)
 
     def deleted_rows(self, number: int) -> npt.NDArray[np.uint64]:
         """Return the deleted rows of a file, ascending. Runs on executors."""
@@ -235,7 +238,11 @@ class VectorSource:
             else:
                 wanted = [(path, Descriptor.from_json(vector))]
                 bitmap = read_deletion_vectors(
-                    self.location, wanted, table=self.table, version=self.version, allowed=lambda _: True
+                    self.location,
+                    wanted,
+                    table=self.table,
+                    version=self.version,
+                    allowed=self.roots.allows,
                 )[path]
         except DelvecError as error:
             # Retrying would not help; the driver makes the error of it again.

@@ -22,6 +22,7 @@ from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deseriali
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import StructField, StructType
 from delvec_kernel.storage.files import read_deletion_vectors
+from delvec_kernel.storage.roots import Roots
 
 __all__ = ["FileSlice", "TableRead", "read_slices"]
 
@@ -63,6 +64,7 @@ class TableRead:
         partition_columns: names.
         mapping: ``delta.columnMapping.mode``.
         marked_only: deletion vectors name the rows that there are, and not those that are gone.
+        roots: where files may lie.
     """
 
     location: str
@@ -71,7 +73,8 @@ class TableRead:
     schema: StructType
     partition_columns: frozenset[str]
     mapping: str
-    marked_only: bool = False
+    marked_only: bool
+    roots: Roots
 
 
 def read_slices(read: TableRead, slices: Sequence[FileSlice]) -> Iterator[pa.RecordBatch]:
@@ -94,7 +97,11 @@ def _deleted(read: TableRead, slices: Sequence[FileSlice]) -> dict[str, BitMap64
         if each.descriptor is not None and each.deleted is None
     }
     found = read_deletion_vectors(
-        read.location, list(wanted.items()), table=read.table, version=read.version, allowed=lambda _: True
+        read.location,
+        list(wanted.items()),
+        table=read.table,
+        version=read.version,
+        allowed=read.roots.allows,
     )
     for each in slices:
         if each.deleted is not None:
@@ -104,7 +111,7 @@ def _deleted(read: TableRead, slices: Sequence[FileSlice]) -> dict[str, BitMap64
 
 def _read_slice(read: TableRead, part: FileSlice, deleted: BitMap64 | None) -> Iterator[pa.RecordBatch]:
     gone = np.empty(0, np.uint64) if deleted is None else np.frombuffer(deleted.to_array(), np.uint64)
-    with open_data_file(DataFile(read.location, part.path, read.table, read.version)) as file:
+    with open_data_file(DataFile(read.location, part.path, read.table, read.version, read.roots)) as file:
         columns = _Columns.of(read, part, file.schema_arrow)
         for group, first in _row_groups(file.metadata, part):
             position = first

@@ -119,8 +119,10 @@ class ManifestStore:
                 f"Table '{scan.name}' is in the memory of one process, where Spark cannot read it; use DuckDB",
                 table=scan.name,
             )
+        paths = scan.files["path"].to_pylist()
+        scan.roots.check_files(scan.location, paths, table=scan.name, version=scan.version)
         if not self._in_table:  # the driver may run where the files are not
-            storage.check_regular(scan.location, scan.files["path"].to_pylist(), allowed=bool)
+            storage.check_regular(scan.location, paths, allowed=scan.roots.allows)
         content = "\n".join(["v1", *_lines(scan, numbers).to_pylist()]).encode()
         # The time in the name is what sweeping goes by; from the mark at its end the plan of a frame tells what it reads.
         name = "-".join(filter(None, (f"{int(time.time())}-{uuid.uuid4()}", mark(scan))))
