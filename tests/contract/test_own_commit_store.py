@@ -4,8 +4,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from sqlalchemy import String
 
 from delvec_service.store import own_commits
+from delvec_service.store.models import Base, StoredText
 from delvec_service.store.own_commits import Overwritten, OwnCommit, OwnCommitStore
 
 FOUND = Overwritten(7, "ours", "DELETE", "somebody", "theirs", 9, datetime(2026, 11, 1, tzinfo=UTC))
@@ -60,4 +62,24 @@ def test_what_the_other_writer_says_may_be_anything(store):
     assert store.note("t", replace(FOUND, by_operation="x" * 999, by_engine="a\0b", by_key=None))
 
     (event,) = store.overwritten("t")
-    assert (event.by_operation, event.by_engine, event.by_key) == ("x" * 64, "ab", None)
+    assert (event.by_operation, event.by_engine, event.by_key) == ("x" * 64, "a\ufffdb", None)
+
+
+def test_text_of_a_log_that_anybody_may_have_written_is_kept(database, store):
+    """PostgreSQL has no NUL, and UTF-8 no half of a surrogate pair; nothing gets longer than its column."""
+    odd = "\0\ud800" * 32
+    record(database, OwnCommit(1, "a\0b", 10, odd))
+    assert store.newest("t") == [OwnCommit(1, "a\ufffdb", 10, "\ufffd" * 64)]
+
+    hostile = replace(FOUND, by_operation="DE\0LETE", by_engine="some\udfffbody", by_key=odd * 2)
+    assert store.note("t", hostile)
+    [found] = store.overwritten("t")
+    assert (found.by_operation, found.by_engine) == ("DE\ufffdLETE", "some\ufffdbody")
+    assert found.by_key == "\ufffd" * 128
+
+
+def test_every_text_column_takes_any_text():
+    columns = [column for table in Base.metadata.tables.values() for column in table.columns]
+    texts = [column for column in columns if isinstance(column.type, String | StoredText)]
+    assert len(texts) > 20
+    assert [str(column) for column in texts if not isinstance(column.type, StoredText)] == []

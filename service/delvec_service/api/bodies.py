@@ -154,7 +154,9 @@ def check_texts(parsed: Any) -> None:
         elif isinstance(node, dict):
             for key, value in node.items():
                 check_text(key, f"body: the name of a field{f' of {where!r}' if where else ''}")
-                if not isinstance(value, int | float):
+                if isinstance(value, str) and _is_partition_value(where):
+                    check_halves(value, f"body field '{where}.{key}'")
+                elif not isinstance(value, int | float):
                     pending.append((f"{where}.{key}" if where else key, value))
         elif isinstance(node, list):
             pending.extend((f"{where}.{index}", value) for index, value in enumerate(node))
@@ -170,6 +172,20 @@ def check_text(text: str, where: str) -> None:
         raise BadRequest(
             f"The request is not valid: {where[:300]}: it has the character NUL (U+0000), which is not taken."
         )
+    check_halves(text, where)
+
+
+def _is_partition_value(where: str) -> bool:
+    """Whether the fields there are partition values: NUL is a byte of a binary one as any other, and the log can say it."""
+    return where.endswith(".partitionValues")
+
+
+def check_halves(text: str, where: str) -> None:
+    """Refuse a text with half of a surrogate pair.
+
+    Raises:
+        BadRequest: it has one.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -23,6 +23,7 @@ from delvec_service.logs import logger
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.answers import ANY_REQUEST, AnswerStore
+from delvec_service.store.models import storable
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.own_commits import Overwritten, OwnCommit, OwnCommitStore
 from delvec_service.store.registry import table_id
@@ -331,9 +332,9 @@ class OverwriteWatch:
         # What memory and database hold was read before: it has rows of commits that are not there.
         self._loader.forget(objects.location)
         self._drop_checksums(objects, table, min(found.version for _, found in gone))
-        metadata_id = self._loader.load(objects, table).metadata.id
+        metadata_id = storable(self._loader.load(objects, table).metadata.id)
         for one, found in gone:
-            if metadata_id.startswith(one.commit.metadata_id):  # and not another table in its place
+            if metadata_id.startswith(storable(one.commit.metadata_id)):  # and not another table in its place
                 self._keep(objects, table, found, one.keys)
         with self._condition:
             watch = self._watches.get(objects.location)

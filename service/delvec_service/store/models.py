@@ -4,6 +4,7 @@ None of it is the truth about a table of data: that is the Delta log. No row ref
 ledger is to outlive a registration that is dropped and made again, and a snapshot is saved in several transactions.
 """
 
+import re
 from datetime import UTC, datetime
 from typing import Final
 
@@ -35,12 +36,42 @@ __all__ = [
     "SegmentSummaryRow",
     "SnapshotMemberRow",
     "SnapshotRow",
+    "StoredText",
     "TableRow",
     "TransactionRow",
+    "storable",
 ]
 
 REVISION: Final = "0005"
 """The newest migration; the database is migrated only where it is behind this."""
+_NOT_STORABLE: Final = re.compile("[\0\ud800-\udfff]")
+
+
+def storable(text: str) -> str:
+    """Return a text as :class:`StoredText` keeps it: what is compared with a stored one has to be."""
+    return _NOT_STORABLE.sub("\ufffd", text)
+
+
+class StoredText(TypeDecorator[str]):
+    """Text that every database takes, wherever it comes from: names, ids and engines of logs that anybody may have written.
+
+    PostgreSQL has no NUL, and UTF-8 no halves of surrogate pairs; each becomes U+FFFD, so that no text gets longer.
+    """
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Return what the database gets."""
+        del dialect
+        return value if value is None else storable(value)
+
+
+class _LongText(StoredText):
+    """The same without a limit."""
+
+    impl = Text
+    cache_ok = True
 
 
 class _Moment(TypeDecorator[datetime]):
@@ -77,11 +108,11 @@ class TableRow(Base):
         Index("tables_by_folder_name", "catalog", "folder_name"),
     )
 
-    catalog: Mapped[str] = mapped_column(String(36), primary_key=True, server_default="")
-    id: Mapped[str] = mapped_column(String(36), primary_key=True)
-    name: Mapped[str | None] = mapped_column(String(128))
-    folder_name: Mapped[str] = mapped_column(String(128), server_default="")
-    location: Mapped[str] = mapped_column(String(2000))
+    catalog: Mapped[str] = mapped_column(StoredText(36), primary_key=True, server_default="")
+    id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    name: Mapped[str | None] = mapped_column(StoredText(128))
+    folder_name: Mapped[str] = mapped_column(StoredText(128), server_default="")
+    location: Mapped[str] = mapped_column(StoredText(2000))
     created_at: Mapped[datetime]
 
 
@@ -90,10 +121,10 @@ class TransactionRow(Base):
 
     __tablename__ = "transactions"
 
-    table_id: Mapped[str] = mapped_column(String(36), primary_key=True)
-    id: Mapped[str] = mapped_column(String(128), primary_key=True)
-    operation: Mapped[str] = mapped_column(String(64))
-    state: Mapped[str] = mapped_column(String(16))
+    table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    id: Mapped[str] = mapped_column(StoredText(128), primary_key=True)
+    operation: Mapped[str] = mapped_column(StoredText(64))
+    state: Mapped[str] = mapped_column(StoredText(16))
     version: Mapped[int | None] = mapped_column(BigInteger)
     created_at: Mapped[datetime]
 
@@ -104,11 +135,11 @@ class LedgerFileRow(Base):
     __tablename__ = "ledger_files"
     __table_args__ = (Index("ledger_files_by_transaction", "table_id", "transaction_id"),)
 
-    table_id: Mapped[str] = mapped_column(String(36), primary_key=True)
-    path: Mapped[str] = mapped_column(Text, primary_key=True)
-    transaction_id: Mapped[str] = mapped_column(String(128))
-    kind: Mapped[str] = mapped_column(String(32))
-    state: Mapped[str] = mapped_column(String(16))
+    table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    path: Mapped[str] = mapped_column(_LongText(), primary_key=True)
+    transaction_id: Mapped[str] = mapped_column(StoredText(128))
+    kind: Mapped[str] = mapped_column(StoredText(32))
+    state: Mapped[str] = mapped_column(StoredText(16))
     created_at: Mapped[datetime]
 
 
@@ -126,9 +157,9 @@ class AnswerRow(Base):
     __tablename__ = "answers"
     __table_args__ = (Index("answers_by_created_at", "created_at"),)
 
-    key: Mapped[str] = mapped_column(String(128), primary_key=True)
-    request_hash: Mapped[str] = mapped_column(String(64))
-    claim: Mapped[str | None] = mapped_column(String(36))
+    key: Mapped[str] = mapped_column(StoredText(128), primary_key=True)
+    request_hash: Mapped[str] = mapped_column(StoredText(64))
+    claim: Mapped[str | None] = mapped_column(StoredText(36))
     claimed_at: Mapped[datetime | None]
     status: Mapped[int | None] = mapped_column(Integer)
     body: Mapped[bytes | None] = mapped_column(LargeBinary)
@@ -146,11 +177,11 @@ class OwnCommitRow(Base):
 
     __tablename__ = "own_commits"
 
-    table_id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
     version: Mapped[int] = mapped_column(BigInteger, primary_key=True)
-    key: Mapped[str] = mapped_column(String(128))
+    key: Mapped[str] = mapped_column(StoredText(128))
     size: Mapped[int] = mapped_column(BigInteger)
-    metadata_id: Mapped[str] = mapped_column(String(64))
+    metadata_id: Mapped[str] = mapped_column(StoredText(64))
 
 
 class OverwrittenCommitRow(Base):
@@ -158,12 +189,12 @@ class OverwrittenCommitRow(Base):
 
     __tablename__ = "overwritten_commits"
 
-    table_id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
     version: Mapped[int] = mapped_column(BigInteger, primary_key=True)
-    key: Mapped[str] = mapped_column(String(128), primary_key=True)
-    by_operation: Mapped[str | None] = mapped_column(String(64))
-    by_engine: Mapped[str | None] = mapped_column(String(256))
-    by_key: Mapped[str | None] = mapped_column(String(128))
+    key: Mapped[str] = mapped_column(StoredText(128), primary_key=True)
+    by_operation: Mapped[str | None] = mapped_column(StoredText(64))
+    by_engine: Mapped[str | None] = mapped_column(StoredText(256))
+    by_key: Mapped[str | None] = mapped_column(StoredText(128))
     newest_version: Mapped[int] = mapped_column(BigInteger)
     found_at: Mapped[datetime]
 
@@ -183,11 +214,11 @@ class SnapshotRow(Base):
 
     __tablename__ = "snapshots"
 
-    table_id: Mapped[str] = mapped_column(String(36), primary_key=True)
-    generation: Mapped[str] = mapped_column(String(32))
+    table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    generation: Mapped[str] = mapped_column(StoredText(32))
     format: Mapped[int] = mapped_column(Integer)
     version: Mapped[int] = mapped_column(BigInteger)
-    file_name: Mapped[str] = mapped_column(String(255))
+    file_name: Mapped[str] = mapped_column(StoredText(255))
     file_size: Mapped[int] = mapped_column(BigInteger)
     file_time: Mapped[int] = mapped_column(BigInteger)
     state: Mapped[bytes] = mapped_column(LargeBinary)
@@ -204,8 +235,8 @@ class SnapshotMemberRow(Base):
 
     __tablename__ = "snapshot_members"
 
-    table_id: Mapped[str] = mapped_column(String(36), primary_key=True)
-    segment_id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    segment_id: Mapped[str] = mapped_column(StoredText(32), primary_key=True)
     position: Mapped[int] = mapped_column(Integer)
     dead: Mapped[bytes] = mapped_column(LargeBinary)
 
@@ -224,8 +255,8 @@ class SegmentRow(Base):
         Index("segments_by_unused_since", "unused_since"),
     )
 
-    id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    table_id: Mapped[str] = mapped_column(String(36))
+    id: Mapped[str] = mapped_column(StoredText(32), primary_key=True)
+    table_id: Mapped[str] = mapped_column(StoredText(36))
     num_rows: Mapped[int] = mapped_column(Integer)
     nbytes: Mapped[int] = mapped_column(BigInteger)
     unused_since: Mapped[datetime | None]
@@ -236,8 +267,8 @@ class SegmentBlobRow(Base):
 
     __tablename__ = "segment_blobs"
 
-    segment_id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    segment_id: Mapped[str] = mapped_column(StoredText(32), primary_key=True)
+    name: Mapped[str] = mapped_column(StoredText(64), primary_key=True)
     checksum: Mapped[int] = mapped_column(BigInteger)
     data: Mapped[bytes] = mapped_column(LargeBinary)
 
@@ -252,15 +283,15 @@ class SegmentSummaryRow(Base):
     __tablename__ = "segment_summaries"
     __table_args__ = (Index("segment_summaries_by_segment", "segment_id"),)
 
-    column_key: Mapped[str] = mapped_column(String(32), primary_key=True)
-    segment_id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    kind: Mapped[str | None] = mapped_column(String(8))
+    column_key: Mapped[str] = mapped_column(StoredText(32), primary_key=True)
+    segment_id: Mapped[str] = mapped_column(StoredText(32), primary_key=True)
+    kind: Mapped[str | None] = mapped_column(StoredText(8))
     low_int: Mapped[int | None] = mapped_column(BigInteger)
     high_int: Mapped[int | None] = mapped_column(BigInteger)
     low_real: Mapped[float | None] = mapped_column(Double)
     high_real: Mapped[float | None] = mapped_column(Double)
-    low_text: Mapped[str | None] = mapped_column(Text)
-    high_text: Mapped[str | None] = mapped_column(Text)
+    low_text: Mapped[str | None] = mapped_column(_LongText())
+    high_text: Mapped[str | None] = mapped_column(_LongText())
     nullable: Mapped[bool] = mapped_column(Boolean)
     only_null: Mapped[bool] = mapped_column(Boolean)
     checksum: Mapped[int] = mapped_column(BigInteger)

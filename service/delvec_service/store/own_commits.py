@@ -177,5 +177,5 @@ _UPSERT: Final = Prepared({"postgresql": _upsert(postgresql.insert), "sqlite": _
 
 
 def _short(text: str | None, length: int) -> str | None:
-    # PostgreSQL counts, and has no NUL; both are of a log that anybody may have written.
-    return None if text is None else text.replace("\0", "")[:length]
+    # PostgreSQL counts, and the log may come from anybody.
+    return None if text is None else text[:length]

@@ -55,8 +55,10 @@ from delvec_kernel.errors import UnsupportedReaderFeature, UnsupportedTable
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import (
+    ArrayType,
     DataType,
     DecimalType,
+    MapType,
     PrimitiveType,
     StructField,
     StructType,
@@ -198,7 +200,40 @@ def left_out(scan: Scan, files: pa.Table, gone: Mapping[str, BitMap64] | None = 
     ]
 
 
+def check_names(table: str, fields: Iterable[StructField]) -> None:
+    """Refuse columns, and fields of them, that DuckDB would cut off in the middle of their names.
+
+    Raises:
+        UnsupportedTable: a name has the character NUL.
+    """
+    for item in fields:
+        if any("\0" in name for name in _names(item)):
+            raise UnsupportedTable(
+                f"Column {item.name!r} of table '{table}' has the character NUL in its name, or in that of a field, which "
+                "DuckDB cannot hold; ask for other columns.",
+                table=table,
+                column=item.name,
+            )
+
+
+def _names(item: StructField) -> Iterator[str]:
+    yield from (item.name, item.physical_name)
+    pending: list[DataType] = [item.type]
+    while pending:
+        match pending.pop():
+            case StructType(fields):
+                for each in fields:
+                    yield from _names(each)
+            case ArrayType(element):
+                pending.append(element)
+            case MapType(key, value):
+                pending += [key, value]
+            case _:
+                pass
+
+
 def _check_types(scan: Scan, fields: Sequence[StructField]) -> None:
+    check_names(scan.name, fields)
     for item in fields:
         if has_variant(item.type):
             raise UnsupportedReaderFeature(

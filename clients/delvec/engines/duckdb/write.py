@@ -14,7 +14,15 @@ from delvec.engines.change_files import CHANGE_TYPE, ChangeFileWriter
 from delvec.engines.compaction import Compacted, ReadOrder, Stretch, row_runs
 from delvec.engines.duckdb.find_rows import check_positions
 from delvec.engines.duckdb.row_expressions import RowExpressions
-from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, left_out, quoted, sources
+from delvec.engines.duckdb.scan import (
+    FILE_HASH,
+    FILE_INDEX,
+    ROW_INDEX,
+    check_names,
+    left_out,
+    quoted,
+    sources,
+)
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.footers import rows_in
 from delvec.engines.input_data import to_reader
@@ -111,9 +119,11 @@ def append(session: Session, data: Any, target: WriteTarget) -> list[AddFile]:
     Raises:
         SchemaMismatch: they do not fit the table.
         ConstraintViolation: a row does not satisfy the table's constraints.
+        UnsupportedTable: a column's name has the character NUL.
         UnsupportedWriterFeature: DuckDB cannot evaluate one of them; nothing was written.
         StorageError: storage did not answer.
     """
+    check_names(target.location, target.schema.fields)
     checks = RowChecks(target)
     reader = to_reader(data, target.schema)
     complete = completion(session, reader.schema.names, target, checks)
