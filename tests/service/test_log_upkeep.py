@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from delvec_kernel.errors import StorageFull
+from delvec_kernel.log.version_checksum import VersionChecksum
 from delvec_kernel.storage import local_files as _local_files
 from delvec_service.maintenance import checkpoints as writing
 from delvec_service.maintenance.log_upkeep import _Work, _Worker
@@ -57,6 +59,20 @@ def test_a_checksum_is_never_overwritten(filled, upkeep):
     filled.append(filled.write_file("c.parquet", [1]))
     upkeep()
     assert (filled.log / f"{2:020}.crc").read_text() == "another writer's"
+
+
+def test_a_table_that_is_deleted_meanwhile_stays_deleted(filled, upkeep, monkeypatch):
+    upkeep()
+    made = VersionChecksum.of
+
+    def of(*given):
+        shutil.rmtree(filled.folder)
+        return made(*given)
+
+    monkeypatch.setattr(VersionChecksum, "of", of)
+    filled.append(filled.write_file("c.parquet", [1]))
+    upkeep()
+    assert not filled.folder.exists()
 
 
 def test_a_checkpoint_comes_when_the_interval_is_reached(client, create, tmp_path, upkeep):

@@ -346,11 +346,11 @@ class Faults:
         self.real = ObjectStore.put_if_absent
         faults = self
 
-        def put_if_absent(store, path, data):
+        def put_if_absent(store, path, data, **options):
             fault = faults.script.pop(0) if faults.script else "ok"
             if fault == "before":
                 raise StorageError("storage is away")
-            done = faults.real(store, path, data)
+            done = faults.real(store, path, data, **options)
             if fault == "after":
                 raise StorageError("the answer was lost")
             return False if fault == "exists" else done
@@ -403,8 +403,8 @@ def test_a_failure_that_cannot_be_looked_into_is_an_unknown_outcome(filled, monk
     real = ObjectStore.put_if_absent
     filled.client.get(f"{filled.url}/snapshot")  # what has been read needs no storage
 
-    def put_if_absent(store, path, data):
-        real(store, path, data)
+    def put_if_absent(store, path, data, **options):
+        real(store, path, data, **options)
         raise StorageError("the answer was lost")
 
     def get(store, path):

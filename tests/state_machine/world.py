@@ -66,11 +66,11 @@ class RacingStore(ObjectStore):
     before_put = None
     lose_answer = False
 
-    def put_if_absent(self, path, data):
+    def put_if_absent(self, path, data, **options):
         act, self.before_put = self.before_put, None
         if act is not None:
             act()
-        created = super().put_if_absent(path, data)
+        created = super().put_if_absent(path, data, **options)
         lost, self.lose_answer = self.lose_answer, False
         if lost:
             raise StorageError("the answer was lost")

@@ -257,11 +257,20 @@ def write_file(
             obstore.put(place.remote, place.key, data)
 
 
-def create_file(location: str, path: str, data: bytes, *, allowed: Allowed | None = None) -> bool:
+def create_file(
+    location: str, path: str, data: bytes, *, allowed: Allowed | None = None, directories: bool = True
+) -> bool:
     """Create a file atomically: exactly one of several writers succeeds. Durable when this returns True.
 
     ``data`` must differ from what any other writer may put there (a commit carries its transaction id): a
     file that holds exactly ``data`` is taken for this writer's own, whose answer was lost on the way.
+
+    Args:
+        location: the table's canonical location.
+        path: URL-encoded, relative to the location.
+        data: the content.
+        allowed: where links may lead, by URL; without it, only to another place in the table.
+        directories: whether local directories are created where they are missing.
 
     Returns:
         False if the file exists already, with other content.
@@ -274,7 +283,7 @@ def create_file(location: str, path: str, data: bytes, *, allowed: Allowed | Non
     place = locate(location, path, allowed=allowed, inside=True)
     with storage_errors("create", place.url, writing=True):
         if place.local is not None:
-            with place.opened_directory(create=True, durable=True) as directory:
+            with place.opened_directory(create=directories, durable=True) as directory:
                 if _local_files.create(directory, place.local, data):
                     return True
                 with _opened(place) as file:

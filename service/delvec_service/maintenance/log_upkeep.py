@@ -200,7 +200,7 @@ class LogUpkeep:
         if snapshot.version in work.commits:
             checksum = VersionChecksum.of(snapshot, work.commits[snapshot.version])
             path = f"_delta_log/{checksum_name(snapshot.version)}"
-            table.objects.put_if_absent(path, checksum.serialize())
+            table.objects.put_if_absent(path, checksum.serialize(), directories=False)
         if _checkpoint_due(snapshot):
             self._keepers.add(_Work(table))
 

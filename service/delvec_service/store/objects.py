@@ -141,11 +141,12 @@ class ObjectStore:
                 else:
                     yield ObjectMeta(name, found.st_size, found.st_mtime_ns // 1_000_000)
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, directories: bool = True) -> bool:
         """Create a file atomically; the commit point. Durable when this returns True.
 
         ``data`` must differ from what any other writer may put there (a commit carries its transaction id):
         a file that holds exactly ``data`` is taken for this writer's own, whose answer was lost on the way.
+        Without ``directories`` it fails where its directory is missing: a table that was deleted stays deleted.
 
         Returns:
             False if the file exists already, with other content.
@@ -154,7 +155,7 @@ class ObjectStore:
             AtomicCreateUnsupported: the storage cannot create a file atomically.
             StorageError: storage did not answer, and the file may exist or not.
         """
-        return storage.create_file(self.location, path, data, allowed=self._allowed)
+        return storage.create_file(self.location, path, data, allowed=self._allowed, directories=directories)
 
     def put(self, path: str, data: bytes) -> None:
         """Write a whole file, replacing what is there; durable when this returns.
