@@ -55,6 +55,30 @@ def test_the_token_opens(guarded):
     assert guarded.get("/v1/config", headers={"Authorization": f"bearer {SECRET}"}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (None, "The request has no token; send the header 'Authorization: Bearer <token>'"),
+        (f"Basic {SECRET}", "The Authorization header is not of the form 'Authorization: Bearer <token>'"),
+        ("Bearer", "The Authorization header is not of the form"),
+        (SECRET, "The Authorization header is not of the form"),
+        ("Bearer wrong", "The token is not this service's"),
+    ],
+)
+def test_what_is_wrong_with_a_token(guarded, given, message):
+    answer = guarded.get("/v1/config", headers={} if given is None else {"Authorization": given})
+    assert answer.status_code == 401
+    assert answer.json()["error"]["message"].startswith(message)
+
+
+def test_what_is_wrong_with_base64(filled):
+    body = {"operation": "DELETE", "read-version": 1, "row-deletes": [{"path": "a.parquet", "rows": "a_b-"}]}
+    answer = filled.client.post(f"{filled.url}/commits", json=body)
+    assert answer.status_code == 400
+    assert "'row-deletes.0.rows': not standard base64 (" in answer.json()["error"]["message"]
+    assert "in one line, with '+', '/' and the padding '='" in answer.json()["error"]["message"]
+
+
 def test_config_says_what_there_is(client):
     config = client.get("/v1/config").json()
 

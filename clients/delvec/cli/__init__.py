@@ -157,6 +157,8 @@ def _fail(error: DelvecError, *, as_json: bool) -> int:
         print(json.dumps(error.to_wire(), default=str), file=sys.stderr)
     else:
         print("delvec:", " ".join(error.message.split()), file=sys.stderr)
+        if excerpt := error.details.get("excerpt"):
+            print(excerpt, file=sys.stderr)
     return 1
 
 

@@ -115,7 +115,7 @@ def parse_query(text: str, dialect: str) -> Query:
     try:
         parsed = DIALECTS[dialect].parse(text)
     except (ParseError, TokenError) as error:
-        raise parse_error(error) from None
+        raise parse_error(error, text) from None
     except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
         raise InvalidStatement("The query cannot be parsed.", line=1, column=1) from None
     found = [each for each in parsed if each is not None and not isinstance(each, exp.Semicolon)]

@@ -15,8 +15,9 @@ from delvec.engines.internal_names import INTERNAL
 from delvec.engines.spark.session import is_remote
 from delvec.scan import Scan
 from delvec.sql.queries import Query
-from delvec.sql.tokens import TableName, place
+from delvec.sql.tokens import TableName
 from delvec_kernel.errors import DelvecError, EngineUnavailable, InvalidStatement, StorageError
+from delvec_kernel.expressions.source_text import located, place
 from delvec_kernel.expressions.spark_dialect import SPARK
 from delvec_kernel.schema.types import PrimitiveType
 
@@ -92,12 +93,13 @@ def _located(reason: str, text: str, query: str) -> InvalidStatement:
     if at is None:
         return InvalidStatement(f"DuckDB cannot run the query: {reason}{hint}", line=1, column=1)
     line, column = place(query, at)
-    return InvalidStatement(
+    error = InvalidStatement(
         f"Line {line}, column {column}: DuckDB cannot run the query: {reason.rstrip('.!')}{hint}",
         line=line,
         column=column,
         suggestions=near,
     )
+    return located(error, query, at, at + len(word))
 
 
 def _is_word(token: Token, word: str) -> bool:

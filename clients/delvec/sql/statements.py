@@ -134,7 +134,7 @@ def _translated(text: str, dialect: str) -> str:
     try:
         found = sqlglot.transpile(text, read=DIALECTS[dialect], write=DIALECTS["spark"])
     except (ParseError, TokenError) as error:
-        raise parse_error(error) from None
+        raise parse_error(error, text) from None
     except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
         raise InvalidStatement("The statement cannot be parsed.", line=1, column=1) from None
     if len(found) != 1:

@@ -9,6 +9,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from delvec_kernel.errors import InvalidStatement
+from delvec_kernel.expressions.source_text import located, place
 from delvec_kernel.expressions.spark_dialect import SPARK
 from delvec_kernel.expressions.table_expressions import check_functions
 
@@ -34,12 +35,6 @@ _PATHS: Final = 2
 _PLACE: Final = re.compile(r" from (\d+):(\d+)")
 
 
-def place(text: str, at: int) -> tuple[int, int]:
-    """Return line and column, from 1, of a position in a text."""
-    before = text[:at]
-    return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
-
-
 def is_path(text: str) -> bool:
     """Whether a text in quotes is a table's path."""
     return "/" in text
@@ -48,10 +43,12 @@ def is_path(text: str) -> bool:
 def invalid(text: str, at: int, reason: str) -> InvalidStatement:
     """Return the error for what is wrong at a position."""
     line, column = place(text, at)
-    return InvalidStatement(f"Line {line}, column {column}: {reason}", line=line, column=column)
+    error = InvalidStatement(f"Line {line}, column {column}: {reason}", line=line, column=column)
+    word = re.compile(r"\w*").match(text, at)
+    return located(error, text, at, word.end() if word else at)
 
 
-def parse_error(error: ParseError | TokenError) -> InvalidStatement:
+def parse_error(error: ParseError | TokenError, text: str) -> InvalidStatement:
     """Return the error for what sqlglot cannot parse."""
     errors = getattr(error, "errors", None)
     first = errors[0] if errors else {}
@@ -65,11 +62,13 @@ def parse_error(error: ParseError | TokenError) -> InvalidStatement:
     # sqlglot counts to the end of the word.
     width = len(str(first.get("highlight") or " "))
     column = max(1, int(column) - width + 1)
-    return InvalidStatement(
+    invalid = InvalidStatement(
         f"Line {line}, column {column}: the statement cannot be parsed here: {reason}.",
         line=line,
         column=column,
     )
+    start = min(len(text), sum(len(each) + 1 for each in text.split("\n")[: int(line) - 1]) + column - 1)
+    return located(invalid, text, start, start + width)
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ class Cursor:
         try:
             self._tokens: list[Token] = _tokens(text)
         except TokenError as error:
-            raise parse_error(error) from None
+            raise parse_error(error, text) from None
         while self._tokens and self._tokens[-1].token_type == TokenType.SEMICOLON:
             self._tokens.pop()
         self._at = 0

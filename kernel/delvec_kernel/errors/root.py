@@ -25,7 +25,8 @@ class DelvecError(Exception):
 
     Attributes:
         message: one sentence: what happened, where, what to do.
-        details: JSON-ready facts for programs, among them ``table``, ``version`` and ``file`` where known.
+        details: JSON-ready facts for programs, among them ``table``, ``version`` and ``file`` where known. Of SQL also where
+            it is wrong: ``line``, ``column_number``, and ``excerpt``, which ``str()`` shows below the message.
     """
 
     type: ClassVar[str] = "DelvecError"
@@ -37,6 +38,10 @@ class DelvecError(Exception):
         super().__init__(message)
         self.message = message
         self.details = {key: value for key, value in details.items() if value is not None}
+
+    def __str__(self) -> str:
+        excerpt = self.details.get("excerpt")
+        return f"{self.message}\n{excerpt}" if excerpt else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Spark pickles what a task raises; keyword-only details would be lost by the default.

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from delvec_kernel.errors import InvalidPredicate
 from delvec_kernel.expressions.expression_kinds import NUMERIC_KINDS, column_path, column_type, kind_of
+from delvec_kernel.expressions.source_text import located, span_of
 from delvec_kernel.schema.types import DecimalType, PrimitiveType, StructType
 
 __all__ = ["TEMPORAL", "Operands", "lower", "rounded", "to_re2", "to_real", "upper"]
@@ -74,10 +75,12 @@ class Operands:
         """Raise InvalidPredicate, because of ``node``; returns str so that it can stand where text is made."""
         name = node.name if isinstance(node, exp.Anonymous) else getattr(node, "sql_name", lambda: node.key)()
         reason = why or f"{str(name).lower()} is not known to mean the same in DuckDB as in Spark"
-        raise InvalidPredicate(
+        error = InvalidPredicate(
             f"The predicate {self._text[:200]!r} cannot be evaluated by the DuckDB engine: {reason}. "
             "Rewrite it, or run the command on Spark."
         )
+        span = span_of(node)
+        raise error if span is None else located(error, self._text, *span)
 
     def aligned(self, nodes: Sequence[exp.Expr]) -> list[str]:
         """Write operands that are compared, cast to the type in which Spark compares them."""

@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from delvec_kernel.errors import InvalidPredicate, UnknownColumn
+from delvec_kernel.errors import BadRequest, InvalidPredicate, UnknownColumn
 from delvec_kernel.expressions.duckdb_sql import to_duckdb
 from delvec_kernel.expressions.predicate_checks import (
     MAX_DEPTH,
@@ -31,6 +31,7 @@ from delvec_kernel.expressions.predicate_checks import (
     replace_node,
     short,
 )
+from delvec_kernel.expressions.source_text import located, place
 from delvec_kernel.expressions.spark_dialect import SPARK, is_deterministic_function
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import StructField, StructType
@@ -153,7 +154,7 @@ def _parse(
     check_nodes(text, holder)
     plain_strings(text, holder)
     check_precedence(text, holder)
-    columns = _resolve(holder, resolve, positions)
+    columns = _resolve(text, holder, resolve, positions)
     root = holder.this.pop()
     check_depth(text, root)
     if boolean:
@@ -175,10 +176,12 @@ def _tokens(text: str) -> list[Token]:
     try:
         tokens = SPARK.tokenize(text)
     except (SqlglotError, ValueError, IndexError) as error:
-        raise InvalidPredicate(
+        unread = InvalidPredicate(
             f"The predicate {short(text)} cannot be read: a quote or a comment is not closed, or a character "
             "does not belong into SQL."
-        ) from error
+        )
+        start = getattr(error, "start", None)
+        raise (unread if start is None else located(unread, text, start, len(text))) from error
     if not tokens:
         raise InvalidPredicate(
             "The predicate is empty; leave it out to mean every row, or give a Boolean expression."
@@ -190,17 +193,29 @@ def _tokens(text: str) -> list[Token]:
 
 def _unparsable(text: str, error: ParseError) -> InvalidPredicate:
     facts: Mapping[str, Any] = error.errors[-1] if error.errors else {}
-    near, column = facts.get("highlight"), facts.get("col")
-    where = f" near {near!r} (line {facts.get('line')}, column {column})" if near else ""
-    return InvalidPredicate(
+    near = str(facts.get("highlight") or "")
+    start = _start_of(text, facts)
+    line, column = place(text, start)
+    where = f" near {near!r} (line {line}, column {column})" if near else ""
+    unparsable = InvalidPredicate(
         f"The predicate {short(text)} is not one SQL expression: it cannot be parsed{where}."
     )
+    return located(unparsable, text, start, start + len(near)) if near else unparsable
+
+
+def _start_of(text: str, facts: Mapping[str, Any]) -> int:
+    """Return where the word is that the parser stopped at; sqlglot counts to its end, and from the line's start."""
+    line, end = int(facts.get("line") or 1), int(facts.get("col") or 1)
+    before = sum(len(each) + 1 for each in text.split("\n")[: line - 1])
+    return min(len(text), max(before, before + end - len(str(facts.get("highlight") or " "))))
 
 
 # --- columns ------------------------------------------------------------------------------------------------
 
 
-def _resolve(root: exp.Expr, resolve: Resolve, positions: dict[int, tuple[int, str, str]]) -> set[str]:
+def _resolve(
+    text: str, root: exp.Expr, resolve: Resolve, positions: dict[int, tuple[int, str, str]]
+) -> set[str]:
     """Replace every column below ``root`` by its spelling in the schema; note where in the text each stands."""
     found: set[str] = set()
     for node in list(root.find_all(exp.Column)):
@@ -213,13 +228,21 @@ def _resolve(root: exp.Expr, resolve: Resolve, positions: dict[int, tuple[int, s
                 break
             outer = outer.parent
             parts.append(name)
-        path = resolve([part.name for part in parts])
-        found.add(path[0])
         start, end = parts[0].meta.get("start"), parts[-1].meta.get("end")
+        try:
+            path = resolve([part.name for part in parts])
+        except BadRequest as error:
+            if start is None or end is None:
+                raise
+            raise located(error, text, start, end + 1) from None
+        found.add(path[0])
         if start is not None and end is not None:
             fields = "".join("." + backticked(each) for each in path[1:])
             positions[start] = (end, path[0], fields)
-        column: exp.Expr = exp.Column(this=exp.to_identifier(path[0], quoted=True))
+        name = exp.to_identifier(path[0], quoted=True)
+        if start is not None and end is not None:
+            name.meta.update(start=start, end=end)
+        column: exp.Expr = exp.Column(this=name)
         for each in path[1:]:
             column = exp.Dot(this=column, expression=exp.to_identifier(each, quoted=True))
         replace_node(outer, column)

@@ -8,6 +8,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from delvec_kernel.errors import InvalidPredicate
 from delvec_kernel.expressions.expression_kinds import kind_of
+from delvec_kernel.expressions.source_text import located, span_of
 from delvec_kernel.expressions.spark_dialect import AGGREGATES, GENERATORS, WINDOW_ONLY, SparkDialect
 from delvec_kernel.schema.types import StructType
 
@@ -138,10 +139,17 @@ def check_nodes(text: str, root: exp.Expr) -> None:
         if what is None and isinstance(node, exp.Between) and node.args.get("symmetric"):
             what = "BETWEEN SYMMETRIC"
         if what is not None:
-            raise InvalidPredicate(
+            raise _at(
+                node,
+                text,
                 f"The predicate {short(text)} holds {what}, which cannot be decided row by row; "
-                "a predicate is a Boolean expression over the table's own columns."
+                "a predicate is a Boolean expression over the table's own columns.",
             )
+
+
+def _at(node: exp.Expr, text: str, message: str) -> InvalidPredicate:
+    error, span = InvalidPredicate(message), span_of(node)
+    return error if span is None else located(error, text, *span)
 
 
 def plain_strings(text: str, root: exp.Expr) -> None:
@@ -196,9 +204,11 @@ def check_precedence(text: str, root: exp.Expr) -> None:
                 if isinstance(node, exp.DPipe) and isinstance(side, _ADDITIVE):
                     unclear = _BITWISE
         if unclear:
-            raise InvalidPredicate(
+            raise _at(
+                node,
+                text,
                 f"The predicate {short(text)} chains operators whose order is easy to mistake; "
-                f"put parentheses around the parts of {short(node.sql(SparkDialect, comments=False))}."
+                f"put parentheses around the parts of {short(node.sql(SparkDialect, comments=False))}.",
             )
 
 
@@ -216,7 +226,9 @@ def check_boolean(text: str, root: exp.Expr, schema: StructType) -> None:
         else:
             kind = kind_of(node, schema)
             if kind not in {"boolean", "null", None}:
-                raise InvalidPredicate(
+                raise _at(
+                    node,
+                    text,
                     f"The predicate {short(text)} is not Boolean: "
-                    f"{short(node.sql(SparkDialect, comments=False))} has type {kind}."
+                    f"{short(node.sql(SparkDialect, comments=False))} has type {kind}.",
                 )

@@ -69,7 +69,9 @@ class _StrictBase64(EncoderProtocol):
             return base64.b64decode(data, validate=True)
         except binascii.Error as error:
             raise PydanticCustomError(
-                "base64_decode", "Base64 decoding error: '{error}'", {"error": str(error)}
+                "base64_decode",
+                "Not standard base64 ({error}): send the bytes in one line, with '+', '/' and the padding '='",
+                {"error": str(error)},
             ) from error
 
     @classmethod

@@ -18,6 +18,7 @@ from delvec_service.logs import logger
 __all__ = ["RequestMiddleware"]
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._\-]{1,128}")
+_BEARER: Final = "'Authorization: Bearer <token>'"
 _LOGGED: Final = 300
 """Characters of a path in the log."""
 _UNGUARDED: Final = ("/livez", "/readyz", "/openapi.json", "/docs")
@@ -85,9 +86,16 @@ class RequestMiddleware:
 
     def _admit(self, scope: Scope, headers: Headers) -> None:
         if self._token is not None and not scope["path"].startswith(_UNGUARDED):
-            scheme, _, given = headers.get("authorization", "").partition(" ")
-            if scheme.lower() != "bearer" or not secrets.compare_digest(given.strip().encode(), self._token):
-                raise Unauthorized("The request needs the service's token: Authorization: Bearer <token>.")
+            header = headers.get("authorization", "").strip()
+            scheme, _, given = header.partition(" ")
+            if not header:
+                raise Unauthorized(
+                    f"The request has no token; send the header {_BEARER} (token= of connect(), DELVEC_TOKEN)."
+                )
+            if scheme.lower() != "bearer" or not given.strip():
+                raise Unauthorized(f"The Authorization header is not of the form {_BEARER}.")
+            if not secrets.compare_digest(given.strip().encode(), self._token):
+                raise Unauthorized("The token is not this service's; its DELVEC_TOKEN is asked for.")
         length = headers.get("content-length", "")
         if length.isascii() and length.isdigit() and int(length) > self._limit:
             raise self._too_large()

@@ -1,0 +1,46 @@
+"""Where in a text of SQL something is wrong: line and column, and the line itself with the part marked."""
+
+from typing import Final, TypeVar
+
+from sqlglot import exp
+
+from delvec_kernel.errors import DelvecError
+
+__all__ = ["excerpt", "located", "place", "span_of"]
+
+_Error = TypeVar("_Error", bound=DelvecError)
+_AROUND: Final = 60
+"""Characters of a long line that are shown before and behind."""
+
+
+def place(text: str, at: int) -> tuple[int, int]:
+    """Return line and column, from 1, of a position in a text."""
+    before = text[:at]
+    return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
+
+
+def excerpt(text: str, start: int, end: int) -> str:
+    """Return the line of a text from ``start``, and below it carets up to ``end``, which is not included."""
+    first = text.rfind("\n", 0, start) + 1
+    last = text.find("\n", start)
+    last = len(text) if last < 0 else last
+    end = max(start + 1, min(end, last, start + _AROUND))
+    left, right = max(first, start - _AROUND), min(last, end + _AROUND)
+    before, after = "..." * (left > first), "..." * (right < last)
+    line = "".join(each if each.isprintable() else " " for each in text[left:right])
+    return f"  {before}{line}{after}\n  {' ' * (len(before) + start - left)}{'^' * (end - start)}"
+
+
+def located(error: _Error, text: str, start: int, end: int) -> _Error:
+    """Return an error that says where in ``text`` it is: its details have ``line``, ``column`` and ``excerpt``."""
+    line, column = place(text, start)
+    where = {"line": line, "column_number": column, "excerpt": excerpt(text, start, end)}
+    return type(error)(error.message, **(where | error.details))
+
+
+def span_of(node: exp.Expr) -> tuple[int, int] | None:
+    """Return where in the text that was parsed a node stands, as far as its parts know it."""
+    known = [part.meta for part in node.walk() if "start" in part.meta and "end" in part.meta]
+    if not known:
+        return None
+    return min(each["start"] for each in known), max(each["end"] for each in known) + 1
