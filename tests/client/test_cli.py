@@ -412,3 +412,62 @@ def test_optimize_says_what_would_be_done_and_does_it(delvec_command, people, tm
     assert (purged["numRemovedFiles"], purged["numDeletionVectorsRemoved"]) == (1, 1)
     refused = delvec_command("optimize", people, "--where", "id = 1")
     assert (refused.code, "partition" in refused.err) == (1, True)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "arrow", "parquet", None])
+def test_what_read_writes_to_a_pipe_append_takes_from_it(tmp_path, capfdbinary, monkeypatch, kind):
+    people = tmp_path / "people"
+    with delvec.connect() as lake:
+        lake.create_table(people, "id long, name string").append(ROWS)
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        out, err = capfdbinary.readouterr()
+        assert ended.value.code == 0, err
+        return out, err
+
+    chosen = [] if kind is None else ["--format", kind]
+    out, err = run("read", people, "--output", "-", *chosen)
+    assert err == b""
+    if kind is None:
+        assert [json.loads(line) for line in out.splitlines()] == ROWS.to_pylist()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(out)))
+    run("append", people, "-")
+    assert json.loads(run("read", people, "--json")[0]) == ROWS.to_pylist() * 2
+
+
+def test_a_format_that_is_not_there_or_of_nothing(delvec_command, people, tmp_path):
+    assert delvec_command("read", people, "--out", tmp_path / "rows.dat", "--format", "csv").code == 0
+    assert (tmp_path / "rows.dat").read_text().startswith('"id","name"')
+    assert delvec_command("read", people, "--out", "-", "--format", "xls").code == 2
+    assert delvec_command("read", people, "--format", "csv").code == 2
+
+
+def test_a_condition_on_standard_input(delvec_command, people, monkeypatch):
+    def given(text):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+
+    given("id > 1\n  AND id < 3\n")
+    assert [row["id"] for row in delvec_command("read", people, "--where", "-", "--json").json] == [2]
+    given("id = 3\n")
+    done = delvec_command("delete", people, "--where", "-", "--json").json
+    assert done["metrics"]["numDeletedRows"] == 1
+    assert delvec_command("overwrite", people, "-", "--where", "-").code == 2
+    given("nmae = 'a'")
+    refused = delvec_command("read", people, "--where", "-")
+    assert refused.err.splitlines()[1:] == ["  nmae = 'a'", "  ^^^^"]
+
+
+def test_history_fits_a_terminal(delvec_command, people, monkeypatch):
+    assert delvec_command("delete", people, "--where", "id = 2").code == 0
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: True)
+    monkeypatch.setenv("TERM", "dumb")
+    lines = [re.sub(r"\x1b\[\d+m", "", line) for line in delvec_command("history", people).out.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["version", "time", "(UTC)", "operation", "details"]
+    # Rows are as wide as the terminal, and wrapped within their column.
+    start = lines[0].index("details")
+    assert lines[1].split()[0] == "2"
+    assert "numDeletedRows=1," in " ".join(line[start:].strip() for line in lines[1:])

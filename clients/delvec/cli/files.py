@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final, TextIO, TypeAlias
+from typing import Annotated, Any, BinaryIO, Final, TextIO, TypeAlias
 
 import pyarrow as pa
 import pyarrow.csv
@@ -19,13 +19,25 @@ import typer
 from delvec.cli.output import plain, print_json, print_table, rows_of, say
 from delvec_kernel.errors import SchemaMismatch
 
-__all__ = ["Destination", "Limit", "Out", "head", "is_number", "open_rows", "print_rows", "writer"]
+__all__ = ["Destination", "Format", "Limit", "Out", "head", "is_number", "open_rows", "print_rows", "writer"]
 
 Limit: TypeAlias = Annotated[int | None, typer.Option(min=0, help="At most so many rows.")]
 Out: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Write a file instead: .parquet, .csv, .arrow, .json or .jsonl.")
+    Path | None,
+    typer.Option(
+        "--out",
+        "--output",
+        help="Write a file instead: .parquet, .csv, .arrow, .json or .jsonl; - for standard output.",
+    ),
+]
+Format: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="Of --out: parquet, csv, arrow, json or jsonl; by default what its name says, and jsonl on standard output."
+    ),
 ]
 
+_STANDARD: Final = "-"
 _SHOWN: Final = 100
 """Rows printed for a person who did not say how many."""
 
@@ -34,25 +46,32 @@ class Destination:
     """A place for rows; made before they are read, so that a file that cannot be is told at once.
 
     Args:
-        out: the file, or None.
+        out: the file, ``-`` for standard output, or None.
+        kind: its format, where that is not what its name says.
         limit: of rows, or None.
         as_json: whether what is printed is for a program.
 
     Raises:
-        typer.BadParameter: the file's name does not say a format, or there is no such directory.
+        typer.BadParameter: there is no such format, or no such directory.
     """
 
-    def __init__(self, out: Path | None, limit: int | None, *, as_json: bool) -> None:
+    def __init__(
+        self, out: Path | None, limit: int | None, kind: str | None = None, *, as_json: bool
+    ) -> None:
+        if out is None and kind is not None:
+            raise typer.BadParameter("--format is of --out: give a file, or - for standard output")
         self._out = out
         self._limit = limit
         self._as_json = as_json
-        self._write: Callable[[pa.RecordBatchReader], int] | None = None if out is None else writer(out)
+        self._write: Callable[[pa.RecordBatchReader], int] | None = None if out is None else writer(out, kind)
 
     def take(self, rows: pa.RecordBatchReader) -> None:
         """Read and hand over rows, and no more of them than are wanted."""
         found = head(rows, self._limit)
         if self._write is not None:
             count = self._write(found)
+            if str(self._out) == _STANDARD:
+                return
             if self._as_json:
                 print_json({"rows": count, "out": str(self._out)})
             else:
@@ -230,44 +249,78 @@ def _encoded_again(value: Any) -> str:
     return json.dumps(value)
 
 
-def writer(path: Path) -> Callable[[pa.RecordBatchReader], int]:
+def writer(path: Path, kind: str | None = None) -> Callable[[pa.RecordBatchReader], int]:
     """Return what writes rows to a file, complete under its name or not at all, and returns their number.
 
+    Args:
+        path: the file, or ``-`` for standard output.
+        kind: the format; by default what the name ends in.
+
     Raises:
-        typer.BadParameter: the name does not say a format, or there is no such directory.
+        typer.BadParameter: there is no such format, or no such directory.
     """
-    sinks: dict[str, Callable[[Path, pa.Schema], AbstractContextManager[Callable[[pa.RecordBatch], Any]]]] = {
+    sinks: dict[
+        str, Callable[[BinaryIO, pa.Schema], AbstractContextManager[Callable[[pa.RecordBatch], Any]]]
+    ] = {
         ".parquet": _parquet,
         ".csv": _csv,
         ".arrow": _arrow,
         ".json": _json,
         ".jsonl": _json_lines,
     }
-    sink = sinks.get(path.suffix.lower())
+    is_standard = str(path) == _STANDARD
+    ending = f".{kind.lower()}" if kind is not None else ".jsonl" if is_standard else path.suffix.lower()
+    sink = sinks.get(ending)
+    if sink is None and kind is not None:
+        raise typer.BadParameter(f"--format is one of {', '.join(each[1:] for each in sinks)}, not {kind!r}")
     if sink is None:
         raise typer.BadParameter(
-            f"--out takes a name that ends in one of {', '.join(sinks)}, not {path.name!r}"
+            f"--out takes a name that ends in one of {', '.join(sinks)}, not {path.name!r}; or give --format"
         )
-    if not path.absolute().parent.is_dir():
+    if not is_standard and not path.absolute().parent.is_dir():
         raise typer.BadParameter(f"--out: there is no directory {path.absolute().parent}")
 
-    def complete(rows: pa.RecordBatchReader) -> int:
-        # Beside the target, since a rename works only within a file system.
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    def into(file: BinaryIO, rows: pa.RecordBatchReader) -> int:
         count = 0
         try:
-            with sink(part, rows.schema) as write:
+            with sink(file, rows.schema) as write:
                 for batch in rows:
                     write(batch)
                     count += batch.num_rows
-            part.replace(path)
         except pa.ArrowException as error:
-            raise SchemaMismatch(f"these columns cannot be written as {path.suffix[1:]}: {error}") from error
+            raise SchemaMismatch(f"these columns cannot be written as {ending[1:]}: {error}") from error
+        return count
+
+    def complete(rows: pa.RecordBatchReader) -> int:
+        if is_standard:
+            count = into(_Unclosed(sys.stdout.buffer), rows)
+            sys.stdout.buffer.flush()
+            return count
+        # Beside the target, since a rename works only within a file system.
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            with part.open("wb") as file:
+                count = into(file, rows)
+            part.replace(path)
         finally:
             part.unlink(missing_ok=True)
         return count
 
     return complete
+
+
+class _Unclosed(io.RawIOBase, BinaryIO):
+    """Standard output for writers, which close what they are given."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        return self._file.write(data)
 
 
 def print_rows(rows: pa.RecordBatchReader) -> None:
@@ -298,33 +351,35 @@ def is_number(data_type: pa.DataType) -> bool:
 
 
 @contextmanager
-def _parquet(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
-    with pq.ParquetWriter(path, schema) as sink:
+def _parquet(file: BinaryIO, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
+    with pq.ParquetWriter(file, schema) as sink:
         yield sink.write_batch
 
 
 @contextmanager
-def _csv(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
-    with pyarrow.csv.CSVWriter(path, schema) as sink:
+def _csv(file: BinaryIO, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
+    with pyarrow.csv.CSVWriter(file, schema) as sink:
         yield sink.write_batch
 
 
 @contextmanager
-def _arrow(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
-    with pa.ipc.new_file(str(path), schema) as sink:
+def _arrow(file: BinaryIO, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
+    with pa.ipc.new_file(file, schema) as sink:
         yield sink.write_batch
 
 
 @contextmanager
-def _json(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
-    with path.open("w", encoding="utf-8") as sink, _array(sink, schema) as write:
+def _json(file: BinaryIO, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="\n")
+    with _array(text, schema) as write:
         yield write
+    text.flush()
+    text.detach()
 
 
 @contextmanager
-def _json_lines(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
-    with path.open("w", encoding="utf-8") as sink:
-        yield lambda batch: sink.writelines(f"{row}\n" for row in _encoded(batch, schema))
+def _json_lines(file: BinaryIO, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
+    yield lambda batch: file.writelines(f"{row}\n".encode() for row in _encoded(batch, schema))
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Commands that look at a table without reading its rows."""
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -29,6 +30,17 @@ def history(
     if now.as_json:
         print_json(entries)
         return
+    if sys.stdout.isatty():
+        # Six columns do not fit a terminal: the last three go into one.
+        print_table(
+            ["version", "time (UTC)", "operation", "details"],
+            [
+                (entry["version"], instant(entry["timestamp"]), _operation(entry), _details(entry))
+                for entry in entries
+            ],
+            right=["version"],
+        )
+        return
     print_table(
         ["version", "time (UTC)", "operation", "parameters", "metrics", "engine"],
         [
@@ -44,6 +56,11 @@ def history(
         ],
         right=["version"],
     )
+
+
+def _details(entry: Mapping[str, Any]) -> str:
+    given = (_given(entry.get("operationParameters")), _given(entry.get("operationMetrics")))
+    return "; ".join(filter(None, (*map(_pairs, given), entry.get("engineInfo"))))
 
 
 def _operation(entry: Mapping[str, Any]) -> str | None:

@@ -1,5 +1,6 @@
 """The command that reads the change data feed."""
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +9,7 @@ import pyarrow as pa
 import typer
 
 from delvec.cli import files
-from delvec.cli.files import Destination, Limit, Out
+from delvec.cli.files import Destination, Format, Limit, Out
 from delvec.cli.output import number, print_json, print_pairs, rows_of, say
 from delvec.cli.session import Table, session
 from delvec.dml.retry import DEFAULT_RETRIES
@@ -33,9 +34,12 @@ def changes(
         str | None, typer.Option(help="To the last version not after this moment (ISO 8601; UTC).")
     ] = None,
     columns: Annotated[str | None, typer.Option(help="Which columns, separated by commas.")] = None,
-    where: Annotated[str | None, typer.Option(help="Only rows for which this SQL condition is true.")] = None,
+    where: Annotated[
+        str | None, typer.Option(help="Only rows for which this SQL condition is true; - for standard input.")
+    ] = None,
     limit: Limit = None,
     out: Out = None,
+    format: Format = None,  # noqa: A002 - what the option is called
 ) -> None:
     """Print the rows that versions inserted, deleted and updated, or write them to a file.
 
@@ -44,7 +48,7 @@ def changes(
     [bold]delvec changes people --start-version 3 --where "_change_type = 'delete'" --out deleted.parquet[/bold]
     """
     now = session(context)
-    destination = Destination(out, limit, as_json=now.as_json)
+    destination = Destination(out, limit, format, as_json=now.as_json)
     names = [name.strip() for name in columns.split(",") if name.strip()] if columns else None
     with now.table(table) as source:
         rows = source.changes(
@@ -53,7 +57,7 @@ def changes(
             start_timestamp=start_timestamp,
             end_timestamp=end_timestamp,
             columns=names,
-            predicate=where,
+            predicate=_condition(where),
         )
     destination.take(rows.to_reader())
 
@@ -113,6 +117,9 @@ def overwrite(
     [bold]delvec overwrite people nz.parquet --where "country = 'NZ'"[/bold]
     """
     now = session(context)
+    if where == "-" and str(file) == "-":
+        raise typer.BadParameter("standard input is for the rows or for the condition, not for both")
+    condition = _condition(where)
     partitions = None
     if partition_by is not None:
         partitions = [name.strip() for name in partition_by.split(",") if name.strip()]
@@ -120,7 +127,7 @@ def overwrite(
         rows = files.open_rows(file, pa.schema([]) if overwrite_schema else target.schema())
         metrics = target.overwrite(
             rows,
-            replace_where=where,
+            replace_where=condition,
             partition_overwrite="dynamic" if dynamic else "static",
             merge_schema=merge_schema,
             overwrite_schema=overwrite_schema,
@@ -133,14 +140,18 @@ def overwrite(
 def read(
     context: typer.Context,
     table: Table,
+    *,
     columns: Annotated[str | None, typer.Option(help="Which columns, separated by commas.")] = None,
-    where: Annotated[str | None, typer.Option(help="Only rows for which this SQL condition is true.")] = None,
+    where: Annotated[
+        str | None, typer.Option(help="Only rows for which this SQL condition is true; - for standard input.")
+    ] = None,
     version: Annotated[int | None, typer.Option(min=0, help="The table as of this version.")] = None,
     timestamp: Annotated[
         str | None, typer.Option(help="The table as of this moment (ISO 8601; UTC).")
     ] = None,
     limit: Limit = None,
     out: Out = None,
+    format: Format = None,  # noqa: A002 - what the option is called
 ) -> None:
     """Print rows, or write them to a file.
 
@@ -151,17 +162,18 @@ def read(
     if version is not None and timestamp is not None:
         raise typer.BadParameter("give --version or --timestamp, not both")
     now = session(context)
-    destination = Destination(out, limit, as_json=now.as_json)
+    destination = Destination(out, limit, format, as_json=now.as_json)
     names = [name.strip() for name in columns.split(",") if name.strip()] if columns else None
     with now.table(table) as source:
-        destination.take(source.to_batches(names, where, version, timestamp))
+        destination.take(source.to_batches(names, _condition(where), version, timestamp))
 
 
 def delete(
     context: typer.Context,
     table: Table,
     where: Annotated[
-        str | None, typer.Option(help="Delete the rows for which this SQL condition is true.")
+        str | None,
+        typer.Option(help="Delete the rows for which this SQL condition is true; - for standard input."),
     ] = None,
     all_rows: Annotated[bool, typer.Option("--all", help="Delete every row.")] = False,
     dry_run: Annotated[
@@ -183,8 +195,9 @@ def delete(
     if (where is None) == (not all_rows):
         raise typer.BadParameter("say which rows: --where CONDITION, or --all")
     now = session(context)
+    condition = _condition(where)
     with now.table(table, doing="deleting rows") as target:
-        metrics = target.delete(where, dry_run=dry_run, retries=retries)
+        metrics = target.delete(condition, dry_run=dry_run, retries=retries)
     if isinstance(metrics, DryRun):
         files = [asdict(file) for file in metrics.files]
         if now.as_json:
@@ -193,6 +206,11 @@ def delete(
             say(str(metrics))
         return
     report(metrics, now.as_json, f"deleted {rows_of(metrics.get('numDeletedRows'))}")
+
+
+def _condition(where: str | None) -> str | None:
+    """Return a condition of the command line; ``-`` is one on standard input."""
+    return sys.stdin.read().strip() if where == "-" else where
 
 
 def report(metrics: Metrics, as_json: bool, done: str) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from delvec.alterations import Altered
 from delvec.cli import alter, rows
-from delvec.cli.files import Destination, Limit, Out
+from delvec.cli.files import Destination, Format, Limit, Out
 from delvec.cli.output import working
 from delvec.cli.session import session
 from delvec.transaction import Metrics
@@ -27,6 +27,7 @@ def sql(
     dialect: Annotated[str, typer.Option(help="How it is written: spark or duckdb.")] = "spark",
     limit: Limit = None,
     out: Out = None,
+    format: Format = None,  # noqa: A002 - what the option is called
 ) -> None:
     """Run one SQL statement; a table is its name, or delta.`/path`.
 
@@ -36,7 +37,7 @@ def sql(
     """
     now = session(context)
     statement = sys.stdin.read() if statement == "-" else statement
-    destination = Destination(out, limit, as_json=now.as_json)
+    destination = Destination(out, limit, format, as_json=now.as_json)
     with now.connect() as lake, working("running the statement", lake.progress, as_json=now.as_json):
         done = lake.sql(statement, dialect=dialect)
     if isinstance(done, Metrics):
