@@ -1,5 +1,6 @@
 """What Spark changes for an UPDATE or a MERGE: new files, old rows, counts; nothing is committed here."""
 
+import datetime as dt
 import json
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import Clause, RowChange
 from delvec.engines.spark import SparkEngine
+from delvec.engines.spark.arrow_frames import frame_of
 from delvec_kernel.errors import (
     BadRequest,
     ConstraintViolation,
@@ -126,6 +128,30 @@ def test_values_are_cast_as_an_assignment(engine, scan, spark):
                 Changes(engine, scan).when("matched", "update", "id = 5", id="name").run()
         finally:
             spark.conf.set("spark.sql.ansi.enabled", before)
+
+
+def test_timestamps_without_a_zone_are_of_the_session_except_those_given_in_python(engine, make_scan, spark):
+    """The session is in New York; a DataFrame, or a column, is cast as Spark casts, as by delta-spark."""
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("wall", pa.timestamp("us"))])
+    noon = dt.datetime(2024, 7, 1, 12)  # noqa: DTZ001 - a wall clock
+    rows = pa.table({"id": [1, 2], "at": [None, None], "wall": [noon, noon]}, schema=schema)
+    scan = make_scan([{"name": "a.parquet", "rows": rows}], schema)
+    given = pa.table({"id": [2, 3], "wall": pa.array([noon, noon], pa.timestamp("us"))})
+
+    def moments(done):
+        return {row["id"]: row["at"].astimezone(dt.UTC).hour for row in written(done.adds, scan.location)}
+
+    update = Changes(engine, scan).when("matched", "update", "id = 1", at="wall")
+    assert moments(update.run()) == {1: 16}
+    for source, hour in ((given, 12), (frame_of(spark, given, schema_from(given.schema)), 16)):
+        merge = Changes(engine, scan, source).when("matched", "update", at="s.wall")
+        merge.when("not-matched", "insert", id="s.id", at="s.wall")
+        assert moments(merge.run("t.id = s.id")) == {2: hour, 3: hour}
+    frame = spark.sql(
+        "SELECT 4L AS id, TIMESTAMP_NTZ '2024-07-01 12:00:00' AS at, CAST(NULL AS timestamp_ntz) AS wall"
+    )
+    (add,) = engine.write(frame, target_of(scan))
+    assert [row["at"].hour for row in written([add], scan.location)] == [16]
 
 
 def test_what_fails_for_rows_that_no_clause_is_about_fails_nothing(engine, scan):

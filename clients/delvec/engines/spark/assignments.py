@@ -29,7 +29,9 @@ def is_same(found: T.DataType, wanted: T.DataType) -> bool:
     return bool(found.simpleString() == wanted.simpleString())
 
 
-def assigned(value: Column, found: T.DataType, wanted: T.DataType, name: str) -> Column:
+def assigned(
+    value: Column, found: T.DataType, wanted: T.DataType, name: str, *, is_utc: bool = False
+) -> Column:
     """Return a value as its column's type.
 
     Args:
@@ -37,6 +39,7 @@ def assigned(value: Column, found: T.DataType, wanted: T.DataType, name: str) ->
         found: its type.
         wanted: the column's type.
         name: the column, for errors.
+        is_utc: whether timestamps without a time zone are UTC, and not of the session's time zone.
 
     Raises:
         SchemaMismatch: no value of the one type can become the other.
@@ -46,24 +49,25 @@ def assigned(value: Column, found: T.DataType, wanted: T.DataType, name: str) ->
     if isinstance(found, T.NullType):
         return value.cast(wanted)
     if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
-        return _struct(value, found, wanted, name)
+        return _struct(value, found, wanted, name, is_utc=is_utc)
     if isinstance(found, T.ArrayType) and isinstance(wanted, T.ArrayType):
-        return F.transform(value, _part(found.elementType, wanted.elementType, f"{name}.element"))
+        element = _part(found.elementType, wanted.elementType, f"{name}.element", is_utc=is_utc)
+        return F.transform(value, element)
     if isinstance(found, T.MapType) and isinstance(wanted, T.MapType):
-        keys = _part(found.keyType, wanted.keyType, f"{name}.key")
-        values = _part(found.valueType, wanted.valueType, f"{name}.value")
+        keys = _part(found.keyType, wanted.keyType, f"{name}.key", is_utc=is_utc)
+        values = _part(found.valueType, wanted.valueType, f"{name}.value", is_utc=is_utc)
         with_keys = (
             value if is_same(found.keyType, wanted.keyType) else F.transform_keys(value, lambda k, _: keys(k))
         )
         return F.transform_values(with_keys, lambda _, v: values(v))
-    return _leaf(value, found, wanted, name)
+    return _leaf(value, found, wanted, name, is_utc=is_utc)
 
 
-def _part(found: T.DataType, wanted: T.DataType, name: str) -> Callable[[Column], Column]:
-    return lambda value: assigned(value, found, wanted, name)
+def _part(found: T.DataType, wanted: T.DataType, name: str, *, is_utc: bool) -> Callable[[Column], Column]:
+    return lambda value: assigned(value, found, wanted, name, is_utc=is_utc)
 
 
-def _struct(value: Column, found: T.StructType, wanted: T.StructType, name: str) -> Column:
+def _struct(value: Column, found: T.StructType, wanted: T.StructType, name: str, *, is_utc: bool) -> Column:
     places = {field.name.lower(): field for field in found.fields}
     unknown = [
         field.name
@@ -83,21 +87,20 @@ def _struct(value: Column, found: T.StructType, wanted: T.StructType, name: str)
         part = (
             F.lit(None).cast(field.dataType)
             if source is None
-            else assigned(value.getField(source.name), source.dataType, field.dataType, inner)
+            else assigned(value.getField(source.name), source.dataType, field.dataType, inner, is_utc=is_utc)
         )
         parts.append(part.alias(field.name))
     return F.when(value.isNotNull(), F.struct(*parts))
 
 
-def _leaf(value: Column, found: T.DataType, wanted: T.DataType, name: str) -> Column:
+def _leaf(value: Column, found: T.DataType, wanted: T.DataType, name: str, *, is_utc: bool) -> Column:
     if not _may_be_assigned(found, wanted):
         raise SchemaMismatch(
             f"A value of type {found.simpleString()} cannot be assigned to column '{name}', which is "
             f"{wanted.simpleString()}; convert it with CAST",
             column=name,
         )
-    if isinstance(found, T.TimestampNTZType) and isinstance(wanted, T.TimestampType):
-        # What has no zone is written as UTC, whatever the session's zone is.
+    if is_utc and isinstance(found, T.TimestampNTZType) and isinstance(wanted, T.TimestampType):
         return F.concat(value.cast("string"), F.lit("Z")).cast(wanted)
     if _always_fits(found, wanted):
         return value.cast(wanted)

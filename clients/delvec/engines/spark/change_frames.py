@@ -16,7 +16,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.protocol import WriteTarget
-from delvec.engines.row_changes import TARGET, Clause, RowChange
+from delvec.engines.row_changes import SOURCE, TARGET, Clause, RowChange
 from delvec.engines.row_checks import RowChecks
 from delvec.engines.spark import failures
 from delvec.engines.spark.assignments import assigned, is_same
@@ -75,6 +75,7 @@ class ChangeFrames:
         self._checks = RowChecks(target)
         self._fields = spark_schema(target.schema).fields
         self._types: dict[str, T.DataType] = {}
+        self._source_is_local = change.source is not None and change.source.data.is_local
 
     def columns(self) -> list[str]:
         """Return the table's columns that a pass reads."""
@@ -178,10 +179,13 @@ class ChangeFrames:
         values = []
         for position, field in enumerate(self._fields):
             by_text: dict[str, list[int]] = {}
+            of_source: set[str] = set()
             for number, clause in writing:
                 given = clause.values[position]
                 if given is not None:
                     by_text.setdefault(_sql(given), []).append(number)
+                    if self._source_is_local and set(given.columns) == {SOURCE}:
+                        of_source.add(_sql(given))
             if for_all and len(by_text) == 1:
                 ((text, numbers),) = by_text.items()
                 if len(numbers) == len(writing) and is_same(self._types[text], field.dataType):
@@ -193,7 +197,7 @@ class ChangeFrames:
                 if not is_same(found, field.dataType):
                     raw = f"{_RAW}{position}_{numbers[0]}"
                     raws.append(F.when(_under(numbers), value).alias(raw))
-                    value = assigned(F.col(raw), found, field.dataType, field.name)
+                    value = assigned(F.col(raw), found, field.dataType, field.name, is_utc=text in of_source)
                 if for_all and len(numbers) == len(writing):
                     result = value
                 else:

@@ -39,7 +39,14 @@ from delvec.engines.spark.scan import BROADCAST_LIMIT, ScanFrames
 from delvec.engines.spark.session import is_remote
 from delvec.engines.spark.session_python import use_this_python
 from delvec.engines.spark.vector_tasks import find_into_vectors
-from delvec.engines.spark.write import check_schema, compact, copy_rows, is_spark_frame, write_frame
+from delvec.engines.spark.write import (
+    check_schema,
+    compact,
+    copy_rows,
+    is_spark_frame,
+    with_moments,
+    write_frame,
+)
 from delvec.scan import Scan
 from delvec_kernel.errors import BadRequest, InvalidPredicate
 from delvec_kernel.expressions.predicate import Predicate
@@ -212,6 +219,7 @@ class SparkEngine:
             rows = checks.conformed(reader).read_all()
             data = frame_of(self.spark, rows, StructType.from_arrow(rows.schema))
         check_schema(data, target, absent_columns(data, checks))
+        data = with_moments(data, target)
         if target.identity:
             # A task can give numbers that no other gives only where all know how many they are.
             writers = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)

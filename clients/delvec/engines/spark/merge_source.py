@@ -87,6 +87,11 @@ class SourceRows:
         self._schema = schema
         self._data = data
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the rows come from this process, where a timestamp without a time zone is UTC."""
+        return isinstance(self._data, pa.Table)
+
     @cached_property
     def pinned(self) -> PinnedSource:
         """The rows as they were then, numbered.

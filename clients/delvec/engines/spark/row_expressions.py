@@ -161,9 +161,6 @@ def _is_cast(found: T.DataType, wanted: T.DataType) -> bool:
 
 def _cast(field: T.StructField, wanted: T.DataType) -> Any:
     value = backticked(field.name)
-    if isinstance(field.dataType, T.TimestampNTZType) and isinstance(wanted, T.TimestampType):
-        # What has no zone is written as UTC, whatever the session's zone is.
-        value = f"concat(CAST({value} AS STRING), 'Z')"
     # A value that does not fit is for the task to refuse.
     return F.expr(f"try_cast({value} AS {wanted.simpleString()})")
 

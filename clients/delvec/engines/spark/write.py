@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
+from pyspark.sql import types as T  # noqa: N812
 
 from delvec.engines.arrow_conversion import conform_batch
 from delvec.engines.compaction import Compacted, ReadOrder, Stretch, row_runs
@@ -26,7 +28,7 @@ from delvec.engines.spark.job_descriptions import described
 from delvec.engines.spark.manifest import file_numbers
 from delvec.engines.spark.row_expressions import TaskChecks
 from delvec.engines.spark.row_sets import forget_archives
-from delvec.engines.spark.scan import ROW, ScanFrames
+from delvec.engines.spark.scan import ROW, ScanFrames, spark_schema
 from delvec.engines.spark.session import is_remote
 from delvec.scan import Scan
 from delvec_kernel.errors import (
@@ -41,7 +43,16 @@ from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import schema_from
 from delvec_kernel.wire import AddFile, RowRun
 
-__all__ = ["check_schema", "compact", "copy_rows", "in_tasks", "is_spark_frame", "num_records", "write_frame"]
+__all__ = [
+    "check_schema",
+    "compact",
+    "copy_rows",
+    "in_tasks",
+    "is_spark_frame",
+    "num_records",
+    "with_moments",
+    "write_frame",
+]
 
 _OverBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _RESULT: Final = "add string, error string"
@@ -74,6 +85,41 @@ def check_schema(frame: DataFrame, target: WriteTarget, computed: Sequence[str] 
         given.to_arrow(),
         check_nulls=True,
     )
+
+
+def with_moments(frame: DataFrame, target: WriteTarget) -> DataFrame:
+    """Return a frame whose timestamps without a time zone are moments where the table has those, as Spark casts them.
+
+    In tasks they would be taken for UTC, whatever the session's time zone is.
+    """
+    wanted = {field.name.lower(): field.dataType for field in spark_schema(target.schema).fields}
+    kinds = [
+        (field, _with_moments(field.dataType, wanted.get(field.name.lower())))
+        for field in frame.schema.fields
+    ]
+    if all(kind == field.dataType for field, kind in kinds):
+        return frame
+    columns = ((field.name, kind, F.col(backticked(field.name))) for field, kind in kinds)
+    return frame.select(*(column.cast(kind).alias(name) for name, kind, column in columns))
+
+
+def _with_moments(found: T.DataType, wanted: T.DataType | None) -> T.DataType:
+    match found, wanted:
+        case T.TimestampNTZType(), T.TimestampType():
+            return wanted
+        case T.ArrayType(), T.ArrayType():
+            return T.ArrayType(_with_moments(found.elementType, wanted.elementType), found.containsNull)
+        case T.MapType(), T.MapType():
+            key = _with_moments(found.keyType, wanted.keyType)
+            return T.MapType(key, _with_moments(found.valueType, wanted.valueType), found.valueContainsNull)
+        case T.StructType(), T.StructType():
+            inner = {field.name.lower(): field.dataType for field in wanted.fields}
+            kinds = (
+                (field, _with_moments(field.dataType, inner.get(field.name.lower())))
+                for field in found.fields
+            )
+            return T.StructType([T.StructField(field.name, kind, field.nullable) for field, kind in kinds])
+    return found
 
 
 def write_frame(frame: DataFrame, target: WriteTarget, checks: TaskChecks | None = None) -> list[AddFile]:
