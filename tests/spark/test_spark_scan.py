@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -18,6 +19,7 @@ from delvec_kernel.errors import (
     MissingDataFile,
     UnsupportedTable,
 )
+from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
 
 pytestmark = pytest.mark.spark
@@ -469,6 +471,27 @@ def test_a_session_that_ignores_manifests_is_refused(spark, engine, numbers_scan
         assert frame.count() == len(numbers_scan.live)
     finally:
         spark.conf.unset(setting)
+
+
+@pytest.mark.parametrize("location", ["s3://bucket/people", "gs://bucket/people"])
+def test_a_storage_that_spark_has_no_file_system_for_is_named(engine, numbers_scan, monkeypatch, location):
+    """PySpark comes without Hadoop's connectors; executors would say so by a class that is not found."""
+    scan = replace(numbers_scan.scan, location=location)
+    predicate = predicates.parse("id = 1", scan.schema)
+    says = r"no file system for \S+.* at s3://bucket/people.*hadoop-aws.*format\('delvec'\).*duckdb"
+    for use in (
+        lambda: engine.to_df(scan),
+        lambda: engine.read(scan, ["id"], None),
+        lambda: engine.count(scan, predicate),
+        lambda: engine.find_rows(scan, predicate),
+    ):
+        with pytest.raises(EngineUnavailable, match=says.replace("s3:", location.partition("//")[0])):
+            use()
+    # As with Spark Connect, where only the query can tell.
+    monkeypatch.setattr(ScanFrames, "_check_session", lambda *_: None)
+    monkeypatch.setattr("delvec_kernel.storage.files.check_regular", lambda *_, **__: None)
+    with pytest.raises(EngineUnavailable, match=says.replace("s3:", location.partition("//")[0])):
+        engine.count(scan, predicate)
 
 
 def test_a_manifest_that_spark_does_not_follow_fails_the_query(spark, engine, numbers_scan, monkeypatch):

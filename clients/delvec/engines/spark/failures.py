@@ -31,7 +31,15 @@ from delvec_kernel.errors import (
 )
 from delvec_kernel.expressions.predicate import Predicate
 
-__all__ = ["named_in", "of_change", "of_predicate", "of_scan", "of_source", "refusal", "unknown_file"]
+__all__ = [
+    "named_in",
+    "of_change",
+    "of_predicate",
+    "of_scan",
+    "of_source",
+    "refusal",
+    "unknown_file",
+]
 
 _UNREADABLE: Final = re.compile(
     r"\[FAILED_READ_FILE\.([A-Z_]+)\]\s+Encountered error while reading file (.+?)\. [ \n]*(?:File |SQLSTATE|[A-Z]|$)"
@@ -54,6 +62,9 @@ _NO_MODULE: Final = re.compile(r"ModuleNotFoundError: No module named '(delvec\b
 _OTHER_PYTHON: Final = re.compile(
     r"\[PYTHON_VERSION_MISMATCH\] Python in worker has different version: (\S+) than that in driver: ([\d.]+)"
 )
+_NO_FILE_SYSTEM: Final = re.compile(
+    r'No FileSystem for scheme "?([\w+.-]+)|Class \S+\.fs\.(?:\w+\.)*(\w+FileSystem\w*) not found'
+)
 _LOST_ROWS: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 _HINT: Final = re.compile(r"\. (?=Use |Correct |If |To )")
 
@@ -67,6 +78,7 @@ def of_scan(scan: Scan, predicate: Predicate | None = None) -> Iterator[None]:
         CorruptTable: a file cannot be read.
         InvalidPredicate: evaluating ``predicate`` fails for a row.
         UnsupportedTable: the session did not let Spark see the list of files.
+        EngineUnavailable: Spark cannot read from that storage.
     """
     try:
         yield
@@ -218,7 +230,8 @@ def _unassignable(text: str, where: str, **facts: Any) -> SchemaMismatch | None:
     )
 
 
-def _translated(text: str, scan: Scan, predicate: Predicate | None) -> DelvecError | None:
+def _of_session(text: str, scan: Scan) -> DelvecError | None:
+    """Return the error for a session that cannot read the files, whatever is in them."""
     facts = {"table": scan.name, "version": scan.version}
     where = f"table '{scan.name}' (version {scan.version})"
     if GUARD in text:
@@ -227,6 +240,24 @@ def _translated(text: str, scan: Scan, predicate: Predicate | None) -> DelvecErr
             "unset spark.sql.streaming.fileStreamSink.ignoreMetadata",
             **facts,
         )
+    missing = _NO_FILE_SYSTEM.search(text)
+    if missing:
+        return EngineUnavailable(
+            f"Spark has no file system for {missing[1] or missing[2]}, so its own reader cannot open the files of {where} "
+            f"at {scan.location}. Start the session with Hadoop's connector on its class path (for S3 spark.jars.packages="
+            "org.apache.hadoop:hadoop-aws:<version of Spark's Hadoop>). Without it, spark.read.format('delvec') reads the "
+            "table, and engine='duckdb' changes its rows. Nothing was changed.",
+            **facts,
+        )
+    return None
+
+
+def _translated(text: str, scan: Scan, predicate: Predicate | None) -> DelvecError | None:
+    facts = {"table": scan.name, "version": scan.version}
+    where = f"table '{scan.name}' (version {scan.version})"
+    of_session = _of_session(text, scan)
+    if of_session is not None:
+        return of_session
     found = _UNREADABLE.search(text)
     if found:
         path = _path_in_log(scan, found[2])

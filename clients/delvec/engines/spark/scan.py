@@ -21,6 +21,7 @@ from delvec.engines.internal_names import INTERNAL
 from delvec.engines.protocol import mark
 from delvec.engines.repeated_rows import RepeatedRows, occurrence_columns
 from delvec.engines.row_ids import BASE_ROW_ID, per_file
+from delvec.engines.spark import failures
 from delvec.engines.spark.dv_filter import (
     DENSE_LIMIT,
     BitSets,
@@ -39,7 +40,8 @@ from delvec.engines.spark.file_values import (
     never_null,
     repeated,
 )
-from delvec.engines.spark.manifest import ManifestStore, file_numbers
+from delvec.engines.spark.manifest import ManifestStore, file_numbers, hadoop_path
+from delvec.engines.spark.session import is_remote
 from delvec.scan import Scan
 from delvec_kernel.errors import UnsupportedTable
 from delvec_kernel.schema import partition_values
@@ -124,6 +126,7 @@ class ScanFrames:
         Raises:
             CorruptDeletionVector: or a subclass; a deletion vector cannot be read.
             UnsupportedTable: the session is set up so that rows would be read wrongly.
+            EngineUnavailable: Spark cannot read from that storage.
         """
         schema = _as_is(scan, scan.schema.select(columns))
         if not len(scan):
@@ -309,6 +312,16 @@ class ScanFrames:
                 table=scan.name,
                 setting=_IGNORE_METADATA,
             )
+        # Said here, because a lazy frame would say it as Spark does: with a class that is not found, on an executor.
+        scheme = hadoop_path(scan.location).partition("://")[0]
+        if scheme not in ("file", "memory") and not is_remote(self.spark):
+            self._check_file_system(scan, scheme)
+
+    def _check_file_system(self, scan: Scan, scheme: str) -> None:
+        java: Any = self.spark
+        configuration = java._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - there is no public way
+        with failures.of_scan(scan):
+            java._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)  # noqa: SLF001
 
 
 @dataclass(frozen=True)
