@@ -18,7 +18,7 @@ from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import FileNotInSnapshot, MetadataChanged, ServiceUnavailable
 from delvec_kernel.storage.files import read_deletion_vectors
 from delvec_kernel.transaction.transaction_changes import Changes
-from delvec_service.commits import fault_points
+from delvec_service.commits import commit_loop, fault_points
 from delvec_service.commits.commit import Committed, NothingToDo, Rebased
 from delvec_service.commits.commit_member import Member
 from delvec_service.snapshots.log_reader import LogReader
@@ -396,7 +396,11 @@ def once_at_a_time(action):
     return act
 
 
-def test_new_files_are_looked_for_once_however_many_attempts_it_takes(filled, running, monkeypatch):
+@pytest.mark.parametrize(("seconds", "times"), [(60.0, 1), (-1.0, 2)])
+def test_new_files_are_looked_for_once_in_a_while_however_many_attempts_it_takes(
+    filled, running, monkeypatch, seconds, times
+):
+    monkeypatch.setattr(commit_loop, "_LOOK_AGAIN_SECONDS", seconds)
     looked, real = [], ObjectStore.head
     add = filled.write_file("c.parquet", [1])
     monkeypatch.setattr(ObjectStore, "head", lambda self, path: looked.append(path) or real(self, path))
@@ -405,7 +409,7 @@ def test_new_files_are_looked_for_once_however_many_attempts_it_takes(filled, ru
     with in_between(running, filled, *others):
         assert filled.append(add, read_version=1).json()["result"] == "rebased"
 
-    assert looked.count("c.parquet") == 1
+    assert looked.count("c.parquet") == times
 
 
 def test_a_member_that_cannot_be_committed_does_not_keep_the_others_from_it(filled):

@@ -389,6 +389,15 @@ def test_a_long_list_of_which_a_file_has_one_value_has_no_other():
     assert _may(unlisted, *(_between("i", each, each, nulls=10) for each in (100, 101))) == [False, False]
 
 
+@pytest.mark.parametrize("members", [10, 100])
+def test_values_between_whole_numbers_are_no_whole_number(members):
+    numbers = [f"{each}.5" for each in range(100, 100 + members)]
+    chain, listed = " or ".join(f"i = {each}" for each in numbers), ", ".join(numbers)
+
+    for text in (f"not ({chain})", f"i not in ({listed})"):
+        assert _may(text, _between("i", 100, 100), _between("i", 101, 101)) == [True, True], text
+
+
 def test_two_columns_are_compared():
     file = {"min": {"i": 5, "l": 0}, "max": {"i": 9, "l": 4}, "nulls": {"i": 0, "l": 0}}
     assert _may("i = l", file) == [False]
