@@ -364,6 +364,7 @@ PLAN = PlanResponse(
     table_schema={"type": "struct", "fields": []},
     partition_columns=[],
     configuration={},
+    protocol={"minReaderVersion": 1, "minWriterVersion": 2},
     num_files=2,
     num_files_total=9,
 )

@@ -419,7 +419,7 @@ def test_every_method_has_delta_sparks_name_and_arguments(cls):
 def test_what_is_not_there_yet_says_what_to_use(people, spark):
     for call in (
         lambda: DeltaTable.convertToDelta(spark, "parquet.`/x`"),
-        people.optimize,
+        lambda: people.optimize().executeZOrderBy("id"),
         lambda: people.restoreToVersion(0),
         lambda: people.restoreToTimestamp("2024-01-01"),
         lambda: people.generate("symlink_format_manifest"),
@@ -445,6 +445,23 @@ def test_vacuum_deletes_what_nothing_refers_to(people, spark, tmp_path):
     finally:
         spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
     assert people.toDF().count() == 4
+
+
+def test_optimize_returns_deltas_metrics(people):
+    people.update("id = 1", {"age": "1"})
+    before = people.toDF().count()
+
+    (done,) = people.optimize().executeCompaction().collect()
+
+    assert done.path.endswith("people")
+    assert (done.metrics.numFilesAdded, done.metrics.numFilesRemoved) == (
+        1,
+        done.metrics.filesRemoved.totalFiles,
+    )
+    assert people.toDF().count() == before
+    assert people.history(1).first().operation == "OPTIMIZE"
+    with pytest.raises(delvec.InvalidPredicate, match="partition"):
+        people.optimize().where("id = 1").executeCompaction()
 
 
 def test_exceptions_have_deltas_names_and_one_base():

@@ -371,8 +371,9 @@ def test_the_metrics_of_an_append_are_of_what_it_adds():
     assert metrics(request, resolved(request)) == {"numFiles": 1, "numOutputBytes": 100, "numOutputRows": 7}
 
 
-def test_the_metrics_of_a_compaction_count_the_vectors_that_go():
-    assert busy("OPTIMIZE", data_change=False) == {
+@pytest.mark.parametrize("operation", ["OPTIMIZE", "REORG"])
+def test_the_metrics_of_a_compaction_count_the_vectors_that_go(operation):
+    assert busy(operation, data_change=False) == {
         "numAddedFiles": 2,
         "numAddedBytes": 200,
         "numRemovedFiles": 2,
@@ -380,6 +381,16 @@ def test_the_metrics_of_a_compaction_count_the_vectors_that_go():
         "numDeletionVectorsRemoved": 2,
         **dict.fromkeys(("minFileSize", "p25FileSize", "p50FileSize", "p75FileSize", "maxFileSize"), 100),
     }
+
+
+def test_the_sizes_of_a_compactions_files_are_told_in_quartiles():
+    new = changes(
+        "OPTIMIZE", data_change=False, adds=[AddFile(f"{size}", {}, size, 5) for size in (50, 10, 40, 20, 30)]
+    )
+    found = metrics(new, resolved(new))
+    assert [
+        found[name] for name in ("minFileSize", "p25FileSize", "p50FileSize", "p75FileSize", "maxFileSize")
+    ] == [10, 20, 30, 40, 50]
 
 
 def test_the_metrics_of_a_stream_count_its_rows_where_they_are_known():
