@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from datetime import datetime
 from typing import Any, Unpack
 
 from delvec import reading as checking
@@ -30,6 +31,8 @@ from delvec_kernel.wire import (
     CheckpointRequest,
     CheckpointResponse,
     HealthResponse,
+    RestoreRequest,
+    RestoreResponse,
     TableResource,
     VacuumRequest,
     VacuumResponse,
@@ -141,6 +144,54 @@ class DeltaTable(ReadableTable):
         )
         answered = self._service.post(table_path(self.id, "vacuum"), body)
         return answer(VacuumResponse, answered).model_dump(by_alias=True)
+
+    def restore(
+        self,
+        target: int | str | datetime,
+        *,
+        ignore_missing_files: bool = False,
+        dry_run: bool = False,
+        user_metadata: str | None = None,
+    ) -> Metrics:
+        """Make the table what it was at an earlier version: rows, columns and properties; a new version, so it can be undone.
+
+        Table features stay, and so do the numbers that identity columns and row ids have reached. What others commit while
+        this runs is undone as well.
+
+        Args:
+            target: a version, or a time: ISO 8601 text or a datetime, UTC without a zone.
+            ignore_missing_files: restore the version although files of it are gone from storage; reading the table fails then.
+            dry_run: check, return what would be restored, and commit nothing.
+            user_metadata: text for the table's history.
+
+        Returns:
+            Delta's metrics of a RESTORE, and the version in ``.version``: None where the target is the newest version.
+
+        Raises:
+            VersionNotFound: the log does not reach there.
+            MissingRestoreFiles: data files or deletion vectors of that version are missing; ``.details`` lists them.
+            InvalidTableChange: Delvec could not write the table afterwards.
+            AppendOnlyTable: rows would be removed, and the table does not let them.
+            ConcurrentModification: or a subclass: others change the table all the time.
+            CommitOutcomeUnknown: the answer was lost, and the service does not know what became of the commit.
+        """
+        if isinstance(target, bool) or not isinstance(target, int | str | datetime):
+            raise BadRequest(f"restore() takes a version, a text or a datetime, not {type(target).__name__}")
+        body = request(
+            RestoreRequest,
+            version=target if isinstance(target, int) else None,
+            timestamp=target.isoformat()
+            if isinstance(target, datetime)
+            else target
+            if isinstance(target, str)
+            else None,
+            ignore_missing_files=ignore_missing_files,
+            dry_run=dry_run,
+            user_metadata=user_metadata,
+            engine_info=self.engine.name,
+        )
+        done = answer(RestoreResponse, self._service.post(table_path(self.id, "restore"), body))
+        return Metrics(done.operation_metrics, done.version)
 
     # --- writing --------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from delvec_service.api import (
     probes,
     problems,
     reference,
+    restore,
     snapshot,
     tables,
     vacuum,
@@ -73,6 +74,7 @@ _RESOURCES: Final = (
     checkpoint,
     vacuum,
     check,
+    restore,
 )
 _BUILDING: Final = threading.Lock()
 _BUILT: Final[list[BaseRoute]] = []

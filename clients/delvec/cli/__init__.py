@@ -75,6 +75,7 @@ app.command("checkpoint")(maintenance.checkpoint)
 app.command("vacuum")(maintenance.vacuum)
 app.command("check")(maintenance.check)
 app.command("optimize")(maintenance.optimize)
+app.command("restore")(maintenance.restore)
 
 
 def _show_version(asked: bool) -> None:

@@ -1,4 +1,4 @@
-"""Commands that look after a table and change none of its rows."""
+"""Commands that look after a table."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from delvec.cli.output import number, print_json, print_table, say
 from delvec.cli.session import Table, session
 from delvec.dml.optimize import PlannedCompaction
 
-__all__ = ["check", "checkpoint", "optimize", "vacuum"]
+__all__ = ["check", "checkpoint", "optimize", "restore", "vacuum"]
 
 
 def checkpoint(
@@ -193,3 +193,43 @@ def optimize(
         return
     removed, added = number(done["numRemovedFiles"]), number(done["numAddedFiles"])
     say(f"{removed} files became {added}, {number(done['numBatches'])} commits, version {done.version}")
+
+
+def restore(
+    context: typer.Context,
+    table: Table,
+    version: Annotated[int | None, typer.Option(min=0, help="The version to restore.")] = None,
+    timestamp: Annotated[
+        str | None, typer.Option(help="Instead: the version of this time; ISO 8601, UTC without a zone.")
+    ] = None,
+    ignore_missing_files: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-missing-files", help="Also where files of it are gone; reading the table fails then."
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check, say what would be restored, and commit nothing.")
+    ] = False,
+) -> None:
+    """Make the table what it was at an earlier version; its history stays.
+
+    [bold]delvec restore people --version 3[/bold]
+
+    [bold]delvec restore people --timestamp 2026-01-31T08:00:00Z --dry-run[/bold]
+    """
+    target = version if timestamp is None else timestamp
+    if target is None or (version is not None and timestamp is not None):
+        raise typer.BadParameter("say which version: --version NUMBER, or --timestamp TIME")
+    now = session(context)
+    with now.table(table) as found:
+        done = found.restore(target, ignore_missing_files=ignore_missing_files, dry_run=dry_run)
+        name = found.name
+    if now.as_json:
+        print_json({"version": done.version, "metrics": dict(done)})
+        return
+    if not done:
+        say(f"that is the newest version of table '{name}', nothing committed")
+        return
+    moved = f"{number(done['numRestoredFiles'])} files restored, {number(done['numRemovedFiles'])} removed"
+    say(f"dry run: {moved}" if dry_run else f"RESTORE in version {done.version} of table '{name}': {moved}")

@@ -20,6 +20,7 @@ from delvec.spark.not_yet import NotYet
 from delvec.spark.optimize_builder import DeltaOptimizeBuilder
 from delvec.spark.table_builder import DeltaTableBuilder
 from delvec.table import DeltaTable as Table
+from delvec.transaction import Metrics
 from delvec_kernel import locations
 from delvec_kernel.errors import BadRequest, InvalidTableChange, NotADeltaTable, TableNotFound
 
@@ -70,6 +71,15 @@ _DETAIL: Final = _struct(
     minWriterVersion=T.IntegerType(),
     tableFeatures=T.ArrayType(T.StringType()),
 )
+
+_RESTORED: Final = {
+    "table_size_after_restore": "tableSizeAfterRestore",
+    "num_of_files_after_restore": "numOfFilesAfterRestore",
+    "num_removed_files": "numRemovedFiles",
+    "num_restored_files": "numRestoredFiles",
+    "removed_files_size": "removedFilesSize",
+    "restored_files_size": "restoredFilesSize",
+}
 
 
 class DeltaTable(NotYet):
@@ -273,6 +283,34 @@ class DeltaTable(NotYet):
         checked = self._spark.conf.get(_RETENTION_CHECK, "true") or "true"
         self._table.vacuum(hours, enforce_retention_duration=checked.strip().lower() != "false", limit=0)
         return self._spark.createDataFrame([], T.StructType([]))
+
+    def restoreToVersion(self, version: int) -> DataFrame:
+        """Make the table what it was at a version.
+
+        Returns:
+            One row with Delta's metrics; none where the version is the newest.
+
+        Raises:
+            ValueError: it is no whole number.
+            VersionNotFound: the log does not have it.
+            MissingRestoreFiles: data files or deletion vectors of it are missing.
+        """
+        check_value(version, int, "version", "an integer")
+        return self._restored(self._table.restore(version))
+
+    def restoreToTimestamp(self, timestamp: str) -> DataFrame:
+        """Make the table what it was at a time, UTC without a zone; as :meth:`restoreToVersion`.
+
+        Raises:
+            ValueError: it is no text.
+        """
+        check_value(timestamp, str, "timestamp", "a string")
+        return self._restored(self._table.restore(timestamp))
+
+    def _restored(self, metrics: Metrics) -> DataFrame:
+        rows = [] if metrics.version is None else [tuple(metrics[name] for name in _RESTORED.values())]
+        schema = _struct(**dict.fromkeys(_RESTORED, T.LongType()))
+        return self._spark.createDataFrame(rows, schema)
 
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
         """Add to the protocol what two versions stand for; lower ones than the table has mean nothing.

@@ -12,7 +12,6 @@ from delvec_kernel.errors import UnsupportedOperation
 
 __all__ = ["NotYet"]
 
-_RESTORE: Final = "restore with delta-spark or deltalake, or read the version: table.to_df(version=...)"
 _CLONE: Final = "clone with delta-spark, or write the rows of toDF() to a new table"
 
 
@@ -25,14 +24,6 @@ class NotYet:
     ) -> NoReturn:
         """Raise UnsupportedOperation: Parquet files are converted with delta-spark."""
         _later("convertToDelta", "convert them with delta-spark, then use DeltaTable.forPath")
-
-    def restoreToVersion(self, version: int) -> NoReturn:
-        """Raise UnsupportedOperation: tables are restored with other clients."""
-        _later("restoreToVersion", _RESTORE)
-
-    def restoreToTimestamp(self, timestamp: str) -> NoReturn:
-        """Raise UnsupportedOperation: tables are restored with other clients."""
-        _later("restoreToTimestamp", _RESTORE)
 
     def generate(self, mode: str) -> NoReturn:
         """Raise UnsupportedOperation: manifests are written with delta-spark."""

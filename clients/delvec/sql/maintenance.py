@@ -1,4 +1,4 @@
-"""OPTIMIZE, REORG TABLE and VACUUM: statements that look after files and change no row."""
+"""OPTIMIZE, REORG TABLE, VACUUM and RESTORE: statements about a table as a whole."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +11,7 @@ from delvec_kernel.errors import UnsupportedOperation
 if TYPE_CHECKING:
     from delvec.sql.changes import OpenTable
 
-__all__ = ["optimize", "reorg", "vacuum"]
+__all__ = ["optimize", "reorg", "restore", "vacuum"]
 
 _LISTED: Final = 1000
 """As many paths as delta-spark shows of a dry run."""
@@ -82,3 +82,20 @@ def vacuum(statement: Cursor, opened: "OpenTable") -> pa.Table:
     found = table.vacuum(hours, dry_run, limit=_LISTED)
     paths = [f"{table.location}/{path}" for path in found["files"]] if dry_run else [table.location]
     return pa.table({"path": pa.array(paths, pa.string())})
+
+
+def restore(cursor: Cursor, opened: "OpenTable") -> Metrics:
+    """Run RESTORE [TABLE] table TO VERSION AS OF version | TIMESTAMP AS OF 'timestamp'."""
+    cursor.expect("RESTORE")
+    if cursor.word(1) not in ("TO", "."):
+        cursor.take("TABLE")
+    name = newest_version(cursor)
+    cursor.expect("TO")
+    target: int | str
+    if cursor.take("TIMESTAMP", "AS", "OF"):
+        target = cursor.literal("a timestamp in quotes")
+    else:
+        cursor.expect("VERSION", "AS", "OF")
+        target = cursor.whole_number("a version")
+    cursor.end()
+    return opened(name).restore(target)

@@ -53,6 +53,7 @@ _MAINTENANCE: Final = {
     "OPTIMIZE": maintenance.optimize,
     "REORG": maintenance.reorg,
     "VACUUM": maintenance.vacuum,
+    "RESTORE": maintenance.restore,
 }
 _CHANGES: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT"})
 
@@ -87,9 +88,8 @@ def run(
     raise invalid(
         text,
         cursor.position,
-        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, VACUUM, DESCRIBE, SHOW TABLES or ALTER TABLE "
-        "... SYNC IDENTITY; tables "
-        "are created and altered by create_table() and table.alter.",
+        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, VACUUM, RESTORE, DESCRIBE, SHOW TABLES or "
+        "ALTER TABLE ... SYNC IDENTITY; tables are created and altered by create_table() and table.alter.",
     )
 
 

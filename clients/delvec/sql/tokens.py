@@ -197,6 +197,18 @@ class Cursor:
             self.fail(f"{what} is expected")
         return float(self.literal(what))
 
+    def whole_number(self, what: str) -> int:
+        """Take a whole number.
+
+        Raises:
+            InvalidStatement: none follows.
+        """
+        found = self.literal(what)
+        if not found.isdecimal():
+            self._at -= 1
+            self.fail(f"{what}, a whole number, is expected")
+        return int(found)
+
     def name(self, what: str = "a name") -> str:
         """Take one part of a name.
 
@@ -231,11 +243,7 @@ class Cursor:
         start = self._at
         self.take("FOR")
         if self.take("VERSION", "AS", "OF"):
-            version = self.literal("a version")
-            if not version.isdecimal():
-                self._at -= 1
-                self.fail("a version, a whole number, is expected")
-            return TableName(found.name, found.last, version=int(version))
+            return TableName(found.name, found.last, version=self.whole_number("a version"))
         if self.take("TIMESTAMP", "AS", "OF"):
             return TableName(found.name, found.last, timestamp=self.literal("a timestamp in quotes"))
         self._at = start

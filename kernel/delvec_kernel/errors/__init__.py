@@ -55,6 +55,7 @@
     │   ├── CorruptLog
     │   ├── MissingLogFile
     │   ├── MissingDataFile
+    │   ├── MissingRestoreFiles
     │   └── CorruptDeletionVector
     │       ├── DeletionVectorNotFound
     │       ├── DeletionVectorTruncated
@@ -172,6 +173,7 @@ from delvec_kernel.errors.tables import (
     ExpressionNotAllowed,
     MissingDataFile,
     MissingLogFile,
+    MissingRestoreFiles,
     UnsupportedReaderFeature,
     UnsupportedTable,
     UnsupportedWriterFeature,
@@ -227,6 +229,7 @@ __all__ = [
     "MissingChangeFiles",
     "MissingDataFile",
     "MissingLogFile",
+    "MissingRestoreFiles",
     "MultipleMatches",
     "NotADeltaTable",
     "NotFound",

@@ -15,6 +15,7 @@ __all__ = [
     "ExpressionNotAllowed",
     "MissingDataFile",
     "MissingLogFile",
+    "MissingRestoreFiles",
     "UnsupportedReaderFeature",
     "UnsupportedTable",
     "UnsupportedWriterFeature",
@@ -73,6 +74,12 @@ class MissingDataFile(CorruptTable):
     """A live data file is not in storage."""
 
     type, code = "MissingDataFile", "MISSING_DATA_FILE"
+
+
+class MissingRestoreFiles(CorruptTable):
+    """Data files or deletion vectors of the version to restore are not in storage, or not as the log says."""
+
+    type, code = "MissingRestoreFiles", "MISSING_RESTORE_FILES"
 
 
 class CorruptDeletionVector(CorruptTable):

@@ -12,7 +12,16 @@ from delvec_kernel.actions.actions import Protocol
 from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.features.table_features import reader_features, writer_features
 
-__all__ = ["FEATURES", "Feature", "downgraded", "feature_named", "supported", "upgraded", "with_versions"]
+__all__ = [
+    "FEATURES",
+    "Feature",
+    "downgraded",
+    "feature_named",
+    "merged",
+    "supported",
+    "upgraded",
+    "with_versions",
+]
 
 _LISTED_READER: Final = 3
 _LISTED_WRITER: Final = 7
@@ -108,6 +117,18 @@ def upgraded(protocol: Protocol, wanted: Iterable[str]) -> Protocol:
 def downgraded(protocol: Protocol, gone: str) -> Protocol:
     """Return the weakest protocol with all features of one but for one of them, which nothing else needs."""
     return _weakest(protocol, supported(protocol) - {gone})
+
+
+def merged(protocol: Protocol, other: Protocol) -> Protocol:
+    """Return a protocol that also has the features of another one; the same one where it has them.
+
+    Args:
+        protocol: of a table that may be written, so that its features are known.
+        other: of a table that may be written, too.
+    """
+    before = supported(protocol)
+    missing = supported(other) - before
+    return _weakest(protocol, before | missing) if missing else protocol
 
 
 def with_versions(protocol: Protocol, reader: int, writer: int) -> Protocol:

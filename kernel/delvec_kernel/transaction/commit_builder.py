@@ -77,7 +77,14 @@ class Resolved:
 
     def changes_files(self, changes: Changes) -> bool:
         """Whether the next version has other files, other rows in them, or other tombstones."""
-        return bool(changes.adds or self.removed or self.marked or self.again or changes.tombstones)
+        return bool(
+            changes.adds
+            or changes.restores
+            or self.removed
+            or self.marked
+            or self.again
+            or changes.tombstones
+        )
 
 
 def resolve(
@@ -217,19 +224,20 @@ def build(
     vectors = {one.file.path: _with_vector(one, descriptors[one.file.path]) for one in resolved.with_vectors}
     adds = [vectors[one.file.path] for one in resolved.marked]
     adds += [vectors.get(add.path, add) for add in changes.adds]
-    adds += resolved.again
+    adds += [*changes.restores, *resolved.again]
     adds = [
         add if add.data_change is changes.data_change else replace(add, data_change=changes.data_change)
         for add in adds
     ]
-    adds, mark = row_tracking.assigned(adds, snapshot, snapshot.version + 1)
+    after = replace(
+        snapshot, metadata=metadata or snapshot.metadata, protocol=changes.protocol or snapshot.protocol
+    )
+    adds, mark = row_tracking.assigned(adds, after, snapshot.version + 1)
     info = CommitInfo(
         timestamp=now,
         in_commit_timestamp=now if timestamped else None,
         operation=changes.operation,
-        operation_parameters=_parameters(
-            changes, (snapshot if metadata is None else metadata).partition_columns
-        ),
+        operation_parameters=_parameters(changes, after.partition_columns),
         read_version=changes.read_version,
         isolation_level=isolation_level(changes, snapshot.configuration),
         is_blind_append=changes.is_blind_append,

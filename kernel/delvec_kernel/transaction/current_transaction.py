@@ -142,7 +142,7 @@ class CurrentTransaction:
         copies = changes.reads is None and changes.metrics.get("numCopiedRows", 0) > 0
         if changes.change_files or copies:
             return "these rows"
-        only_removes = not changes.adds and changes.operation != "UPDATE"
+        only_removes = not changes.adds and changes.operation not in ("UPDATE", "RESTORE")
         return "whatever is left" if only_removes or changes.operation in _REPLACES else "these rows"
 
     @cached_property

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from pyroaring import BitMap64
 
@@ -67,6 +67,8 @@ class Changes:
         rewritten: the sources of each row, by the path of an added file.
         again: paths of live files that are added again as they are, for the row ids that the table gives them then, or
             takes from them; those that are not live any more are left out.
+        restores: files of an earlier version that are back as they were then; what ``removes`` names may be back, with
+            the deletion vector that it had.
         tombstones: paths of files that are kept as long as a removed data file is, though they never were one.
         keeps_row_ids: whether rows that are written again bring their row ids along.
         makes_version: even where nothing changes: a version that others can be told from.
@@ -90,13 +92,14 @@ class Changes:
     written_vectors: Mapping[str, Descriptor] = field(default_factory=dict)
     added_deletes: Mapping[str, BitMap64] = field(default_factory=dict)
     predicate: str | None = None
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, int] = field(default_factory=dict)
     reads: Reads | None = None
     data_change: bool = True
     change_files: Sequence[Cdc] = ()
     rewritten: Mapping[str, Sequence[RowRun]] = field(default_factory=dict)
     again: Sequence[str] = ()
+    restores: Sequence[AddFile] = ()
     tombstones: Sequence[str] = ()
     keeps_row_ids: bool = False
     makes_version: bool = False

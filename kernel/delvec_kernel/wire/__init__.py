@@ -57,6 +57,8 @@ from delvec_kernel.wire.maintenance import (
     OrphanFile,
     OverwrittenCommit,
     Recommendation,
+    RestoreRequest,
+    RestoreResponse,
     VacuumRequest,
     VacuumResponse,
 )
@@ -152,6 +154,8 @@ __all__ = [
     "RenameRequest",
     "ReplaceSchema",
     "ReplaceTable",
+    "RestoreRequest",
+    "RestoreResponse",
     "RewrittenFile",
     "RowDelete",
     "RowRun",

@@ -1,11 +1,11 @@
-"""Health, checkpoints, and what the service is."""
+"""Health, checkpoints, VACUUM, RESTORE, and what the service is."""
 
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, StrictBool
+from pydantic import Field, StrictBool, model_validator
 
-from delvec_kernel.wire.shapes import Answer, Envelope
+from delvec_kernel.wire.shapes import Answer, Envelope, Long, Text, Timestamp
 
 __all__ = [
     "CheckFinding",
@@ -18,6 +18,8 @@ __all__ = [
     "OrphanFile",
     "OverwrittenCommit",
     "Recommendation",
+    "RestoreRequest",
+    "RestoreResponse",
     "VacuumRequest",
     "VacuumResponse",
 ]
@@ -182,3 +184,35 @@ class VacuumResponse(Answer):
         description="The version VACUUM START; absent where nothing was deleted."
     )
     end_version: int | None = Field(description="The version VACUUM END; absent where there is none.")
+
+
+class RestoreRequest(Envelope):
+    """Which version the table is to be again: by number, or the newest that was committed by a time."""
+
+    version: Long | None = None
+    timestamp: Timestamp | None = Field(default=None, description="ISO 8601; without a zone it is UTC.")
+    ignore_missing_files: bool = Field(
+        default=False,
+        description="Restore the version although files of it are gone from storage; reads of the table fail then.",
+    )
+    dry_run: bool = Field(default=False, description="Check, say what would be restored, and commit nothing.")
+    user_metadata: Text | None = None
+    engine_info: str | None = Field(default=None, max_length=256)
+
+    @model_validator(mode="after")
+    def _one_point_in_time(self) -> "RestoreRequest":
+        if (self.version is None) == (self.timestamp is None):
+            raise ValueError("give a version or a timestamp")
+        return self
+
+
+class RestoreResponse(Answer):
+    """What came of it; nothing-to-do where the version is the newest."""
+
+    result: Literal["committed", "rebased", "nothing-to-do", "dry-run"]
+    version: int | None = Field(description="Absent where no version was made.")
+    read_version: int
+    restored_version: int = Field(description="The earlier version that the table is like now.")
+    transaction_id: str
+    winners_passed: list[int] = Field(default_factory=list)
+    operation_metrics: dict[str, int]

@@ -1,10 +1,11 @@
 """The check of a version's live files in storage: data files by their size, deletion vectors by every row."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import pyarrow as pa
 from pyroaring import BitMap64
 
 from delvec_kernel import locations
@@ -37,9 +38,15 @@ class FilesChecked:
 
 
 def check_files(
-    snapshot: Snapshot, objects: ObjectStore, table: str, allowed: Allowed, *, data_files: bool
+    snapshot: Snapshot,
+    objects: ObjectStore,
+    table: str,
+    allowed: Allowed,
+    *,
+    data_files: bool,
+    among: Iterable[pa.RecordBatch] | None = None,
 ) -> FilesChecked:
-    """Read all live deletion vectors, and look up all live data files, several at once in an object store.
+    """Read live deletion vectors, and look up live data files, several at once in an object store.
 
     Args:
         snapshot: the version.
@@ -47,13 +54,14 @@ def check_files(
         table: for errors.
         allowed: whether a file outside the table may be looked at.
         data_files: whether to look data files up: one request each.
+        among: which of its files, as FILES_SCHEMA has them; all of them by default.
 
     Raises:
         StorageError: storage did not answer.
     """
     done = FilesChecked()
-    for batch in snapshot.live.batches(_COLUMNS):
-        rows = batch.to_pylist()
+    for batch in snapshot.live.batches(_COLUMNS) if among is None else among:
+        rows = batch.select(_COLUMNS).to_pylist()
         marked = [row for row in rows if row["deletion_vector"] is not None]
         done.vectors += len(marked)
         done.findings += _vectors(marked, snapshot, table, allowed)

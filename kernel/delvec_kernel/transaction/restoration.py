@@ -1,0 +1,234 @@
+"""RESTORE: the actions that make the next version of a table an earlier one again.
+
+Files are compared by path and deletion vector, columnar; only those that differ become actions. Some things never go
+back, as in delta-spark: table features, numbers that identity columns and row tracking gave, column ids.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel import row_tracking
+from delvec_kernel.actions.action_json import json_text
+from delvec_kernel.actions.actions import AddFile, DomainMetadata, Metadata, Protocol
+from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN, clustering_domain
+from delvec_kernel.errors import InvalidTableChange
+from delvec_kernel.features.protocol_upgrade import merged
+from delvec_kernel.file_index.files import FILES_SCHEMA, add_from_row
+from delvec_kernel.file_index.live_files import LiveFiles
+from delvec_kernel.locations import canonical_log_path
+from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, is_mapped
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.table_properties import is_true
+
+__all__ = ["Restoration", "restoration"]
+
+_STEP: Final = "delta.identity.step"
+_MARK: Final = "delta.identity.highWaterMark"
+_PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
+_TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
+_OF_THE_HISTORY: Final = ("delta.requireCheckpointProtectionBeforeVersion",)
+_VECTOR: Final = ("storageType", "pathOrInlineDv", "offset")
+"""What tells a deletion vector from another."""
+_SINCE: Final = (
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.inCommitTimestampEnablementTimestamp",
+)
+
+
+@dataclass(frozen=True)
+class Restoration:
+    """What a RESTORE changes.
+
+    Attributes:
+        version: the one that is restored.
+        adds: files of that version that are not live now, or are with another deletion vector.
+        removes: paths of live files that the version does not have, or has with another deletion vector.
+        metadata: of the version, but for what never goes back.
+        protocol: None where it stays.
+        domains: domain metadata that is set or removed.
+        metrics: Delta's operationMetrics.
+    """
+
+    version: int
+    adds: Sequence[AddFile]
+    removes: Sequence[str]
+    metadata: Metadata
+    protocol: Protocol | None
+    domains: Sequence[DomainMetadata]
+    metrics: Mapping[str, int]
+
+
+def restoration(target: Snapshot, latest: Snapshot) -> Restoration:
+    """Return what makes the version after ``latest`` the same as ``target``.
+
+    Raises:
+        InvalidTableChange: rows would have to get row ids back that their files have lost.
+        SegmentsLost: the store lost what a snapshot needs; load it again.
+    """
+    adds, removed = _differences(target.live, latest.live)
+    protocol = merged(latest.protocol, target.protocol)
+    found = Restoration(
+        version=target.version,
+        adds=adds,
+        removes=[path for path, _ in removed],
+        metadata=_metadata(target, latest),
+        protocol=None if protocol == latest.protocol else protocol,
+        domains=_domains(target.domain_metadata, latest.domain_metadata),
+        metrics={
+            "tableSizeAfterRestore": target.size_in_bytes,
+            "numOfFilesAfterRestore": target.num_files,
+            "numRemovedFiles": len(removed),
+            "numRestoredFiles": len(adds),
+            "removedFilesSize": sum(size for _, size in removed),
+            "restoredFilesSize": sum(add.size for add in adds),
+        },
+    )
+    _check_row_ids(found, latest)
+    return found
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+
+def _differences(target: LiveFiles, latest: LiveFiles) -> tuple[list[AddFile], list[tuple[str, int]]]:
+    """Return the files that only ``target`` has, and path and size of those that only ``latest`` has."""
+    before, now = _identities(target), _identities(latest)
+    back = {_key(row, target.location): add_from_row(row) for row in _others(target, FILES_SCHEMA.names, now)}
+    gone = {
+        _key(row, latest.location): (row["path"], row["size"])
+        for row in _others(latest, ("path", "size", "deletion_vector"), before)
+    }
+    # Of a file that the two versions only spell in two ways nothing changes.
+    same = back.keys() & gone.keys()
+    return (
+        [add for key, add in back.items() if key not in same],
+        [file for key, file in gone.items() if key not in same],
+    )
+
+
+def _identities(live: LiveFiles) -> pa.Array:
+    """Return what tells a file of a version from another, of each file."""
+    found = [_identity(batch) for batch in live.batches(("path", "deletion_vector"))]
+    return pa.chunked_array(found, pa.large_string()).combine_chunks()
+
+
+def _identity(batch: pa.RecordBatch) -> pa.Array:
+    vectors = batch["deletion_vector"]
+    parts = [pc.struct_field(vectors, name) for name in _VECTOR]
+    texts = [pc.fill_null(part.cast(pa.large_string()), "") for part in parts]
+    return pc.binary_join_element_wise(
+        batch["path"].cast(pa.large_string()), *texts, pa.scalar("\0", pa.large_string())
+    )
+
+
+def _others(live: LiveFiles, names: Sequence[str], known: pa.Array) -> list[dict[str, Any]]:
+    """Return columns of the files that are not among the ``known``."""
+    found: list[dict[str, Any]] = []
+    for batch in live.batches(names):
+        new = pc.invert(pc.is_in(_identity(batch), value_set=known))
+        if pc.any(new).as_py():
+            found += batch.filter(new).to_pylist()
+    return found
+
+
+def _key(row: Mapping[str, Any], location: str) -> tuple[Any, ...]:
+    vector = row["deletion_vector"] or {}
+    return canonical_log_path(row["path"], location), *(vector.get(name) for name in _VECTOR)
+
+
+# --- the table ----------------------------------------------------------------------------------------------
+
+
+def _metadata(target: Snapshot, latest: Snapshot) -> Metadata:
+    configuration = dict(target.configuration)
+    _keep(configuration, latest, _OF_THE_HISTORY)
+    if is_true(configuration, _TIMESTAMPS) and latest.in_commit_timestamps_enabled:
+        # They may have been off in between: then the earlier version does not say since when they are on.
+        _keep(configuration, latest, _SINCE)
+    for name in row_tracking.MATERIALIZED:
+        # Without them row tracking would get other columns when it is turned on again, and files have these.
+        if name in latest.configuration:
+            configuration.setdefault(name, latest.configuration[name])
+    if is_mapped(configuration):
+        highest = max(int(each.configuration.get(MAX_COLUMN_ID, "0")) for each in (target, latest))
+        configuration[MAX_COLUMN_ID] = str(highest)
+    return replace(
+        target.metadata,
+        configuration=configuration,
+        schema_string=_with_marks(target.metadata.schema_string, latest.metadata.schema_string),
+    )
+
+
+def _keep(configuration: dict[str, str], latest: Snapshot, names: Sequence[str]) -> None:
+    for name in names:
+        value = latest.configuration.get(name)
+        if value is None:
+            configuration.pop(name, None)
+        else:
+            configuration[name] = value
+
+
+def _with_marks(schema_string: str, latest: str) -> str:
+    """Return a schema whose identity columns have got as far as those of the latest one."""
+    reached = {
+        _physical(field): mark
+        for field in json.loads(latest)["fields"]
+        if isinstance(mark := field.get("metadata", {}).get(_MARK), int)
+    }
+    if not reached:
+        return schema_string
+    schema = json.loads(schema_string)
+    changed = False
+    for field in schema["fields"]:
+        metadata, mark = field.get("metadata", {}), reached.get(_physical(field))
+        step, own = metadata.get(_STEP), metadata.get(_MARK)
+        if mark is not None and step and (own is None or (mark - own) * step > 0):
+            metadata[_MARK] = mark
+            changed = True
+    return json_text(schema) if changed else schema_string
+
+
+def _physical(field: Mapping[str, Any]) -> str:
+    return str(field.get("metadata", {}).get(_PHYSICAL_NAME, field["name"]))
+
+
+def _domains(
+    target: Mapping[str, DomainMetadata], latest: Mapping[str, DomainMetadata]
+) -> list[DomainMetadata]:
+    """Return the clustering columns of the version; no other domain goes back."""
+    wanted, now = (_set(domains) for domains in (target, latest))
+    if wanted is not None:
+        return [wanted]
+    return [] if now is None else [clustering_domain(())]
+
+
+def _set(domains: Mapping[str, DomainMetadata]) -> DomainMetadata | None:
+    found = domains.get(CLUSTERING_DOMAIN)
+    return None if found is None or found.removed else found
+
+
+def _check_row_ids(found: Restoration, latest: Snapshot) -> None:
+    """Refuse to promise ids of rows whose files lost them since."""
+    if not is_true(found.metadata.configuration, row_tracking.ENABLED) or is_true(
+        latest.configuration, row_tracking.ENABLED
+    ):
+        return
+    gone = set(found.removes)
+    lost = [
+        path
+        for batch in latest.live.batches(("path", "base_row_id"))
+        for path in batch.filter(pc.is_null(batch["base_row_id"]))["path"].to_pylist()
+        if path not in gone
+    ]
+    if lost:
+        raise InvalidTableChange(
+            f"Version {found.version} cannot be restored: it tracks rows, and {len(lost)} of its files have lost their "
+            f"row ids since, as '{lost[0]}'. Read that version, and write its rows to the table instead.",
+            version=latest.version,
+            files=lost[:100],
+        )

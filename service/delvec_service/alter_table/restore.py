@@ -1,0 +1,168 @@
+"""RESTORE: an earlier version becomes the newest one, in one commit.
+
+It is computed from the newest version, and again where another commit changed rows or the table meanwhile: what was
+committed before a RESTORE is undone by it, whenever the RESTORE was asked for.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from delvec_kernel.actions.actions import AddFile
+from delvec_kernel.errors import InvalidTableChange, MissingRestoreFiles, UnsupportedTable
+from delvec_kernel.features.table_features import check_writable
+from delvec_kernel.file_index.files import batch_from_adds
+from delvec_kernel.file_index.segment import SegmentsLost
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.transaction.conflict_checker import Conflict
+from delvec_kernel.transaction.restoration import Restoration, restoration
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_kernel.wire import RestoreRequest
+from delvec_service.commits.commit import CommitResult, Commits, Committed
+from delvec_service.commits.idempotency import request_hash
+from delvec_service.maintenance.live_file_check import check_files
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.open_table import OpenTable
+from delvec_service.tables.registry import ENGINE_INFO
+
+__all__ = ["NotRestored", "RestoreResult", "Restored", "restore"]
+
+_ATTEMPTS: Final = 20
+_LISTED: Final = 100
+_FILES_AT_ONCE: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The earlier version is the newest one again; ``committed`` says as which."""
+
+    committed: Committed
+    restored_version: int
+
+
+@dataclass(frozen=True)
+class NotRestored:
+    """Nothing was committed: the version is the newest, or it was a dry run.
+
+    Attributes:
+        metrics: of a dry run, those that the commit would have.
+    """
+
+    read_version: int
+    restored_version: int
+    restoration: Restoration | None
+
+
+RestoreResult: TypeAlias = Restored | NotRestored | Conflict
+
+
+def restore(
+    table: OpenTable, loader: SnapshotLoader, commits: Commits, request: RestoreRequest, transaction_id: str
+) -> RestoreResult:
+    """Make the table what it was at a version, once, however often it is asked for.
+
+    Args:
+        table: the table.
+        loader: reads snapshots.
+        commits: commits.
+        request: which version.
+        transaction_id: of the commit.
+
+    Returns:
+        A conflict only where others changed the table in every one of many attempts.
+
+    Raises:
+        VersionNotFound: the log does not have that version.
+        MissingRestoreFiles: files of it are not in storage; all of them are named, up to 100.
+        InvalidTableChange: Delvec could not write the table afterwards, or its rows have lost their row ids.
+        AppendOnlyTable: rows would be removed, and the table does not let go of any.
+        UnsupportedTable: or a subclass: the table must not be written.
+        IdempotencyKeyReused: another request was committed under that transaction id.
+        CommitOutcomeUnknown: storage failed in mid-commit, or the log no longer tells.
+    """
+    hashed = request_hash("restore", table.record.id, request.model_dump(mode="json", by_alias=True))
+    result: CommitResult | None = None
+    for _ in range(_ATTEMPTS):
+        latest = loader.load(table.objects, table.name)
+        target = loader.load(table.objects, table.name, version=request.version, timestamp=request.timestamp)
+        if target.version > latest.version:
+            continue  # a timestamp, and a version that came in between
+        check_writable(latest.protocol, latest.metadata, table.name)
+        if target.version == latest.version:
+            return NotRestored(latest.version, target.version, None)
+        try:
+            found = restoration(target, latest)
+        except SegmentsLost as error:
+            loader.lost(target, error)
+            loader.lost(latest, error)
+            continue
+        _check_table(table, target, latest, found)
+        if not request.ignore_missing_files:
+            _check_files(table, target, found.adds)
+        if request.dry_run:
+            return NotRestored(latest.version, target.version, found)
+        result = commits.commit(table, _changes(found, latest, request, transaction_id, hashed))
+        if isinstance(result, Committed):
+            return Restored(result, target.version)
+    assert isinstance(result, Conflict)  # noqa: S101 - a RESTORE always does something
+    return result
+
+
+def _check_table(table: OpenTable, target: Snapshot, latest: Snapshot, found: Restoration) -> None:
+    """Refuse to make a table that Delvec could not write."""
+    try:
+        # The features of the target by themselves: what they mean may not be known when they are merged.
+        check_writable(target.protocol, target.metadata, table.name)
+        check_writable(found.protocol or latest.protocol, found.metadata, table.name)
+    except UnsupportedTable as error:
+        raise InvalidTableChange(
+            f"Delvec could not write table '{table.name}' any more if version {target.version} were restored: "
+            f"{error.message}",
+            **{"table": table.name, "version": target.version, **error.details},
+        ) from error
+
+
+def _check_files(table: OpenTable, target: Snapshot, adds: Sequence[AddFile]) -> None:
+    batches = (
+        batch_from_adds(adds[start : start + _FILES_AT_ONCE]) for start in range(0, len(adds), _FILES_AT_ONCE)
+    )
+    checked = check_files(
+        target, table.objects, table.name, table.roots.allows, data_files=True, among=batches
+    )
+    if not checked.findings:
+        return
+    first, count = checked.findings[0], len(checked.findings)
+    named = "one of its files is" if count == 1 else f"{count} of its files are"
+    raise MissingRestoreFiles(
+        f"Version {target.version} of table '{table.name}' cannot be restored, because {named} missing from storage or "
+        f"damaged. {first.message} Restore another version, or get the files back from a backup first.",
+        table=table.name,
+        version=target.version,
+        count=count,
+        missing=[
+            {"file": finding.file, "problem": finding.message} for finding in checked.findings[:_LISTED]
+        ],
+    )
+
+
+def _changes(
+    found: Restoration, latest: Snapshot, request: RestoreRequest, transaction_id: str, hashed: str
+) -> Changes:
+    return Changes(
+        operation="RESTORE",
+        read_version=latest.version,
+        transaction_id=transaction_id,
+        engine_info=f"{request.engine_info} {ENGINE_INFO}" if request.engine_info else ENGINE_INFO,
+        restores=found.adds,
+        removes=found.removes,
+        # As delta-spark writes them: the one that was asked for, and null.
+        parameters={"version": request.version, "timestamp": request.timestamp},
+        metrics=found.metrics,
+        # Always: others that change the metadata meanwhile are noticed by it.
+        metadata=found.metadata,
+        protocol=found.protocol,
+        domains=found.domains,
+        makes_version=True,
+        user_metadata=request.user_metadata,
+        request_hash=hashed,
+    )

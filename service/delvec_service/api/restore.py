@@ -1,0 +1,93 @@
+"""``…/restore``: make a table what it was at an earlier version."""
+
+import uuid
+
+from fastapi import APIRouter
+
+from delvec_kernel.errors import (
+    AppendOnlyTable,
+    AtomicCreateUnsupported,
+    CommitOutcomeUnknown,
+    CommitOverwritten,
+    ConcurrentAppend,
+    ConcurrentDeleteDelete,
+    ConcurrentDeleteRead,
+    ConcurrentTransaction,
+    ConcurrentWrite,
+    CorruptTable,
+    InvalidTableChange,
+    MetadataChanged,
+    MissingRestoreFiles,
+    ProtocolChanged,
+    UnsupportedTable,
+    UnsupportedWriterFeature,
+)
+from delvec_kernel.wire import RestoreRequest, RestoreResponse
+from delvec_service.alter_table.restore import NotRestored, Restored, restore
+from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
+from delvec_service.api.repeats import IdempotencyKey, Mutation
+from delvec_service.commits.commit import Rebased
+
+__all__ = ["router"]
+
+
+class _Maintenance(Mutation):
+    kind = "maintenance"
+
+
+router = APIRouter(tags=["maintenance"], route_class=_Maintenance)
+
+
+@router.post(
+    "/tables/{table}/restore",
+    responses=responses(
+        *MUTATION,
+        *OPENING,
+        *SNAPSHOT,
+        MissingRestoreFiles,
+        InvalidTableChange,
+        AppendOnlyTable,
+        UnsupportedTable,
+        UnsupportedWriterFeature,
+        CorruptTable,
+        ConcurrentWrite,
+        ConcurrentAppend,
+        ConcurrentDeleteRead,
+        ConcurrentDeleteDelete,
+        ConcurrentTransaction,
+        MetadataChanged,
+        ProtocolChanged,
+        CommitOverwritten,
+        CommitOutcomeUnknown,
+        AtomicCreateUnsupported,
+    ),
+)
+def restore_table(
+    table: Table, body: RestoreRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
+) -> RestoreResponse:
+    """Make the table what it was at an earlier version, in one commit; its history stays."""
+    transaction_id = idempotency_key or str(uuid.uuid4())
+    result = restore(table, service.loader, service.commits, body, transaction_id)
+    if isinstance(result, Restored):
+        done = result.committed
+        return RestoreResponse(
+            result="rebased" if isinstance(done, Rebased) else "committed",
+            version=done.version,
+            read_version=done.read_version,
+            restored_version=result.restored_version,
+            transaction_id=done.transaction_id,
+            winners_passed=list(done.winners_passed),
+            operation_metrics=dict(done.metrics),
+        )
+    if isinstance(result, NotRestored):
+        found = result.restoration
+        return RestoreResponse(
+            result="nothing-to-do" if found is None else "dry-run",
+            version=None,
+            read_version=result.read_version,
+            restored_version=result.restored_version,
+            transaction_id=transaction_id,
+            operation_metrics={} if found is None else dict(found.metrics),
+        )
+    raise result.error(table.name)
