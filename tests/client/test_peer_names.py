@@ -105,7 +105,9 @@ def test_filters_are_values_and_never_sql():
         of_tuples([("a", "=", object())])
 
 
-@pytest.mark.parametrize("name", ["toDF", "load_as_version", "restore", "file_uris", "forPath", "metadata"])
+@pytest.mark.parametrize(
+    "name", ["toDF", "load_as_version", "restoreToVersion", "file_uris", "forPath", "metadata"]
+)
 def test_names_of_others_say_what_to_call(people, name):
     with pytest.raises(AttributeError, match=r"call |Delvec does not have it yet"):
         getattr(people, name)

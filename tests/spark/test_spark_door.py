@@ -420,8 +420,6 @@ def test_what_is_not_there_yet_says_what_to_use(people, spark):
     for call in (
         lambda: DeltaTable.convertToDelta(spark, "parquet.`/x`"),
         lambda: people.optimize().executeZOrderBy("id"),
-        lambda: people.restoreToVersion(0),
-        lambda: people.restoreToTimestamp("2024-01-01"),
         lambda: people.generate("symlink_format_manifest"),
         lambda: people.clone("/x"),
         lambda: people.cloneAtVersion(0, "/x"),
@@ -462,6 +460,35 @@ def test_optimize_returns_deltas_metrics(people):
     assert people.history(1).first().operation == "OPTIMIZE"
     with pytest.raises(delvec.InvalidPredicate, match="partition"):
         people.optimize().where("id = 1").executeCompaction()
+
+
+def test_restore_returns_the_metrics_that_delta_spark_returns(people):
+    names = [
+        "table_size_after_restore",
+        "num_of_files_after_restore",
+        "num_removed_files",
+        "num_restored_files",
+        "removed_files_size",
+        "restored_files_size",
+    ]
+    count = people.toDF().count()
+    (newest,) = (row["version"] for row in people.history(1).collect())
+    people.delete()
+
+    found = people.restoreToVersion(newest)
+
+    assert found.columns == names
+    assert set(dict(found.dtypes).values()) == {"bigint"}
+    assert found.collect()[0]["num_removed_files"] == 0
+    assert people.toDF().count() == count
+    assert people.restoreToVersion(newest + 2).collect() == []
+    times = {row["version"]: row["timestamp"] for row in people.history().collect()}
+    moment = times[newest + 1].astimezone().isoformat()
+    assert people.restoreToTimestamp(moment).collect()[0]["num_of_files_after_restore"] == 0
+    assert people.toDF().count() == 0
+    for call in (lambda: people.restoreToVersion("1"), lambda: people.restoreToTimestamp(1)):
+        with pytest.raises(ValueError, match="needs to be"):
+            call()
 
 
 def test_exceptions_have_deltas_names_and_one_base():

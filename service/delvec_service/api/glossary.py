@@ -138,6 +138,7 @@ RESPONSES: Final[Mapping[str, str]] = {
     "readyz": "It can serve.",
     "register_table": "The table was created, or registered.",
     "rename_table": "The table under its new name.",
+    "restore_table": "What was restored, in which version.",
     "update_rows": "What was updated, in which version.",
     "vacuum_table": "What was deleted, or would be.",
 }
@@ -147,7 +148,7 @@ TAGS: Final[Mapping[str, str]] = {
     "reading": "Which files a scan, a change feed or a stream has to read.",
     "commands": "DELETE, UPDATE and OPTIMIZE that the service runs itself.",
     "commits": "Transactions of engines: begun, committed, asked for.",
-    "maintenance": "Checkpoints, VACUUM and checks.",
+    "maintenance": "Checkpoints, VACUUM, RESTORE and checks.",
     "deletion vectors": "Places for deletion vectors that engines write themselves.",
     "probes": "Whether the service runs.",
     "config": "What the service is.",
@@ -171,6 +172,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "OptimizeRequest": {"predicate": "country = 'NZ'"},
     "PlanRequest": {"columns": ["id", "age"], "predicate": "age < 18"},
     "RenameRequest": {"name": "sales.orders"},
+    "RestoreRequest": {"version": 3, "dry-run": True},
     "TableRequest": {
         "location": "/data/people",
         "schema": {"type": "struct", "fields": [_COLUMN]},
