@@ -67,7 +67,7 @@ class Alterations:
         InvalidTableChange: the table cannot be changed so; the message says why, and what would help.
         BadRequest: or a subclass: a value, a type, a name or an expression is not one.
         ConstraintViolation: rows of the table break a constraint that was to be added.
-        UnsupportedWriterFeature: the table needs more of a writer than Delvec does.
+        UnsupportedWriterFeature: the table requires an unsupported writer feature.
         MetadataChanged: others change the table all the time.
     """
 

@@ -224,7 +224,7 @@ class DeltaTable(ReadableTable):
         Raises:
             SchemaMismatch: the data does not fit the table's schema.
             ConstraintViolation: a row does not satisfy a constraint of the table.
-            UnsupportedWriterFeature: the table needs more of a writer than Delvec does.
+            UnsupportedWriterFeature: the table requires an unsupported writer feature.
             ConcurrentModification: or a subclass: another writer changed the table; ``.conflict`` says how.
             CommitOutcomeUnknown: the answer was lost, and the service does not know what became of the commit.
         """
@@ -468,7 +468,7 @@ class DeltaTable(ReadableTable):
             options: see :class:`~delvec.transaction.Transaction`.
 
         Raises:
-            UnsupportedWriterFeature: the table needs more of a writer than Delvec does.
+            UnsupportedWriterFeature: the table requires an unsupported writer feature.
         """
         if read_version is None:
             begun, _ = begin(self._service, self.id, operation)

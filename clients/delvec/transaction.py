@@ -221,7 +221,7 @@ class Transaction:
             whole_table: any change of data matters.
             files: any row that leaves these files matters.
             rows: that these rows leave matters: row indexes by path. Of those that are too many to be sent only the files
-                are told, so that any row that leaves one of them matters.
+                are sent, so that any row that leaves one of them matters.
         """
         told: list[FileRows] = []
         named, room = list(files), SENT_BYTES

@@ -49,7 +49,7 @@ _SAFE: Final = "/!$&'()*,;=@+"
 _SEGMENT_START: Final = r"(?:[A-Za-z0-9_\-~!$&'()*,;=@+]|%(?:2[0235]|3[ACEF]|5[BCDE]|60|7[BCD]))"
 _SEGMENT: Final = rf"{_SEGMENT_START}(?:{_SEGMENT_START}|\.)*"
 _CANONICAL_RELATIVE: Final = rf"{_SEGMENT}(?:/{_SEGMENT})*"
-"""Relative paths that decoding and encoding leaves as they are: nearly all, so they are told from the rest first."""
+"""Relative paths that decoding and encoding leave as they are: nearly all, so they are tested first."""
 
 _is_canonical_relative = re.compile(_CANONICAL_RELATIVE).fullmatch
 _JAVA_QUOTED: Final = re.compile(

@@ -1,6 +1,6 @@
 """DELETE, UPDATE and OPTIMIZE that the service runs itself, for clients that have no engine: small ones, few at once.
 
-The commands are those of the Python client: one implementation, whoever runs it. They reach the service as every client
+The commands are those of the Python client: one implementation for both. They reach the service as every client
 does, over the same routes, but without a socket, so that planning, checks, conflicts and answers are the same. This is the
 one module of the service that imports them; DuckDB, which is optional, is imported when the first command comes.
 """

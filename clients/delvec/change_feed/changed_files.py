@@ -1,6 +1,6 @@
 """The files that a plan of the change data feed lists, as scans: what is read together, and what a file is read for.
 
-A file that several versions took rows from is listed for each of them. It is read once, and its rows are told from one
+A file that several versions took rows from is listed for each of them. It is read once, and its rows are distinguished from one
 another by their place, as far as they are few enough to be looked up: see :mod:`delvec.engines.repeated_rows`.
 """
 

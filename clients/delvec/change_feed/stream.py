@@ -1,6 +1,6 @@
 """A table as a stream of rows, whatever the engine: where it begins, how far one step goes, what to read for it.
 
-What was read up to is told by a position, which the engine keeps: the service keeps nothing of a stream. A stream that
+A position, which the engine keeps, says how far a stream has read: the service keeps nothing of a stream. A stream that
 has read nothing has the position BEGINNING, and the first one after it says what that turned out to be, so that its
 first step, if it is done again, begins at the same place.
 """

@@ -43,7 +43,7 @@ _SHOWN: Final = 100
 
 
 class Destination:
-    """A place for rows; made before they are read, so that a file that cannot be is told at once.
+    """A place for rows; made before they are read, so that a file that cannot be written is reported at once.
 
     Args:
         out: the file, ``-`` for standard output, or None.

@@ -244,7 +244,7 @@ def _condition(text: str | None, relations: Mapping[str, StructType], aliases: M
     return " AND ".join(f"({each})" for each in target_terms(conjuncts(text, relations, aliases), TARGET))
 
 
-# --- what is told -------------------------------------------------------------------------------------------
+# --- history ----------------------------------------------------------------------------------------------
 
 
 def _counts(changed: ChangedRows, clauses: Sequence[When]) -> dict[str, int]:

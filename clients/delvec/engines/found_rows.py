@@ -1,6 +1,6 @@
 """Rows of files that a command has found, however many they are.
 
-What one DELETE finds may be larger than the memory of whoever commits it: 100 million rows here and there are 200 MB of
+What one DELETE finds may be larger than the memory of the process that commits it: 100 million rows here and there are 200 MB of
 bitmaps. So, above a limit, what was found of a file becomes its deletion vector at once, and only its descriptor is kept.
 """
 

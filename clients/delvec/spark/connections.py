@@ -15,7 +15,7 @@ def use(connection: Connection | None) -> None:
     """Use this connection from now on; None goes back to the default, ``delvec.connect()``.
 
     The default is made when it is first needed: ``DELVEC_URL`` says where the service is, and without that it
-    runs in this process. A connection that is given up is not closed: whoever made it does that.
+    runs in this process. The connection before it is not closed: its owner does that.
     """
     global _chosen  # noqa: PLW0603 - delta-spark's signatures leave no other place
     with _lock:

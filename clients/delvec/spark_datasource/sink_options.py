@@ -149,7 +149,7 @@ _PROPERTIES: Final = frozenset({"owner", "provider", "is_managed_location"})
 
 
 def refuse_catalog(options: Iterable[str]) -> None:
-    """Refuse what Spark asks on behalf of its catalog, which is told by the properties that tables have there.
+    """Refuse what Spark asks on behalf of its catalog, which the properties of tables there give away.
 
     Raises:
         UnsupportedOperation: says what to do instead.

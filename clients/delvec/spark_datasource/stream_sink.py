@@ -1,7 +1,7 @@
 """``df.writeStream.format("delvec")``: each batch of a stream becomes one version of a table, once.
 
-A batch that Spark runs again after a crash is told by the query's id, which the checkpoint keeps, and the number of the
-batch: the table's log has them as an application's transaction. Only tasks are told the query's id, so that it travels
+A batch that Spark runs again after a crash is recognized by the query's id, which the checkpoint keeps, and the number of the
+batch: the table's log has them as an application's transaction. Only tasks know the query's id, so that it travels
 to the commit with what they wrote.
 
 For each batch Spark makes the writer twice: once to send it to tasks, and once more to commit. The first begins the

@@ -1,7 +1,7 @@
 """``spark.readStream.format("delvec")``: a table's rows as they are added, in micro-batches.
 
 One process on the driver answers for a query as long as it runs: how far the next batch goes, and which files it has.
-What a query has read is told by its checkpoint alone, as positions; a batch that is planned again has the same files.
+Only the query's checkpoint says what it has read, as positions; a batch that is planned again has the same files.
 
 PySpark 4.2 and later say where a batch starts, and that it may be limited. Before, Spark only asks for the newest
 offset: the reader remembers where it is, and learns it after a restart from the empty range that Spark then plans.

@@ -84,7 +84,7 @@ class WriteTransaction:
         if request.replace_where is not None:
             target = replace(target, replace_where=request.replace_where)
         if target.identity:
-            # How many tasks there will be is not told: each gets blocks of numbers.
+            # Spark does not say how many tasks there will be: each gets blocks of numbers.
             target = replace(target, writers=_MOST_TASKS, numbers_at_once=_NUMBERS_AT_ONCE)
         found = cls(rows.begun, target, columns, rows.changes, rows.already_applied)
         # What tasks cannot do is said before there are any.

@@ -1,4 +1,4 @@
-"""The words of a statement, taken one after the other; what does not fit is told with its line and column."""
+"""The words of a statement, taken one after the other; errors name line and column."""
 
 import re
 from collections.abc import Collection

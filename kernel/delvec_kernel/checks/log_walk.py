@@ -195,7 +195,7 @@ class LogWalk:
         try:
             vector = action.deletion_vector and action.deletion_vector.relative_path()
         except CorruptDeletionVector:
-            vector = None  # whoever reads it reports it
+            vector = None  # its reader reports it
         self.referenced |= (names | ({vector} if vector else set())) & self._wanted
 
     @staticmethod

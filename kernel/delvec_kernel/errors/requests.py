@@ -169,7 +169,7 @@ class ConstraintViolation(BadRequest):
 
 
 class MultipleMatches(BadRequest):
-    """Several source rows of a MERGE would change one row of the table."""
+    """Multiple source rows match one row of the table; the MERGE is ambiguous."""
 
     type, code = "MultipleMatches", "MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE"
 

@@ -1,6 +1,6 @@
 r"""The SQL that a table's metadata may hold: defaults, generated columns, CHECK constraints, invariants.
 
-Whoever can write a table's log chooses these texts, and they are evaluated by those who append to it, in a process that
+Anyone who can write a table's log chooses these texts, and clients that append evaluate them, in a process that
 can do far more than compute values. So they are not judged by a parser and then handed on: two parsers never agree about
 each text. A text is cut into words here, by the few forms that Spark's lexer cannot read in another way; every word must
 be on a list, and the engine gets the words written anew, one space between them:

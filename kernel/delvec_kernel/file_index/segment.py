@@ -11,7 +11,7 @@ How a store saves and restores them:
 - The live files of a version are members: a segment and the rows of it that are dead
   (:mod:`~delvec_kernel.file_index.live_files`). ``LiveFiles.restored(location, members, counts)`` brings them back;
   ``LiveSegment.dead`` goes to bytes and back by ``tobytes()`` and ``dead_rows(blob)``.
-- A store may lose anything at any time; then :class:`SegmentsLost` comes out of whatever needed it, and whoever holds
+- A store may lose anything at any time; then :class:`SegmentsLost` is raised by whatever needed it, and the owner of
   the snapshot has to discard it and to read the log again.
 """
 

@@ -154,7 +154,7 @@ def tombstones_in_manifest(data: bytes, where: LogFile) -> tuple[pa.RecordBatch,
 def vectors_without_own(tombstones: Iterable[pa.RecordBatch], location: str) -> list[str]:
     """Return the files of deletion vectors that removed files had, less those that have a tombstone of their own.
 
-    Whoever does not know deletion vectors sees no more of such a file than a tombstone of that kind.
+    A client without deletion vectors sees only such a tombstone of the file.
 
     Args:
         tombstones: of one version, TOMBSTONES.

@@ -133,7 +133,7 @@ def _partition_column(texts: pa.Array, kind: DataType) -> pa.Array | None:
         empty = pc.equal(texts, "")
         zoned = pc.or_(empty, pc.match_substring_regex(texts, _ZONED))
         if not pc.all(pc.fill_null(zoned, fill_value=True)).as_py():
-            return None  # without a zone it is local to whoever wrote it
+            return None  # without a zone it is in the writer's local time
     try:
         return parse_column(texts, kind)
     except DelvecError:

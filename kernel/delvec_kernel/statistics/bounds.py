@@ -105,7 +105,7 @@ def partition_bounds(values: pa.Array, physical_name: str, data_type: DataType) 
         low = pc.if_else(nan, pa.scalar(float("inf")), low)
         high = pc.if_else(nan, pa.scalar(None, pa.float64()), high)
     elif kind == "timestamp" and low is not None:
-        # Without a zone it is local to whoever wrote it.
+        # Without a zone it is in the writer's local time.
         zoned = pc.match_substring_regex(encoded.dictionary.cast(pa.string()), _ZONED)
         margin = pc.if_else(zoned, pa.scalar(0, pa.int64()), pa.scalar(ZONE_MARGIN, pa.int64()))
         low, high = pc.subtract(low, margin), pc.add(high, margin)

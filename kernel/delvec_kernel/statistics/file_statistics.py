@@ -43,7 +43,7 @@ MAX_STRING: Final = 32
 
 _LAST_ASCII: Final = "\x7f"
 _LAST_CHARACTER: Final = "\U0010ffff"
-_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - zones are told apart by the column's type
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - the column's type says whether there is a zone
 _EPOCH_DAY: Final = date(1970, 1, 1)
 
 

@@ -44,7 +44,7 @@ _MOMENT_CASTS: Final = {
     exp.DType.TIMESTAMPNTZ: "timestamp_ntz",
 }
 _NUMBERS: Final = Context(prec=400)
-_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - local times are told from instants by the caller
+_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - the caller distinguishes local times from instants
 
 
 def literal_bounds(  # noqa: PLR0911 - one answer per type

@@ -154,7 +154,7 @@ class Deletion:
     """What became of files that were to be deleted.
 
     Attributes:
-        deleted: paths of those that are gone, whoever deleted them.
+        deleted: paths of those that are gone, also those that others deleted.
         kept: paths of those that changed meanwhile.
         failed: paths of those that storage does not delete, or was not asked to any more.
         error: the first of the reasons.

@@ -195,7 +195,7 @@ class TableRules:
     def _files(self, winner: WinningCommit) -> Conflict | None:
         """Return whether files came that need a feature which the table, as we leave it, does not have.
 
-        Whoever restores a version brings its files back as they were, whatever properties say by now.
+        A RESTORE brings files back as they were, whatever the properties say by now.
         """
         protocol = self._ours.changes.protocol
         if protocol is None:

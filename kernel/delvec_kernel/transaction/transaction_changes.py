@@ -63,7 +63,7 @@ class Changes:
         metrics: what only the engine knows: times in milliseconds, rows copied.
         reads: None means what operation and predicate imply.
         data_change: False where the same rows are written another way.
-        change_files: the change data feed of the whole commit; where there are none, it is told from the files.
+        change_files: the change data feed of the whole commit; where there are none, it follows from the files.
         rewritten: the sources of each row, by the path of an added file.
         again: paths of live files that are added again as they are, for the row ids that the table gives them then, or
             takes from them; those that are not live any more are left out.

@@ -138,7 +138,7 @@ class WinningCommit:
 
     @property
     def txn_id(self) -> str | None:
-        """The transaction id, where the commit says one; a group's is nobody's."""
+        """The transaction id, where the commit has one; a group commit has none of its own."""
         return self.info.txn_id if self.info else None
 
     @cached_property

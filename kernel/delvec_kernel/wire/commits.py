@@ -223,7 +223,7 @@ class CommitRequest(Envelope):
         default_factory=list,
         max_length=FILES,
         fail_fast=True,
-        description="The change data feed of the whole commit, where the rows changed are not told by deletion vectors.",
+        description="The change data feed of the whole commit, where deletion vectors do not show which rows changed.",
     )
     table_changes: list[WriteChange] = Field(
         default_factory=list,

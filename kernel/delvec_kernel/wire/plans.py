@@ -246,7 +246,7 @@ class AdditionsRequest(Envelope):
         default=None, description="Refuse another table at the same location."
     )
     list_files: bool = Field(
-        default=True, description="Whether the files are listed, or only the end is told."
+        default=True, description="Whether the files are listed, or only the end is returned."
     )
 
     @model_validator(mode="after")

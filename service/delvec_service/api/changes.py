@@ -47,7 +47,7 @@ def plan_of_changes(
 ) -> Any:
     """Plan a read of the change data feed: the files with the rows that a range of versions changed.
 
-    A version with change files is told by those alone. Of others, the rows of added files are inserts, those of removed
+    A version with change files is described by those alone. Of others, the rows of added files are inserts, those of removed
     files deletes, and where a file got another deletion vector the rows that it marks and the one before did not, or the
     other way round. As an Arrow stream the files come one row each, and what else there is to say is JSON in the schema's
     metadata under the key `delvec`.

@@ -114,7 +114,7 @@ def _hash(request: Request) -> str:
 
 
 async def _claimed(answers: Answers, key: str, hashed: str) -> Claim | StoredAnswer:
-    """Return the key, or its answer; waits for whoever has it, at most until their claim runs out."""
+    """Return the key, or its answer; wait for the request that holds it, at most until its claim expires."""
     pause = _FIRST_PAUSE_SECONDS
     while isinstance(found := await in_thread(answers.claim, key, hashed), Taken):
         await asyncio.sleep(pause)

@@ -41,7 +41,7 @@ class Commits:
     Args:
         loader: reads snapshots.
         ledger: knows of files before they are written.
-        upkeep: is told of every commit.
+        upkeep: is notified of every commit.
         own_commits: likewise; knows which of them others replaced.
         attempts: how many times a commit tries to create a version.
         deletion_vector_target_bytes: deletion vectors of one commit share files of about this size.

@@ -86,7 +86,7 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
 
 
 def _check_change_files(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
-    """Refuse a commit whose change feed is told neither by change files nor by what it does to files."""
+    """Refuse a commit whose change feed follows neither from change files nor from what it does to files."""
     if changes.change_files:
         if not snapshot.cdf_enabled:
             raise InvalidCommit(

@@ -2,7 +2,7 @@
 
 It works on lists of transactions that may share a version; one alone is a list of one. Order of effects: the ledger,
 the deletion vector files, the log entry. Nothing is ever deleted here: after a failure the ledger names what may be
-an orphan, and whether it is one is decided by whoever reads the log.
+an orphan, and a reader of the log decides whether it is one.
 """
 
 import random
@@ -255,7 +255,7 @@ class CommitLoop:
         files: _Files,
         snapshot: Snapshot,
     ) -> _Ready | None:
-        """Return what a member does after those before it; None where that is nothing, whoever else commits.
+        """Return what a member does after those before it; None where that is nothing, whatever others commit.
 
         Raises:
             DelvecError: of many kinds: the member contradicts the table, or cannot be checked.

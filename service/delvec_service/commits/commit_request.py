@@ -177,17 +177,17 @@ def _rewritten(
     for entry in given:
         if entry.path not in added:
             raise InvalidCommit(
-                f"The rows of file '{entry.path[:300]}' are told, and the commit does not add it.",
+                f"`rewritten` lists '{entry.path[:300]}', which this commit does not add.",
                 file=entry.path[:300],
             )
         for run in entry.runs:
             if _key(run.source, table) not in sources:
                 raise InvalidCommit(
-                    f"File '{entry.path[:300]}' is said to have rows of '{run.source[:300]}', which the commit does not "
+                    f"`rewritten` takes rows of '{entry.path[:300]}' from '{run.source[:300]}', which this commit does not "
                     "remove.",
                     file=run.source[:300],
                 )
-    _distinct([entry.path for entry in given], table, "has its rows told")
+    _distinct([entry.path for entry in given], table, "is listed in `rewritten`")
     return {
         entry.path: [
             RowRun(run.source, run.first_rank, run.count, run.first_output_row) for run in entry.runs

@@ -23,7 +23,7 @@ _AT_ONCE: Final = 16 * 1024 * 1024
 class VectorCache:
     """Deletion vectors by the table's location and their unique id; safe to share between threads.
 
-    A file of deletion vectors never changes, so that nothing here gets old. Whoever is given rows must not change
+    A file of deletion vectors never changes, so that nothing here gets old. Callers must not change
     them.
 
     Args:

@@ -24,7 +24,7 @@ class VectorWriter:
     Args:
         table: the table.
         ledger: knows of each file before its first byte.
-        vectors: is told of what is written.
+        vectors: gets what is written.
         transaction_id: whose files they are.
         operation: Delta's operation name.
         target_bytes: about how large files get.

@@ -1,7 +1,7 @@
 """Commits to one table in turn: those that wait while one is written share the next version.
 
 Nothing depends on it but speed. Without it, writers of one process would race for each version, and all but one would
-write in vain; what it decides is checked again by whoever commits, and other processes race all the same.
+write in vain; the committing thread checks its decision again, and other processes race all the same.
 """
 
 import threading

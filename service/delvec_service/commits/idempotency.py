@@ -147,7 +147,7 @@ def _same(key: str, hashed: str, first: str) -> None:
 
 
 def key_reused(key: str) -> IdempotencyKeyReused:
-    """Return what a request is told whose key was another one's."""
+    """Return the error for a request that reuses another request's key."""
     return IdempotencyKeyReused(
         f"The idempotency key '{key}' was first sent with another request: another method, path or body. "
         "Use a new key for each new request.",

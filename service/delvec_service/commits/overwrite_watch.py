@@ -59,7 +59,7 @@ class _Watch:
     """What is watched of one table.
 
     Attributes:
-        due: when to look, by the monotonic clock: the longer nothing was committed, the more seldom.
+        due: when to look, by the monotonic clock: the longer nothing was committed, the less often.
         versions: of ``commits``, by the keys of their transactions.
         suspected: something in its log was replaced; all that is known of it is to be compared.
     """
@@ -88,7 +88,7 @@ class OverwriteWatch:
     Args:
         loader: whose snapshots are forgotten where a commit was replaced.
         store: knows the commits of other replicas and of processes before this one.
-        answers: gets what the writers of replaced commits are told when they ask again.
+        answers: keeps the answer that the writer of a replaced commit gets when it asks again.
         pause: seconds between two looks at a log that is written to.
         watched: seconds for which a commit is looked at again and again; 0 for no look that nothing gave cause for.
     """
@@ -298,7 +298,7 @@ class OverwriteWatch:
         gone: list[tuple[_Watched, Overwritten]] = []
         for version, one in by_version.items():
             file = listing.commits.get(version)
-            # One that is not listed was cleaned up, or the table is gone: nobody's commit is in its place.
+            # One that is not listed was cleaned up, or the table is gone: no other commit is in its place.
             if file is None:
                 continue
             if thoroughly or not _same(one, file):
@@ -400,7 +400,7 @@ class OverwriteWatch:
 
 
 def overwritten_error(found: Overwritten, table: str, *, reader: int | None = None) -> CommitOverwritten:
-    """Return what the writer of a replaced commit is told, or one that had read version ``reader`` with it."""
+    """Return the error for the writer of a replaced commit, or for one that had read version ``reader`` with it."""
     what = f"a commit '{found.by_operation}'" if found.by_operation else "another commit"
     who = f" by {found.by_engine}" if found.by_engine else ""
     loss = (

@@ -1,6 +1,6 @@
 """The check of a table: its retained log, version by version, then its live files in storage.
 
-It reads and never writes. What is damaged is found and passed over, so that all of it is told at once.
+It reads and never writes. Damage is noted and passed over, so that one run reports all of it.
 """
 
 from collections.abc import Iterator, Sequence

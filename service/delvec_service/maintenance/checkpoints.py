@@ -141,7 +141,7 @@ class Checkpoints:
         return writing.v2(self._sidecar_actions) if writing.policy.v2 else writing.classic()
 
     def _already(self, objects: ObjectStore, snapshot: Snapshot, there: LogCheckpoint) -> CheckpointResult:
-        """Return what is there; whoever wrote it may have died before the hint was written."""
+        """Return what is there; its writer may have died before it wrote the hint."""
         parts = len(there.files)
         v2 = parts == 1 and there.files[0].name.count(".") > 2  # noqa: PLR2004 - version.checkpoint.parquet
         name, size, modified = there.files[0].name, there.files[0].size, there.files[0].last_modified_ms

@@ -98,7 +98,7 @@ def _differences(table: OpenTable, changed: Sequence[ChangedRows]) -> dict[int, 
             by_version.setdefault(one.version, []).append(one)
     found = {}
     for version, group in by_version.items():
-        # What is deleted in a file and what is brought back is told by the same two.
+        # The same two say what is deleted in a file and what is brought back.
         first: dict[str, Descriptor] = {}
         second: dict[str, Descriptor] = {}
         for one in group:

@@ -181,7 +181,7 @@ def check_places(paths: pa.ChunkedArray, location: str, table: str, allowed: All
 
 
 def check_vector_places(vectors: pa.ChunkedArray, location: str, table: str, allowed: Allowed | None) -> None:
-    """Refuse deletion vectors by absolute path that may not be read: whoever gets the plan reads them."""
+    """Refuse deletion vectors by absolute path that may not be read: the client would read them."""
     if vectors.null_count < len(vectors):
         absolute = vectors.filter(pc.equal(pc.struct_field(vectors, "storageType"), "p"))
         check_places(pc.struct_field(absolute, "pathOrInlineDv"), location, table, allowed)

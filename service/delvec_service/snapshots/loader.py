@@ -426,7 +426,7 @@ class SnapshotLoader:
         asked = time.monotonic()
         held = self._table(reader)
         with held.lock:
-            # Whoever waited here while another thread looked at the log later than it was asked is served.
+            # A request that waited while another thread looked at the log after it arrived is served.
             if held.latest is None or (held.listed_at if checkpoints else held.asked_at) < asked:
                 began = time.monotonic()
                 if held.latest is not None and held.young.changed(reader, held.latest.snapshot.version):

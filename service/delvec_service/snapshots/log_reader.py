@@ -99,7 +99,7 @@ class LogReader:
         return self.objects.location.startswith("file:")
 
     def first_incomplete(self, versions: Iterable[int]) -> int | None:
-        """Return the first of these commits that is cut short: whoever writes it is not done, or will never be."""
+        """Return the first of these commits that is cut short: its writer has not finished, or never will."""
         for version in versions:
             try:
                 data = self.objects.get(f"{_LOG}/{commit_name(version)}")

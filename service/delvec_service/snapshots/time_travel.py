@@ -93,7 +93,7 @@ def version_at(reader: LogReader, timestamp: str, latest: Snapshot) -> int:
     """
     wanted = milliseconds(timestamp)
     listing = reader.list_all()
-    # A commit that came since the latest snapshot is not asked for: whoever asks cannot know of it.
+    # A commit that came since the latest snapshot is not asked for: the caller cannot know of it.
     versions = [version for version in listing.retained() if version <= latest.version] or [latest.version]
     times = _Times(reader, listing.times, latest)
     newest = times[versions[-1]]

@@ -59,7 +59,7 @@ class VersionMarks:
         newest = read_mark(self._loader, snapshot)
         if newest is not None:
             found[snapshot.version] = newest
-        # Whoever finds a replaced commit lets go of the table at that moment: then its mark is looked for, too.
+        # Finding a replaced commit drops the table's snapshot at that moment: then its mark is looked for, too.
         missing = sorted({version for version in versions if version <= snapshot.version} - found.keys())
         files = LogReader(table.objects, table.name).commit_files(missing)
         return found | {version: _mark(file) for version, file in files.items()}

@@ -198,7 +198,7 @@ def _list_local(place: Place, start_after: str) -> Iterator[ObjectMeta]:
         ]
         for entry in wanted:
             try:
-                # Whether a link may be followed is for whoever reads what it leads to.
+                # Whether a link may be followed is decided when its target is read.
                 is_link = entry.is_symlink()
                 if not is_link and entry.is_dir():
                     continue

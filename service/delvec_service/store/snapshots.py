@@ -41,7 +41,7 @@ class StoredSnapshot:
 
     Attributes:
         file: what the log has to hold still for the snapshot to be of any use.
-        generation: for whoever wants to replace it.
+        generation: needed to replace it.
     """
 
     snapshot: Snapshot
@@ -62,7 +62,7 @@ class Head:
 class SnapshotStore:
     """Snapshots by location; safe to share between threads, and between replicas.
 
-    One version per table is kept. Everything here is a cache: whoever finds a part of it missing or damaged reads
+    One version per table is kept. Everything here is a cache: a reader that finds a part of it missing or damaged reads
     the log.
     """
 

@@ -252,9 +252,9 @@ class _Run:
         shown = {name: str(values[name][0]) for name in names}
         what = ", ".join(f"{name} = {value}" for name, value in shown.items()) or "one row"
         return MultipleMatches(
-            f"Several rows of the source match the row with {what} of table '{self.scan.name}' (version "
-            f"{self.scan.version}, row {row} of '{path}'), and it is not clear which is to change it. Nothing was "
-            "changed; leave one source row for each row of the table.",
+            f"Multiple source rows match the row with {what} of table '{self.scan.name}' (version "
+            f"{self.scan.version}, row {row} of '{path}'); the MERGE is ambiguous. Nothing was committed; keep one source "
+            "row per key, or add a condition that selects one.",
             table=self.scan.name,
             version=self.scan.version,
             file=path,

@@ -40,7 +40,7 @@ _CONFIG: Final = {
     "autoload_known_extensions": "false",
     # Swapping the sides of the lookup's join would hold the files' rows in memory, and lose their order.
     "disabled_optimizers": "build_side_probe_side",
-    # A name that is no table must be an error, not a variable of whoever called.
+    # A name that is no table must be an error, not a variable of the caller.
     "python_enable_replacements": "false",
 }
 _SETTINGS: Final = "SET TimeZone = 'UTC'"

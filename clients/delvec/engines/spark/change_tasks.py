@@ -57,7 +57,7 @@ class ChangeTask:
         tests: what :data:`BROKEN` counts.
         is_checked: whether new rows are looked at beyond what every written column is checked for.
         change_feed: whether change files are written.
-        matches: whether rows that match are told, those of the source too.
+        matches: whether matching rows are reported, those of the source too.
         is_dry: whether nothing is written.
         sends_few: whether few new rows are sent, and not written.
         names: of the driver, for what it adds to the rows.

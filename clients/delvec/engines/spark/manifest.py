@@ -1,4 +1,4 @@
-"""Manifests: how Spark is told which files to read, without listing any directory.
+"""Manifests: the list of files that Spark reads, so that it lists no directory.
 
 A manifest is a directory that looks like the output of Spark's streaming file sink: ``_spark_metadata/0`` lists
 the files, and Spark reads what is listed, wherever it lies. The driver reads the list, executors never do.

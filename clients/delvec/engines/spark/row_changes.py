@@ -120,7 +120,7 @@ class RowChanger:
         on = None if self._change.on is None else sql_column(self._change.on)
         joined = table.join(frame.alias(SOURCE), on, how)
         if self._change.may_match_twice and self._change.change_feed:
-            # A row that several rows of the source delete is told once.
+            # A row that several source rows delete is reported once.
             if keep:
                 self._run(self._passes.changed(joined, [], keep_matches=True))
             self._run(self._passes.changed(joined.dropDuplicates([FILE, ROW]), clauses, keep_matches=False))
@@ -165,7 +165,7 @@ class RowChanger:
             if self._inserts
             else {},
             rows_updated=updated,
-            # Of a row that several rows of the source delete, each is told.
+            # A row that several source rows delete is reported for each of them.
             rows_deleted=sum(len(rows) for rows in row_deletes.values()) - updated,
             rows_inserted=outcome.rows["insert"],
             source_rows=source_rows,
@@ -180,10 +180,9 @@ class RowChanger:
             if told.pairs[number] > len(rows):
                 scan = self._scan
                 raise MultipleMatches(
-                    f"Several rows of the source would change one row of table '{scan.name}' (version "
-                    f"{scan.version}), and which of them should is not told: {told.pairs[number]} match "
-                    f"{len(rows)} rows of file '{paths[number]}'. Nothing was committed; keep one row of the source "
-                    "for each key, or add a condition that tells them apart.",
+                    f"Multiple source rows match one row of table '{scan.name}' (version {scan.version}); the MERGE is "
+                    f"ambiguous: {told.pairs[number]} source rows match {len(rows)} rows of file '{paths[number]}'. "
+                    "Nothing was committed; keep one source row per key, or add a condition that selects one.",
                     table=scan.name,
                     version=scan.version,
                     file=paths[number],

@@ -408,7 +408,7 @@ def _partition_texts(scan: Scan, item: StructField) -> pa.StringArray:
 
 
 def _told(item: StructField) -> Column | str:
-    """Return a column with what its readers are told of it."""
+    """Return a column with the metadata that its readers see."""
     metadata = _metadata(item)
     return _column(item.name).alias(item.name, metadata=metadata) if metadata else backticked(item.name)
 

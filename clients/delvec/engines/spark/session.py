@@ -70,7 +70,7 @@ def zone_of_session(rows: pa.Schema | None) -> str:
     """Return the session's time zone; runs in tasks.
 
     Args:
-        rows: as Spark gives them to the task: timestamps are told in the session's zone. None where there are none.
+        rows: as Spark gives them to the task: timestamps are in the session's zone. None where there are none.
     """
     found = next((kind.tz for kind in _timestamps(rows) if kind.tz), None)
     context = TaskContext.get()

@@ -1,6 +1,6 @@
 """Deletion vectors written by executors, of scans that may find more rows than driver and service have memory for.
 
-What tasks found is brought together by file, as bitmaps, and whoever has all of a file's rows decides: a few are sent to
+What tasks found is brought together by file, as bitmaps, and the task that has all of a file's rows decides: a few are sent to
 the driver, of many the deletion vector is written, and its descriptor is sent. Each task has a file of its own, which the
 service gave out before the job began.
 """
