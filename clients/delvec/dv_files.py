@@ -11,7 +11,7 @@ from delvec_kernel.deletion_vectors.deletion_vector import FILE_VERSION, encode,
 from delvec_kernel.storage import files as storage
 from delvec_kernel.wire import AllocateRequest, AllocateResponse, DeletionVectorDescriptor
 
-__all__ = ["SENT_BYTES", "VectorFile", "VectorPlaces", "write"]
+__all__ = ["SENT_BYTES", "DeletionVectorFiles", "VectorFile", "write"]
 
 SENT_BYTES: Final = 16 << 20
 """Bytes of bitmaps up to which a command sends the rows that go; of more it sends descriptors.
@@ -50,7 +50,7 @@ class VectorFile:
 
 
 @dataclass(frozen=True)
-class VectorPlaces:
+class DeletionVectorFiles:
     """Where a command may write deletion vectors before it commits.
 
     Attributes:

@@ -2,6 +2,7 @@
 
 import base64
 import uuid
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypedDict
@@ -9,7 +10,7 @@ from typing import Any, Self, TypedDict
 from pyroaring import BitMap64
 
 from delvec.display import pairs, shown
-from delvec.dv_files import SENT_BYTES, VectorPlaces
+from delvec.dv_files import SENT_BYTES, DeletionVectorFiles
 from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
 from delvec_kernel.schema.types import StructType
@@ -196,19 +197,19 @@ class Transaction:
             StorageError: a file cannot be written.
         """
         wanted = {path: rows for path, indexes in vectors.items() if (rows := _rows(indexes))}
-        self.delete_rows_written(self.vector_places(location).write(wanted))
+        self.delete_rows_written(self.deletion_vector_files(location).write(wanted))
 
     def delete_rows_written(self, vectors: Mapping[str, DeletionVectorDescriptor]) -> None:
-        """Delete rows whose deletion vectors are written already, at :meth:`vector_places`; each is complete."""
+        """Delete rows whose deletion vectors are written already, at :meth:`deletion_vector_files`; each is complete."""
         self._row_deletes.extend(
             RowDelete(path=path, deletion_vector=descriptor) for path, descriptor in vectors.items()
         )
 
-    def vector_places(self, location: str) -> VectorPlaces:
+    def deletion_vector_files(self, location: str) -> DeletionVectorFiles:
         """Return where deletion vectors of this commit may be written, for a table at ``location``."""
-        return VectorPlaces(self._service, self._table_id, location, self.transaction_id)
+        return DeletionVectorFiles(self._service, self._table_id, location, self.transaction_id)
 
-    def rests_on(
+    def mark_read(
         self,
         *,
         whole_table: bool = False,
@@ -234,9 +235,19 @@ class Transaction:
                 named.append(path)
         self._reads = CommitReads(whole_table=whole_table, files=named, rows=told)
 
-    def rewrote(self, path: str, runs: Iterable[RowRun]) -> None:
+    def record_rewrite(self, path: str, runs: Iterable[RowRun]) -> None:
         """Say where each row of an added file comes from, so that a compaction and row-wise changes pass each other."""
         self._rewritten.append(RewrittenFile(path=path, runs=list(runs)))
+
+    def rests_on(self, **reads: Any) -> None:
+        """Call :meth:`mark_read`, which was called so until 0.1; goes with the next release."""
+        warnings.warn("rests_on() is called mark_read() now", DeprecationWarning, stacklevel=2)
+        self.mark_read(**reads)
+
+    def rewrote(self, path: str, runs: Iterable[RowRun]) -> None:
+        """Call :meth:`record_rewrite`, which was called so until 0.1; goes with the next release."""
+        warnings.warn("rewrote() is called record_rewrite() now", DeprecationWarning, stacklevel=2)
+        self.record_rewrite(path, runs)
 
     def change_table(self, changes: Iterable[WriteChange]) -> None:
         """Change the table in the same version: columns that the new files have, or how far an identity column has got.

@@ -42,7 +42,7 @@ def test_what_is_found_is_what_was_added_in_any_order(numbers):
     scan, _ = numbers.plan()
     paths = scan.files["path"].to_pylist()
     change = numbers.transaction("DELETE")
-    found = RowCollector(scan, change.vector_places(scan.location), max_bytes=300)
+    found = RowCollector(scan, change.deletion_vector_files(scan.location), max_bytes=300)
     rows = {path: BitMap64(range(place, 999, 3 + place)) for place, path in enumerate(paths)}
 
     for half in (0, 1):

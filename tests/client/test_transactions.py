@@ -147,7 +147,7 @@ def test_what_was_read_beside_is_said(people):
     def change(**rests):
         with people.transaction("UPDATE", read_version=1, predicate="id = 1") as update:
             update.delete_rows({file: [1]})
-            update.rests_on(**rests)
+            update.mark_read(**rests)
         return update.result
 
     for rests in ({"whole_table": True}, {"files": [file]}, {"rows": {file: [5]}}):
@@ -166,7 +166,7 @@ def test_of_rows_that_are_too_many_to_be_said_the_files_are(people, monkeypatch)
     def change(**rests):
         with people.transaction("UPDATE", read_version=2, predicate="id = 1") as update:
             update.delete_rows({file: [1]})
-            update.rests_on(**rests)
+            update.mark_read(**rests)
         return update.result
 
     with pytest.raises(ConcurrentModification):
@@ -329,7 +329,7 @@ def replace_newest(table, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["delete", "update", "merge", "transaction", "evolve", "overwrite"])
-def test_what_rests_on_a_version_that_another_writer_replaced_is_not_committed(
+def test_what_mark_read_a_version_that_another_writer_replaced_is_not_committed(
     people, tmp_path, monkeypatch, command
 ):
     """The rows that the other one brought were never looked at, and no path tells that."""
@@ -410,3 +410,15 @@ def test_partitions_of_a_version_that_another_writer_replaced_are_not_overwritte
     with pytest.raises(CommitOverwritten, match=r"[vV]ersion 1 "):
         table.overwrite([{"id": 3, "country": "NZ"}], partition_overwrite="dynamic", retries=0)
     assert table.version() == 1
+
+
+def test_names_of_before_work_for_one_release(people):
+    file = the_file(people)
+    with people.transaction("UPDATE", read_version=1, predicate="id = 1") as update:
+        update.delete_rows({file: [1]})
+        with pytest.warns(DeprecationWarning, match="mark_read"):
+            update.rests_on(files=[file])
+        with pytest.warns(DeprecationWarning, match="record_rewrite"):
+            update.rewrote("new.parquet", [])
+        update._rewritten.clear()
+    assert update.result.result == "committed"

@@ -138,7 +138,7 @@ class NewRows:
         )
         transaction.change_table(self.changes)
         if is_made:
-            transaction.rests_on(whole_table=True)
+            transaction.mark_read(whole_table=True)
         return transaction
 
     def write(self, transaction: Transaction, condition: str | None = None) -> Sequence[AddFile]:

@@ -53,7 +53,7 @@ def delete(
     if condition is not None and len(rest) and feed and not vectors and not dry_run:
         return _with_change_files(service, table, scan, condition, user_metadata, clock)
     transaction = _transaction(service, table, scan, predicate, user_metadata)
-    places = transaction.vector_places(scan.location) if vectors and not dry_run else None
+    places = transaction.deletion_vector_files(scan.location) if vectors and not dry_run else None
     gone = table.engine.find_rows(rest, condition, places) if condition is not None and len(rest) else {}
     clock.scanned()
     # Rows that are copied are no change, and a reader of the feed would take them for one.

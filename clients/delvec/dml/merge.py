@@ -166,7 +166,7 @@ def merge(
         user_metadata=user_metadata,
     )
     reads_itself = table.made_from is not None or (itself is not None and itself.id == table.id)
-    transaction.rests_on(whole_table=reads_itself, rows=changed.matched)
+    transaction.mark_read(whole_table=reads_itself, rows=changed.matched)
     transaction.change_table([*added, *identity.advances(target.identity, changed.adds)])
     changed = replace(changed, adds=identity.without_marks(changed.adds))
     kept = row_command.target_of(scan, transaction_id, target_schema)

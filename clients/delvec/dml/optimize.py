@@ -277,7 +277,7 @@ class _Run:
         transaction.remove(removed)
         transaction.add(compacted.adds)
         for path, runs in compacted.rewritten.items():
-            transaction.rewrote(path, runs)
+            transaction.record_rewrite(path, runs)
         done = transaction.commit()
         self._version = done.version
         for name in _SUMMED:

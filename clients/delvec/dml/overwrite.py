@@ -138,7 +138,7 @@ def _take_out(rows: NewRows, transaction: Transaction, rest: Scan, condition: Pr
     table = rows.table
     vectors = rest.deletes_by_vector
     gone = table.engine.find_rows(
-        rest, condition, transaction.vector_places(rest.location) if vectors else None
+        rest, condition, transaction.deletion_vector_files(rest.location) if vectors else None
     )
     feed = rest.keeps_change_feed
     files = touched_files.touched_files(rest, gone, vectors=vectors, may_rewrite=not feed)
@@ -157,7 +157,7 @@ def _take_out(rows: NewRows, transaction: Transaction, rest: Scan, condition: Pr
         target = rows.copying(rest)
         if table.made_from is None:  # else it rests on the whole table
             # To remove what is gone already is no conflict of an overwrite; to write it again would bring it back.
-            transaction.rests_on(files=rewritten)
+            transaction.mark_read(files=rewritten)
     return touched_files.change(transaction, table.engine, rest, gone, files, target, vectors=vectors)
 
 
@@ -194,7 +194,7 @@ def _replace_partitions(rows: NewRows, transaction: Transaction) -> str | None:
     gone = [path for (path, _), key in zip(files, numbers[: len(files)], strict=True) if key in written]
     transaction.remove(gone)
     if len(keys) > _MOST_PARTITIONS:
-        transaction.rests_on(whole_table=True)
+        transaction.mark_read(whole_table=True)
         return None
     return " OR ".join(
         " AND ".join(

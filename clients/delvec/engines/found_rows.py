@@ -9,7 +9,7 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from delvec.dv_files import SENT_BYTES, VectorPlaces
+from delvec.dv_files import SENT_BYTES, DeletionVectorFiles
 from delvec.scan import Scan
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, serialize_bitmap
 from delvec_kernel.storage.files import read_deletion_vectors
@@ -66,7 +66,9 @@ class RowCollector:
         max_bytes: of bitmaps that are held.
     """
 
-    def __init__(self, scan: Scan, places: VectorPlaces | None = None, max_bytes: int = SENT_BYTES) -> None:
+    def __init__(
+        self, scan: Scan, places: DeletionVectorFiles | None = None, max_bytes: int = SENT_BYTES
+    ) -> None:
         self._scan = scan
         self._places = places
         self._max_bytes = max_bytes
@@ -93,14 +95,14 @@ class RowCollector:
             rows.run_optimize()
         return FoundRows(self._scan, self._held, self._written)
 
-    def _make_room(self, places: VectorPlaces, paths: list[str]) -> None:
+    def _make_room(self, places: DeletionVectorFiles, paths: list[str]) -> None:
         if serialized_bytes(self._held.values()) > self._max_bytes and paths:
             self._write(places, paths)
         held = serialized_bytes(self._held.values())
         # It takes time to look, and a file of many rows cannot be written before its last.
         self._room = max(self._max_bytes - held, self._max_bytes // 4)
 
-    def _write(self, places: VectorPlaces, paths: list[str]) -> None:
+    def _write(self, places: DeletionVectorFiles, paths: list[str]) -> None:
         for part in self._scan.only(paths).parts(self._max_bytes):
             before = part.deletion_vectors if part.has_deletion_vectors else {}
             complete: dict[str, BitMap64] = {}

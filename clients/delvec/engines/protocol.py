@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from delvec.dv_files import VectorPlaces
+from delvec.dv_files import DeletionVectorFiles
 from delvec.engines.compaction import Compacted
 from delvec.engines.identity import IdentityColumn
 from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
@@ -78,7 +78,7 @@ class Engine(Protocol):
         ...
 
     def find_rows(
-        self, scan: Scan, predicate: Predicate, places: VectorPlaces | None = None
+        self, scan: Scan, predicate: Predicate, places: DeletionVectorFiles | None = None
     ) -> Mapping[str, BitMap64]:
         """Return, per path of the scan, the physical indexes of the live rows that satisfy ``predicate``.
 

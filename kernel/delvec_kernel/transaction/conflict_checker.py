@@ -137,7 +137,7 @@ class AddedRows:
             rebase: our removals, past the winner already.
         """
         ours = self._ours
-        if ours.rests_on_added == "nothing" or ours.isolation == "SnapshotIsolation":
+        if ours.reads_added == "nothing" or ours.isolation == "SnapshotIsolation":
             return None
         if winner.only_deletes_more and not winner.new_files and not rebase.resurfaced:
             return None  # nearly all there are, in a table of many deletes
@@ -157,7 +157,7 @@ class AddedRows:
         if blind and ours.isolation == "WriteSerializable" and keeps:
             return None
         added = [*files.values(), *rebase.resurfaced]
-        if ours.rests_on_added == "matching":
+        if ours.reads_added == "matching":
             added = self._added.that_may_match(added)
         # Only these are worth reading deletion vectors for.
         keys = {id(add): key for key, add in files.items() if key not in rebase.moved_on}
@@ -170,7 +170,7 @@ class AddedRows:
         named = f"file '{paths[0]}'" if len(paths) == 1 else f"{len(paths)} files"
         which = (
             "that may hold rows that match this commit's condition"
-            if ours.rests_on_added == "matching" and ours.predicate is not None
+            if ours.reads_added == "matching" and ours.predicate is not None
             else "that this commit would have had to read"
         )
         return Conflict(ConcurrentAppend, ours.changes, winner, paths, f"added {named} {which}")

@@ -16,10 +16,17 @@ from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.transaction.transaction_changes import Changes
 
-__all__ = ["ROW_TRACKING", "CurrentTransaction", "IsolationLevel", "Manner", "TableFacts", "isolation_level"]
+__all__ = [
+    "ROW_TRACKING",
+    "CurrentTransaction",
+    "IsolationLevel",
+    "RemovalKind",
+    "TableFacts",
+    "isolation_level",
+]
 
 IsolationLevel: TypeAlias = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
-Manner: TypeAlias = Literal["whatever is left", "these rows", "moved rows"]
+RemovalKind: TypeAlias = Literal["idempotent", "exact", "rearrangement"]
 Added: TypeAlias = Literal["nothing", "matching", "anything"]
 
 ROW_TRACKING: Final = "delta.rowTracking"
@@ -128,22 +135,22 @@ class CurrentTransaction:
         return found if found.is_deterministic else None
 
     @cached_property
-    def manner(self) -> Manner:
+    def removal_kind(self) -> RemovalKind:
         """What it means that a row or a file is removed.
 
-        ``whatever is left``: it is not to be there any more, so one that is gone already is no loss: a DELETE, the
-        part of an overwrite that removes. ``these rows``: what is added instead was made from them, or change files
-        tell of each. ``moved rows``: they are added again, in other files.
+        ``idempotent``: it is not to be there any more, so one that is gone already is no loss: a DELETE, the
+        part of an overwrite that removes. ``exact``: what is added instead was made from them, or change files
+        tell of each. ``rearrangement``: they are added again, in other files.
         """
         changes = self.changes
         if not changes.data_change:
-            return "moved rows"
+            return "rearrangement"
         # A WRITE that copied rows would bring those back that others have deleted; our own client names such files.
         copies = changes.reads is None and changes.metrics.get("numCopiedRows", 0) > 0
         if changes.change_files or copies:
-            return "these rows"
+            return "exact"
         only_removes = not changes.adds and changes.operation not in ("UPDATE", "RESTORE")
-        return "whatever is left" if only_removes or changes.operation in _REPLACES else "these rows"
+        return "idempotent" if only_removes or changes.operation in _REPLACES else "exact"
 
     @cached_property
     def reads_whole_table(self) -> bool:
@@ -163,7 +170,7 @@ class CurrentTransaction:
         return bool(changes.adds)
 
     @cached_property
-    def rests_on_added(self) -> Added:
+    def reads_added(self) -> Added:
         """Which rows that others add matter."""
         changes = self.changes
         if changes.is_blind_append or not changes.data_change:

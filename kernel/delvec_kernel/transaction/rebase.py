@@ -63,7 +63,7 @@ class Rebase:
         self._ours = ours
         self._deleted = deleted
         self._added = added
-        self._manner = ours.manner
+        self._removal_kind = ours.removal_kind
         self._targets = {key: Target(path, None) for key, path in ours.removes.items()} | {
             key: Target(path, rows) for key, (path, rows) in ours.row_deletes.items()
         }
@@ -102,9 +102,9 @@ class Rebase:
     def _brought_back(self, winner: WinningCommit) -> Conflict | None:
         """A RESTORE adds files from before our time; rows that we no longer remove may be in them."""
         files = [add.path for key, add in winner.new_files.items() if key not in self.known_again]
-        if not (files and self._touched and self._manner == "whatever is left"):
+        if not (files and self._touched and self._removal_kind == "idempotent"):
             return None
-        if self._ours.rests_on_added != "nothing":
+        if self._ours.reads_added != "nothing":
             return None  # they are judged as files that were added
         return self._conflict(winner, files, f"brought back {_files(files)}", appended=True)
 
@@ -144,12 +144,12 @@ class Rebase:
         came_back, target.is_live, target.last = not target.is_live, True, add
         if before.deletion_vector == add.deletion_vector:
             return
-        if target.is_whole and self._manner == "whatever is left" and _takes_rows_only(winner):
+        if target.is_whole and self._removal_kind == "idempotent" and _takes_rows_only(winner):
             return  # how many is in the descriptors
         if not self._base(target) <= self._deleted.of(add):
             if not target.is_whole:
                 self.resurfaced.append(add)
-            elif self._manner != "moved rows" or not self._leave_out(key):
+            elif self._removal_kind != "rearrangement" or not self._leave_out(key):
                 found.returned.append(add.path)
         if not came_back:
             self._taken(key, target, before, winner, found)
@@ -162,10 +162,10 @@ class Rebase:
         went = (after if target.rows is None else target.rows & after) - self._deleted.of(before)
         if not went:
             return
-        if self._manner == "moved rows" and target.is_whole:
+        if self._removal_kind == "rearrangement" and target.is_whole:
             if not self._is_told(key, target):
                 found.lost.append(before.path)
-        elif self._manner != "whatever is left" or not _takes_only(winner):
+        elif self._removal_kind != "idempotent" or not _takes_only(winner):
             found.overlaps.append(Overlap.of(before.path, went))
 
     def _removed(
@@ -177,10 +177,10 @@ class Rebase:
         left = None if target.rows is None else target.rows - self._deleted.of(remove)
         if left is not None and not left:
             return
-        if self._manner == "whatever is left":
+        if self._removal_kind == "idempotent":
             if self._added.that_may_match(winner.new_files.values()):
                 found.replaced.append(remove.path)
-        elif self._manner == "these rows" or left is not None:
+        elif self._removal_kind == "exact" or left is not None:
             count = live_rows(remove)
             found.overlaps.append(
                 Overlap(remove.path, count or 0, ()) if left is None else Overlap.of(remove.path, left)
@@ -202,7 +202,7 @@ class Rebase:
             return
         outputs: dict[str, Target] = {}
         for key in keys:
-            if key not in self._targets or (self._manner == "moved rows" and self._leave_out(key)):
+            if key not in self._targets or (self._removal_kind == "rearrangement" and self._leave_out(key)):
                 continue
             placed = self._placed(key, self._targets[key], winner)
             if placed is None:
@@ -218,7 +218,7 @@ class Rebase:
         for output, target in outputs.items():
             total = winner.rows_of(output)
             if (
-                self._manner == "whatever is left"
+                self._removal_kind == "idempotent"
                 and len((target.rows or BitMap64()) | self._base(target)) == total
             ):
                 target.rows = None
@@ -232,14 +232,14 @@ class Rebase:
     def _covers(self, winner: WinningCommit) -> bool:
         """Whether all that a compaction rewrote is ours to remove, so that its outputs are, wherever the rows are."""
         return (
-            self._manner == "whatever is left"
+            self._removal_kind == "idempotent"
             and winner.adds.keys() == winner.new_files.keys()
             and all(key in self._targets and self._targets[key].is_whole for key in winner.removes)
         )
 
     def _placed(self, key: str, target: Target, winner: WinningCommit) -> dict[str, BitMap64] | None:
         runs = winner.sources.get(key)
-        copied = self._manner == "moved rows" or (self._manner == "these rows" and target.is_whole)
+        copied = self._removal_kind == "rearrangement" or (self._removal_kind == "exact" and target.is_whole)
         if runs is None or copied:
             return None
         outputs = {
@@ -287,11 +287,11 @@ class Rebase:
         if found.rewritten:
             both = (
                 "this commit rewrites too,"
-                if self._manner == "moved rows"
+                if self._removal_kind == "rearrangement"
                 else "this commit removes rows of,"
             )
             what = f"rewrote {_files(found.rewritten)} that {both}"
-            if self._manner != "moved rows":
+            if self._removal_kind != "rearrangement":
                 what += " and where each row is now cannot be told,"
             return self._conflict(winner, found.rewritten, what)
         if found.lost:
@@ -304,9 +304,7 @@ class Rebase:
             what = (
                 f"replaced {_files(found.replaced)} by files that may hold the rows that this commit removes,"
             )
-            return self._conflict(
-                winner, found.replaced, what, appended=self._ours.rests_on_added != "nothing"
-            )
+            return self._conflict(winner, found.replaced, what, appended=self._ours.reads_added != "nothing")
         return None
 
     def _conflict(
@@ -344,7 +342,7 @@ class Rebase:
         untouched = {target.path for key, target in self._targets.items() if key not in self._touched}
         vectors = {path: each for path, each in changes.written_vectors.items() if path in untouched}
         changes = replace(changes, removes=removes, row_deletes=row_deletes, written_vectors=vectors)
-        if self._manner != "moved rows":
+        if self._removal_kind != "rearrangement":
             return changes, self._gone
         went: dict[str, tuple[BitMap64, BitMap64] | None] = {}
         for key, target in self._targets.items():

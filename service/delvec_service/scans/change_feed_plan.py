@@ -17,7 +17,7 @@ from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.wire import ChangesRequest
 from delvec_service.scans.changed_files import CHANGES_SCHEMA, ChangedRows, files_of
-from delvec_service.scans.plan import check_places, check_vector_places, naming
+from delvec_service.scans.plan import check_paths, check_vector_paths, naming
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.time_travel import milliseconds, version_at
@@ -84,8 +84,8 @@ def plan_changes(loader: SnapshotLoader, table: OpenTable, asked: ChangesRequest
     found = [entry for group in _matching(entries, predicate, shape) for entry in group]
     found.sort(key=lambda entry: entry.version)
     files = files_of(table, found, shape.partition_columns)
-    check_places(files["path"], table.location, table.name, table.roots.allows)
-    check_vector_places(files["deletion_vector"], table.location, table.name, table.roots.allows)
+    check_paths(files["path"], table.location, table.name, table.roots.allows)
+    check_vector_paths(files["deletion_vector"], table.location, table.name, table.roots.allows)
     return PlannedChanges(shape, start, end, files)
 
 

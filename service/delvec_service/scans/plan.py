@@ -24,8 +24,8 @@ from delvec_kernel.storage.files import Allowed, read_deletion_vectors
 __all__ = [
     "PLAN_SCHEMA",
     "PlannedScan",
-    "check_places",
-    "check_vector_places",
+    "check_paths",
+    "check_vector_paths",
     "inlined_vectors",
     "naming",
     "plan",
@@ -126,8 +126,8 @@ def plan(
         selected, order = page_of(selected, offset, limit)
     more = _ROW_IDS if row_ids and row_tracking.is_enabled(snapshot) else ()
     files = _files(selected, order, [*(["stats"] if stats else ()), *more])
-    check_places(files["path"], snapshot.location, table, allowed)
-    check_vector_places(files["deletion_vector"], snapshot.location, table, allowed)
+    check_paths(files["path"], snapshot.location, table, allowed)
+    check_vector_paths(files["deletion_vector"], snapshot.location, table, allowed)
     found = {name: files[name] for name in files.column_names}
     if not stats:
         found["stats"] = pa.chunked_array([pa.nulls(files.num_rows, pa.string())])
@@ -166,7 +166,7 @@ def naming(table: str, version: int) -> Iterator[None]:
         raise type(error)(message, **facts) from error
 
 
-def check_places(paths: pa.ChunkedArray, location: str, table: str, allowed: Allowed | None) -> None:
+def check_paths(paths: pa.ChunkedArray, location: str, table: str, allowed: Allowed | None) -> None:
     """Refuse files outside the table that may not be read: the log may come from anyone."""
     for path in paths.filter(pc.match_substring_regex(paths, _ABSOLUTE)).to_pylist():
         url = locations.resolve(location, path)
@@ -180,11 +180,11 @@ def check_places(paths: pa.ChunkedArray, location: str, table: str, allowed: All
             )
 
 
-def check_vector_places(vectors: pa.ChunkedArray, location: str, table: str, allowed: Allowed | None) -> None:
+def check_vector_paths(vectors: pa.ChunkedArray, location: str, table: str, allowed: Allowed | None) -> None:
     """Refuse deletion vectors by absolute path that may not be read: the client would read them."""
     if vectors.null_count < len(vectors):
         absolute = vectors.filter(pc.equal(pc.struct_field(vectors, "storageType"), "p"))
-        check_places(pc.struct_field(absolute, "pathOrInlineDv"), location, table, allowed)
+        check_paths(pc.struct_field(absolute, "pathOrInlineDv"), location, table, allowed)
 
 
 def inlined_vectors(

@@ -27,7 +27,7 @@ from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.wire import AdditionsRequest, ReadSchema, StreamPosition
 from delvec_service.scans.change_feed_plan import first_since
-from delvec_service.scans.plan import PLAN_SCHEMA, check_places, check_vector_places, inlined_vectors
+from delvec_service.scans.plan import PLAN_SCHEMA, check_paths, check_vector_paths, inlined_vectors
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.open_table import OpenTable
@@ -110,8 +110,8 @@ def plan_additions(loader: SnapshotLoader, table: OpenTable, asked: AdditionsReq
         step = _Step(loader, table, asked, latest, last, end)
         at = step.begin(start)
     files = pa.concat_tables(step.tables) if step.tables else PLAN_SCHEMA.empty_table()
-    check_places(files["path"], table.location, table.name, table.roots.allows)
-    check_vector_places(files["deletion_vector"], table.location, table.name, table.roots.allows)
+    check_paths(files["path"], table.location, table.name, table.roots.allows)
+    check_vector_paths(files["deletion_vector"], table.location, table.name, table.roots.allows)
     return PlannedAdditions(last, start, at, step.snapshot_timestamp, files, step.num_found)
 
 

@@ -961,7 +961,7 @@ def test_rows_are_followed_out_of_a_file_whose_statistics_are_not_known(table):
 def test_what_others_add_matters_to_what_read_the_table(operation, what, rests_on):
     ours = CurrentTransaction.of(changes(operation, 1, **what), Facts(1))
 
-    assert ours.rests_on_added == rests_on
+    assert ours.reads_added == rests_on
 
 
 def test_rows_whose_file_went_are_named(table):

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from delvec.dv_files import VectorPlaces
+from delvec.dv_files import DeletionVectorFiles
 from delvec.engines.arrow_conversion import conform_batch
 from delvec.engines.compaction import Compacted
 from delvec.engines.duckdb.find_rows import find_rows
@@ -63,7 +63,7 @@ class DuckDBEngine:
         self._session.close()
 
     def find_rows(
-        self, scan: Scan, predicate: Predicate, places: VectorPlaces | None = None
+        self, scan: Scan, predicate: Predicate, places: DeletionVectorFiles | None = None
     ) -> Mapping[str, BitMap64]:
         """Return, per path, the physical indexes of the rows that satisfy ``predicate``.
 

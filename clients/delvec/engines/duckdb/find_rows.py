@@ -9,7 +9,7 @@ from array import array
 import numpy as np
 from pyroaring import BitMap64
 
-from delvec.dv_files import VectorPlaces
+from delvec.dv_files import DeletionVectorFiles
 from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, ScanSource, sources
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.found_rows import FoundRows, RowCollector
@@ -23,7 +23,7 @@ _POSITION = f"{FILE_INDEX}, {FILE_HASH}, {ROW_INDEX}"
 
 
 def find_rows(
-    session: Session, scan: Scan, predicate: Predicate, places: VectorPlaces | None = None
+    session: Session, scan: Scan, predicate: Predicate, places: DeletionVectorFiles | None = None
 ) -> FoundRows:
     """Return the matching rows by path; those that deletion vectors hold already may be among them.
 
@@ -48,7 +48,7 @@ def find_rows(
 
 
 def _find_rows(
-    session: Session, scan: Scan, predicate: Predicate, places: VectorPlaces | None, *, strictly: bool
+    session: Session, scan: Scan, predicate: Predicate, places: DeletionVectorFiles | None, *, strictly: bool
 ) -> FoundRows:
     found = RowCollector(scan, places)
     condition = predicate.sql("duckdb")

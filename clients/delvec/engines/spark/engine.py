@@ -12,7 +12,7 @@ import pyspark
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 
-from delvec.dv_files import VectorPlaces
+from delvec.dv_files import DeletionVectorFiles
 from delvec.engines import input_data as tabular
 from delvec.engines.compaction import Compacted
 from delvec.engines.parquet_writer import write_data_files
@@ -123,7 +123,7 @@ class SparkEngine:
         return frame if needed == names else frame.select(*(backticked(name) for name in names))
 
     def find_rows(
-        self, scan: Scan, predicate: Predicate, places: VectorPlaces | None = None
+        self, scan: Scan, predicate: Predicate, places: DeletionVectorFiles | None = None
     ) -> Mapping[str, BitMap64]:
         """Return, per path of the scan, the physical indexes of the rows that satisfy ``predicate``."""
         if not predicate.is_deterministic:
@@ -143,7 +143,7 @@ class SparkEngine:
             return self._find_rows(scan, predicate, places, only_live=True)
 
     def _find_rows(
-        self, scan: Scan, predicate: Predicate, places: VectorPlaces | None, *, only_live: bool
+        self, scan: Scan, predicate: Predicate, places: DeletionVectorFiles | None, *, only_live: bool
     ) -> Mapping[str, BitMap64]:
         numbers = file_numbers(len(scan))
         physical = physical_rows(scan)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame
 
-from delvec.dv_files import SENT_BYTES, VectorFile, VectorPlaces
+from delvec.dv_files import SENT_BYTES, DeletionVectorFiles, VectorFile
 from delvec.engines.found_rows import FoundRows
 from delvec.engines.spark import failures
 from delvec.engines.spark.dv_filter import VectorSource
@@ -48,7 +48,9 @@ _ANSWER_SCHEMA: Final = pa.schema(
 )
 
 
-def find_into_vectors(matches: DataFrame, scan: Scan, numbers: list[int], places: VectorPlaces) -> FoundRows:
+def find_into_vectors(
+    matches: DataFrame, scan: Scan, numbers: list[int], places: DeletionVectorFiles
+) -> FoundRows:
     """Return the rows of a DataFrame with the columns FILE and ROW; many of a file come as a written deletion vector.
 
     Args:
