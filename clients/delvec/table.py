@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from datetime import datetime
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from delvec import reading as checking
 from delvec.alterations import Alterations
@@ -115,6 +115,7 @@ class DeltaTable(ReadableTable):
         retention_hours: float | None = None,
         dry_run: bool = False,
         *,
+        mode: Literal["full", "lite"] = "full",
         enforce_retention_duration: bool = True,
         keep_versions: Sequence[int] | None = None,
         limit: int = 1000,
@@ -124,6 +125,8 @@ class DeltaTable(ReadableTable):
         Args:
             retention_hours: how long removed files are kept; by default ``delta.deletedFileRetentionDuration``.
             dry_run: delete nothing; say what would be deleted.
+            mode: ``"lite"`` reads the log and lists nothing: it finds what versions removed, with deletion vectors and change
+                files, and not what commits that failed left behind.
             enforce_retention_duration: refuse less retention than the table's, and keep every file younger than 24 hours.
                 Without it, files of commits under way can be lost: only where nothing else writes.
             keep_versions: versions that stay readable, however old they are.
@@ -132,10 +135,12 @@ class DeltaTable(ReadableTable):
         Raises:
             RetentionTooShort: the table keeps files for longer.
             VacuumIncomplete: storage did not delete everything; the message says what is gone. Run it again.
+            VacuumLiteImpossible: the log does not reach back to the last VACUUM LITE; run a full one.
             UnsupportedTable: or a subclass: the table has features that Delvec does not know.
         """
         body = request(
             VacuumRequest,
+            mode=mode,
             retention_hours=retention_hours,
             dry_run=dry_run,
             enforce_retention_duration=enforce_retention_duration,

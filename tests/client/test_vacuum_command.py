@@ -51,6 +51,9 @@ def test_in_sql(lake, people, left_over, tmp_path):
     assert isinstance(done, pa.Table)
     assert done["path"].to_pylist() == [people.location]
     assert not left_over.exists()
+    assert lake.sql("VACUUM people LITE DRY RUN").num_rows == 0
+    with pytest.raises(delvec.UnsupportedOperation, match="INVENTORY"):
+        lake.sql("VACUUM people USING INVENTORY files")
     with pytest.raises(delvec.RetentionTooShort):
         lake.sql(f"VACUUM delta.`{tmp_path / 'people'}` RETAIN 0 HOURS")
     with pytest.raises(delvec.InvalidStatement, match="HOURS is expected"):
@@ -67,6 +70,11 @@ def test_from_the_shell(people, left_over, tmp_path, run):
     assert json.loads(run("vacuum", folder, "--dry-run", "--json").out)["num-files"] == 1
     assert "1 files (9 bytes) deleted" in run("vacuum", folder, "--keep-version", "0").err
     assert not left_over.exists()
+
+
+def test_lite_from_the_shell(people, left_over, tmp_path, run):
+    assert "0 files (0 bytes) deleted" in run("vacuum", tmp_path / "people", "--lite").err
+    assert left_over.exists()
 
 
 def test_everyone_reads_the_table_afterwards(people, left_over):

@@ -492,3 +492,84 @@ def test_the_answer_lists_as_many_paths_as_asked_for(filled):
         file(filled, f"{number}.parquet")
     found = vacuum(filled, dry_run=True, limit=2)
     assert (found["files"], found["num-files"]) == (["0.parquet", "1.parquet"], 5)
+
+
+def age_log(table, *days):
+    for version, ago in enumerate(days):
+        aged(table.log / f"{version:020}.json", ago)
+
+
+def expired(table, version, days=20):
+    """Let a version's removes be older than the retention."""
+    path = table.log / f"{version:020}.json"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if "remove" in line:
+            line["remove"]["deletionTimestamp"] = int((time.time() - days * DAY) * 1000)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    aged(path, days)
+    table.client.service.loader.forget(table.folder.as_uri())
+
+
+def test_lite_deletes_what_the_log_says_was_removed_with_vectors_and_change_files(filled):
+    filled.delete({"a.parquet": [1], "b.parquet": [2]})
+    [shared] = vectors(filled)
+    filled.delete({"a.parquet": [3]}, removes=["b.parquet"])
+    cdc = file(filled, "_change_data/cdc.parquet")
+    foreign(
+        filled,
+        {"cdc": {"path": "_change_data/cdc.parquet", "partitionValues": {}, "size": 9, "dataChange": False}},
+    )
+    file(filled, "never-in-the-log.parquet")
+    for version, days in enumerate([40, 30, 25, 20, 20]):
+        expired(filled, version, days)
+    age_all(filled)
+    assert sorted(vacuum(filled, mode="lite", dry_run=True)["files"]) == sorted(
+        ["_change_data/cdc.parquet", "b.parquet", shared]
+    )
+    assert not (filled.log / "_last_vacuum_info").exists()
+    done = vacuum(filled, mode="lite")
+    assert done["num-files"] == 3
+    assert not cdc.exists()
+    assert (filled.folder / "never-in-the-log.parquet").exists()
+    noted = json.loads((filled.log / "_last_vacuum_info").read_text())
+    assert noted == {"latestCommitVersionOutsideOfRetentionWindow": 4}
+    assert vacuum(filled, mode="lite")["result"] == "nothing-to-delete"
+    rows(filled)
+
+
+def test_lite_keeps_what_is_within_the_retention_or_live_again(filled):
+    filled.delete({}, removes=["a.parquet"])
+    filled.delete({}, removes=["b.parquet"])
+    foreign(filled, add("a.parquet", filled.folder / "a.parquet"))
+    for version, days in enumerate([40, 30, 25]):
+        expired(filled, version, days)
+    age_all(filled)
+    assert vacuum(filled, mode="lite")["num-files"] == 0
+    assert json.loads((filled.log / "_last_vacuum_info").read_text()) == {
+        "latestCommitVersionOutsideOfRetentionWindow": 2
+    }
+
+
+def test_lite_touches_nothing_that_is_not_the_tables_whatever_the_log_says(filled):
+    names = ["_delta_log/00000000000000000000.json", "_other/x", ".x", "c/_y/x", "metadata/x"]
+    for name in names[1:]:
+        file(filled, name)
+    foreign(filled, *({"remove": {"path": name, "dataChange": True}} for name in [*names, "s3://other/x"]))
+    for version, days in enumerate([40, 30, 25]):
+        expired(filled, version, days)
+    assert vacuum(filled, mode="lite", dry_run=True)["num-files"] == 0
+
+
+def test_lite_needs_a_log_that_reaches_back(filled, error):
+    filled.delete({}, removes=["b.parquet"])
+    for version, days in enumerate([40, 30, 25]):
+        expired(filled, version, days)
+    age_all(filled)
+    filled.client.post(f"{filled.url}/checkpoint", json={})
+    (filled.log / f"{0:020}.json").unlink()
+    filled.client.service.loader.forget(filled.folder.as_uri())
+    answer = filled.client.post(f"{filled.url}/vacuum", json={"mode": "lite"})
+    assert (answer.status_code, error(answer)["type"]) == (400, "VacuumLiteImpossible")
+    (filled.log / "_last_vacuum_info").write_text('{"latestCommitVersionOutsideOfRetentionWindow":0}')
+    assert vacuum(filled, mode="lite")["files"] == ["b.parquet"]

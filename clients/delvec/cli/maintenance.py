@@ -64,6 +64,10 @@ def vacuum(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be deleted.")] = False,
+    lite: Annotated[
+        bool,
+        typer.Option("--lite", help="Read only the log: finds what versions removed, and lists nothing."),
+    ] = False,
     no_retention_check: Annotated[
         bool,
         typer.Option(
@@ -89,6 +93,7 @@ def vacuum(
         found = target.vacuum(
             retain,
             dry_run,
+            mode="lite" if lite else "full",
             enforce_retention_duration=not no_retention_check,
             keep_versions=keep_version,
             limit=limit,

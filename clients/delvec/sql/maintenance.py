@@ -1,6 +1,6 @@
 """OPTIMIZE, REORG TABLE, VACUUM and RESTORE: statements about a table as a whole."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 
@@ -48,7 +48,7 @@ def reorg(cursor: Cursor, opened: "OpenTable") -> Metrics:
 
 
 def vacuum(statement: Cursor, opened: "OpenTable") -> pa.Table:
-    """Run VACUUM table [FULL] [RETAIN n HOURS] [DRY RUN].
+    """Run VACUUM table [FULL | LITE] [RETAIN n HOURS] [DRY RUN].
 
     Returns:
         One column ``path``, as of delta-spark: of a dry run the files, else the table's location.
@@ -63,23 +63,26 @@ def vacuum(statement: Cursor, opened: "OpenTable") -> pa.Table:
     name = newest_version(cursor)
     hours: float | None = None
     dry_run = False
+    mode: Literal["full", "lite"] = "full"
     # In any order, as in delta-spark.
     while not cursor.at_end:
         if cursor.take("FULL"):
-            continue
-        if cursor.take("DRY", "RUN"):
+            mode = "full"
+        elif cursor.take("LITE"):
+            mode = "lite"
+        elif cursor.take("DRY", "RUN"):
             dry_run = True
         elif cursor.take("RETAIN"):
             hours = cursor.number("a number of hours")
             cursor.expect("HOURS")
-        elif cursor.word() in ("LITE", "USING"):
+        elif cursor.word() == "USING":
             raise UnsupportedOperation(
-                f"VACUUM {cursor.word()} is not part of Delvec yet; run VACUUM without.", operation="VACUUM"
+                "VACUUM ... USING INVENTORY is not part of Delvec yet; leave it out.", operation="VACUUM"
             )
         else:
-            cursor.fail("FULL, RETAIN n HOURS, DRY RUN or the end of the statement is expected")
+            cursor.fail("FULL, LITE, RETAIN n HOURS, DRY RUN or the end of the statement is expected")
     table = opened(name)
-    found = table.vacuum(hours, dry_run, limit=_LISTED)
+    found = table.vacuum(hours, dry_run, mode=mode, limit=_LISTED)
     paths = [f"{table.location}/{path}" for path in found["files"]] if dry_run else [table.location]
     return pa.table({"path": pa.array(paths, pa.string())})
 

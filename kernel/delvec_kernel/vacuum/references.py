@@ -13,9 +13,9 @@ from delvec_kernel.actions.actions import Action, AddFile, Cdc, RemoveFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import CorruptDeletionVector
 from delvec_kernel.file_index.files import DELETION_VECTOR
-from delvec_kernel.locations import canonical_log_paths, log_path
+from delvec_kernel.locations import canonical_log_path, canonical_log_paths, log_path
 
-__all__ = ["References"]
+__all__ = ["References", "removed_files"]
 
 _ON_DISK: Final = ("u", "p")
 _Hashes = npt.NDArray[np.uint64]
@@ -126,6 +126,32 @@ class References:
             self._known = np.unique(np.concatenate([self._known, *self._added]))
             self._added = []
         return self._known
+
+
+def removed_files(actions: Iterable[Action], location: str) -> dict[str, int]:
+    """Return the files within the table that a commit removed, had deletion vectors in, or recorded changes in.
+
+    Args:
+        actions: of the commit.
+        location: the table's canonical location.
+
+    Returns:
+        Bytes by canonical path, as far as the log says.
+
+    Raises:
+        CorruptDeletionVector: a descriptor names no file.
+        DelvecError: as :meth:`References.add_paths`.
+    """
+    found: dict[str, int] = {}
+    for action in actions:
+        if isinstance(action, RemoveFile | Cdc):
+            found[canonical_log_path(action.path, location)] = action.size or 0
+        vector = action.deletion_vector if isinstance(action, RemoveFile) else None
+        if vector is not None and not vector.is_inline:
+            path = vector.relative_path() or vector.path_or_inline_dv
+            key = canonical_log_path(path, location)
+            found[key] = max(vector.size_in_bytes, found.get(key, 0))
+    return {path: size for path, size in found.items() if "://" not in path}
 
 
 def _hashed(paths: pa.Array) -> _Hashes:

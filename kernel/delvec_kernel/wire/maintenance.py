@@ -147,7 +147,10 @@ class CheckResponse(Answer):
 class VacuumRequest(Envelope):
     """What to delete, and what to keep."""
 
-    mode: Literal["full"] = Field(default="full", description="`full` lists the table's directory.")
+    mode: Literal["full", "lite"] = Field(
+        default="full",
+        description="`full` lists the table's directory; `lite` reads only the log, and finds no file that it never named.",
+    )
     retention_hours: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = Field(
         default=None,
         description="How long removed files are kept; absent: delta.deletedFileRetentionDuration.",

@@ -12,6 +12,7 @@ from delvec_kernel.errors import (
     RetentionTooShort,
     UnsupportedWriterFeature,
     VacuumIncomplete,
+    VacuumLiteImpossible,
 )
 from delvec_kernel.wire import VacuumRequest, VacuumResponse
 from delvec_service.api.dependencies import ServiceState, Table
@@ -36,6 +37,7 @@ router = APIRouter(tags=["maintenance"], route_class=_Maintenance)
         *OPENING,
         *SNAPSHOT,
         RetentionTooShort,
+        VacuumLiteImpossible,
         CorruptTable,
         CorruptDeletionVector,
         UnsupportedWriterFeature,

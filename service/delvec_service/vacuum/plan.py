@@ -1,21 +1,23 @@
 """What a VACUUM would delete: files in storage that no version, tombstone or transaction needs, and that are old enough."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_kernel.actions.actions import Cdc
-from delvec_kernel.errors import MissingLogFile
+from delvec_kernel.errors import MissingLogFile, VacuumLiteImpossible
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.storage.trees import LISTED, TreeListing
-from delvec_kernel.vacuum.references import References
+from delvec_kernel.vacuum.references import References, removed_files
 from delvec_kernel.vacuum.retention import Retention, hidden_names
 from delvec_kernel.wire import VacuumRequest
 from delvec_service.snapshots.loader import SnapshotLoader
@@ -24,9 +26,12 @@ from delvec_service.snapshots.tombstones import with_tombstones
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["VacuumPlan", "make_plan"]
+__all__ = ["VacuumPlan", "make_plan", "write_reach"]
 
 _IN_FLIGHT: Final = timedelta(hours=24)
+_NOTE: Final = "_delta_log/_last_vacuum_info"
+_REACH: Final = "latestCommitVersionOutsideOfRetentionWindow"
+_MAX_NOTE: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class VacuumPlan:
         files: LISTED, by path.
         directories: empty ones that may go.
         num_directories: that were looked into.
+        reaches: of a VACUUM LITE, the last version whose removed files may go; None where there is none.
     """
 
     version: int
@@ -48,6 +54,7 @@ class VacuumPlan:
     files: pa.Table
     directories: Sequence[str] = field(default=())
     num_directories: int = 1
+    reaches: int | None = None
 
     @property
     def size_in_bytes(self) -> int:
@@ -94,6 +101,8 @@ def make_plan(
     before = retention.written_before(now)
     physical = {snapshot.schema.field(name).physical_name for name in snapshot.partition_columns}
     hidden = hidden_names({*snapshot.partition_columns, *physical})
+    if request.mode == "lite":
+        return _lite_plan(table, snapshot, retention, now, kept, hidden)
     listing = TreeListing(table.location, hidden, table.roots.allows)
     found = pa.Table.from_batches(_unreferenced(listing.batches(), kept, before), LISTED)
     return VacuumPlan(
@@ -104,6 +113,58 @@ def make_plan(
         directories=[path for path, changed in listing.empty if changed < before],
         num_directories=listing.directories,
     )
+
+
+def _lite_plan(
+    table: OpenTable,
+    snapshot: Snapshot,
+    retention: Retention,
+    now: int,
+    kept: References,
+    is_hidden: Callable[[str], bool],
+) -> VacuumPlan:
+    """Return what versions removed that are out of the retention: the log is read, and nothing listed."""
+    reader = LogReader(table.objects, table.name)
+    listing = reader.list_all()
+    since = retention.removed_before(now)
+    old = [one for one, time in listing.times.items() if time < since and one <= snapshot.version]
+    last, seen, first = max(old, default=None), _read_reach(table), min(listing.commits, default=0)
+    start = first if seen is None else seen + 1
+    if start < first or (seen is None and first > 0):
+        raise VacuumLiteImpossible(
+            f"VACUUM LITE of table '{table.name}' reads the log from version {start if seen is not None else 0} on, and its "
+            f"oldest commit is that of version {first}: files that were removed before cannot be told. Run a full VACUUM.",
+            table=table.name,
+            version=first,
+        )
+    sizes: dict[str, int] = {}
+    for commit in reader.each(range(start, -1 if last is None else last + 1)):
+        sizes |= removed_files(commit.actions, table.location)
+    shown = [path for path in sizes if not any(map(is_hidden, unquote(path).split("/")))]
+    paths = pa.array(sorted(path for path in shown if path.partition("/")[0] != "metadata"), pa.string())
+    doomed = paths.filter(pa.array(~kept.has(paths)))
+    columns = [doomed, [sizes[path] for path in doomed.to_pylist()], [0] * len(doomed)]
+    return VacuumPlan(
+        version=snapshot.version,
+        retention=retention,
+        before=retention.written_before(now),
+        files=pa.table(columns, schema=LISTED),
+        reaches=last,
+    )
+
+
+def _read_reach(table: OpenTable) -> int | None:
+    """Return how far the last VACUUM LITE got, by delta-spark's or Delvec's note of it; None where there is none."""
+    try:
+        found = json.loads(table.objects.get_start(_NOTE, _MAX_NOTE))[_REACH]
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
+
+
+def write_reach(table: OpenTable, version: int) -> None:
+    """Note how far a VACUUM LITE got, as delta-spark does."""
+    table.objects.put(_NOTE, json.dumps({_REACH: version}, separators=(",", ":")).encode())
 
 
 def _keep_version(table: OpenTable, loader: SnapshotLoader, version: int, kept: References) -> None:

@@ -30,7 +30,7 @@ from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
-from delvec_service.vacuum.plan import VacuumPlan, make_plan
+from delvec_service.vacuum.plan import VacuumPlan, make_plan, write_reach
 
 __all__ = ["Vacuumed", "vacuum"]
 
@@ -86,10 +86,14 @@ def vacuum(
         DelvecError: as :func:`~delvec_service.vacuum.plan.make_plan` and :meth:`Commits.commit`; nothing was deleted.
     """
     plan = make_plan(table, loader, ledger, request, clock())
-    if request.dry_run or not (plan.files.num_rows or plan.directories):
-        return Vacuumed(plan, False, plan.files["path"].to_pylist(), plan.size_in_bytes, plan.directories)
-    run = _Run(table, loader, commits, plan)
-    return run.execute()
+    done = Vacuumed(plan, False, plan.files["path"].to_pylist(), plan.size_in_bytes, plan.directories)
+    if request.dry_run:
+        return done
+    if plan.files.num_rows or plan.directories:
+        done = _Run(table, loader, commits, plan).execute()
+    if plan.reaches is not None and not request.keep_versions:
+        write_reach(table, plan.reaches)
+    return done
 
 
 @dataclass

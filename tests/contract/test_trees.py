@@ -1,0 +1,112 @@
+"""Listing and deleting what is below a table's location: on local disk, in memory and on S3."""
+
+import pyarrow as pa
+import pytest
+
+from delvec_kernel.errors import StorageError
+from delvec_kernel.locations import log_path
+from delvec_kernel.storage import trees
+from delvec_kernel.storage.files import stat, write_file
+from delvec_kernel.storage.trees import TreeListing, delete_files
+from delvec_kernel.vacuum.retention import hidden_names
+
+FILES = [
+    "a.parquet",
+    "a b.parquet",
+    "100%.parquet",
+    "raw%20.parquet",
+    "é 漢字.parquet",
+    "c=1/x.parquet",
+    "c=2/deep/er/x.parquet",
+    "c=a%3Ab/x#y?z.parquet",
+    "_change_data/c=1/cdc.parquet",
+    "_day=1/x.parquet",
+]
+HIDDEN = ["_delta_log/00000000000000000000.json", "_x/y", ".z", "c=1/_hidden/y", "c=1/.w", "metadata/v1.json"]
+NESTED = ["inner/a.parquet", "inner/z/b.parquet", "inner/_delta_log/00000000000000000000.json"]
+NEVER = 2**62
+
+
+def listing(location):
+    return TreeListing(location, hidden_names(["_day"]))
+
+
+def listed(found):
+    batches = list(found.batches())
+    rows = pa.Table.from_batches(batches, trees.LISTED).to_pylist()
+    return {row["path"]: row for row in rows}
+
+
+def visible(found, rows):
+    return {path for path in rows if not any(path == s or path.startswith(f"{s}/") for s in found.shielded)}
+
+
+@pytest.fixture
+def stored(location):
+    for name in [*FILES, *HIDDEN, *NESTED]:
+        write_file(location, log_path(name), b"four")
+    return location
+
+
+def test_every_file_that_is_not_hidden_is_listed_as_a_log_names_it(stored):
+    found = listing(stored)
+    rows = listed(found)
+    assert visible(found, rows) == {log_path(name) for name in FILES}
+    assert {row["size"] for row in rows.values()} == {4}
+    assert all(row["modified"] == stat(stored, path).last_modified_ms for path, row in rows.items())
+    assert "inner" in found.shielded
+
+
+def test_what_is_listed_can_be_deleted(stored):
+    found = listing(stored)
+    paths = sorted(visible(found, listed(found)))
+    kept, doomed = paths[0], paths[1:]
+    done = delete_files(stored, [*doomed, "not-there.parquet", "nor/there.parquet"], NEVER)
+    assert sorted(done.deleted) == sorted([*doomed, "not-there.parquet", "nor/there.parquet"])
+    assert (done.failed, done.kept, done.error) == ([], [], None)
+    after = listing(stored)
+    assert visible(after, listed(after)) == {kept}
+    assert all(stat(stored, log_path(name)) for name in [*HIDDEN, *NESTED])
+
+
+def test_a_location_without_files_has_none(location):
+    assert listed(listing(location)) == {}
+
+
+def test_many_files_in_many_directories_are_listed_once(memory_location):
+    names = [f"d={n % 40}/f-{n}" for n in range(4000)]
+    for name in names:
+        write_file(memory_location, name, b"")
+    found = listing(memory_location)
+    assert set(listed(found)) == set(names)
+    assert sum(batch.num_rows for batch in listing(memory_location).batches()) == 4000
+    assert found.directories == 41
+
+
+def test_s3_deletes_many_files_with_one_request(s3_location, s3_server):
+    names = [f"f-{n}" for n in range(50)]
+    for name in names:
+        write_file(s3_location, name, b"")
+    s3_server.requests.clear()
+    assert len(delete_files(s3_location, names, NEVER).deleted) == 50
+    assert [request.kind for request in s3_server.requests] == ["POST"]
+    assert listed(listing(s3_location)) == {}
+
+
+def test_of_files_that_an_object_store_does_not_delete_the_rest_is_known(memory_location, monkeypatch):
+    names = [f"f-{n}" for n in range(10)]
+    for name in names:
+        write_file(memory_location, name, b"")
+    original = trees.obstore.delete
+
+    def denied(store, paths):
+        if isinstance(paths, list) or int(paths.removeprefix("f-")) >= 4:
+            raise PermissionError(13, "denied")
+        return original(store, paths)
+
+    monkeypatch.setattr(trees.obstore, "delete", denied)
+    done = delete_files(memory_location, names, NEVER)
+    assert (done.deleted, done.failed) == (names[:4], names[4:])
+    assert isinstance(done.error, StorageError)
+    monkeypatch.undo()
+    assert set(listed(listing(memory_location))) == set(names[4:])
