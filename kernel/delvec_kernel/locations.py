@@ -21,6 +21,7 @@ __all__ = [
     "canonical",
     "canonical_log_path",
     "canonical_log_paths",
+    "canonical_relative",
     "local_path",
     "log_path",
     "relative_to",
@@ -201,7 +202,16 @@ def relative_to(location: str, url: str) -> str:
 
 
 def log_path(relative: str) -> str:
-    """Return how the log names the file that storage names ``relative``, below the table's location."""
+    """Return how a writer names the file in the log that storage names ``relative``, below the table's location.
+
+    As java.net.URI quotes: non-ASCII letters stay as they are. delta-spark's VACUUM compares this text with that of its own
+    listing, and would take a live file with another spelling for an unreferenced one.
+    """
+    return _JAVA_QUOTED.sub(_percent_encoded, relative).replace(":", "%3A")
+
+
+def canonical_relative(relative: str) -> str:
+    """Return the key of the file that storage names ``relative``: the same as :func:`canonical_log_path` of its spellings."""
     return quote(relative, safe=_SAFE)
 
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from delvec_kernel.errors import StorageError
-from delvec_kernel.locations import log_path
+from delvec_kernel.locations import canonical_relative
 from delvec_kernel.storage import trees
 from delvec_kernel.storage.files import stat, write_file
 from delvec_kernel.storage.trees import TreeListing, delete_files
@@ -44,14 +44,14 @@ def visible(found, rows):
 @pytest.fixture
 def stored(location):
     for name in [*FILES, *HIDDEN, *NESTED]:
-        write_file(location, log_path(name), b"four")
+        write_file(location, canonical_relative(name), b"four")
     return location
 
 
 def test_every_file_that_is_not_hidden_is_listed_as_a_log_names_it(stored):
     found = listing(stored)
     rows = listed(found)
-    assert visible(found, rows) == {log_path(name) for name in FILES}
+    assert visible(found, rows) == {canonical_relative(name) for name in FILES}
     assert {row["size"] for row in rows.values()} == {4}
     assert all(row["modified"] == stat(stored, path).last_modified_ms for path, row in rows.items())
     assert "inner" in found.shielded
@@ -66,7 +66,7 @@ def test_what_is_listed_can_be_deleted(stored):
     assert (done.failed, done.kept, done.error) == ([], [], None)
     after = listing(stored)
     assert visible(after, listed(after)) == {kept}
-    assert all(stat(stored, log_path(name)) for name in [*HIDDEN, *NESTED])
+    assert all(stat(stored, canonical_relative(name)) for name in [*HIDDEN, *NESTED])
 
 
 def test_a_location_without_files_has_none(location):

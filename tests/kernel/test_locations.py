@@ -269,3 +269,20 @@ def test_file_paths_are_spelt_as_spark_spells_them(path, expected):
 def test_the_authority_is_kept_for_spark():
     assert locations.spark_file_path("s3a://bucket/a%20b/%C3%A9") == "s3a://bucket/a%20b/é"
     assert locations.spark_file_path("s3a://bucket") == "s3a://bucket"
+
+
+@pytest.mark.parametrize(
+    ("relative", "expected"),
+    [
+        ("part-0.parquet", "part-0.parquet"),
+        ("day=a b/x.parquet", "day=a%20b/x.parquet"),
+        ("day=%é/𠜎.parquet", "day=%25é/𠜎.parquet"),
+        ("day=1%3A2/[x]#?.parquet", "day=1%253A2/%5Bx%5D%23%3F.parquet"),
+        ("\u2028\u00a0\x01.parquet", "%E2%80%A8%C2%A0%01.parquet"),
+        ("a:b.parquet", "a%3Ab.parquet"),
+    ],
+)
+def test_writers_spell_paths_as_delta_sparks_vacuum_does(relative, expected):
+    """It compares the texts: a live file under another spelling would be deleted."""
+    assert locations.log_path(relative) == expected
+    assert locations.canonical_log_path(expected, "file:///data/t") == locations.canonical_relative(relative)

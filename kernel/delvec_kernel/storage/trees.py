@@ -97,7 +97,11 @@ class TreeListing:
                 else:
                     known = os.stat(entry.name, dir_fd=directory, follow_symlinks=False)
                     if stat.S_ISREG(known.st_mode):
-                        yield f"{prefix}{locations.log_path(entry.name)}", known.st_size, _milliseconds(known)
+                        yield (
+                            f"{prefix}{locations.canonical_relative(entry.name)}",
+                            known.st_size,
+                            _milliseconds(known),
+                        )
             except (FileNotFoundError, UnicodeEncodeError):
                 continue  # gone since, or nothing that a log could name
         for name in below if depth < _DEEPEST else ():
@@ -106,7 +110,7 @@ class TreeListing:
                 _opened(directory, name) as inner,
             ):
                 self.directories += 1
-                inside = f"{prefix}{locations.log_path(name)}/"
+                inside = f"{prefix}{locations.canonical_relative(name)}/"
                 yield from self._walk(inner, inside, path / name, root, depth + 1)
 
     def _is_hidden(self, name: str, prefix: str) -> bool:
@@ -116,7 +120,7 @@ class TreeListing:
     def _shield_target(self, link: Path, root: Path) -> None:
         target = Path(os.path.realpath(link))
         if target.is_relative_to(root):
-            self.shielded.add(locations.log_path(str(target.relative_to(root))))
+            self.shielded.add(locations.canonical_relative(str(target.relative_to(root))))
 
     def _remote(self, place: Place) -> Iterator[pa.RecordBatch]:
         """List the directories of an object store, some at once: one listing after the other takes its time."""
@@ -144,9 +148,9 @@ class TreeListing:
             path = meta["path"]
             parts = path.split("/")
             if _LOG in parts[1:]:
-                self.shielded.add(locations.log_path("/".join(parts[: parts.index(_LOG, 1)])))
+                self.shielded.add(locations.canonical_relative("/".join(parts[: parts.index(_LOG, 1)])))
             if not any(self._is_hidden(name, "/" if index else "") for index, name in enumerate(parts)):
-                yield locations.log_path(path), meta["size"], milliseconds(meta["last_modified"])
+                yield locations.canonical_relative(path), meta["size"], milliseconds(meta["last_modified"])
 
 
 @dataclass

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import Metadata, Protocol
 from delvec_kernel.errors import CorruptLog, DelvecError
-from delvec_kernel.locations import log_path
+from delvec_kernel.locations import canonical_relative
 from delvec_kernel.log.commit_file import parse_commit
 from delvec_kernel.log.log_cleanup import Kept, expired_files, expired_sidecars
 from delvec_kernel.log.log_policy import LogPolicy, check_understood
@@ -152,4 +152,6 @@ def _unused_sidecars(reader: LogReader, files: Sequence[ObjectMeta], now: int) -
                 named |= {last, unquote(last)}
         except (CorruptLog, FileNotFoundError):
             return []
-    return [f"{_SIDECARS}/{log_path(name)}" for name in expired_sidecars(present, frozenset(named), now)]
+    return [
+        f"{_SIDECARS}/{canonical_relative(name)}" for name in expired_sidecars(present, frozenset(named), now)
+    ]
