@@ -13,7 +13,7 @@ from delvec_kernel.actions.actions import Action, AddFile, Cdc, RemoveFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import CorruptDeletionVector
 from delvec_kernel.file_index.files import DELETION_VECTOR
-from delvec_kernel.locations import canonical_log_path, canonical_log_paths, log_path
+from delvec_kernel.locations import canonical_log_path, canonical_log_paths, canonical_relative
 
 __all__ = ["References", "removed_files"]
 
@@ -54,7 +54,7 @@ class References:
         escaped = paths.drop_null()
         escaped = escaped.filter(pc.match_substring(escaped, "%"))
         if len(escaped):
-            self._added.append(_hashed(pa.array(map(log_path, escaped.to_pylist()), pa.string())))
+            self._added.append(_hashed(pa.array(map(canonical_relative, escaped.to_pylist()), pa.string())))
 
     def add_vectors(self, vectors: pa.StructArray) -> None:
         """Keep the files that these deletion vectors are in: one may hold those of many data files.
