@@ -206,7 +206,7 @@ def storage_errors(verb: str, name: str, *, writing: bool = False) -> Iterator[N
         if not writing and (isinstance(error, FileNotFoundError) or code in _MISSING):
             raise FileNotFoundError(f"{name} does not exist") from error
         kind, advice = _KINDS.get(code or 0, (StorageError, "try again, or check storage"))
-        reason = str(error).partition("\n")[0][:500]
+        reason = _first_line(str(error))
         if isinstance(error, BaseError):
             reason, is_denied = _answer(error)
             if is_denied:
@@ -249,14 +249,18 @@ def answered_status(error: BaseError) -> int | None:
     return int(found[2]) if found else None
 
 
+def _first_line(text: str) -> str:
+    """Return what a message says before the store's document, or a dump of obstore's own internals."""
+    return text.partition("\n")[0].partition("<?xml")[0].rstrip(" :")[:500]
+
+
 def _answer(error: BaseError) -> tuple[str, bool]:
     """Return what an object store answered, in short, and whether it refuses these credentials."""
     text = str(error)
     status, code, message = (pattern.search(text) for pattern in (_STATUS, _CODE, _MESSAGE))
     is_denied = isinstance(error, PermissionDeniedError | UnauthenticatedError)
     if status is None:
-        # A dump of obstore's own internals follows.
-        return text.partition("\n")[0][:500], is_denied
+        return _first_line(text), is_denied
     if code is None:
         # S3 answers HEAD without a document, and with 400 if credentials have expired.
         return f"storage answered {status[1].strip()}", is_denied or status[2] in ("400", "401", "403")

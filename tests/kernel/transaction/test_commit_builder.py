@@ -1,6 +1,5 @@
 import json
-from dataclasses import dataclass, replace
-from types import SimpleNamespace
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -38,13 +37,25 @@ def changes(operation="DELETE", **fields):
     return Changes(operation, 7, "the-transaction", "engine/1", **fields)
 
 
+@dataclass
+class Version:
+    """What the builder asks of a snapshot."""
+
+    in_commit_timestamps_enabled: bool
+    in_commit_timestamp: int | None
+    partition_columns: tuple = ("p",)
+    configuration: dict = field(default_factory=dict)
+    version: int = 7
+    protocol: Protocol = field(
+        default_factory=lambda: Protocol(3, 7, ("deletionVectors",), ("deletionVectors",))
+    )
+    metadata: Metadata = field(default_factory=lambda: Metadata("table", "{}"))
+    location: str = ""
+    domain_metadata: dict = field(default_factory=dict)
+
+
 def snapshot(*, in_commit_timestamp=None):
-    return SimpleNamespace(
-        partition_columns=("p",),
-        configuration={},
-        version=7,
-        protocol=Protocol(3, 7, ("deletionVectors",), ("deletionVectors",)),
-        metadata=Metadata("table", "{}"),
+    return Version(
         in_commit_timestamps_enabled=in_commit_timestamp is not None,
         in_commit_timestamp=in_commit_timestamp,
     )
