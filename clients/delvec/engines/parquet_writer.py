@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, Final, Self
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +64,8 @@ _ZSTD_LEVEL: Final = 1
 """Higher ones take half as long again, for nothing: Parquet encodes first."""
 _SIZE: Final = re.compile(r"\s*(\d+)\s*([kmgt]?)b?\s*", re.IGNORECASE)
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 
 _Key = tuple[str | None, ...]
 
@@ -335,6 +338,8 @@ class DataFileWriter:
             f".c{len(self._paths):03d}.{self._codec}.parquet"
         )
         directory = partition_values.partition_path(dict(zip(self._partition_names, key, strict=True)))
+        # ASCII alone: deltalake and delta-spark disagree on how a log spells other characters.
+        directory = _NOT_ASCII.sub(lambda found: quote(found[0]), directory)
         path = locations.log_path(self._folder + (f"{directory}/{name}" if directory else name))
         opened = storage.open_output(self._target.location, path, durable=True)
         sink = opened.__enter__()  # closed by _close or _abandon, whichever comes
