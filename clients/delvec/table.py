@@ -30,6 +30,8 @@ from delvec_kernel.schema.types import StructType
 from delvec_kernel.wire import (
     CheckpointRequest,
     CheckpointResponse,
+    GenerateRequest,
+    GenerateResponse,
     HealthResponse,
     RestoreRequest,
     RestoreResponse,
@@ -149,6 +151,24 @@ class DeltaTable(ReadableTable):
         )
         answered = self._service.post(table_path(self.id, "vacuum"), body)
         return answer(VacuumResponse, answered).model_dump(by_alias=True)
+
+    def generate(self, mode: str = "symlink_format_manifest") -> dict[str, Any]:
+        """Write manifests that list the newest version's data files, for readers that know no Delta log; returns what was written.
+
+        They are in the table's directory ``_symlink_format_manifest``, one for each partition. With the table property
+        ``delta.compatibility.symlinkFormatManifest.enabled`` Delvec's commits bring them up to date.
+
+        Args:
+            mode: there is one, as in delta-spark.
+
+        Raises:
+            ManifestUnsupported: files have deletion vectors (``optimize.purge()`` helps), or columns are mapped.
+            BadRequest: it is another mode.
+        """
+        if mode != "symlink_format_manifest":
+            raise BadRequest(f"generate() has the mode 'symlink_format_manifest', and not {mode!r}")
+        answered = self._service.post(table_path(self.id, "generate"), request(GenerateRequest, mode=mode))
+        return answer(GenerateResponse, answered).model_dump(by_alias=True)
 
     def restore(
         self,

@@ -11,6 +11,7 @@ from delvec_kernel.errors import BadRequest, CorruptTable
 
 __all__ = [
     "PROPERTIES",
+    "SYMLINK_MANIFESTS",
     "Property",
     "is_true",
     "known_property",
@@ -90,6 +91,9 @@ def _refused(why: str) -> Property:
 _KEPT_BY_WRITERS: Final = "is kept by writers, not set by users"
 _NOT_YET: Final = "turns on what Delvec does not implement yet"
 
+SYMLINK_MANIFESTS: Final = "delta.compatibility.symlinkFormatManifest.enabled"
+"""Whether manifests of data files are kept up to date."""
+
 PROPERTIES: Final[Mapping[str, Property]] = {
     "delta.appendOnly": _flag("appendOnly"),
     "delta.autoOptimize.autoCompact": _flag(),
@@ -107,6 +111,7 @@ PROPERTIES: Final[Mapping[str, Property]] = {
         feature="columnMapping",
         off=("none",),
     ),
+    SYMLINK_MANIFESTS: _flag(),
     "delta.dataSkippingNumIndexedCols": _number(-1),
     "delta.dataSkippingStatsColumns": Property(_text, "columns, separated by commas"),
     "delta.dataSkippingStringPrefixLength": _number(0),

@@ -22,6 +22,7 @@ from delvec_service.api import (
     commits,
     deletion_vectors,
     dml,
+    generate,
     health,
     history,
     outcomes,
@@ -46,6 +47,7 @@ from delvec_service.config import Settings
 from delvec_service.dml import Limits, RowCommands
 from delvec_service.maintenance.checkpoints import Checkpoints
 from delvec_service.maintenance.log_upkeep import LogUpkeep
+from delvec_service.maintenance.symlink_manifests import SymlinkManifests
 from delvec_service.scans.warm_up import warm_up
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.answers import AnswerStore
@@ -75,6 +77,7 @@ _RESOURCES: Final = (
     vacuum,
     check,
     restore,
+    generate,
 )
 _BUILDING: Final = threading.Lock()
 _BUILT: Final[list[BaseRoute]] = []
@@ -191,11 +194,13 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
     )
     upkeep = LogUpkeep(loader, Checkpoints(loader), enabled=settings.log_upkeep)
     answers = Answers(stored_answers)
+    manifests = SymlinkManifests(loader)
     commits = Commits(
         loader,
         ledger,
         upkeep,
         own_commits,
+        manifests,
         attempts=settings.commit_attempts,
         deletion_vector_target_bytes=settings.deletion_vector_target_bytes,
         max_file_age_seconds=settings.max_file_age_seconds,
@@ -214,6 +219,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
             by_folder=names_by_folder,
         ),
         commits=commits,
+        manifests=manifests,
         upkeep=upkeep,
         own_commits=own_commits,
         answers=answers,

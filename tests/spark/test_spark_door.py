@@ -420,13 +420,20 @@ def test_what_is_not_there_yet_says_what_to_use(people, spark):
     for call in (
         lambda: DeltaTable.convertToDelta(spark, "parquet.`/x`"),
         lambda: people.optimize().executeZOrderBy("id"),
-        lambda: people.generate("symlink_format_manifest"),
         lambda: people.clone("/x"),
         lambda: people.cloneAtVersion(0, "/x"),
         lambda: people.cloneAtTimestamp("2024-01-01", "/x"),
     ):
         with pytest.raises(delvec.UnsupportedOperation, match="not part of Delvec yet; "):
             call()
+
+
+def test_generate_writes_manifests(people, tmp_path):
+    assert people.generate("symlink_format_manifest") is None
+    lines = (tmp_path / "people" / "_symlink_format_manifest" / "manifest").read_text().splitlines()
+    assert len(lines) == people.detail().first().numFiles
+    with pytest.raises(delvec.BadRequest):
+        people.generate("other")
 
 
 def test_vacuum_deletes_what_nothing_refers_to(people, spark, tmp_path):

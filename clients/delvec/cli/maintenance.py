@@ -8,7 +8,7 @@ from delvec.cli.output import number, print_json, print_table, say
 from delvec.cli.session import Table, session
 from delvec.dml.optimize import PlannedCompaction
 
-__all__ = ["check", "checkpoint", "optimize", "restore", "vacuum"]
+__all__ = ["check", "checkpoint", "generate", "optimize", "restore", "vacuum"]
 
 
 def checkpoint(
@@ -238,3 +238,24 @@ def restore(
         return
     moved = f"{number(done['numRestoredFiles'])} files restored, {number(done['numRemovedFiles'])} removed"
     say(f"dry run: {moved}" if dry_run else f"RESTORE in version {done.version} of table '{name}': {moved}")
+
+
+def generate(
+    context: typer.Context,
+    table: Table,
+    mode: Annotated[str, typer.Argument(help="What to generate.")] = "symlink_format_manifest",
+) -> None:
+    """Write manifests that list the data files, for readers that know no Delta log, such as Hive, Athena or Presto.
+
+    [bold]delvec generate people[/bold]
+    """
+    now = session(context)
+    with now.table(table) as target:
+        done = target.generate(mode)
+    if now.as_json:
+        print_json(done)
+        return
+    say(
+        f"{number(done['num-manifests'])} manifests of {number(done['num-files'])} files (version {done['version']}) in "
+        f"{done['path']}"
+    )

@@ -312,6 +312,18 @@ class DeltaTable(NotYet):
         schema = _struct(**dict.fromkeys(_RESTORED, T.LongType()))
         return self._spark.createDataFrame(rows, schema)
 
+    def generate(self, mode: str) -> None:
+        """Write manifests that list the data files, for readers that know no Delta log.
+
+        Args:
+            mode: ``"symlink_format_manifest"``.
+
+        Raises:
+            ManifestUnsupported: files have deletion vectors, or columns are mapped.
+            BadRequest: it is another mode.
+        """
+        self._table.generate(mode)
+
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
         """Add to the protocol what two versions stand for; lower ones than the table has mean nothing.
 

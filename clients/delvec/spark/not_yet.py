@@ -25,10 +25,6 @@ class NotYet:
         """Raise UnsupportedOperation: Parquet files are converted with delta-spark."""
         _later("convertToDelta", "convert them with delta-spark, then use DeltaTable.forPath")
 
-    def generate(self, mode: str) -> NoReturn:
-        """Raise UnsupportedOperation: manifests are written with delta-spark."""
-        _later("generate", "write manifests with delta-spark; a table with deletion vectors can have none")
-
     def clone(
         self,
         target: str,

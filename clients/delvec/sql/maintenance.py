@@ -1,17 +1,17 @@
-"""OPTIMIZE, REORG TABLE, VACUUM and RESTORE: statements about a table as a whole."""
+"""OPTIMIZE, REORG TABLE, VACUUM, RESTORE and GENERATE: statements about a table as a whole."""
 
 from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 
-from delvec.sql.tokens import Cursor, newest_version
+from delvec.sql.tokens import Cursor, invalid, newest_version
 from delvec.transaction import Metrics
 from delvec_kernel.errors import UnsupportedOperation
 
 if TYPE_CHECKING:
     from delvec.sql.changes import OpenTable
 
-__all__ = ["optimize", "reorg", "restore", "vacuum"]
+__all__ = ["generate", "optimize", "reorg", "restore", "vacuum"]
 
 _LISTED: Final = 1000
 """As many paths as delta-spark shows of a dry run."""
@@ -102,3 +102,20 @@ def restore(cursor: Cursor, opened: "OpenTable") -> Metrics:
         target = cursor.whole_number("a version")
     cursor.end()
     return opened(name).restore(target)
+
+
+def generate(cursor: Cursor, opened: "OpenTable") -> pa.Table:
+    """Run GENERATE symlink_format_manifest FOR TABLE table.
+
+    Returns:
+        No column and no row, as of delta-spark.
+    """
+    cursor.expect("GENERATE")
+    at, mode = cursor.position, cursor.name("symlink_format_manifest")
+    if mode.lower() != "symlink_format_manifest":
+        raise invalid(cursor.text, at, "there is one mode of GENERATE: symlink_format_manifest.")
+    cursor.expect("FOR", "TABLE")
+    name = newest_version(cursor)
+    cursor.end()
+    opened(name).generate()
+    return pa.table({})

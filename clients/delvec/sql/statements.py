@@ -54,6 +54,7 @@ _MAINTENANCE: Final = {
     "REORG": maintenance.reorg,
     "VACUUM": maintenance.vacuum,
     "RESTORE": maintenance.restore,
+    "GENERATE": maintenance.generate,
 }
 _CHANGES: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT"})
 
@@ -88,7 +89,8 @@ def run(
     raise invalid(
         text,
         cursor.position,
-        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, VACUUM, RESTORE, DESCRIBE, SHOW TABLES or "
+        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, VACUUM, RESTORE, GENERATE, DESCRIBE, SHOW "
+        "TABLES or "
         "ALTER TABLE ... SYNC IDENTITY; tables are created and altered by create_table() and table.alter.",
     )
 

@@ -27,7 +27,7 @@ from delvec_kernel.schema.types import (
     PrimitiveType,
     StructType,
 )
-from delvec_kernel.table_properties import is_true, parsed_value
+from delvec_kernel.table_properties import SYMLINK_MANIFESTS, is_true, parsed_value
 from delvec_kernel.wire import ReplaceSchema, ReplaceTable, SetProperties
 
 __all__ = ["NO_FILES", "Definition", "define", "replace_schema", "replace_table", "without_mapping"]
@@ -71,7 +71,7 @@ def define(draft: Draft, definition: Definition, *, deletion_vectors: bool = Tru
     Args:
         draft: of a table without files.
         definition: what it is to be.
-        deletion_vectors: whether they are enabled where the properties say nothing of them.
+        deletion_vectors: whether they are enabled where the properties say nothing of them, nor ask for manifests.
 
     Raises:
         InvalidSchema: a name, a type or a partition column cannot be.
@@ -79,6 +79,8 @@ def define(draft: Draft, definition: Definition, *, deletion_vectors: bool = Tru
             cannot be.
     """
     own, delta, constraints, mode = _sorted(definition.properties)
+    lower = {name.lower(): value for name, value in delta.items()}
+    deletion_vectors = deletion_vectors and not is_true(lower, SYMLINK_MANIFESTS.lower())
     schema = without_mapping(definition.schema)
     assert isinstance(schema, StructType)  # noqa: S101 - a struct stays one
     check_columns(schema, mapped=mode != "none", computed=True)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,9 +19,11 @@ from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, is_mapped, mapped
 from delvec_kernel.schema.column_paths import ColumnPath
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.table_properties import PROPERTIES, is_true
+from delvec_kernel.table_properties import PROPERTIES, SYMLINK_MANIFESTS, is_true
 
 __all__ = ["Draft", "Recorded", "Requirement", "TableState", "files_by_row_ids"]
+
+_DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +184,11 @@ class Draft:
         """Return what is different from before, each None or empty where nothing is.
 
         Raises:
-            InvalidTableChange: a column has a type that needs a feature which Delta adds on request only.
+            InvalidTableChange: a column has a type that needs a feature which Delta adds on request only, or manifests are
+            to be kept beside deletion vectors.
         """
         self._need_what_metadata_implies()
+        self._check_manifests()
         schema_string = self._before.schema_string
         if self.schema != self._schema_before:
             schema_string = json_text(self.schema.to_json())
@@ -204,6 +208,28 @@ class Draft:
                 *self._domains_gone,
             ),
         )
+
+    def _check_manifests(self) -> None:
+        """Refuse manifests of files beside deletion vectors, which their readers do not know: as delta-spark does."""
+        before, now = self._before.configuration, self.configuration
+        if not is_true(now, SYMLINK_MANIFESTS):
+            return
+        is_new = not is_true(before, SYMLINK_MANIFESTS)
+        if is_true(now, _DELETION_VECTORS) and (is_new or not is_true(before, _DELETION_VECTORS)):
+            raise InvalidTableChange(
+                f"{SYMLINK_MANIFESTS} and {_DELETION_VECTORS} cannot both be true: readers of manifests do not know deletion "
+                "vectors, and deleted rows would be back. Set one of them to false.",
+                property=SYMLINK_MANIFESTS,
+            )
+        count = self.state.deletion_vectors if is_new else 0
+        if count:
+            raise InvalidTableChange(
+                f"{SYMLINK_MANIFESTS} cannot be true: {count} of the table's files "
+                f"{'has a deletion vector' if count == 1 else 'have deletion vectors'}, which readers of manifests do not "
+                "know. Run REORG TABLE ... APPLY (PURGE) first.",
+                property=SYMLINK_MANIFESTS,
+                deletion_vectors=count,
+            )
 
     def _need_what_metadata_implies(self) -> None:
         wanted = {

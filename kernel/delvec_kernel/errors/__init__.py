@@ -50,7 +50,8 @@
     │   ├── UnsupportedReaderFeature
     │   ├── UnsupportedWriterFeature
     │   │   └── ExpressionNotAllowed
-    │   └── AppendOnlyTable
+    │   ├── AppendOnlyTable
+    │   └── ManifestUnsupported
     ├── CorruptTable
     │   ├── CorruptLog
     │   ├── MissingLogFile
@@ -171,6 +172,7 @@ from delvec_kernel.errors.tables import (
     DeletionVectorSizeMismatch,
     DeletionVectorTruncated,
     ExpressionNotAllowed,
+    ManifestUnsupported,
     MissingDataFile,
     MissingLogFile,
     MissingRestoreFiles,
@@ -225,6 +227,7 @@ __all__ = [
     "InvalidStatement",
     "InvalidTableChange",
     "LocationNotAllowed",
+    "ManifestUnsupported",
     "MetadataChanged",
     "MissingChangeFiles",
     "MissingDataFile",

@@ -13,6 +13,7 @@ __all__ = [
     "DeletionVectorSizeMismatch",
     "DeletionVectorTruncated",
     "ExpressionNotAllowed",
+    "ManifestUnsupported",
     "MissingDataFile",
     "MissingLogFile",
     "MissingRestoreFiles",
@@ -50,6 +51,12 @@ class AppendOnlyTable(UnsupportedTable):
     """``delta.appendOnly`` is on: rows cannot be removed."""
 
     type, code = "AppendOnlyTable", "APPEND_ONLY_TABLE"
+
+
+class ManifestUnsupported(UnsupportedTable):
+    """No manifest can say which rows the table has: files have deletion vectors, or columns are mapped."""
+
+    type, code = "ManifestUnsupported", "MANIFEST_UNSUPPORTED"
 
 
 class CorruptTable(DelvecError):

@@ -13,6 +13,8 @@ __all__ = [
     "CheckpointRequest",
     "CheckpointResponse",
     "ConfigResponse",
+    "GenerateRequest",
+    "GenerateResponse",
     "HealthResponse",
     "LogCleanUp",
     "OrphanFile",
@@ -219,3 +221,24 @@ class RestoreResponse(Answer):
     transaction_id: str
     winners_passed: list[int] = Field(default_factory=list)
     operation_metrics: dict[str, int]
+
+
+class GenerateRequest(Envelope):
+    """What to generate."""
+
+    mode: Literal["symlink_format_manifest"] = Field(
+        default="symlink_format_manifest",
+        description="Manifests in Hive's symlink format, which list the table's data files.",
+    )
+
+
+class GenerateResponse(Answer):
+    """What was generated."""
+
+    table: str
+    mode: Literal["symlink_format_manifest"] = Field(description="What was generated.")
+    version: int = Field(description="The version whose files are listed.")
+    path: str = Field(description="The directory of the manifests, a URL.")
+    num_manifests: int = Field(description="Manifests that were written: one, or one for each partition.")
+    num_files: int = Field(description="Data files that they list.")
+    num_deleted_manifests: int = Field(description="Of partitions that the table does not have any more.")

@@ -14,6 +14,7 @@ from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.config import Settings
 from delvec_service.dml import RowCommands
 from delvec_service.maintenance.log_upkeep import LogUpkeep
+from delvec_service.maintenance.symlink_manifests import SymlinkManifests
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.database import Database
 from delvec_service.store.ledger import Ledger
@@ -33,6 +34,7 @@ class Service:
     loader: SnapshotLoader
     tables: Tables
     commits: Commits
+    manifests: SymlinkManifests
     upkeep: LogUpkeep
     own_commits: OverwriteWatch
     answers: Answers

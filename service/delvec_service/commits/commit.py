@@ -28,6 +28,7 @@ from delvec_service.commits.metadata_changes import resolved
 from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.logs import logger
 from delvec_service.maintenance.log_upkeep import LogUpkeep
+from delvec_service.maintenance.symlink_manifests import SymlinkManifests
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.ledger import Ending, Ledger, Outcome
 from delvec_service.store.open_table import OpenTable
@@ -43,6 +44,7 @@ class Commits:
         ledger: knows of files before they are written.
         upkeep: is notified of every commit.
         own_commits: likewise; knows which of them others replaced.
+        manifests: likewise; keeps those of tables that ask for it.
         attempts: how many times a commit tries to create a version.
         deletion_vector_target_bytes: deletion vectors of one commit share files of about this size.
         max_file_age_seconds: how long ago new files may have been written.
@@ -57,6 +59,7 @@ class Commits:
         ledger: Ledger,
         upkeep: LogUpkeep,
         own_commits: OverwriteWatch,
+        manifests: SymlinkManifests,
         *,
         attempts: int,
         deletion_vector_target_bytes: int,
@@ -64,6 +67,7 @@ class Commits:
     ) -> None:
         self._upkeep = upkeep
         self._own_commits = own_commits
+        self._manifests = manifests
         self._ledger = ledger
         self._loader = loader
         self._vectors = VectorCache()
@@ -137,6 +141,8 @@ class Commits:
         self._close(run)
         if run.version is not None:
             self._upkeep.committed(table, run.version, run.transaction_id)
+            # Before the answer, so that who has it finds the rows by the manifests, too.
+            self._manifests.committed(table, run.version, self._configuration(run))
 
     def _run_apart(self, table: OpenTable, members: list[Member]) -> None:
         """Give each member its answer by itself: a defect that one meets is not the others'."""
@@ -156,6 +162,11 @@ class Commits:
     def _properties(self, table: OpenTable) -> Mapping[str, str]:
         known = self._loader.known(table.location)
         return {} if known is None else known.configuration
+
+    def _configuration(self, run: Run) -> Mapping[str, str]:
+        """Return the properties of the version that was created."""
+        changed = [one.changes.metadata for one in run.members if one.changes.metadata is not None]
+        return changed[-1].configuration if changed else self._properties(run.table)
 
     def _close(self, run: Run) -> None:
         endings = [

@@ -1,0 +1,150 @@
+"""Manifests in Hive's symlink format: the data files of a table, for readers that know no Delta log.
+
+As delta-spark writes them: ``_symlink_format_manifest[/column=value]/manifest``, a file's URI per line. Such a reader knows
+no deletion vectors and no physical names of columns, so that a table with either has no manifests.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.actions.actions import Action, AddFile, Metadata, RemoveFile
+from delvec_kernel.errors import CorruptLog, ManifestUnsupported
+from delvec_kernel.locations import canonical_log_paths, canonical_relative, resolve
+from delvec_kernel.schema.column_mapping import is_mapped
+from delvec_kernel.schema.partition_values import partition_path
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.table_properties import SYMLINK_MANIFESTS, is_true
+
+__all__ = ["MANIFESTS", "Manifest", "are_kept_fresh", "check_manifests", "directories", "manifests"]
+
+MANIFESTS: Final = "_symlink_format_manifest"
+"""The directory of a table that they are in."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One manifest.
+
+    Attributes:
+        directory: of its partition below :data:`MANIFESTS`, URL-encoded; empty where the table has no partitions.
+        paths: of the data files, as in the log.
+    """
+
+    directory: str
+    paths: pa.Array
+
+    def text(self, location: str) -> bytes:
+        """Return its content.
+
+        Raises:
+            CorruptLog: a path is none, or has a line break in it.
+            LocationNotAllowed: a path leads out of the table.
+        """
+        keys = canonical_log_paths(self.paths, location)
+        uris = pc.binary_join_element_wise(_uri(location), keys, "/")
+        unusual = pc.or_(pc.match_substring(keys, "%"), pc.match_substring(keys, "://"))
+        if pc.any(unusual).as_py():
+            others = [_uri(resolve(location, path)) for path in keys.filter(unusual).to_pylist()]
+            uris = pc.replace_with_mask(uris, unusual, pa.array(others, pa.string()))
+        return "".join(f"{uri}\n" for uri in uris.to_pylist()).encode()
+
+
+def are_kept_fresh(configuration: Mapping[str, str]) -> bool:
+    """Whether each commit is to bring the manifests up to date."""
+    return is_true(configuration, SYMLINK_MANIFESTS)
+
+
+def check_manifests(snapshot: Snapshot, table: str) -> None:
+    """Refuse a version whose rows nobody could tell from the names of its files.
+
+    Raises:
+        ManifestUnsupported: a file has a deletion vector, or columns are mapped.
+    """
+    facts = {"table": table, "version": snapshot.version}
+    count = snapshot.num_deletion_vectors
+    if count:
+        raise ManifestUnsupported(
+            f"No manifest can be written of table '{table}' (version {snapshot.version}): {count} of its files "
+            f"{'has a deletion vector' if count == 1 else 'have deletion vectors'}, which readers of manifests do not know, so "
+            f"that deleted rows would be back. Run REORG TABLE {table} APPLY (PURGE) first.",
+            deletion_vectors=count,
+            **facts,
+        )
+    if is_mapped(snapshot.configuration):
+        raise ManifestUnsupported(
+            f"No manifest can be written of table '{table}' (version {snapshot.version}): its columns are mapped, and readers of "
+            "manifests do not know by which names its files call them.",
+            **facts,
+        )
+
+
+def manifests(snapshot: Snapshot, table: str, *, among: Collection[str] | None = None) -> Iterator[Manifest]:
+    """Yield the manifests of a version, each partition's once; an empty table without partitions has an empty one.
+
+    Args:
+        snapshot: of the version.
+        table: for errors.
+        among: directories, as of :attr:`Manifest.directory`; None for all.
+
+    Raises:
+        ManifestUnsupported: as :func:`check_manifests`.
+        SegmentsLost: the store lost what the snapshot needs; load it again.
+    """
+    check_manifests(snapshot, table)
+    names = snapshot.partition_columns
+    files = snapshot.live.columns(["path", "partition_values"])
+    if not names:
+        if among is None or "" in among:
+            yield Manifest("", files["path"].combine_chunks())
+        return
+    values = files["partition_values"].combine_chunks()
+    columns = {str(number): pc.map_lookup(values, name, "first") for number, name in enumerate(names)}
+    # As a directory the empty text is null.
+    columns = {key: pc.if_else(pc.equal(column, ""), None, column) for key, column in columns.items()}
+    grouped = (
+        pa.table({**columns, "path": files["path"]}).group_by(list(columns)).aggregate([("path", "list")])
+    )
+    paths = grouped["path_list"].combine_chunks()
+    for row, texts in enumerate(zip(*(grouped[key].to_pylist() for key in columns), strict=True)):
+        directory = _directory(dict(zip(names, texts, strict=True)))
+        if among is None or directory in among:
+            yield Manifest(directory, paths[row].values)
+
+
+def directories(actions: Iterable[Action], partition_columns: Collection[str]) -> set[str] | None:
+    """Return the directories whose manifests a commit changes; None where that may be all.
+
+    Args:
+        actions: of the commit.
+        partition_columns: of the table, in order.
+    """
+    found: set[str] = set()
+    for action in actions:
+        if isinstance(action, Metadata):
+            return None
+        if isinstance(action, AddFile | RemoveFile):
+            if action.partition_values is None:
+                return None
+            values = {name: action.partition_values.get(name) for name in partition_columns}
+            found.add(_directory(values))
+    return found
+
+
+def _directory(values: Mapping[str, str | None]) -> str:
+    return canonical_relative(partition_path(values))
+
+
+def _uri(url: str) -> str:
+    """Return a canonical URL as Hadoop's paths spell it: ``file:/x``, and nothing encoded."""
+    scheme, rest = url.split("://", 1)
+    decoded = unquote(rest)
+    if "\n" in decoded or "\r" in decoded:
+        raise CorruptLog(
+            f"The file {url!r} has a line break in its name, so that no manifest can name it.", file=url
+        )
+    return f"file:{decoded}" if scheme == "file" else f"{scheme}://{decoded}"

@@ -1,0 +1,40 @@
+"""``…/generate``: manifests that list a table's data files, for readers that know no Delta log."""
+
+from fastapi import APIRouter
+
+from delvec_kernel.errors import CorruptTable, ManifestUnsupported
+from delvec_kernel.symlink_manifest import MANIFESTS
+from delvec_kernel.wire import GenerateRequest, GenerateResponse
+from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
+from delvec_service.api.repeats import Mutation
+
+__all__ = ["router"]
+
+
+class _Maintenance(Mutation):
+    kind = "maintenance"
+
+
+router = APIRouter(tags=["maintenance"], route_class=_Maintenance)
+
+
+@router.post(
+    "/tables/{table}/generate",
+    responses=responses(*MUTATION, *OPENING, *SNAPSHOT, ManifestUnsupported, CorruptTable),
+)
+def generate_manifests(
+    table: Table, service: ServiceState, body: GenerateRequest | None = None
+) -> GenerateResponse:
+    """Write manifests of the newest version's data files, for readers that know no Delta log."""
+    wanted = body or GenerateRequest()
+    done = service.manifests.generate(table)
+    return GenerateResponse(
+        table=table.name,
+        mode=wanted.mode,
+        version=done.version,
+        path=f"{table.location}/{MANIFESTS}",
+        num_manifests=done.num_manifests,
+        num_files=done.num_files,
+        num_deleted_manifests=done.num_deleted,
+    )

@@ -1,0 +1,201 @@
+"""GENERATE symlink_format_manifest, and the manifests that commits keep up to date.
+
+Partitions are independent of each other, as for delta-spark: a reader may see some of them before a commit and others
+after it. Whoever writes them looks for newer versions afterwards, so that the last one to write wrote the newest.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow.compute as pc
+
+from delvec_kernel.errors import DelvecError
+from delvec_kernel.locations import canonical_log_paths
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.storage.trees import TreeListing, delete_files, remove_empty_directories
+from delvec_kernel.symlink_manifest import (
+    MANIFESTS,
+    Manifest,
+    are_kept_fresh,
+    directories,
+    manifests,
+)
+from delvec_service.logs import logger
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["Generated", "SymlinkManifests"]
+
+_AT_ONCE: Final = 8
+_MOST_KNOWN: Final = 10_000
+_EVER: Final = 1 << 62
+_NAME: Final = "manifest"
+_CHECKSUM: Final = ".manifest.crc"
+"""Hadoop's, of a local manifest that Spark wrote: it would refuse to read what was written since."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What was written.
+
+    Attributes:
+        version: of the table.
+        num_manifests: that were written.
+        num_files: data files in them.
+        num_deleted: manifests of partitions that are empty now.
+    """
+
+    version: int
+    num_manifests: int
+    num_files: int
+    num_deleted: int
+
+
+class SymlinkManifests:
+    """Writes manifests.
+
+    Args:
+        loader: reads snapshots.
+    """
+
+    def __init__(self, loader: SnapshotLoader) -> None:
+        self._loader = loader
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._fresh: dict[str, int] = {}
+
+    def generate(self, table: OpenTable) -> Generated:
+        """Write the manifests of the newest version, and delete those of partitions that it does not have.
+
+        Raises:
+            ManifestUnsupported: files have deletion vectors, or columns are mapped.
+            CorruptLog: a file has a name that no manifest can hold.
+            LocationNotAllowed: a file of the table lies outside the roots.
+            StorageError: storage did not answer; some manifests may be new, and others not.
+        """
+        with self._locks[table.location]:
+            return self._generate(table)
+
+    def committed(self, table: OpenTable, version: int, configuration: Mapping[str, str]) -> None:
+        """Bring manifests up to date after a commit of ours, where the table asks for it.
+
+        The commit is done, whatever comes of it: what does not work is logged, and tried again after the next one.
+
+        Args:
+            table: the table.
+            version: that was committed.
+            configuration: of that version.
+        """
+        if not are_kept_fresh(configuration):
+            return
+        with self._locks[table.location]:
+            try:
+                self._refresh(table, version)
+            except DelvecError as error:
+                self._fresh.pop(table.location, None)
+                logger.warning(
+                    "manifests not updated",
+                    table=table.name,
+                    version=version,
+                    type=error.type,
+                    error=error.message,
+                )
+
+    def _refresh(self, table: OpenTable, version: int) -> None:
+        seen = self._fresh.get(table.location)
+        if seen is None:
+            # What others committed is not in them, if there are any at all.
+            self._generate(table)
+            return
+        while True:
+            snapshot = self._loader.load(table.objects, table.name)
+            if snapshot.version <= seen:
+                break
+            changed: set[str] = set()
+            for commit in self._loader.commits(
+                table.objects, table.name, range(seen + 1, snapshot.version + 1)
+            ):
+                found = directories(commit.actions, snapshot.partition_columns)
+                if found is None:
+                    self._generate(table)
+                    return
+                changed |= found
+            if changed:
+                self._write(table, snapshot.version, changed)
+            seen = snapshot.version
+        self._know(table, max(seen, version))
+
+    def _generate(self, table: OpenTable) -> Generated:
+        seen, done = -1, Generated(-1, 0, 0, 0)
+        while (version := self._loader.load(table.objects, table.name).version) != seen:
+            seen, done = version, self._write(table, version, None)
+        self._know(table, seen)
+        return done
+
+    def _know(self, table: OpenTable, version: int) -> None:
+        if len(self._fresh) >= _MOST_KNOWN:
+            self._fresh.clear()
+        self._fresh[table.location] = version
+
+    def _write(self, table: OpenTable, version: int, changed: Collection[str] | None) -> Generated:
+        """Write the manifests of a version, all or those of some directories; delete those that it has none for."""
+        found = self._loader.reading(table.objects, table.name, _of(table, changed), version=version)
+        with ThreadPoolExecutor(_AT_ONCE, "delvec-manifests") as pool:
+            list(pool.map(lambda one: _put(table, one), found))
+        written = {one.directory for one in found}
+        stale = _stale(table, written) if changed is None else set(changed) - written
+        _remove(table, stale)
+        return Generated(version, len(found), sum(len(one.paths) for one in found), len(stale))
+
+
+def _of(table: OpenTable, changed: Collection[str] | None) -> Callable[[Snapshot], list[Manifest]]:
+    def of(snapshot: Snapshot) -> list[Manifest]:
+        found = list(manifests(snapshot, table.name, among=changed))
+        for one in found:
+            keys = canonical_log_paths(one.paths, table.location)
+            outside = one.paths.filter(pc.match_substring(keys, "://"))
+            table.roots.check_files(
+                table.location, outside.to_pylist(), table=table.name, version=snapshot.version
+            )
+        return found
+
+    return of
+
+
+def _put(table: OpenTable, manifest: Manifest) -> None:
+    folder = _path(manifest.directory)
+    if table.location.startswith("file:"):
+        table.objects.delete(f"{folder}/{_CHECKSUM}")
+    table.objects.put(f"{folder}/{_NAME}", manifest.text(table.location))
+
+
+def _stale(table: OpenTable, written: Collection[str]) -> set[str]:
+    """Return the directories that have manifests, and should have none."""
+    listing = TreeListing(_path("", table.location), lambda _name: False, table.roots.allows)
+    known = {
+        path.rpartition("/")[0]
+        for batch in listing.batches()
+        for path in batch.column("path").to_pylist()
+        if path.rpartition("/")[2] in (_NAME, _CHECKSUM)
+    }
+    return known.difference(written)
+
+
+def _remove(table: OpenTable, directories: Collection[str]) -> None:
+    paths = [f"{_path(each)}/{name}" for each in sorted(directories) for name in (_CHECKSUM, _NAME)]
+    done = delete_files(table.location, paths, _EVER, allowed=table.roots.allows)
+    if done.error is not None:
+        raise done.error
+    above = {
+        _path("/".join(parts[:depth]))
+        for parts in (each.split("/") for each in directories if each)
+        for depth in range(1, len(parts) + 1)
+    }
+    remove_empty_directories(table.location, above, allowed=table.roots.allows)
+
+
+def _path(directory: str, location: str = "") -> str:
+    return "/".join(part for part in (location, MANIFESTS, directory) if part)
