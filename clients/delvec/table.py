@@ -85,9 +85,15 @@ class DeltaTable(ReadableTable):
 
     # --- upkeep -----------------------------------------------------------------------------------------
 
-    def health(self) -> dict[str, Any]:
-        """Return how much care the table needs, with recommendations; names are as on the wire."""
-        body = self._service.get(table_path(self.id, "health"))
+    def health(self, *, files: int = 0, partitions: int = 0) -> dict[str, Any]:
+        """Return how much care the table needs, with recommendations; names are as on the wire.
+
+        Args:
+            files: how many files each recommendation names, those that cost most first.
+            partitions: how many partitions to report on, those that cost most first.
+        """
+        parameters = {"files": files or None, "partitions": partitions or None}
+        body = self._service.get(table_path(self.id, "health"), parameters)
         return answer(HealthResponse, body).model_dump(by_alias=True)
 
     def check(self, *, data_files: bool = True) -> dict[str, Any]:

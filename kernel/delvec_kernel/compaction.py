@@ -5,16 +5,29 @@ that several become one, or if a large share of its rows is deleted. Delta and T
 however many of its rows are deleted; here such a file is written again by itself.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["DEFAULT_TARGET_SIZE", "MAX_DELETED_RATIO", "Bin", "CompactionRules", "deleted_ratios", "pack"]
+__all__ = [
+    "DEFAULT_TARGET_SIZE",
+    "MAX_DELETED_RATIO",
+    "Bin",
+    "CompactionRules",
+    "deleted_ratios",
+    "is_small",
+    "new_files",
+    "pack",
+    "partition_numbers",
+    "target_file_size",
+    "within",
+]
 
 DEFAULT_TARGET_SIZE: Final = 256 << 20
 """Bytes of the files that compaction makes, unless the table sets ``delta.targetFileSize``."""
@@ -22,6 +35,10 @@ MAX_DELETED_RATIO: Final = 0.05
 """As delta-spark's ``spark.databricks.delta.optimize.maxDeletedRowsRatio``."""
 _SMALL: Final = 0.75
 """Of the target size: a file at least so large stays as it is, or each run would write nearly full files again."""
+_ROOM: Final = 1.25
+"""Of the target size: what a bin's estimate leaves over must not become a small file of its own."""
+_SIZE: Final = re.compile(r"\s*(\d{1,15})\s*([kmgt]?)b?\s*", re.IGNORECASE | re.ASCII)
+_UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 @dataclass(frozen=True)
@@ -32,11 +49,18 @@ class CompactionRules:
         target_size: bytes of a file to come.
         max_deleted_ratio: a file of which a larger share is deleted is written again, whatever its size.
         purge: only files with a deletion vector are, however few rows it holds: REORG TABLE ... APPLY (PURGE).
+        min_deleted_ratio: of those, only files of which a larger share is deleted; 0 for all.
     """
 
     target_size: int = DEFAULT_TARGET_SIZE
     max_deleted_ratio: float = MAX_DELETED_RATIO
     purge: bool = False
+    min_deleted_ratio: float = 0.0
+
+    @property
+    def tolerated_ratio(self) -> float:
+        """The deleted share of a file above which it is written again."""
+        return self.min_deleted_ratio if self.purge else self.max_deleted_ratio
 
 
 @dataclass(frozen=True)
@@ -70,11 +94,12 @@ def pack(files: pa.Table, partition_keys: Sequence[str], rules: CompactionRules)
     live = sizes * (1.0 - np.nan_to_num(ratios, nan=0.0))
     has_vector = pc.is_valid(files["deletion_vector"]).to_numpy()
     # Of a file whose rows nobody has counted, a vector's share is not known; the new file has statistics.
-    dirty = has_vector & (rules.purge | np.isnan(ratios) | (ratios > rules.max_deleted_ratio))
-    chosen = np.flatnonzero(dirty if rules.purge else dirty | (live < _SMALL * rules.target_size))
+    every = rules.purge and rules.min_deleted_ratio == 0
+    dirty = has_vector & (every | np.isnan(ratios) | (ratios > rules.tolerated_ratio))
+    chosen = np.flatnonzero(dirty if rules.purge else dirty | is_small(live, rules))
     if not len(chosen):
         return []
-    partitions = _partitions(files, partition_keys)[chosen]
+    partitions = partition_numbers(files, partition_keys)[chosen]
     # Files of about one age hold rows that came together.
     order = np.lexsort((files["modification_time"].to_numpy()[chosen], partitions))
     chosen, partitions = chosen[order], partitions[order]
@@ -94,7 +119,39 @@ def deleted_ratios(files: pa.Table) -> npt.NDArray[np.float64]:
     return np.where(deleted == 0, 0.0, np.where(rows > 0, known, np.nan))
 
 
-def _partitions(files: pa.Table, keys: Sequence[str]) -> npt.NDArray[np.int64]:
+def within(bins: Sequence[Bin], max_bytes: int | None) -> list[Bin]:
+    """Return those bins that a budget of bytes to write again has room for: what gains most per byte goes first.
+
+    A bin that is larger than the whole budget is left out; smaller ones after it are not.
+    """
+    if max_bytes is None:
+        return list(bins)
+    left, chosen = max_bytes, set()
+    worth = [((each.size - each.live_size) / max(1, each.size), len(each.files)) for each in bins]
+    for place in sorted(range(len(bins)), key=lambda one: worth[one], reverse=True):
+        if bins[place].size <= left:
+            left -= bins[place].size
+            chosen.add(place)
+    return [each for place, each in enumerate(bins) if place in chosen]
+
+
+def is_small(live_sizes: npt.NDArray[Any], rules: CompactionRules) -> npt.NDArray[np.bool_]:
+    """Return which files, by the bytes of their live rows, are worth joining with others."""
+    return live_sizes < _SMALL * rules.target_size
+
+
+def new_files(found: Bin, rules: CompactionRules) -> int:
+    """Return how many files a bin becomes, about."""
+    return int(np.ceil(found.live_size / (_ROOM * rules.target_size)))
+
+
+def target_file_size(configuration: Mapping[str, str]) -> int | None:
+    """Return the bytes that ``delta.targetFileSize`` asks for; None where it is not set, or no size."""
+    found = _SIZE.fullmatch(configuration.get("delta.targetFileSize", ""))
+    return max(1, int(found.group(1)) << _UNITS[found.group(2).lower()]) if found else None
+
+
+def partition_numbers(files: pa.Table, keys: Sequence[str]) -> npt.NDArray[np.int64]:
     """Return a number per file, the same for all files of a partition."""
     numbers = np.zeros(files.num_rows, np.int64)
     if not keys:

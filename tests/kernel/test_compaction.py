@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delvec_kernel.compaction import CompactionRules, pack
+from delvec_kernel.compaction import CompactionRules, pack, target_file_size, within
 from delvec_kernel.file_index.files import DELETION_VECTOR, TEXT_MAP
 
 SCHEMA = pa.schema(
@@ -123,3 +123,31 @@ def test_the_keys_of_partitions_may_be_missing(count):
     """Of a table whose partitioning was changed."""
     files = [{**file(10), "partition_values": []} for _ in range(count)]
     assert sum(map(len, packed(files))) == (count if count > 1 else 0)
+
+
+def test_a_purge_above_a_share_leaves_the_others_and_small_files():
+    rules = CompactionRules(target_size=100, purge=True, min_deleted_ratio=0.2)
+    files = [file(500, deleted=20), file(500, deleted=21), file(5), file(5), file(500, rows=None, deleted=1)]
+    assert packed(files, rules) == [[1], [4]]
+
+
+def test_a_budget_goes_to_what_gains_most_per_byte():
+    files = [file(500, deleted=90), file(400, deleted=10), file(300, deleted=50), file(40), file(40)]
+    bins = pack(pa.Table.from_pylist(files, schema=SCHEMA), ("p",), RULES)
+
+    def chosen(budget):
+        return sorted(place for each in within(bins, budget) for place in each.files.tolist())
+
+    assert chosen(None) == [0, 1, 2, 3, 4]
+    assert chosen(10_000) == [0, 1, 2, 3, 4]
+    assert chosen(800) == [0, 2]
+    assert chosen(499) == [2, 3, 4]  # 500 bytes are more than the budget; what is smaller goes on
+    assert chosen(79) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1048576", 1 << 20), ("128mb", 128 << 20), (" 1 G ", 1 << 30), ("", None), ("x", None)],
+)
+def test_target_sizes_are_read_as_spark_writes_them(text, size):
+    assert target_file_size({"delta.targetFileSize": text}) == size

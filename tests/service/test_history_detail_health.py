@@ -6,11 +6,11 @@ import os
 import pytest
 
 from delvec_kernel import locations
-from delvec_kernel.actions.actions import AddFile, CommitInfo, DomainMetadata, Metadata, Protocol
+from delvec_kernel.actions.actions import AddFile, CommitInfo, DomainMetadata, Metadata, Protocol, RemoveFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import CorruptLog, NotADeltaTable
 from delvec_kernel.log.commit_file import serialize_commit
-from delvec_service.maintenance.health import health
+from delvec_service.maintenance.health import health as report_of
 from delvec_service.scans.describe import detail, history
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
@@ -187,13 +187,17 @@ def test_detail_names_the_features_of_a_legacy_protocol(log):
 # --- health
 
 
+def health(log, **options):
+    return report_of(log.snapshot(), log.store, "people", **options)
+
+
 def advice(report):
     return {item.action: item for item in report.recommendations}
 
 
 def test_a_healthy_table_needs_nothing(log):
     log.write(0, *head(), add("a", 500 * MIB, 1000), add("b", 300 * MIB, 1000, deleted=10))
-    report = health(log.snapshot(), "people")
+    report = health(log)
     assert report.recommendations == []
     assert (report.table, report.version, report.num_files, report.size_in_bytes) == (
         "people",
@@ -214,7 +218,7 @@ def test_a_healthy_table_needs_nothing(log):
 
 def test_an_empty_table_is_healthy(log):
     log.write(0, *head())
-    report = health(log.snapshot(), "people")
+    report = health(log)
     assert (report.num_files, report.deleted_ratio, report.median_file_size) == (0, 0.0, None)
     assert report.recommendations == []
 
@@ -228,7 +232,7 @@ def test_deleted_rows_call_for_purging(log):
         add("c", 100 * MIB, 1000, deleted=50, dv_file="y"),
         add("d", 100 * MIB),
     )
-    report = health(log.snapshot(), "people")
+    report = health(log)
     assert (report.num_files_with_deletion_vectors, report.num_deletion_vector_files) == (3, 2)
     assert report.live_deletion_vector_bytes == 3 * 48
     assert (report.num_physical_rows, report.deleted_ratio) == (None, None)
@@ -248,21 +252,23 @@ def test_deleted_rows_call_for_purging(log):
 
 def test_a_deletion_vector_without_statistics_is_counted_as_unknown(log):
     log.write(0, *head(), add("a", 100 * MIB, None, deleted=3))
-    assert health(log.snapshot(), "people").deleted_ratio_histogram["unknown"] == 1
+    assert health(log).deleted_ratio_histogram["unknown"] == 1
 
 
 def test_small_files_call_for_compaction_within_partitions(log):
     files = [add(f"f{i}", 4 * MIB, 10, partition="ab"[i % 2]) for i in range(100)]
     log.write(0, *head(partition_columns=("p",)), *files, add("large", 500 * MIB, 10))
-    optimize = advice(health(log.snapshot(), "people"))["OPTIMIZE"]
-    assert optimize.reason == "100 of 101 files are smaller than 16 MiB."
-    assert optimize.expected_gain.startswith("About 4 files in place of 100: 96 fewer")
+    optimize = advice(health(log))["OPTIMIZE"]
+    assert optimize.reason == "100 of 101 files are small, for files of 256 MiB."
+    assert optimize.expected_gain.startswith("About 2 files in place of 100: 98 fewer")
+    assert (optimize.expected_gain_files, optimize.cost_bytes) == (98, 400 * MIB)
+    assert optimize.command == "delvec optimize people"
 
 
 def test_small_files_that_cannot_be_joined_are_left(log):
     files = [add(f"f{i}", 4 * MIB, 10, partition=str(i)) for i in range(100)]
     log.write(0, *head(partition_columns=("p",)), *files)
-    assert health(log.snapshot(), "people").recommendations == []
+    assert health(log).recommendations == []
 
 
 @pytest.mark.parametrize(("interval", "expected"), [("5", True), ("10", False), ("x", False), ("0", False)])
@@ -270,6 +276,75 @@ def test_many_commits_call_for_a_checkpoint(log, interval, expected):
     log.write(0, *head({"delta.checkpointInterval": interval}))
     for version in range(1, 15):
         log.write(version, CommitInfo(operation="X"))
-    report = health(log.snapshot(), "people")
+    report = health(log)
     assert report.commits_since_checkpoint == 15
     assert ("CHECKPOINT" in advice(report)) == expected
+
+
+def test_advice_follows_the_tables_target_size(log):
+    files = [add(f"f{i}", 20 * MIB, 10) for i in range(40)]
+    log.write(0, *head({"delta.targetFileSize": "40mb"}), *files)
+    assert advice(health(log))["OPTIMIZE"].expected_gain_files == 20
+    log.write(1, head({"delta.targetFileSize": "20mb"})[1])
+    assert health(log).recommendations == []
+
+
+def test_the_score_is_the_sum_of_what_files_cost(log):
+    small = [add(f"s{i}", 4 * MIB, 10) for i in range(30)]
+    log.write(0, *head(), add("a", 400 * MIB, 1000, deleted=500), add("b", 480 * MIB, 1000), *small)
+    report = health(log, traced=1000)
+    found = advice(report)
+    assert report.score == pytest.approx(100 - sum(item.points for item in report.recommendations), abs=0.01)
+    for item in report.recommendations:
+        assert sum(file.points for file in item.files) == pytest.approx(item.points, abs=0.01)
+        assert item.num_files == len(item.files)
+    assert found["PURGE"].points == 20.0  # 200 of 1,000 MiB are read for nothing
+    assert [(file.path, file.gain_bytes) for file in found["PURGE"].files] == [("a", 200 * MIB)]
+    assert {file.path for file in found["OPTIMIZE"].files} == {f"s{i}" for i in range(30)} | {"a"}
+    assert report.read_amplification == 1.25
+    assert report.deleted_bytes == 200 * MIB
+    assert len(advice(health(log, traced=3))["OPTIMIZE"].files) == 3
+
+
+def test_partitions_show_where_the_points_come_from(log):
+    files = [add(f"f{i}", 10 * MIB, 100, partition="ab"[i % 2]) for i in range(40)]
+    log.write(
+        0,
+        *head(partition_columns=("p",)),
+        *files,
+        add("c", 600 * MIB, 100, deleted=50, partition="c"),
+        add("n", 10 * MIB, 100, partition=None),
+    )
+    report = health(log, partitions=10)
+    assert [item.partition_values for item in report.partitions[:2]] == [{"p": "c"}, {"p": "a"}]
+    assert {item.partition_values["p"] for item in report.partitions} == {"a", "b", "c", None}
+    worst = report.partitions[0]
+    assert (worst.num_files, worst.num_deleted_rows, worst.deleted_bytes) == (1, 50, 300 * MIB)
+    assert sum(item.points for item in report.partitions) == pytest.approx(100 - report.score, abs=0.02)
+    assert sum(item.size_in_bytes for item in report.partitions) == report.size_in_bytes
+    assert len(health(log, partitions=2).partitions) == 2
+
+
+def test_removed_files_are_counted_once_and_live_ones_not_at_all(log):
+    old, now = 1_600_000_000_000, 4_000_000_000_000
+    one, two = (add("a", 10, 100, deleted=rows, offset=place) for rows, place in ((1, 1), (2, 49)))
+    log.write(0, *head(), add("a", 10, 100), add("b", 20, 100), add("c", 30, 100))
+    log.write(1, one, RemoveFile("a", old, size=10))
+    log.write(2, two, RemoveFile("a", old, size=10, deletion_vector=one.deletion_vector))
+    log.write(3, RemoveFile("b", old, size=20), RemoveFile("c", now, size=30))
+    report = health(log, traced=5)
+    assert (report.num_removed_files, report.removed_bytes) == (2, 50)
+    assert report.dead_deletion_vector_bytes == 48  # the first vector of "a", in the file of the second
+    vacuum = advice(report)["VACUUM"]
+    assert (vacuum.expected_gain_bytes, vacuum.num_files, vacuum.points) == (20, 1, 0.0)
+    assert [file.path for file in vacuum.files] == ["b"]
+    assert report.score == 100.0
+
+
+def test_the_age_of_a_checkpoint_is_said_where_there_is_one(filled):
+    assert filled.client.get(f"{filled.url}/health").json()["checkpoint-age-seconds"] is None
+    assert filled.client.post(f"{filled.url}/checkpoint", json={}).status_code == 200
+    answer = filled.client.get(f"{filled.url}/health", params={"files": 2, "partitions": 2})
+    assert answer.json()["checkpoint-age-seconds"] >= 0
+    assert answer.json()["partitions"] == []
+    assert filled.client.get(f"{filled.url}/health", params={"files": 1001}).status_code == 400

@@ -85,21 +85,45 @@ def detail(context: typer.Context, table: Table) -> None:
     print_pairs({name: _listed(value) for name, value in found.items()})
 
 
-def health(context: typer.Context, table: Table) -> None:
+def health(
+    context: typer.Context,
+    table: Table,
+    files: Annotated[
+        int, typer.Option(min=0, max=1000, help="How many files to name for each recommendation.")
+    ] = 0,
+    partitions: Annotated[
+        int, typer.Option(min=0, max=10_000, help="How many partitions to report on, the costliest first.")
+    ] = 0,
+) -> None:
     """Show how much care the table needs, and what to do.
 
     [bold]delvec health people[/bold]
+
+    [bold]delvec health people --files 5 --partitions 10[/bold]
     """
     now = session(context)
     with now.table(table) as source:
-        found = source.health()
+        found = source.health(files=files, partitions=partitions)
     if now.as_json:
         print_json(found)
         return
-    advice = found.pop("recommendations", [])
+    advice, worst = found.pop("recommendations", []), found.pop("partitions", [])
     print_pairs({name.replace("-", " "): _counted(value) for name, value in found.items()})
+    if worst:
+        shown = [name for name in worst[0] if name != "partition-values"]
+        print_table(
+            ["partition", *(name.replace("-", " ") for name in shown)],
+            [
+                (_pairs(entry["partition-values"]), *(_counted(entry[name]) for name in shown))
+                for entry in worst
+            ],
+            right=[name.replace("-", " ") for name in shown],
+        )
     for entry in advice:
         print(f"{entry['action']}: {entry['reason']} {entry['expected-gain']}")
+        print(f"  {entry['command']}")
+        for file in entry["files"]:
+            print(f"  {file['points']:.4f} points: {file['path']} ({number(file['size-in-bytes'])} bytes)")
 
 
 def _given(values: dict[str, Any] | None) -> dict[str, Any]:

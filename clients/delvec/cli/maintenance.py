@@ -1,6 +1,6 @@
 """Commands that look after a table."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -163,9 +163,16 @@ def optimize(
         bool,
         typer.Option("--purge", help="Write every file again that has a deletion vector, and no others."),
     ] = False,
+    min_deleted_ratio: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="With --purge: only files of which a larger share is deleted."),
+    ] = None,
     target_size: Annotated[
         int | None,
         typer.Option(min=1, help="Bytes of new files; by default delta.targetFileSize, else 256 MiB."),
+    ] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option(min=1, help="Write at most so many bytes of files again.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only list which files would be written together.")
@@ -178,12 +185,22 @@ def optimize(
 
     [bold]delvec optimize people --where "country = 'NZ'" --dry-run[/bold]
 
-    [bold]delvec optimize people --purge[/bold]
+    [bold]delvec optimize people --purge --min-deleted-ratio 0.05[/bold]
     """
+    if min_deleted_ratio is not None and not purge:
+        raise typer.BadParameter("--min-deleted-ratio goes with --purge")
     now = session(context)
+    options: dict[str, Any] = {} if min_deleted_ratio is None else {"min_deleted_ratio": min_deleted_ratio}
     with now.table(table, doing="writing files again") as target:
         run = target.optimize.purge if purge else target.optimize
-        done = run(where, target_size=target_size, dry_run=dry_run, user_metadata=user_metadata)
+        done = run(
+            where,
+            target_size=target_size,
+            dry_run=dry_run,
+            max_bytes=max_bytes,
+            user_metadata=user_metadata,
+            **options,
+        )
     if now.as_json:
         found = {**done, "version": done.version}
         if isinstance(done, PlannedCompaction):

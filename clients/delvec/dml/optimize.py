@@ -11,11 +11,18 @@ from delvec.dml.retry import checked, with_retries
 from delvec.dml.row_command import Clock
 from delvec.engines import row_ids
 from delvec.engines.operation import running
-from delvec.engines.parquet_writer import target_file_size
 from delvec.http.service_client import ServiceClient
 from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, begin
-from delvec_kernel.compaction import DEFAULT_TARGET_SIZE, MAX_DELETED_RATIO, Bin, CompactionRules, pack
+from delvec_kernel.compaction import (
+    DEFAULT_TARGET_SIZE,
+    MAX_DELETED_RATIO,
+    Bin,
+    CompactionRules,
+    pack,
+    target_file_size,
+    within,
+)
 from delvec_kernel.errors import BadRequest, InvalidPredicate
 from delvec_kernel.expressions.predicate import Predicate
 
@@ -67,6 +74,8 @@ class Optimize:
         commit_bytes: what is written again goes into commits of about so many bytes, each of which stands for itself.
         user_metadata: text for the table's history.
         progress: is called after each commit.
+        min_deleted_ratio: of files with deletion vectors, only those of which a larger share is deleted are purged.
+        max_bytes: write at most so many bytes again: what gains most per byte; None for all.
     """
 
     where: str | None = None
@@ -76,6 +85,8 @@ class Optimize:
     commit_bytes: int = _COMMIT_BYTES
     user_metadata: str | None = None
     progress: Progress | None = None
+    min_deleted_ratio: float = 0.0
+    max_bytes: int | None = None
 
     def check(self) -> None:
         """Refuse numbers that make no sense.
@@ -83,14 +94,16 @@ class Optimize:
         Raises:
             BadRequest: names the argument.
         """
-        for name in ("target_size", "commit_bytes"):
+        for name in ("target_size", "commit_bytes", "max_bytes"):
             given = getattr(self, name)
             if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
                 raise BadRequest(f"{name} must be a number of bytes above 0 (given: {given!r})")
-        if not 0 <= self.max_deleted_ratio <= 1:
-            raise BadRequest(
-                f"max_deleted_ratio must be between 0 and 1, a share of a file's rows (given: {self.max_deleted_ratio!r})"
-            )
+        for name in ("max_deleted_ratio", "min_deleted_ratio"):
+            ratio = getattr(self, name)
+            if not 0 <= ratio <= 1:
+                raise BadRequest(
+                    f"{name} must be between 0 and 1, a share of a file's rows (given: {ratio!r})"
+                )
 
 
 class PlannedCompaction(Metrics):
@@ -98,11 +111,15 @@ class PlannedCompaction(Metrics):
 
     Attributes:
         bins: the paths that would be written again together.
+        gain_bytes: estimated bytes of deleted rows in them, which the new files lack.
     """
 
-    def __init__(self, values: Mapping[str, int | None], bins: Sequence[Sequence[str]]) -> None:
+    def __init__(
+        self, values: Mapping[str, int | None], bins: Sequence[Sequence[str]], gain_bytes: int = 0
+    ) -> None:
         super().__init__(values, None)
         self.bins = tuple(tuple(paths) for paths in bins)
+        self.gain_bytes = gain_bytes
 
     def __str__(self) -> str:
         counts = ", ".join(f"{name}: {value}" for name, value in shown(self).items())
@@ -130,6 +147,7 @@ class Optimizer:
         max_deleted_ratio: float = MAX_DELETED_RATIO,
         dry_run: bool = False,
         commit_bytes: int = _COMMIT_BYTES,
+        max_bytes: int | None = None,
         user_metadata: str | None = None,
         retries: int | None = None,
         progress: Progress | None = None,
@@ -145,6 +163,7 @@ class Optimizer:
             max_deleted_ratio: a file of which a larger share is deleted is written again even if it is large, or alone.
             dry_run: commit nothing; what is returned says in ``.bins`` which files would be written together.
             commit_bytes: about so many bytes are committed at a time: what is committed stays if the rest fails.
+            max_bytes: write at most so many bytes of files again: a budget; what gains most per byte goes first.
             user_metadata: text for the table's history.
             retries: how often to plan again where another writer replaced the same files; by default the connection's.
             progress: is called after each commit with the bytes that are done, and those in all.
@@ -158,7 +177,15 @@ class Optimizer:
             CorruptTable: a file cannot be read, or lacks rows; nothing of its commit took effect.
             ConcurrentModification: another writer replaced the same files, the last time too.
         """
-        wanted = Optimize(where, False, target_size, max_deleted_ratio, commit_bytes, user_metadata, progress)
+        wanted = Optimize(
+            where,
+            target_size=target_size,
+            max_deleted_ratio=max_deleted_ratio,
+            commit_bytes=commit_bytes,
+            user_metadata=user_metadata,
+            progress=progress,
+            max_bytes=max_bytes,
+        )
         return self._run(wanted, dry_run=dry_run, retries=retries)
 
     compact = __call__
@@ -168,9 +195,11 @@ class Optimizer:
         self,
         where: str | None = None,
         *,
+        min_deleted_ratio: float = 0.0,
         target_size: int | None = None,
         dry_run: bool = False,
         commit_bytes: int = _COMMIT_BYTES,
+        max_bytes: int | None = None,
         user_metadata: str | None = None,
         retries: int | None = None,
         progress: Progress | None = None,
@@ -178,9 +207,19 @@ class Optimizer:
         """Write every file that has a deletion vector again, without the deleted rows: REORG TABLE ... APPLY (PURGE).
 
         Afterwards, a reader that does not know deletion vectors finds none. The deleted rows leave storage with VACUUM.
-        Arguments, metrics and errors are those of ``table.optimize()``.
+        With ``min_deleted_ratio`` only files of which a larger share is deleted are written again. Other arguments, metrics
+        and errors are those of ``table.optimize()``.
         """
-        wanted = Optimize(where, True, target_size, 0.0, commit_bytes, user_metadata, progress)
+        wanted = Optimize(
+            where,
+            purge=True,
+            target_size=target_size,
+            commit_bytes=commit_bytes,
+            user_metadata=user_metadata,
+            progress=progress,
+            min_deleted_ratio=min_deleted_ratio,
+            max_bytes=max_bytes,
+        )
         return self._run(wanted, dry_run=dry_run, retries=retries)
 
     def _run(self, wanted: Optimize, *, dry_run: bool, retries: int | None) -> Metrics:
@@ -219,7 +258,8 @@ class _Run:
             "totalFilesSkipped": len(scan) - chosen,
             **self._elapsed(),
         }
-        return PlannedCompaction(values, [[paths[place] for place in each.files] for each in bins])
+        gain = sum(each.size - each.live_size for each in bins)
+        return PlannedCompaction(values, [[paths[place] for place in each.files] for each in bins], gain)
 
     def execute(self) -> Metrics:
         """Write and commit, batch by batch."""
@@ -248,9 +288,12 @@ class _Run:
             # Of a partition value that nobody can compare the files are left as they are.
             scan = scan.filter(scan.files["matches_all"])
         size = self._wanted.target_size or target_file_size(scan.configuration) or DEFAULT_TARGET_SIZE
-        rules = CompactionRules(size, self._wanted.max_deleted_ratio, self._wanted.purge)
+        wanted = self._wanted
+        rules = CompactionRules(size, wanted.max_deleted_ratio, wanted.purge, wanted.min_deleted_ratio)
         self._target_size = size
-        return scan, pack(scan.files, self._partition_keys(scan), rules)
+        bins = pack(scan.files, self._partition_keys(scan), rules)
+        left = None if wanted.max_bytes is None else max(0, wanted.max_bytes - self._done_bytes)
+        return scan, within(bins, left)
 
     def _commit(self, scan: Scan, bins: Sequence[Sequence[str]]) -> None:
         operation = "REORG" if self._wanted.purge else "OPTIMIZE"

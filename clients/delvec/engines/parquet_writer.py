@@ -10,7 +10,7 @@ import re
 import time
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from delvec.engines.identity import IdentityNumbers
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_ids import visible
 from delvec_kernel import locations
-from delvec_kernel.compaction import DEFAULT_TARGET_SIZE
+from delvec_kernel.compaction import DEFAULT_TARGET_SIZE, target_file_size
 from delvec_kernel.errors import ConstraintViolation, StorageError
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import PrimitiveType
@@ -35,7 +35,7 @@ from delvec_kernel.statistics.file_statistics import StatisticsCollector
 from delvec_kernel.storage import files as storage
 from delvec_kernel.wire import AddFile
 
-__all__ = ["DEFAULT_FILE_SIZE", "DataFileWriter", "target_file_size", "write_data_files"]
+__all__ = ["DEFAULT_FILE_SIZE", "DataFileWriter", "write_data_files"]
 
 DEFAULT_FILE_SIZE: Final = DEFAULT_TARGET_SIZE
 """Bytes at which a file is closed, unless the table sets ``delta.targetFileSize``."""
@@ -62,8 +62,6 @@ _DEFAULT_CODEC: Final = "zstd"
 """A quarter smaller than snappy, for a tenth more time; every reader of Delta knows it."""
 _ZSTD_LEVEL: Final = 1
 """Higher ones take half as long again, for nothing: Parquet encodes first."""
-_SIZE: Final = re.compile(r"\s*(\d+)\s*([kmgt]?)b?\s*", re.IGNORECASE)
-_UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 
@@ -413,12 +411,6 @@ def _abandon(file: _OpenFile) -> None:
         file.parquet.close()
     with suppress(Exception):
         file.opened.__exit__(StorageError, failure, None)
-
-
-def target_file_size(configuration: Mapping[str, str]) -> int | None:
-    """Return the bytes that ``delta.targetFileSize`` asks for; None where it is not set, or no size."""
-    found = _SIZE.fullmatch(configuration.get("delta.targetFileSize", ""))
-    return max(1, int(found.group(1)) << _UNITS[found.group(2).lower()]) if found else None
 
 
 def _uuid7() -> uuid.UUID:

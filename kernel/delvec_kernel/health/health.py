@@ -1,38 +1,51 @@
-"""How much care a table needs: arithmetic over one snapshot, without reading any file."""
+"""How much care a table needs: arithmetic over one snapshot, without reading any file.
+
+The score is 100 less the points of the findings, and each point is one of files: a file of which rows are deleted costs
+the share of the table's bytes that every full scan reads for nothing; small files cost up to 40 points, by the share of
+all files that compaction makes unnecessary; commits without a checkpoint cost up to 20.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_kernel.compaction import deleted_ratios
+from delvec_kernel.compaction import partition_numbers
 from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD
+from delvec_kernel.health import findings
+from delvec_kernel.health.findings import FileTable, Finding
+from delvec_kernel.health.removed_files import RemovedFiles
 from delvec_kernel.snapshot.snapshot import Snapshot
 
-__all__ = ["Advice", "HealthReport", "examine"]
+__all__ = ["Finding", "HealthReport", "PartitionHealth", "examine"]
 
 SMALL_FILE: Final = 16 * 1024 * 1024
-_TARGET_FILE: Final = 128 * 1024 * 1024
-_MANY_DELETED: Final = 0.05
-_WORTHWHILE_FILES: Final = 10
-_DEFAULT_INTERVAL: Final = 10
 _EDGES: Final = (0.0, 0.01, 0.05, 0.1, 0.3, 0.5, 1.0)
 _BINS: Final = ("0 %", "up to 1 %", "1-5 %", "5-10 %", "10-30 %", "30-50 %", "over 50 %")
-_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
-_STEP: Final = 1024
 
 
 @dataclass(frozen=True)
-class Advice:
-    """What to do, why, and what it would bring."""
+class PartitionHealth:
+    """The state of one partition's files.
 
-    action: str
-    reason: str
-    expected_gain: str
+    Attributes:
+        partition_values: by logical name, as the log has them; None for NULL.
+        deleted_bytes: estimated bytes of deleted rows.
+        points: that its files cost the table's score.
+    """
+
+    partition_values: Mapping[str, str | None]
+    num_files: int
+    size_in_bytes: int
+    num_deleted_rows: int
+    deleted_bytes: int
+    num_files_with_deletion_vectors: int
+    small_files: int
+    points: float
 
 
 @dataclass(frozen=True)
@@ -40,20 +53,28 @@ class HealthReport:
     """The state of one version's files.
 
     Attributes:
+        score: from 0 to 100: 100 less the points of the findings.
         num_physical_rows: deleted ones included; None where a file has no statistics.
         deleted_ratio: of physical rows; None likewise.
+        deleted_bytes: estimated bytes of deleted rows in data files.
+        read_amplification: bytes that a full scan reads, by those of live rows; None where no row is live.
         num_deletion_vector_files: files that hold live deletion vectors; many may share one.
         live_deletion_vector_bytes: that live deletion vectors take in those files.
         small_files: under 16 MiB.
         median_file_size: bytes; None without files.
         deleted_ratio_histogram: files by the share of their rows that are deleted.
+        removed: what the tombstones say; None where nobody read them.
+        partitions: those that cost most points, as many as were asked for.
     """
 
+    score: float
     num_files: int
     size_in_bytes: int
     num_physical_rows: int | None
     num_deleted_rows: int
     deleted_ratio: float | None
+    deleted_bytes: int
+    read_amplification: float | None
     num_files_with_deletion_vectors: int
     num_deletion_vector_files: int
     live_deletion_vector_bytes: int
@@ -61,32 +82,50 @@ class HealthReport:
     median_file_size: int | None
     commits_since_checkpoint: int
     deleted_ratio_histogram: Mapping[str, int]
-    advice: tuple[Advice, ...]
+    findings: tuple[Finding, ...]
+    removed: RemovedFiles | None = None
+    partitions: tuple[PartitionHealth, ...] = ()
 
 
-def examine(snapshot: Snapshot) -> HealthReport:
-    """Return the health of a version."""
-    files = snapshot.live.columns(["size", "num_records", "deletion_vector"])
-    sizes = files["size"].to_numpy()
-    ratios = deleted_ratios(files)
+def examine(
+    snapshot: Snapshot, removed: RemovedFiles | None = None, *, traced: int = 0, partitions: int = 0
+) -> HealthReport:
+    """Return the health of a version.
+
+    Args:
+        snapshot: the version.
+        removed: what its tombstones add up to, if they were read.
+        traced: how many files each finding names.
+        partitions: how many partitions to report on.
+    """
+    table = FileTable(snapshot, traced)
+    files, sizes, size = table.files, table.sizes, snapshot.size_in_bytes
     stored = files["deletion_vector"].combine_chunks() if files.num_rows else None
     names, dv_bytes = (0, 0) if stored is None else _deletion_vector_files(stored)
     rows, deleted = snapshot.num_records, snapshot.num_deleted_rows
-    advice = (_compaction(snapshot, sizes), _purge(sizes, ratios, files), _checkpoint(snapshot))
+    dead = int(table.dead.sum())
+    found = [findings.small_files(table), findings.deleted_rows(table), findings.checkpoint(snapshot, traced)]
+    found.append(None if removed is None else findings.removed_files(removed))
+    known = tuple(one for one in found if one is not None)
     return HealthReport(
+        score=round(max(0.0, 100.0 - sum(one.points for one in known)), 2),
         num_files=snapshot.num_files,
-        size_in_bytes=snapshot.size_in_bytes,
+        size_in_bytes=size,
         num_physical_rows=rows,
         num_deleted_rows=deleted,
         deleted_ratio=None if rows is None else deleted / rows if rows else 0.0,
+        deleted_bytes=dead,
+        read_amplification=1.0 if not size else round(size / (size - dead), 4) if size > dead else None,
         num_files_with_deletion_vectors=snapshot.num_deletion_vectors,
         num_deletion_vector_files=names,
         live_deletion_vector_bytes=dv_bytes,
         small_files=int((sizes < SMALL_FILE).sum()),
         median_file_size=int(np.median(sizes)) if len(sizes) else None,
         commits_since_checkpoint=snapshot.commits_since_checkpoint,
-        deleted_ratio_histogram=_histogram(ratios),
-        advice=tuple(item for item in advice if item is not None),
+        deleted_ratio_histogram=_histogram(table.ratios),
+        findings=known,
+        removed=removed,
+        partitions=_partitions(table, known, partitions) if partitions and table.keys else (),
     )
 
 
@@ -107,62 +146,39 @@ def _deletion_vector_files(stored: pa.StructArray) -> tuple[int, int]:
     return int(files), int(size) + FRAME_OVERHEAD * len(stored)
 
 
-def _compaction(snapshot: Snapshot, sizes: npt.NDArray[np.int64]) -> Advice | None:
-    small = sizes < SMALL_FILE
-    before = int(small.sum())
-    if before < _WORTHWHILE_FILES:
-        return None
-    after = _compacted_files(snapshot, small)
-    if before - after < _WORTHWHILE_FILES:
-        return None
-    return Advice(
-        "OPTIMIZE",
-        f"{before} of {len(sizes)} files are smaller than {_size(SMALL_FILE)}.",
-        f"About {after} files in place of {before}: {before - after} fewer to plan and to open per scan.",
+def _partitions(table: FileTable, found: tuple[Finding, ...], limit: int) -> tuple[PartitionHealth, ...]:
+    numbers = partition_numbers(table.files, table.keys)
+    count = int(numbers.max()) + 1 if len(numbers) else 0
+    points = np.zeros(len(table))
+    for one in found:
+        if one.per_file is not None:
+            points += one.per_file
+    vectors = table.files["deletion_vector"]
+    rows = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0).to_numpy()
+
+    def summed(weights: npt.ArrayLike | None = None) -> npt.NDArray[Any]:
+        return np.bincount(numbers, weights, minlength=count)
+
+    sizes, costs, files = summed(table.sizes), summed(points), summed()
+    # Sums of floating point are exact up to 2**53: eight petabytes of a partition.
+    deleted, dead, small = summed(rows), summed(table.dead), summed(table.sizes < SMALL_FILE)
+    with_vector = summed(pc.is_valid(vectors).to_numpy())
+    worst = np.lexsort((-sizes, -costs))
+    worst = worst[files[worst] > 0][:limit]
+    _, first = np.unique(numbers, return_index=True)
+    seen = {int(numbers[place]): int(place) for place in first}
+    values = table.files["partition_values"].take(pa.array([seen[int(one)] for one in worst], pa.int64()))
+    named = list(zip(table.snapshot.partition_columns, table.keys, strict=True))
+    return tuple(
+        PartitionHealth(
+            {name: dict(texts or ()).get(key) for name, key in named},
+            int(files[one]),
+            int(sizes[one]),
+            int(deleted[one]),
+            int(dead[one]),
+            int(with_vector[one]),
+            int(small[one]),
+            round(float(costs[one]), 4),
+        )
+        for one, texts in zip(worst.tolist(), values.to_pylist(), strict=True)
     )
-
-
-def _compacted_files(snapshot: Snapshot, small: npt.NDArray[np.bool_]) -> int:
-    """Return how many files the small ones would become: files of different partitions stay apart."""
-    files = snapshot.live.columns(["partition_values", "size"]).filter(pa.array(small))
-    values = files["partition_values"].combine_chunks()
-    keys = {
-        f"partition_{place}": pc.map_lookup(values, snapshot.schema.field(name).physical_name, "first")
-        for place, name in enumerate(snapshot.partition_columns)
-    }
-    grouped = pa.table({**keys, "size": files["size"]}).group_by(list(keys)).aggregate([("size", "sum")])
-    return int(np.ceil(grouped["size_sum"].to_numpy() / _TARGET_FILE).clip(1).sum())
-
-
-def _purge(sizes: npt.NDArray[np.int64], ratios: npt.NDArray[np.float64], files: pa.Table) -> Advice | None:
-    many = ratios > _MANY_DELETED
-    if not many.any():
-        return None
-    dead = pc.struct_field(files["deletion_vector"], "cardinality").filter(pa.array(many))
-    wasted = int((sizes * np.nan_to_num(ratios))[many].sum())
-    return Advice(
-        "PURGE",
-        f"In {int(many.sum())} files more than {_MANY_DELETED * 100:.0f} % of the rows are deleted.",
-        f"Rewriting {_size(int(sizes[many].sum()))} saves every full scan {pc.sum(dead).as_py():,} rows "
-        f"(about {_size(wasted)}).",
-    )
-
-
-def _checkpoint(snapshot: Snapshot) -> Advice | None:
-    text = snapshot.configuration.get("delta.checkpointInterval", "")
-    interval = int(text) if text.isdecimal() and int(text) else _DEFAULT_INTERVAL
-    commits = snapshot.commits_since_checkpoint
-    if commits <= 2 * interval:
-        return None
-    return Advice(
-        "CHECKPOINT",
-        f"There are {commits} commits since the newest checkpoint; the table asks for one every {interval}.",
-        f"A reader that starts fresh opens 1 file in place of {commits}.",
-    )
-
-
-def _size(count: int) -> str:
-    value, unit = float(count), 0
-    while value >= _STEP and unit < len(_UNITS) - 1:
-        value, unit = value / _STEP, unit + 1
-    return f"{value:.1f}".removesuffix(".0") + f" {_UNITS[unit]}"

@@ -30,6 +30,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "count": "How many rows.",
     "created-at": "When the table was registered; ISO 8601.",
     "defaultRowCommitVersion": "The version that last changed rows that have no such value of their own.",
+    "deleted-bytes": "Estimated bytes of deleted rows in data files: their share of each file.",
     "deleted-ratio": "The share of rows that deletion vectors mark: deleted rows by all rows.",
     "deleted-ratio-histogram": "Files by their share of deleted rows.",
     "deletion-vector": "The deletion vector, as Delta describes it.",

@@ -1,36 +1,163 @@
 """A table's health as the service reports it."""
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from delvec_kernel.health.health import examine
+from delvec_kernel.compaction import MAX_DELETED_RATIO
+from delvec_kernel.errors import CorruptTable
+from delvec_kernel.health.health import Finding, HealthReport, examine
+from delvec_kernel.health.removed_files import RemovedFiles
+from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.wire import HealthResponse, OverwrittenCommit
+from delvec_kernel.wire import (
+    FindingFile,
+    HealthResponse,
+    OverwrittenCommit,
+    PartitionHealth,
+    Recommendation,
+)
+from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.snapshots.tombstones import with_tombstones
+from delvec_service.store.objects import ObjectStore
 from delvec_service.store.own_commits import Overwritten
 
 __all__ = ["health"]
 
+_COMMANDS: Final[Mapping[str, str]] = {
+    "OPTIMIZE": "delvec optimize {table}",
+    "PURGE": f"delvec optimize {{table}} --purge --min-deleted-ratio {MAX_DELETED_RATIO:g}",
+    "CHECKPOINT": "delvec checkpoint {table}",
+    "VACUUM": "delvec vacuum {table}",
+}
 
-def health(snapshot: Snapshot, table: str, overwritten: Sequence[Overwritten] = ()) -> HealthResponse:
-    """Return the health of a version of the table of that name, and which own commits others replaced."""
-    report = asdict(examine(snapshot))
-    advice = report.pop("advice")
-    return HealthResponse.model_validate(
+
+def health(
+    snapshot: Snapshot,
+    objects: ObjectStore,
+    table: str,
+    overwritten: Sequence[Overwritten] = (),
+    *,
+    traced: int = 0,
+    partitions: int = 0,
+) -> HealthResponse:
+    """Return the health of a version, tombstones included.
+
+    Args:
+        snapshot: the version.
+        objects: where its log is.
+        table: its name.
+        overwritten: own commits that others replaced.
+        traced: how many files each finding names.
+        partitions: how many partitions to report on.
+
+    Raises:
+        StorageError: storage did not answer.
+    """
+    reader, now = LogReader(objects, table), time.time_ns() // 1_000_000
+    removed = _removed(reader, snapshot, now, traced)
+    report = examine(snapshot, removed, traced=traced, partitions=partitions)
+    return _response(report, snapshot.version, table, _checkpoint_age(reader, snapshot, now), overwritten)
+
+
+def _removed(reader: LogReader, snapshot: Snapshot, now: int, traced: int) -> RemovedFiles | None:
+    """Return what the tombstones of a version add up to; None where the log does not tell."""
+    try:
+        kept = LogPolicy.of(snapshot.configuration, snapshot.protocol).deleted_file_retention
+        before = now - int(kept.total_seconds() * 1000)
+        return with_tombstones(
+            reader,
+            snapshot.version,
+            -1,
+            lambda tombstones: RemovedFiles.of(tombstones, snapshot, before=before, traced=traced),
+        )
+    except CorruptTable:
+        # A report on everything else is worth more than an error; ``delvec check`` says what is wrong with the log.
+        return None
+
+
+def _checkpoint_age(reader: LogReader, snapshot: Snapshot, now: int) -> int | None:
+    newest = snapshot.checkpoint_version
+    found = None if newest is None else reader.list_recent().checkpoints.get(newest)
+    return None if found is None else max(0, now - found.files[0].last_modified_ms) // 1000
+
+
+def _response(
+    report: HealthReport, version: int, table: str, age: int | None, overwritten: Sequence[Overwritten]
+) -> HealthResponse:
+    removed = report.removed
+    return HealthResponse(
+        table=table,
+        version=version,
+        score=report.score,
+        num_files=report.num_files,
+        size_in_bytes=report.size_in_bytes,
+        num_physical_rows=report.num_physical_rows,
+        num_deleted_rows=report.num_deleted_rows,
+        deleted_ratio=report.deleted_ratio,
+        deleted_bytes=report.deleted_bytes,
+        read_amplification=report.read_amplification,
+        num_files_with_deletion_vectors=report.num_files_with_deletion_vectors,
+        num_deletion_vector_files=report.num_deletion_vector_files,
+        live_deletion_vector_bytes=report.live_deletion_vector_bytes,
+        dead_deletion_vector_bytes=None if removed is None else removed.dead_vector_bytes,
+        num_removed_files=None if removed is None else removed.num_files,
+        removed_bytes=None if removed is None else removed.size_in_bytes,
+        small_files=report.small_files,
+        median_file_size=report.median_file_size,
+        commits_since_checkpoint=report.commits_since_checkpoint,
+        checkpoint_age_seconds=age,
+        deleted_ratio_histogram=dict(report.deleted_ratio_histogram),
+        recommendations=[_recommendation(one, table) for one in report.findings],
+        partitions=[
+            PartitionHealth(
+                partition_values=dict(one.partition_values),
+                num_files=one.num_files,
+                size_in_bytes=one.size_in_bytes,
+                num_deleted_rows=one.num_deleted_rows,
+                deleted_bytes=one.deleted_bytes,
+                num_files_with_deletion_vectors=one.num_files_with_deletion_vectors,
+                small_files=one.small_files,
+                points=one.points,
+            )
+            for one in report.partitions
+        ],
+        overwritten_commits=[
+            OverwrittenCommit(
+                version=one.version,
+                transaction_id=one.key,
+                by_operation=one.by_operation,
+                by_engine=one.by_engine,
+                by_transaction_id=one.by_key,
+                found_at=one.found_at,
+            )
+            for one in overwritten
+        ],
+    )
+
+
+def _recommendation(finding: Finding, table: str) -> Recommendation:
+    return Recommendation.model_validate(
         {
-            "table": table,
-            "version": snapshot.version,
-            **report,
-            "recommendations": advice,
-            "overwritten_commits": [
-                OverwrittenCommit(
-                    version=one.version,
-                    transaction_id=one.key,
-                    by_operation=one.by_operation,
-                    by_engine=one.by_engine,
-                    by_transaction_id=one.by_key,
-                    found_at=one.found_at,
+            "finding": finding.name,
+            "action": finding.action,
+            "command": _COMMANDS[finding.action].format(table=shlex.quote(table)),
+            "points": round(finding.points, 4),
+            "reason": finding.reason,
+            "expected_gain": finding.expected_gain,
+            "expected_gain_bytes": finding.gain_bytes,
+            "expected_gain_files": finding.gain_files,
+            "cost_bytes": finding.cost_bytes,
+            "num_files": finding.num_files,
+            "files": [
+                FindingFile(
+                    path=file.path,
+                    size_in_bytes=file.size,
+                    points=round(file.points, 4),
+                    gain_bytes=file.gain_bytes,
                 )
-                for one in overwritten
+                for file in finding.files
             ],
         }
     )

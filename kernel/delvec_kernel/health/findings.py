@@ -1,0 +1,254 @@
+"""What is wrong with a version's files: each finding has an action, its gain, its cost, and the files that it is about.
+
+A finding is there exactly where its command would do something worth doing, with the rules of that command.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.compaction import (
+    DEFAULT_TARGET_SIZE,
+    MAX_DELETED_RATIO,
+    Bin,
+    CompactionRules,
+    deleted_ratios,
+    is_small,
+    new_files,
+    pack,
+    target_file_size,
+)
+from delvec_kernel.health.removed_files import RemovedFiles
+from delvec_kernel.snapshot.snapshot import Snapshot
+
+__all__ = [
+    "Action",
+    "FileTable",
+    "Finding",
+    "FindingFile",
+    "checkpoint",
+    "deleted_rows",
+    "removed_files",
+    "small_files",
+]
+
+Action: TypeAlias = Literal["OPTIMIZE", "PURGE", "CHECKPOINT", "VACUUM"]
+
+SMALL_FILES_POINTS: Final = 40.0
+CHECKPOINT_POINTS: Final = 20.0
+WORTHWHILE_FILES: Final = 10
+_DEFAULT_INTERVAL: Final = 10
+_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_STEP: Final = 1024
+
+
+@dataclass(frozen=True)
+class FindingFile:
+    """A file that a finding is about.
+
+    Attributes:
+        points: that it costs the score.
+        gain_bytes: what becomes of it by the action: estimated bytes that are not read, or stored, any more.
+    """
+
+    path: str
+    size: int
+    points: float
+    gain_bytes: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to do about a table.
+
+    Attributes:
+        name: ``small-files``, ``deleted-rows``, ``old-checkpoint``, ``removed-files``.
+        points: that it costs the score of 100.
+        expected_gain: for people.
+        gain_bytes: estimated bytes that a full scan does not read any more, or that storage has free; None where there
+            is no such number.
+        gain_files: files fewer to open.
+        cost_bytes: that the action reads and writes again; None where it is not known beforehand.
+        num_files: that it is about.
+        files: those that cost most points, as many as were asked for.
+        per_file: the points of each live file, in the order of the files; None where it is not about live files.
+    """
+
+    name: str
+    action: Action
+    points: float
+    reason: str
+    expected_gain: str
+    gain_bytes: int | None
+    gain_files: int
+    cost_bytes: int | None
+    num_files: int
+    files: tuple[FindingFile, ...] = ()
+    per_file: npt.NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
+
+
+class FileTable:
+    """The live files of a version, with what several findings need of them.
+
+    Args:
+        snapshot: the version.
+        traced: how many files each finding names; with 0 their paths are not even read.
+
+    Attributes:
+        files: ``path`` only where files are traced.
+        dead: estimated bytes of deleted rows in each file.
+    """
+
+    def __init__(self, snapshot: Snapshot, traced: int) -> None:
+        names = ["size", "modification_time", "num_records", "deletion_vector"]
+        self.snapshot = snapshot
+        self.traced = traced
+        self.keys = [snapshot.schema.field(name).physical_name for name in snapshot.partition_columns]
+        names += ["partition_values"] if self.keys else []
+        names += ["path"] if traced else []
+        self.files: pa.Table = snapshot.live.columns(names)
+        self.sizes: npt.NDArray[np.int64] = self.files["size"].to_numpy()
+        self.ratios = deleted_ratios(self.files)
+        self.dead = self.sizes * np.nan_to_num(self.ratios)
+        self.target_size = target_file_size(snapshot.configuration) or DEFAULT_TARGET_SIZE
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def pack(self, rules: CompactionRules) -> list[Bin]:
+        """Return what a command with these rules writes again."""
+        return pack(self.files, self.keys, rules)
+
+    def trace(
+        self, points: npt.NDArray[np.float64], chosen: npt.NDArray[np.int64]
+    ) -> tuple[FindingFile, ...]:
+        """Return those of the chosen files that cost most."""
+        if not self.traced:
+            return ()
+        order = chosen[np.lexsort((-self.dead[chosen], -points[chosen]))][: self.traced]
+        paths = self.files["path"].take(pa.array(order)).to_pylist()
+        return tuple(
+            FindingFile(path, int(self.sizes[place]), float(points[place]), int(self.dead[place]))
+            for path, place in zip(paths, order.tolist(), strict=True)
+        )
+
+
+def small_files(table: FileTable) -> Finding | None:
+    """Return what OPTIMIZE would do, where it makes ten files fewer or more."""
+    rules = CompactionRules(table.target_size)
+    bins = table.pack(rules)
+    after = [min(new_files(each, rules), len(each.files)) for each in bins]
+    saved = sum(len(each.files) for each in bins) - sum(after)
+    if saved < WORTHWHILE_FILES:
+        return None
+    points = np.zeros(len(table))
+    for each, left in zip(bins, after, strict=True):
+        points[each.files] = SMALL_FILES_POINTS * (len(each.files) - left) / len(each.files) / len(table)
+    chosen = _chosen(bins)
+    small = int(is_small(table.sizes[chosen] - table.dead[chosen], rules).sum())
+    cost, gain = _sizes(bins)
+    return Finding(
+        "small-files",
+        "OPTIMIZE",
+        float(points.sum()),
+        f"{small} of {len(table)} files are small, for files of {size_text(table.target_size)}.",
+        f"About {sum(after)} files in place of {len(chosen)}: {saved} fewer to plan and to open per scan. "
+        f"OPTIMIZE writes {size_text(cost)} again.",
+        gain_bytes=gain,
+        gain_files=saved,
+        cost_bytes=cost,
+        num_files=len(chosen),
+        files=table.trace(points, chosen),
+        per_file=points,
+    )
+
+
+def deleted_rows(table: FileTable) -> Finding | None:
+    """Return what PURGE of the files would do of which more than 5 % of the rows are deleted."""
+    rules = CompactionRules(table.target_size, purge=True, min_deleted_ratio=MAX_DELETED_RATIO)
+    bins = table.pack(rules)
+    chosen = _chosen(bins)
+    known = chosen[~np.isnan(table.ratios[chosen])] if len(chosen) else chosen
+    if not len(known):
+        return None
+    points = np.zeros(len(table))
+    points[known] = 100.0 * table.dead[known] / max(1, int(table.sizes.sum()))
+    rows = pc.struct_field(table.files["deletion_vector"], "cardinality").take(pa.array(known))
+    cost, gain = _sizes(bins)
+    return Finding(
+        "deleted-rows",
+        "PURGE",
+        float(points.sum()),
+        f"In {len(known)} files more than {MAX_DELETED_RATIO * 100:.0f} % of the rows are deleted.",
+        f"Rewriting {size_text(cost)} saves every full scan {pc.sum(rows).as_py():,} rows (about {size_text(gain)}).",
+        gain_bytes=gain,
+        gain_files=max(0, len(chosen) - sum(new_files(each, rules) for each in bins)),
+        cost_bytes=cost,
+        num_files=len(chosen),
+        files=table.trace(points, chosen),
+        per_file=points,
+    )
+
+
+def checkpoint(snapshot: Snapshot, traced: int) -> Finding | None:
+    """Return what a checkpoint would do, where there was none for twice as long as the table wants."""
+    text = snapshot.configuration.get("delta.checkpointInterval", "")
+    interval = int(text) if text.isdecimal() and int(text) else _DEFAULT_INTERVAL
+    commits = snapshot.commits_since_checkpoint
+    if commits <= 2 * interval:
+        return None
+    points = CHECKPOINT_POINTS * (1 - 2 * interval / commits)
+    names = [f"_delta_log/{snapshot.version - back:020}.json" for back in range(min(traced, commits))]
+    return Finding(
+        "old-checkpoint",
+        "CHECKPOINT",
+        points,
+        f"There are {commits} commits since the newest checkpoint; the table asks for one every {interval}.",
+        f"A reader that starts fresh opens 1 file in place of {commits}.",
+        gain_bytes=None,
+        gain_files=commits - 1,
+        cost_bytes=None,
+        num_files=commits,
+        files=tuple(FindingFile(name, 0, points / commits, 0) for name in names),
+    )
+
+
+def removed_files(removed: RemovedFiles) -> Finding | None:
+    """Return what VACUUM would delete, as far as the log's tombstones tell; it costs no reader anything, so no points."""
+    if not removed.num_expired:
+        return None
+    return Finding(
+        "removed-files",
+        "VACUUM",
+        0.0,
+        f"{removed.num_expired} files were removed from the table longer ago than it keeps them.",
+        f"Up to {size_text(removed.expired_bytes)} of storage, as far as no VACUUM has deleted them yet.",
+        gain_bytes=removed.expired_bytes,
+        gain_files=removed.num_expired,
+        cost_bytes=0,
+        num_files=removed.num_expired,
+        files=tuple(FindingFile(path, size, 0.0, size) for path, size in removed.expired),
+    )
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes for people."""
+    value, unit = float(count), 0
+    while value >= _STEP and unit < len(_UNITS) - 1:
+        value, unit = value / _STEP, unit + 1
+    return f"{value:.1f}".removesuffix(".0") + f" {_UNITS[unit]}"
+
+
+def _chosen(bins: Sequence[Bin]) -> npt.NDArray[np.int64]:
+    return np.concatenate([each.files for each in bins]) if bins else np.zeros(0, np.int64)
+
+
+def _sizes(bins: Sequence[Bin]) -> tuple[int, int]:
+    """Return the bytes that are written again, and those of them that are deleted rows."""
+    cost = sum(each.size for each in bins)
+    return cost, cost - sum(each.live_size for each in bins)
