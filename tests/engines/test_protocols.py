@@ -115,54 +115,17 @@ def test_features_that_readers_must_know_are_refused_by_name(open_table, feature
 @pytest.mark.parametrize("kind", ["geometry(OGC:CRS84)", "geography(OGC:CRS84, spherical)", "interval year"])
 def test_types_that_are_not_known_are_refused_by_name(open_table, kind):
     schema = {"type": "struct", "fields": [column("id", "long"), column("t", kind)]}
-    with pytest.raises(delvec.DelvecError, match=kind.partition("(")[0]):
+    with pytest.raises(delvec.UnsupportedTable, match=f"column 't': type '{kind.partition('(')[0]}"):
         open_table("unknown", {"minReaderVersion": 1, "minWriterVersion": 2}, schema).to_arrow()
 
 
-def test_variants(write_table, data_file, spark, read, engine):
-    """Spark gives a variant back as its two binaries; DuckDB names what it does not read, and reads the rest."""
-    texts = ["null", "1", '{"a":[1,{"b":null}],"c":"x"}', '"text"', "1.25"]
-    values = ", ".join(f"({number}L, '{text}')" for number, text in enumerate(texts))
-    frame = spark.sql(
-        "SELECT id, parse_json(j) AS v, array(parse_json(j), NULL) AS l, named_struct('v', parse_json(j)) AS s "
-        f"FROM VALUES {values}, (9L, NULL) AS t(id, j)"
-    )
-    target = write_table.folder / "variants"
-    files = []
-    for shredded in ("false", "true"):
-        folder = write_table.folder / f"from_spark_{shredded}"
-        spark.conf.set("spark.sql.variant.writeShredding.enabled", shredded)
-        spark.conf.set("spark.sql.variant.inferShreddingSchema", shredded)
-        frame.coalesce(1).write.parquet(str(folder))
-        (path,) = folder.glob("*.parquet")
-        target.mkdir(exist_ok=True)
-        path.rename(target / f"{shredded}.parquet")
-        files.append(data_file(None, name=f"{shredded}.parquet", deleted=[1]))
-    spark.conf.unset("spark.sql.variant.writeShredding.enabled")
-    spark.conf.unset("spark.sql.variant.inferShreddingSchema")
-    inner = {"type": "struct", "fields": [column("v", "variant")]}
-    listed = {"type": "array", "elementType": "variant", "containsNull": True}
-    schema = {
-        "type": "struct",
-        "fields": [column("id", "long"), column("v", "variant"), column("l", listed), column("s", inner)],
+def test_the_feature_of_geospatial_types_is_refused_with_the_columns(open_table):
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["geospatial"],
+        "writerFeatures": ["geospatial"],
     }
-    table = write_table("variants", schema, files, features=["variantType", "variantShredding-preview"])
-    ids = sorted([0, 2, 3, 4, 9] * 2)
-    assert sorted(read(table, ["id"])["id"].to_pylist()) == ids
-    if engine == "duckdb":
-        for predicate in (None, "v IS NULL"):
-            with pytest.raises(delvec.UnsupportedReaderFeature, match=r"Column 'v' .*variant"):
-                read(table, ["id", "v"] if predicate is None else ["id"], predicate)
-        return
-    from pyspark.sql.types import VariantVal
-
-    def as_text(value):
-        return None if value is None else VariantVal(value["value"], value["metadata"]).toJson()
-
-    found = read(table)
-    assert sorted(found["id"].to_pylist()) == ids
-    for row in found.to_pylist():
-        text = dict(enumerate(texts)).get(row["id"])
-        assert as_text(row["v"]) == as_text(row["l"][0]) == as_text(row["s"]["v"]) == text
-        assert row["l"][1] is None
-    assert sorted(read(table, ["id"], "v IS NULL")["id"].to_pylist()) == [9, 9]
+    schema = {"type": "struct", "fields": [column("id", "long"), column("t", "geometry(OGC:CRS84)")]}
+    with pytest.raises(delvec.UnsupportedReaderFeature, match=r"cannot read yet: geospatial \(columns t\)"):
+        open_table("unknown", protocol, schema).to_arrow()

@@ -19,7 +19,7 @@ from delvec.sql.tokens import TableName
 from delvec_kernel.errors import DelvecError, EngineUnavailable, InvalidStatement, StorageError
 from delvec_kernel.expressions.source_text import located, place
 from delvec_kernel.expressions.spark_dialect import SPARK
-from delvec_kernel.schema.types import PrimitiveType
+from delvec_kernel.schema.types import PrimitiveType, has_variant
 
 __all__ = ["query_duckdb", "query_spark"]
 
@@ -123,7 +123,11 @@ def _planned(lake: "Connection", table: TableName, condition: str | None) -> Sca
 
 def _lock(database: Any, scans: list[Scan]) -> None:
     """Let the database open the files of the scans, and nothing else."""
-    names = [name for scan in scans for name in file_names(scan.location, scan.files, scan.roots)]
+    names = [
+        name
+        for scan in scans
+        for name in file_names(scan.location, scan.files, scan.roots, variants=has_variant(scan.schema))
+    ]
     paths = sorted({path for name in names for path in (name, as_pattern(name))})
     database.execute("SET allowed_paths = ?", [paths])
     database.execute("SET enable_external_access = false")

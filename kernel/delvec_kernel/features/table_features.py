@@ -99,11 +99,17 @@ def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
             "that catalog only, so reading its log could miss them; read it through the catalog."
         )
     else:
+        geospatial = [str(each.get("name")) for each in _columns(metadata.schema_string) if _is_place(each)]
+        columns = f" (columns {', '.join(geospatial[:10])})" if geospatial else ""
         reason = (
-            f"Table '{table}' uses what Delvec cannot read yet: {', '.join(unknown)}; "
+            f"Table '{table}' uses what Delvec cannot read yet: {', '.join(unknown)}{columns}; "
             "use a reader that knows it, or drop the feature from the table."
         )
     raise UnsupportedReaderFeature(reason, table=table, features=unknown)
+
+
+def _is_place(column: Mapping[str, Any]) -> bool:
+    return str(column.get("type")).lower().startswith(("geometry", "geography"))
 
 
 def _check_type_changes(metadata: Metadata, table: str) -> None:
@@ -132,6 +138,7 @@ class _Facts:
 
     configuration: Mapping[str, str]
     keeps_row_ids: bool
+    writes_rows: bool
 
     def on(self, name: str) -> bool:
         return is_true(self.configuration, name)
@@ -154,6 +161,10 @@ def _row_tracking(facts: _Facts) -> str | None:
     return (
         "delta.enableRowTracking is true and this change writes rows again without their ids" if on else None
     )
+
+
+def _variants(facts: _Facts) -> str | None:
+    return "this change writes rows, and Delvec does not write variants" if facts.writes_rows else None
 
 
 WRITABLE: Final[Mapping[str, _Problem]] = {
@@ -179,11 +190,22 @@ WRITABLE: Final[Mapping[str, _Problem]] = {
     "icebergCompatV1": _property("delta.enableIcebergCompatV1"),
     "icebergCompatV2": _property("delta.enableIcebergCompatV2"),
     "icebergCompatV3": _property("delta.enableIcebergCompatV3"),
+    "variantType": _variants,
+    "variantType-preview": _variants,
+    "variantShredding": _variants,
+    "variantShredding-preview": _variants,
 }
 """Per feature that may be supported by a table that Delvec writes: what of its use to refuse, in words."""
 
 
-def check_writable(protocol: Protocol, metadata: Metadata, table: str, *, keeps_row_ids: bool = True) -> None:
+def check_writable(
+    protocol: Protocol,
+    metadata: Metadata,
+    table: str,
+    *,
+    keeps_row_ids: bool = True,
+    writes_rows: bool = True,
+) -> None:
     """Refuse to commit to a table with a feature in use that Delvec does not fully implement.
 
     Whether ``delta.appendOnly`` allows the command is not decided here.
@@ -194,6 +216,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, table: str, *, keeps_
         table: for errors.
         keeps_row_ids: whether no row gets another id: the commit only appends, removes whole files and sets deletion
             vectors, or rows that it writes again bring their ids along.
+        writes_rows: whether files of rows may be new in it.
 
     Raises:
         UnsupportedReaderFeature: it cannot be read, let alone written.
@@ -207,7 +230,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, table: str, *, keeps_
             table=table,
             writer_version=protocol.min_writer_version,
         )
-    facts = _Facts(metadata.configuration, keeps_row_ids)
+    facts = _Facts(metadata.configuration, keeps_row_ids, writes_rows)
     refused: dict[str, str] = {}
     for name in sorted(writer_features(protocol)):
         if name not in WRITABLE:

@@ -345,9 +345,20 @@ def _nested(document: Mapping[str, Any]) -> DataType:
 
 
 def _field_from_json(item: Mapping[str, Any]) -> StructField:
+    name = str(item["name"])
+    try:
+        kind = data_type_from_json(item["type"])
+    except InvalidSchema as error:
+        if "type" not in error.details:
+            raise
+        path, reason = name, f": {error.message}"
+        if "column" in error.details:
+            inside = error.details["column"]
+            path, reason = f"{name}.{inside}", error.message.removeprefix(f"column {inside!r}")
+        raise InvalidSchema(f"column {path!r}{reason}", type=error.details["type"], column=path) from None
     return StructField(
-        str(item["name"]),
-        data_type_from_json(item["type"]),
+        name,
+        kind,
         bool(item.get("nullable", True)),
         dict(item.get("metadata") or {}),
     )

@@ -33,7 +33,8 @@ def begin(
         ServiceUnavailable: the database does not answer.
     """
     snapshot = loader.load(table.objects, table.name)
-    check_writable(snapshot.protocol, snapshot.metadata, table.name)
+    by_vector = operation == "DELETE" and snapshot.dv_enabled
+    check_writable(snapshot.protocol, snapshot.metadata, table.name, writes_rows=not by_vector)
     transaction_id = str(uuid.uuid4())
     written = table_as_written(table, snapshot, table_changes, transaction_id)
     ledger.open(table.record.id, transaction_id, operation)
@@ -81,7 +82,7 @@ def allocate(
         ServiceUnavailable: the database does not answer.
     """
     snapshot = loader.load(table.objects, table.name)
-    check_writable(snapshot.protocol, snapshot.metadata, table.name)
+    check_writable(snapshot.protocol, snapshot.metadata, table.name, writes_rows=False)
     if not snapshot.dv_enabled:
         raise InvalidCommit(
             f"Table '{table.name}' does not have deletion vectors enabled: rewrite the files, "

@@ -60,6 +60,7 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
         snapshot.metadata,
         table.name,
         keeps_row_ids=changes.keeps_row_ids or not changes.copies_rows,
+        writes_rows=bool(changes.adds or changes.change_files),
     )
     _check_change_files(table, changes, snapshot)
     if (changes.removes or changes.row_deletes) and changes.data_change and snapshot.append_only:

@@ -82,7 +82,7 @@ def make_plan(
         StorageError: storage did not answer.
     """
     snapshot = loader.load(table.objects, table.name)
-    check_writable(snapshot.protocol, snapshot.metadata, table.name)
+    check_writable(snapshot.protocol, snapshot.metadata, table.name, writes_rows=False)
     policy = LogPolicy.of(snapshot.configuration, snapshot.protocol)
     retention = Retention.of(
         policy.deleted_file_retention,

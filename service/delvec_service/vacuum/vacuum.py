@@ -196,7 +196,7 @@ class _Run:
                 table=table.name,
             )
         if snapshot.version > seen:
-            check_writable(snapshot.protocol, snapshot.metadata, table.name)
+            check_writable(snapshot.protocol, snapshot.metadata, table.name, writes_rows=False)
             for commit in self.loader.commits(
                 table.objects, table.name, range(seen + 1, snapshot.version + 1)
             ):

@@ -160,6 +160,17 @@ def test_column_mapping_gives_physical_names():
     assert [(f.physical_name, f.field_id) for f in schema.fields] == [("col-1f", 7), ("plain", None)]
 
 
+def test_a_type_that_is_not_known_is_named_with_its_column():
+    place = {"name": "g", "type": "geometry(OGC:CRS84)", "nullable": True, "metadata": {}}
+    inner = {"type": "array", "elementType": {"type": "struct", "fields": [place]}, "containsNull": True}
+    schema = {"type": "struct", "fields": [{"name": "s", "type": inner, "nullable": True, "metadata": {}}]}
+    with pytest.raises(
+        InvalidSchema, match=r"^column 's\.g': type 'geometry\(OGC:CRS84\)' is not one"
+    ) as caught:
+        StructType.from_json(schema)
+    assert caught.value.details == {"type": "geometry(OGC:CRS84)", "column": "s.g"}
+
+
 @pytest.mark.parametrize("name", ["char(10)", "varchar( 255 )", "VARCHAR(3)"])
 def test_characters_are_strings(name):
     assert data_type_from_json(name) == PrimitiveType("string")

@@ -14,34 +14,41 @@ __all__ = ["PROTOCOL", "RemoteFile", "as_pattern", "file_list", "file_names", "i
 
 PROTOCOL: Final = "delvec"
 _PREFIX: Final = f"{PROTOCOL}://"
+_VARIANTS: Final = "variants "
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file in an object store; its name holds all there is to know of it.
+    """A file that DuckDB reads through Delvec's storage; its name holds all there is to know of it.
 
     Attributes:
         location: the table's canonical location.
         path: as in the log.
         size: bytes, as in the log.
         modification_time: milliseconds since the epoch, as in the log.
+        variants: whether DuckDB is to see variants as the bytes that they are, see
+            :mod:`~delvec.engines.duckdb.variant_footers`.
     """
 
     location: str
     path: str
     size: int
     modification_time: int
+    variants: bool = False
 
     @property
     def name(self) -> str:
         """What DuckDB calls it. The location is a URL and has no spaces."""
-        return f"{_PREFIX}{self.size} {self.modification_time} {self.location} {self.path}"
+        marked = _VARIANTS if self.variants else ""
+        return f"{_PREFIX}{marked}{self.size} {self.modification_time} {self.location} {self.path}"
 
     @classmethod
     def parse(cls, name: str) -> "RemoteFile":
         """Return the file of that name."""
-        size, modified, location, path = name.removeprefix(_PREFIX).split(" ", 3)
-        return cls(location, path, int(size), int(modified))
+        text = name.removeprefix(_PREFIX)
+        plain = text.removeprefix(_VARIANTS)
+        size, modified, location, path = plain.split(" ", 3)
+        return cls(location, path, int(size), int(modified), variants=plain != text)
 
 
 def is_remote(name: str) -> bool:
@@ -49,8 +56,14 @@ def is_remote(name: str) -> bool:
     return name.startswith(_PREFIX)
 
 
-def file_names(location: str, files: pa.Table, roots: Roots) -> list[str]:
+def file_names(location: str, files: pa.Table, roots: Roots, *, variants: bool = False) -> list[str]:
     """Return the names of a scan's files: plain local paths, or :class:`RemoteFile`.
+
+    Args:
+        location: the table's canonical location.
+        files: the part of ``Scan.files``.
+        roots: where files may lie.
+        variants: whether columns of type variant are read of them.
 
     Raises:
         UnusableFile: one is no regular file.
@@ -61,7 +74,10 @@ def file_names(location: str, files: pa.Table, roots: Roots) -> list[str]:
     names: list[str] = []
     for path, size, modified in zip(*columns, strict=True):
         local = storage.locate(location, path, allowed=roots.allows).local
-        names.append(str(local) if local is not None else RemoteFile(location, path, size, modified).name)
+        if local is not None and not variants:
+            names.append(str(local))
+        else:
+            names.append(RemoteFile(location, path, size, modified, variants).name)
     return names
 
 

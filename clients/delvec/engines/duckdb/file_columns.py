@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec.engines.duckdb.lookup import quoted, string_literal
+from delvec.engines.duckdb.variant_footers import VARIANT_TYPE, variant_value
 from delvec.engines.footers import int96_columns
 from delvec.scan import Scan
 from delvec_kernel.schema.types import (
@@ -28,6 +29,7 @@ __all__ = ["TYPES", "holds_timestamps", "is_without_zone", "mapping", "sql_type"
 _WORTH_A_FOOTER: Final = 1 << 18
 """Rows from which on a look at a file's footer costs little beside them."""
 _TIMESTAMP: Final = PrimitiveType("timestamp")
+_VARIANT: Final = PrimitiveType("variant")
 
 TYPES: Final = {
     "string": "VARCHAR",
@@ -44,6 +46,7 @@ TYPES: Final = {
     "timestamp_ntz": "TIMESTAMP",
     # Only inside other types; DuckDB has no column of nothing.
     "void": "INTEGER",
+    "variant": VARIANT_TYPE,
 }
 
 
@@ -57,7 +60,9 @@ def stored(item: StructField, inner: str, mode: str, *, without_zone: bool) -> t
         without_zone: whether timestamps, nested ones too, are read as local times, as DuckDB has INT96. To cast it, DuckDB
             looks into the calendar of the session's zone: 70 ns for each, and another moment where that is not UTC.
     """
-    value = _logical(item.type, f"f.{inner}", _Form(mapped=mode != "none", without_zone=without_zone))
+    value = _logical(
+        item.type, f"f.{inner}", _Form(item.name, mapped=mode != "none", without_zone=without_zone)
+    )
     return mapping(item, inner, mode, without_zone=without_zone), value
 
 
@@ -75,7 +80,7 @@ def is_without_zone(scan: Scan, files: pa.Table, fields: Sequence[StructField]) 
 
 def holds_timestamps(kind: DataType) -> bool:
     """Whether values of this type are, or hold, moments in UTC."""
-    return _differs(kind, _Form(mapped=False, without_zone=True))
+    return sql_type(kind, mapped=False, without_zone=True) != sql_type(kind, mapped=False)
 
 
 def whole(value: str) -> str:
@@ -119,8 +124,9 @@ def sql_type(kind: DataType, *, mapped: bool, without_zone: bool = False) -> str
 
 @dataclass(frozen=True)
 class _Form:
-    """How what is read differs from the table: physical names in structs, timestamps without a zone."""
+    """How what is read of a column differs from the table: physical names in structs, timestamps without a zone."""
 
+    column: str
     mapped: bool
     without_zone: bool
 
@@ -147,6 +153,8 @@ def _logical(kind: DataType, value: str, form: _Form, depth: int = 0) -> str:
         values = _logical(kind.value, f"{element}.value", form, depth + 1)
         pairs = f"list_transform(map_entries({value}), lambda {element}: struct_pack(key := {keys}, value := {values}))"
         return f"CASE WHEN {value} IS NULL THEN NULL ELSE map_from_entries({pairs}) END"
+    if kind == _VARIANT:
+        return variant_value(value, form.column)
     # Infinity is no number of microseconds.
     return f"coalesce(make_timestamptz(epoch_us({value})), CAST({value} AS TIMESTAMP WITH TIME ZONE))"
 
@@ -161,4 +169,4 @@ def _differs(kind: DataType, form: _Form) -> bool:
         return _differs(kind.element, form)
     if isinstance(kind, MapType):
         return _differs(kind.key, form) or _differs(kind.value, form)
-    return form.without_zone and kind == _TIMESTAMP
+    return kind == _VARIANT or (form.without_zone and kind == _TIMESTAMP)

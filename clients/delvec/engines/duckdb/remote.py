@@ -2,7 +2,7 @@
 
 DuckDB's own HTTP and S3 extensions are downloads; this works wherever the package does, with the same
 credentials as everything else, and for ``memory:`` too. Size and time come from the log, so opening a file costs
-no request.
+no request. Files of which variants are read come this way wherever they are.
 
 DuckDB makes text of what is raised here. What it was is kept, so that :func:`raised` can tell a store that refuses
 from a file that is damaged.
@@ -12,7 +12,7 @@ import ctypes
 import io
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +21,7 @@ from typing import Any, Final
 from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
 
 from delvec.engines.duckdb.data_files import PROTOCOL, RemoteFile
+from delvec.engines.duckdb.variant_footers import Patch, patched, variant_patches
 from delvec_kernel.errors import CorruptTable, DelvecError
 from delvec_kernel.storage import files as storage
 
@@ -80,6 +81,7 @@ class _OpenFile(io.RawIOBase):
         super().__init__()
         self._remote = remote
         self._positions = threading.local()
+        self._patches: Sequence[Patch] | None = None if remote.variants else ()
 
     def readable(self) -> bool:
         return True
@@ -100,20 +102,27 @@ class _OpenFile(io.RawIOBase):
         end = self._remote.size if size is None or size < 0 else min(self._remote.size, start + size)
         if end <= start:
             return b""
-        remote = self._remote
         try:
-            data = bytes(storage.read_ranges(remote.location, remote.path, [(start, end)], allowed=bool)[0])
-            if len(data) < end - start:
-                raise CorruptTable(
-                    f"The data file '{remote.path}' ends after {start + len(data)} bytes, and the log says that it has "
-                    f"{remote.size}; restore it from a backup.",
-                    file=remote.path,
-                )
+            if self._patches is None:
+                # Two threads may both look: they find the same.
+                self._patches = variant_patches(self._bytes, self._remote.size, self._remote.path)
+            data = patched(self._bytes(start, end), start, self._patches)
         except (DelvecError, FileNotFoundError) as error:
             if isinstance(error, DelvecError):
                 _kept.append(error)
             return _raising(error)
         self._positions.value = start + len(data)
+        return data
+
+    def _bytes(self, start: int, end: int) -> bytes:
+        remote = self._remote
+        data = bytes(storage.read_ranges(remote.location, remote.path, [(start, end)], allowed=bool)[0])
+        if len(data) < end - start:
+            raise CorruptTable(
+                f"The data file '{remote.path}' ends after {start + len(data)} bytes, and the log says that it has "
+                f"{remote.size}; restore it from a backup.",
+                file=remote.path,
+            )
         return data
 
 

@@ -46,6 +46,7 @@ from delvec.engines.duckdb.lookup import (
     quoted,
     string_literal,
 )
+from delvec.engines.duckdb.variant_footers import looks_shredded
 from delvec.engines.footers import rows_in
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.repeated_rows import occurrence_columns
@@ -165,7 +166,7 @@ def sources(
     filtered = frozenset(filtered) | (predicate.columns if predicate is not None else frozenset())
     used = set(columns) | filtered
     fields = [field for field in scan.schema.fields if field.name in used]
-    _check_types(scan, fields)
+    _check_types(scan, fields, predicate)
     partitioned = {name.lower() for name in scan.partition_columns}
     by_file = any(field.name.lower() in partitioned or per_file(field) is not None for field in fields)
     size = _MAX_FILES if by_file else len(scan)
@@ -232,18 +233,28 @@ def _names(item: StructField) -> Iterator[str]:
                 pass
 
 
-def _check_types(scan: Scan, fields: Sequence[StructField]) -> None:
+def _check_types(scan: Scan, fields: Sequence[StructField], predicate: Predicate | None) -> None:
     check_names(scan.name, fields)
-    for item in fields:
-        if has_variant(item.type):
+    variants = [item for item in fields if has_variant(item.type)]
+    for item in variants:
+        if predicate is not None and item.name in predicate.columns:
             raise UnsupportedReaderFeature(
-                f"Column '{item.name}' of table '{scan.name}' (version {scan.version}) is of type variant, which "
-                "DuckDB does not give back as it is stored; read it with Spark, or ask for other columns.",
+                f"The predicate {predicate.text!r} reads column '{item.name}' of table '{scan.name}' (version "
+                f"{scan.version}), which is of type variant: DuckDB reads variants and does not compute with them as Spark "
+                "does. Use Spark, or a predicate without it.",
                 table=scan.name,
                 version=scan.version,
                 column=item.name,
                 features=["variantType"],
             )
+    if variants and any(looks_shredded(item.type) for item in fields):
+        raise UnsupportedTable(
+            f"Table '{scan.name}' (version {scan.version}) has columns of type variant and a struct of metadata, value and "
+            "typed_value, which in a file looks like one; read them with Spark, or one after the other.",
+            table=scan.name,
+            version=scan.version,
+            column=variants[0].name,
+        )
 
 
 def _groups(bits: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -270,7 +281,9 @@ def _source(
     mode = scan.configuration.get("delta.columnMapping.mode", "none").lower()
     partitioned = {name.lower() for name in scan.partition_columns}
     by_occurrence = occurrence_columns(scan)
-    names = file_names(scan.location, files, scan.roots)
+    names = file_names(
+        scan.location, files, scan.roots, variants=any(has_variant(item.type) for item in fields)
+    )
     selected: list[str] = []
     read: list[str] = []
     plain: list[StructField] = []

@@ -15,6 +15,7 @@ from delvec.engines.duckdb.assignment import FAILED
 from delvec.engines.duckdb.calendar import holds_times, is_legacy, may_ask_for_early, shows_early
 from delvec.engines.duckdb.data_files import PROTOCOL, as_pattern, file_list, file_names, is_remote
 from delvec.engines.duckdb.scan import LOOKUP, ScanSource
+from delvec.engines.duckdb.variant_footers import SHREDDED
 from delvec.scan import Scan
 from delvec_kernel.errors import (
     CorruptTable,
@@ -25,6 +26,7 @@ from delvec_kernel.errors import (
     MissingDataFile,
     SchemaMismatch,
     StorageError,
+    UnsupportedReaderFeature,
     UnsupportedTable,
 )
 from delvec_kernel.expressions.predicate import Predicate
@@ -283,11 +285,14 @@ def errors(scan: Scan, source: ScanSource | None, predicate: Asked | None) -> It
 def damage(error: Exception, scan: Scan) -> DelvecError | None:
     """Return the error about a file of a scan that is missing, or that DuckDB's error is about; None if it is of others."""
     text = str(error)
-    refused = _of_storage(text, scan)
+    refused = _of_storage(text, scan) or _shredded(text, scan)
     if refused is not None:
         return refused
     source = _everything(scan)
-    if not isinstance(error, OSError | duckdb.IOException) and not any(name in text for name in source.names):
+    paths = zip(scan.files["path"].to_pylist(), source.names, strict=True)
+    if not isinstance(error, OSError | duckdb.IOException) and not any(
+        spelling in text for path, name in paths for spelling in _spellings(scan, path, name)
+    ):
         return None
     return _damaged_file(text, scan, source, f"table '{scan.name}' (version {scan.version})")
 
@@ -310,6 +315,7 @@ def _translated(
         )
     known = (
         _of_storage(text, scan)
+        or _shredded(text, scan)
         or _refused(text, where, facts)
         or (_damaged_file(text, scan, source, where) if source is not None else None)
     )
@@ -347,6 +353,20 @@ def _refused(text: str, where: str, facts: dict[str, Any]) -> DelvecError | None
             **facts,
         )
     return None
+
+
+def _shredded(text: str, scan: Scan) -> DelvecError | None:
+    """Return the error about a variant that a file does not have in one piece."""
+    if SHREDDED not in text:
+        return None
+    reason = text.partition("delvec: ")[2].partition("\n")[0]
+    return UnsupportedReaderFeature(
+        f"Table '{scan.name}' (version {scan.version}): {reason}.",
+        table=scan.name,
+        version=scan.version,
+        column=reason.partition("'")[2].rpartition(f"' {SHREDDED}")[0],
+        features=["variantShredding"],
+    )
 
 
 def _of_storage(text: str, scan: Scan) -> DelvecError | None:
@@ -394,6 +414,8 @@ def _damaged_file(text: str, scan: Scan, source: ScanSource, where: str) -> Delv
 def _spellings(scan: Scan, path: str, name: str) -> Iterator[str]:
     """Give what a text can call a file: DuckDB by its name or as a pattern, storage by its URL."""
     yield name
+    # As files are called of which variants are read.
+    yield f" {scan.location} {path}"
     if not is_remote(name):
         yield as_pattern(name)
     else:
