@@ -419,11 +419,12 @@ class ReadableTable:
         *,
         row_ids: bool = False,
         stats: bool = False,
+        clustering: bool = False,
     ) -> tuple[Scan, Predicate | None]:
         """Return which files a read has to open, and the parsed predicate: what engines work with.
 
         With ``row_ids`` the scan also has what tells the ids of rows, if the table tracks rows; with ``stats`` the files'
-        statistics.
+        statistics; with ``clustering`` what tells how they were sorted.
         """
         if isinstance(columns, str):
             raise BadRequest(f"columns must be a list of names, not the text {columns!r}")
@@ -439,6 +440,7 @@ class ReadableTable:
             timestamp=_iso(timestamp),
             row_ids=row_ids,
             stats=stats,
+            clustering=clustering,
         )
         plan, files = self._service.plan(table_path(self.id, "plan"), body)
         schema = StructType.from_json(plan.table_schema)

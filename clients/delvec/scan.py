@@ -74,7 +74,15 @@ class Scan:
 
     def __iter__(self) -> Iterator[ScanFile]:
         """Iterate over the files; for the few that a command changes, not for planning."""
-        more = {"deleted_rows", "stats", "base_row_id", "default_row_commit_version", OCCURRENCES}
+        more = {
+            "deleted_rows",
+            "stats",
+            "base_row_id",
+            "default_row_commit_version",
+            "tags",
+            "clustering_provider",
+            OCCURRENCES,
+        }
         for row in self.files.select(
             [name for name in self.files.column_names if name not in more]
         ).to_pylist():

@@ -20,6 +20,8 @@ __all__ = [
     "MAX_DELETED_RATIO",
     "Bin",
     "CompactionRules",
+    "cube_numbers",
+    "cut",
     "deleted_ratios",
     "is_small",
     "new_files",
@@ -99,12 +101,16 @@ def pack(files: pa.Table, partition_keys: Sequence[str], rules: CompactionRules)
     chosen = np.flatnonzero(dirty if rules.purge else dirty | is_small(live, rules))
     if not len(chosen):
         return []
-    partitions = partition_numbers(files, partition_keys)[chosen]
+    partitions = partition_numbers(files, partition_keys)
+    if rules.purge and "tags" in files.column_names:
+        # Rows that were sorted together keep their order, and their files the tags that say so.
+        partitions = _together(partitions, cube_numbers(files))
+    partitions = partitions[chosen]
     # Files of about one age hold rows that came together.
     order = np.lexsort((files["modification_time"].to_numpy()[chosen], partitions))
     chosen, partitions = chosen[order], partitions[order]
     bins = []
-    for first, last in _cut(partitions, live[chosen], rules.target_size):
+    for first, last in cut(partitions, live[chosen], rules.target_size):
         members = chosen[first:last]
         if len(members) > 1 or dirty[members[0]]:
             bins.append(Bin(members, int(sizes[members].sum()), int(live[members].sum())))
@@ -161,11 +167,27 @@ def partition_numbers(files: pa.Table, keys: Sequence[str]) -> npt.NDArray[np.in
         texts = pc.map_lookup(values, pa.scalar(key, values.type.key_type), "last")
         encoded = texts.dictionary_encode("encode")
         codes = np.asarray(encoded.indices).astype(np.int64)
-        _, numbers = np.unique(numbers * (len(encoded.dictionary) + 1) + codes, return_inverse=True)
-    return numbers.astype(np.int64)
+        numbers = _together(numbers, codes)
+    return numbers
 
 
-def _cut(
+def cube_numbers(files: pa.Table) -> npt.NDArray[np.int64]:
+    """Return a number per file, the same for all files of a ZCube, and for all that are in none."""
+    ids = pc.map_lookup(files["tags"].combine_chunks(), pa.scalar("ZCUBE_ID"), "last")
+    numbers: npt.NDArray[np.int64] = np.asarray(pc.fill_null(ids, "").dictionary_encode().indices, np.int64)
+    return numbers
+
+
+def _together(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return a number for each pair of numbers."""
+    width = int(second.max(initial=0)) + 1
+    numbers: npt.NDArray[np.int64] = np.unique(first * width + second, return_inverse=True)[1].astype(
+        np.int64
+    )
+    return numbers
+
+
+def cut(
     partitions: npt.NDArray[np.int64], sizes: npt.NDArray[np.float64], target: int
 ) -> list[tuple[int, int]]:
     """Cut a list of files into bins of one partition and of ``target`` bytes at most, or one file."""

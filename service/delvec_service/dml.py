@@ -8,8 +8,9 @@ one module of the service that imports them; DuckDB, which is optional, is impor
 import json
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -125,6 +126,8 @@ class RowCommands:
         where: str | None,
         *,
         purge: bool = False,
+        zorder_by: Sequence[str] = (),
+        full: bool = False,
         target_size: int | None = None,
         key: str | None = None,
         user_metadata: str | None = None,
@@ -135,13 +138,17 @@ class RowCommands:
             table: the table.
             where: only partitions for which it is true.
             purge: files with deletion vectors, and no others.
+            zorder_by: columns to sort rows by.
+            full: of a clustered table, sort all files.
             target_size: bytes of new files.
             key: the request's idempotency key.
             user_metadata: for the table's history.
         """
 
         def run(target: Any) -> Any:
-            command = target.optimize.purge if purge else target.optimize
+            command = target.optimize.purge if purge else partial(target.optimize, full=full)
+            if zorder_by:
+                command = partial(target.optimize.z_order, list(zorder_by))
             size = command(where, target_size=target_size, dry_run=True)["numRemovedBytes"]
             if size > self._limits.read_bytes:
                 raise ReadLimitExceeded(

@@ -410,6 +410,10 @@ def test_optimize_says_what_would_be_done_and_does_it(delvec_command, people, tm
     assert delvec_command("delete", people, "--where", "id = 1").code == 0
     purged = delvec_command("optimize", people, "--purge", "--json").json
     assert (purged["numRemovedFiles"], purged["numDeletionVectorsRemoved"]) == (1, 1)
+    ordered = delvec_command("optimize", people, "--zorder-by", "id", "--json").json
+    assert ordered["numAddedFiles"] == 1
+    assert delvec_command("optimize", people, "--zorder-by", "id", "--purge").code == 2
+    assert "no clustering columns" in delvec_command("optimize", people, "--full").err
     refused = delvec_command("optimize", people, "--where", "id = 1")
     assert (refused.code, "partition" in refused.err) == (1, True)
 

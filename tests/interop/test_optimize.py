@@ -53,3 +53,29 @@ def test_what_delta_spark_wrote_is_compacted(lake, delta_spark, agreed, tmp_path
     metrics = delta_spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").collect()[0].operationMetrics
     assert metrics["numRemovedFiles"] == str(done["numRemovedFiles"])
     assert deltalake.DeltaTable(str(location)).version() == done.version
+
+
+def test_clustered_files_are_known_to_both(lake, delta_spark, agreed, tmp_path):
+    """What one has sorted, the other does not sort again; each reads what the other sorted."""
+    table = lake.create_table(tmp_path / "ours", "id long, x int", cluster_by=["x", "id"])
+    for number in range(3):
+        ids = range(number * 50, number * 50 + 50)
+        table.append(pa.table({"id": ids, "x": pa.array([7 * each % 50 for each in ids], pa.int32())}))
+    before = agreed(tmp_path / "ours")
+    version = table.optimize().version
+    name = f"delta.`{tmp_path / 'ours'}`"
+    assert agreed(tmp_path / "ours") == before
+    delta_spark.sql(f"OPTIMIZE {name}").collect()
+    assert table.version() == version
+
+    name = f"delta.`{tmp_path / 'theirs'}`"
+    delta_spark.sql(f"CREATE TABLE {name} (id LONG, x INT) USING delta CLUSTER BY (x)")
+    for number in range(3):
+        delta_spark.sql(f"INSERT INTO {name} SELECT id, CAST(7 * id % 50 AS INT) FROM range({number}, 50)")
+    delta_spark.sql(f"OPTIMIZE {name}").collect()
+    theirs = lake.table(tmp_path / "theirs")
+    assert theirs.optimize().version is None
+    theirs.append(pa.table({"id": [1000], "x": pa.array([3], pa.int32())}))
+    before = agreed(tmp_path / "theirs")
+    assert theirs.optimize()["numAddedFiles"] == 1
+    assert agreed(tmp_path / "theirs") == before

@@ -308,6 +308,10 @@ def test_files_are_written_together_and_deleted_rows_dropped(client, people):
         1,
     )
     assert client.post("/v1/tables/people/optimize", json={}).json()["result"] == "nothing-to-do"
+    ordered = client.post("/v1/tables/people/optimize", json={"zorder-by": ["id"]}).json()
+    assert ordered["result"] == "committed"
+    both = {"zorder-by": ["id"], "purge": True}
+    assert client.post("/v1/tables/people/optimize", json=both).status_code == 400
     assert ids(people) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     for body in ({"predicate": "age > 3"}, {"target-size": 0}, {"purge": "yes"}):
         assert client.post("/v1/tables/people/optimize", json=body).status_code == 400

@@ -419,7 +419,6 @@ def test_every_method_has_delta_sparks_name_and_arguments(cls):
 def test_what_is_not_there_yet_says_what_to_use(people, spark):
     for call in (
         lambda: DeltaTable.convertToDelta(spark, "parquet.`/x`"),
-        lambda: people.optimize().executeZOrderBy("id"),
         lambda: people.clone("/x"),
         lambda: people.cloneAtVersion(0, "/x"),
         lambda: people.cloneAtTimestamp("2024-01-01", "/x"),
@@ -467,6 +466,8 @@ def test_optimize_returns_deltas_metrics(people):
     assert people.history(1).first().operation == "OPTIMIZE"
     with pytest.raises(delvec.InvalidPredicate, match="partition"):
         people.optimize().where("id = 1").executeCompaction()
+    (done,) = people.optimize().executeZOrderBy("id", ["age"]).collect()
+    assert (done.metrics.numFilesAdded, people.toDF().count()) == (1, before)
 
 
 def test_restore_returns_the_metrics_that_delta_spark_returns(people):

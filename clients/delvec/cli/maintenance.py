@@ -1,5 +1,6 @@
 """Commands that look after a table."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -167,6 +168,14 @@ def optimize(
         float | None,
         typer.Option(min=0, max=1, help="With --purge: only files of which a larger share is deleted."),
     ] = None,
+    zorder_by: Annotated[
+        list[str] | None,
+        typer.Option(help="Sort rows so that filters by this column skip files; may be given several times."),
+    ] = None,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Of a clustered table, sort all files, whatever they were clustered by."),
+    ] = False,
     target_size: Annotated[
         int | None,
         typer.Option(min=1, help="Bytes of new files; by default delta.targetFileSize, else 256 MiB."),
@@ -186,13 +195,21 @@ def optimize(
     [bold]delvec optimize people --where "country = 'NZ'" --dry-run[/bold]
 
     [bold]delvec optimize people --purge --min-deleted-ratio 0.05[/bold]
+
+    [bold]delvec optimize people --zorder-by country --zorder-by born[/bold]
+
+    A table that is clustered (CLUSTER BY) is sorted by its own columns.
     """
+    if sum((purge, full, bool(zorder_by))) > 1:
+        raise typer.BadParameter("give one of --purge, --full and --zorder-by")
     if min_deleted_ratio is not None and not purge:
         raise typer.BadParameter("--min-deleted-ratio goes with --purge")
     now = session(context)
     options: dict[str, Any] = {} if min_deleted_ratio is None else {"min_deleted_ratio": min_deleted_ratio}
     with now.table(table, doing="writing files again") as target:
-        run = target.optimize.purge if purge else target.optimize
+        run = target.optimize.purge if purge else partial(target.optimize, full=full)
+        if zorder_by:
+            run = partial(target.optimize.z_order, zorder_by)
         done = run(
             where,
             target_size=target_size,

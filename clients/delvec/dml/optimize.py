@@ -1,16 +1,18 @@
-"""OPTIMIZE and PURGE: files written again so that reads cost less; the rows stay the same."""
+"""OPTIMIZE, Z-order, clustering and PURGE: files written again so that reads cost less; the rows stay the same."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from delvec.display import shown
 from delvec.dml import row_command
 from delvec.dml.retry import checked, with_retries
 from delvec.dml.row_command import Clock
 from delvec.engines import row_ids
+from delvec.engines.compaction import Compacted
 from delvec.engines.operation import running
+from delvec.engines.protocol import WriteTarget
 from delvec.http.service_client import ServiceClient
 from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, begin
@@ -23,8 +25,11 @@ from delvec_kernel.compaction import (
     target_file_size,
     within,
 )
-from delvec_kernel.errors import BadRequest, InvalidPredicate
+from delvec_kernel.errors import BadRequest, InvalidPredicate, InvalidTableChange
 from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.column_paths import parse_path, path_text
+from delvec_kernel.wire import AddFile
+from delvec_kernel.zcubes import CLUSTERING_PROVIDER, ZCubeRules, check_columns, choose
 
 if TYPE_CHECKING:
     from delvec.table import DeltaTable
@@ -69,6 +74,8 @@ class Optimize:
     Attributes:
         where: a predicate over partition columns; None for the whole table.
         purge: files with deletion vectors, and no others.
+        zorder_by: columns by which rows are sorted; none for what the table is clustered by, if it is.
+        full: sort also what other columns have clustered.
         target_size: bytes of new files; None for what the table says.
         max_deleted_ratio: files of which a larger share is deleted are written again, whatever their size.
         commit_bytes: what is written again goes into commits of about so many bytes, each of which stands for itself.
@@ -80,6 +87,8 @@ class Optimize:
 
     where: str | None = None
     purge: bool = False
+    zorder_by: Sequence[str] = ()
+    full: bool = False
     target_size: int | None = None
     max_deleted_ratio: float = MAX_DELETED_RATIO
     commit_bytes: int = _COMMIT_BYTES
@@ -131,7 +140,7 @@ class PlannedCompaction(Metrics):
 
 
 class Optimizer:
-    """OPTIMIZE of a table: ``table.optimize()``, ``table.optimize.compact()``, ``table.optimize.purge()``."""
+    """OPTIMIZE of a table: ``table.optimize()``, ``.optimize.compact()``, ``.optimize.z_order([…])``, ``.optimize.purge()``."""
 
     def __init__(self, service: ServiceClient, table: "DeltaTable", retries: int) -> None:
         self._service = service
@@ -151,6 +160,7 @@ class Optimizer:
         user_metadata: str | None = None,
         retries: int | None = None,
         progress: Progress | None = None,
+        full: bool = False,
     ) -> Metrics:
         """Write small files together, and files of which many rows are deleted; ``compact`` is another name.
 
@@ -167,6 +177,10 @@ class Optimizer:
             user_metadata: text for the table's history.
             retries: how often to plan again where another writer replaced the same files; by default the connection's.
             progress: is called after each commit with the bytes that are done, and those in all.
+            full: of a clustered table, sort also files that were clustered by other columns, and all files together.
+
+        A table that is clustered (``CLUSTER BY``) has its rows sorted along a curve through its clustering columns: those of new
+        files, together with files that were sorted before and are no larger than these.
 
         Returns:
             Delta's metrics of an OPTIMIZE, over all its commits; ``.version`` is that of the last, None where nothing was
@@ -179,6 +193,7 @@ class Optimizer:
         """
         wanted = Optimize(
             where,
+            full=full,
             target_size=target_size,
             max_deleted_ratio=max_deleted_ratio,
             commit_bytes=commit_bytes,
@@ -189,6 +204,61 @@ class Optimizer:
         return self._run(wanted, dry_run=dry_run, retries=retries)
 
     compact = __call__
+
+    @running("OPTIMIZE")
+    def z_order(
+        self,
+        columns: Sequence[str],
+        where: str | None = None,
+        *,
+        target_size: int | None = None,
+        max_deleted_ratio: float = MAX_DELETED_RATIO,
+        dry_run: bool = False,
+        commit_bytes: int = _COMMIT_BYTES,
+        max_bytes: int | None = None,
+        user_metadata: str | None = None,
+        retries: int | None = None,
+        progress: Progress | None = None,
+    ) -> Metrics:
+        """Sort rows so that files have narrow ranges in each of these columns, and filters by them skip files: ZORDER BY.
+
+        Files that were sorted by the same columns before stay, unless there are as many bytes of new files to sort them with:
+        a second run on the same files writes nothing. The order is that of a Hilbert curve.
+
+        Args:
+            columns: names, or paths of fields in structs.
+            where: a predicate over partition columns.
+            target_size: bytes of new files, about.
+            max_deleted_ratio: a sorted file of which a larger share is deleted is sorted anew.
+            dry_run: commit nothing; what is returned says in ``.bins`` which files would be sorted together.
+            commit_bytes: about so many bytes are committed at a time; what is sorted together is one commit.
+            max_bytes: sort at most so many bytes of files; what is sorted together is sorted whole or not.
+            user_metadata: text for the table's history.
+            retries: how often to plan again where another writer changed the same files; by default the connection's.
+            progress: is called after each commit with the bytes that are done, and those in all.
+
+        Raises:
+            UnknownColumn: there is none of that name.
+            InvalidTableChange: a column partitions the table, has no statistics or values without order, or the table is
+                clustered, and has its own columns.
+        """
+        if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+            raise BadRequest(f"columns must be a list of names (given: {columns!r})")
+        if not columns:
+            raise BadRequest(
+                "z_order needs at least one column; optimize() writes small files together without an order."
+            )
+        wanted = Optimize(
+            where,
+            zorder_by=tuple(columns),
+            max_bytes=max_bytes,
+            target_size=target_size,
+            max_deleted_ratio=max_deleted_ratio,
+            commit_bytes=commit_bytes,
+            user_metadata=user_metadata,
+            progress=progress,
+        )
+        return self._run(wanted, dry_run=dry_run, retries=retries)
 
     @running("REORG")
     def purge(
@@ -243,6 +313,7 @@ class _Run:
         self._counts: dict[str, int | None] = {**_METRICS}
         self._version: int | None = None
         self._done_bytes = 0
+        self._cubes: ZCubeRules | None = None
 
     def planned(self) -> PlannedCompaction:
         """Return what would be done."""
@@ -282,28 +353,55 @@ class _Run:
 
     def _plan(self) -> tuple[Scan, list[Bin]]:
         where = self._wanted.where
-        scan, predicate = self._table.plan(predicate=where, row_ids=True)
+        scan, predicate = self._table.plan(predicate=where, row_ids=True, clustering=True)
         if predicate is not None:
             _check_partitions_only(scan, predicate)
             # Of a partition value that nobody can compare the files are left as they are.
             scan = scan.filter(scan.files["matches_all"])
         size = self._wanted.target_size or target_file_size(scan.configuration) or DEFAULT_TARGET_SIZE
         wanted = self._wanted
-        rules = CompactionRules(size, wanted.max_deleted_ratio, wanted.purge, wanted.min_deleted_ratio)
         self._target_size = size
-        bins = pack(scan.files, self._partition_keys(scan), rules)
+        keys = self._partition_keys(scan)
+        self._cubes = None if wanted.purge else self._cube_rules(scan)
+        if self._cubes is not None:
+            bins = choose(scan.files, keys, self._cubes)
+        else:
+            rules = CompactionRules(size, wanted.max_deleted_ratio, wanted.purge, wanted.min_deleted_ratio)
+            bins = pack(scan.files, keys, rules)
         left = None if wanted.max_bytes is None else max(0, wanted.max_bytes - self._done_bytes)
         return scan, within(bins, left)
+
+    def _cube_rules(self, scan: Scan) -> ZCubeRules | None:
+        """Return how rows are to be sorted, None where they keep their order."""
+        wanted = self._wanted
+        is_clustered = "clustering" in (scan.protocol.get("writerFeatures") or ())
+        columns = [parse_path(name) for name in wanted.zorder_by]
+        if is_clustered:
+            clustered = [parse_path(name) for name in self._table.detail()["clusteringColumns"]]
+            if clustered and columns:
+                raise InvalidTableChange(
+                    f"Table '{scan.name}' is clustered by {', '.join(path_text(path) for path in clustered)}; OPTIMIZE sorts it by "
+                    "these. Leave out ZORDER BY, or change the columns with ALTER TABLE ... CLUSTER BY.",
+                    table=scan.name,
+                )
+            if clustered:
+                return ZCubeRules(clustered, True, wanted.full, wanted.max_deleted_ratio)
+        if wanted.full:
+            raise InvalidTableChange(
+                f"OPTIMIZE ... FULL is for clustered tables, and table '{scan.name}' has no clustering columns; leave out FULL.",
+                table=scan.name,
+            )
+        if not columns:
+            return None
+        columns = check_columns(columns, scan.schema, scan.partition_columns, scan.configuration)
+        return ZCubeRules(columns, max_deleted_ratio=wanted.max_deleted_ratio)
 
     def _commit(self, scan: Scan, bins: Sequence[Sequence[str]]) -> None:
         operation = "REORG" if self._wanted.purge else "OPTIMIZE"
         begun, _ = begin(self._service, self._table.id, operation)
         target = row_command.target_of(scan, begun.transaction_id)
-        # A little more than planned, or what is over would become a small file of its own.
-        room = self._target_size + self._target_size // 4
-        target = replace(target, configuration={**target.configuration, _TARGET_SIZE: str(room)})
         removed = [path for paths in bins for path in paths]
-        compacted = self._table.engine.compact(*_with_row_ids(scan.only(removed), bins, target))
+        written = self._write(scan.only(removed), bins, target)
         transaction = Transaction(
             self._service,
             self._table.id,
@@ -318,20 +416,44 @@ class _Run:
         )
         transaction.keeps_row_ids = True
         transaction.remove(removed)
-        transaction.add(compacted.adds)
-        for path, runs in compacted.rewritten.items():
+        transaction.add(written.adds)
+        for path, runs in written.rewritten.items():
             transaction.record_rewrite(path, runs)
         done = transaction.commit()
         self._version = done.version
         for name in _SUMMED:
             self._add(name, done.operation_metrics.get(name, 0))
 
+    def _write(self, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget) -> Compacted:
+        cubes, engine = self._cubes, self._table.engine
+        scan, target = row_ids.copying(scan, target)
+        if cubes is None:
+            # A little more than planned, or what is over would become a small file of its own.
+            room = self._target_size + self._target_size // 4
+            compacted = engine.compact(scan, bins, _with_file_size(target, room))
+            return _sorted_as_before(scan, compacted) if self._wanted.purge else compacted
+        adds: list[AddFile] = []
+        provider = CLUSTERING_PROVIDER if cubes.is_clustering else None
+        for of_bin in engine.cluster(scan, bins, cubes.columns, _with_file_size(target, self._target_size)):
+            facts = {"tags": dict(cubes.new_tags()), "clustering_provider": provider}
+            adds += [add.model_copy(update=facts) for add in of_bin]
+        return Compacted(adds, {})
+
     def _parameters(self) -> dict[str, str]:
         where = self._wanted.where
         predicate = json.dumps([] if where is None else [where], ensure_ascii=False)
         if self._wanted.purge:
             return {"predicate": predicate, "applyPurge": "true"}
-        return {"predicate": predicate, "zOrderBy": "[]", "clusterBy": "[]", "auto": "false"}
+        cubes = self._cubes
+        names = json.dumps([] if cubes is None else cubes.names, ensure_ascii=False)
+        by_clustering = cubes is not None and cubes.is_clustering
+        found = {
+            "predicate": predicate,
+            "zOrderBy": "[]" if by_clustering else names,
+            "clusterBy": names if by_clustering else "[]",
+            "auto": "false",
+        }
+        return found | {"isFull": "true"} if self._wanted.full else found
 
     def _batches(self, bins: Sequence[Bin]) -> Iterator[list[Bin]]:
         batch: list[Bin] = []
@@ -360,9 +482,21 @@ class _Run:
         return {"executionTimeMs": self._clock.metrics()["executionTimeMs"]}
 
 
-def _with_row_ids(scan: Scan, bins: Sequence[Sequence[str]], target: Any) -> tuple[Any, ...]:
-    tracked, written = row_ids.copying(scan, target)
-    return tracked, bins, written
+def _sorted_as_before(scan: Scan, compacted: Compacted) -> Compacted:
+    """Return new files with the tags of the ZCubes that their rows came from, each of one, whose order they keep."""
+    facts = scan.files.select(["path", "tags", "clustering_provider"]).to_pylist()
+    sources = {row["path"]: row for row in facts}
+    adds = []
+    for add in compacted.adds:
+        source = sources[compacted.rewritten[add.path][0].source]
+        tags = {name: text for name, text in source["tags"] or () if name.startswith("ZCUBE_")}
+        facts_of = {"tags": tags, "clustering_provider": source["clustering_provider"]}
+        adds.append(add.model_copy(update=facts_of) if "ZCUBE_ID" in tags else add)
+    return replace(compacted, adds=adds)
+
+
+def _with_file_size(target: WriteTarget, size: int) -> WriteTarget:
+    return replace(target, configuration={**target.configuration, _TARGET_SIZE: str(size)})
 
 
 def _check_partitions_only(scan: Scan, predicate: Predicate) -> None:

@@ -17,7 +17,7 @@ from delvec_kernel.errors import CorruptTable
 from delvec_kernel.statistics.file_statistics import num_records
 from delvec_kernel.wire import AddFile, RowRun
 
-__all__ = ["Compacted", "ReadOrder", "Stretch", "row_runs"]
+__all__ = ["Compacted", "ReadOrder", "ReadRows", "Stretch", "check_complete", "check_rows", "row_runs"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Compacted:
 
     Attributes:
         adds: the new files; none where no row stayed.
-        rewritten: for each of them, where its rows come from.
+        rewritten: for each of them, where its rows come from; empty where rows have another order than they had.
     """
 
     adds: Sequence[AddFile]
@@ -77,6 +77,81 @@ class ReadOrder:
             self._stretches[-1] = Stretch(more.file, before.first, more.last, before.count + more.count)
         else:
             self._stretches.append(more)
+
+
+_FOLDED_ROWS: Final = 1 << 20
+
+
+class ReadRows:
+    """Notes which rows are read in any order, batch by batch, as a bitmap for each file."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, BitMap64] = {}
+        self._waiting: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        self._count = 0
+
+    def add(self, files: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> None:
+        """Note a batch: of each row the file's number, and its physical index."""
+        self._waiting.append((files, rows))
+        self._count += len(rows)
+        if sum(len(each) for each, _ in self._waiting) >= _FOLDED_ROWS:
+            self._fold()
+
+    def finish(self) -> tuple[int, dict[int, BitMap64]]:
+        """Return how many rows were noted, and which, by the number of their file."""
+        self._fold()
+        return self._count, self._rows
+
+    def _fold(self) -> None:
+        if not self._count:
+            return
+        files = np.concatenate([each for each, _ in self._waiting] or [np.zeros(0, np.int64)])
+        rows = np.concatenate([each for _, each in self._waiting] or [np.zeros(0, np.int64)])
+        self._waiting = []
+        order = np.lexsort((rows, files))
+        files, rows = files[order], rows[order]
+        numbers, starts = np.unique(files, return_index=True)
+        ends = [*starts[1:].tolist(), len(files)]
+        for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True):
+            found = self._rows.setdefault(number, BitMap64())
+            found.update(rows[start:end].astype(np.uint64))
+
+
+def check_complete(scan: Scan, stretches: Sequence[Stretch]) -> None:
+    """Prove that each live row of a scan was read once.
+
+    Args:
+        scan: the files that were read; stretches number them in its order.
+        stretches: of the rows, in any order.
+
+    Raises:
+        CorruptTable: one was not; nothing may be removed.
+    """
+    deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
+    _check_complete(scan, scan.files["path"].to_pylist(), stretches, deleted)
+
+
+def check_rows(scan: Scan, count: int, rows: Mapping[int, BitMap64]) -> None:
+    """Prove that each live row of a scan was read once.
+
+    Args:
+        scan: the files that were read.
+        count: how many rows were read.
+        rows: which, by the place of their file in the scan.
+
+    Raises:
+        CorruptTable: one was not, or twice; nothing may be removed.
+    """
+    deleted = scan.deletion_vectors if scan.has_deletion_vectors else {}
+    counts = scan.files["num_records"].to_pylist()
+    for place, path in enumerate(scan.files["path"].to_pylist()):
+        found, gone = rows.get(place, BitMap64()), deleted.get(path, BitMap64())
+        count -= len(found)
+        end = counts[place] if counts[place] is not None else (found.max() + 1 if found else 0)
+        if found & gone or len(found | gone) != max(end, gone.max() + 1 if gone else 0):
+            raise _lost(scan, f"not every live row of '{path}' was read")
+    if count:
+        raise _lost(scan, f"{count} rows were read twice")
 
 
 def row_runs(

@@ -7,6 +7,7 @@ collects the statistics of the same rows, so that the caller computes the next o
 
 import os
 import re
+import sys
 import time
 import uuid
 from collections import OrderedDict, deque
@@ -97,6 +98,7 @@ class _OpenFile:
     sink: IO[bytes]
     parquet: pq.ParquetWriter
     statistics: StatisticsCollector | None
+    rows: int = 0
 
 
 @dataclass
@@ -117,6 +119,7 @@ class DataFileWriter:
         target: the table.
         task: which of several writers of one transaction this is; goes into the names.
         file_size: bytes at which a file is closed; None for what the table says.
+        file_rows: rows at which a file is closed, whatever its size; None for no such limit.
         folder: below the table's location, ending with a slash; empty for data files.
         prefix: of the files' names.
         statistics: whether they are collected.
@@ -128,6 +131,7 @@ class DataFileWriter:
         *,
         task: int = 0,
         file_size: int | None = None,
+        file_rows: int | None = None,
         folder: str = "",
         prefix: str = "part",
         statistics: bool = True,
@@ -138,6 +142,11 @@ class DataFileWriter:
         self._prefix = prefix
         self._collects = statistics
         self._file_size = file_size or target_file_size(target.configuration) or DEFAULT_FILE_SIZE
+        self._file_rows = file_rows or sys.maxsize
+        # Row groups of one size: files end where one does.
+        self._group_rows = min(_ROW_GROUP_ROWS, self._file_rows)
+        if file_rows is not None:
+            self._group_rows = -(-file_rows // -(-file_rows // _ROW_GROUP_ROWS))
         named = target.configuration.get("delta.parquet.compression.codec", "").strip().lower()
         self._codec = _CODECS.get(named, _DEFAULT_CODEC)
         self._mapped = target.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
@@ -270,14 +279,14 @@ class DataFileWriter:
     def _keep(self, key: _Key, rows: pa.RecordBatch) -> None:
         buffer = self._buffers.setdefault(key, _Buffer())
         while rows.num_rows:
-            part = rows.slice(0, _ROW_GROUP_ROWS - buffer.rows)
+            part = rows.slice(0, self._group_rows - buffer.rows)
             rows = rows.slice(part.num_rows)
             size = bytes_in(part)
             buffer.batches.append(part)
             buffer.rows += part.num_rows
             buffer.size += size
             self._buffered += size
-            if buffer.rows >= _ROW_GROUP_ROWS or buffer.size >= _ROW_GROUP_BYTES:
+            if buffer.rows >= self._group_rows or buffer.size >= _ROW_GROUP_BYTES:
                 self._submit(key)
                 buffer = self._buffers.setdefault(key, _Buffer())
 
@@ -327,7 +336,8 @@ class DataFileWriter:
             file.parquet.write_table(table)
         if counted is not None:
             counted.result()
-        if file.sink.tell() >= self._file_size:
+        file.rows += table.num_rows
+        if file.sink.tell() >= self._file_size or file.rows >= self._file_rows:
             self._close(key)
 
     def _open_file(self, key: _Key) -> _OpenFile:

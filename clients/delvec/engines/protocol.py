@@ -17,6 +17,7 @@ from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec.scan import Scan
 from delvec_kernel.constraints.declared import REPLACE_WHERE, Check, Constraints, constraints_of, mentioned
 from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.column_paths import ColumnPath
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.wire import AddFile
 
@@ -127,6 +128,25 @@ class Engine(Protocol):
             scan: the files of all bins, and no others.
             bins: paths of files of one partition that are written together.
             target: the table; the size of new files is in its configuration.
+
+        Raises:
+            CorruptTable: not every row was read that the statistics promise; what was written is not to be committed.
+        """
+        ...
+
+    def cluster(
+        self, scan: Scan, bins: Sequence[Sequence[str]], columns: Sequence[ColumnPath], target: WriteTarget
+    ) -> Sequence[Sequence[AddFile]]:
+        """Write the live rows of each bin's files in the order of a curve through these columns.
+
+        Args:
+            scan: the files of all bins, and no others.
+            bins: paths of files of one partition that are sorted together.
+            columns: paths by logical name.
+            target: the table; the size of new files is in its configuration.
+
+        Returns:
+            The new files of each bin.
 
         Raises:
             CorruptTable: not every row was read that the statistics promise; what was written is not to be committed.

@@ -1,8 +1,8 @@
 """``DeltaTable.optimize()`` with delta-spark's names."""
 
-# ruff: noqa: N802, N803, ARG002 - delta-spark's spelling is the point
+# ruff: noqa: N802, N803 - delta-spark's spelling is the point
 
-from typing import Final, NoReturn
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
@@ -10,7 +10,6 @@ from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 from delvec.engines.spark.manifest import hadoop_path
 from delvec.table import DeltaTable as Table
 from delvec.transaction import Metrics
-from delvec_kernel.errors import UnsupportedOperation
 
 __all__ = ["DeltaOptimizeBuilder"]
 
@@ -64,15 +63,20 @@ class DeltaOptimizeBuilder:
         Raises:
             InvalidPredicate: the condition reads a column that does not partition the table.
         """
-        done = self._table.optimize(self._where)
-        return self._spark.createDataFrame([(hadoop_path(self._table.location), _metrics(done))], _RESULT)
+        return self._frame(self._table.optimize(self._where))
 
-    def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...]) -> NoReturn:
-        """Raise UnsupportedOperation: Delvec does not put rows into another order yet."""
-        raise UnsupportedOperation(
-            "executeZOrderBy is not part of Delvec yet; compact with executeCompaction(), or order files with delta-spark.",
-            operation="executeZOrderBy",
-        )
+    def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...]) -> DataFrame:
+        """Sort rows so that files have narrow ranges in each of these columns; return the path and metrics.
+
+        Raises:
+            UnknownColumn: there is none of that name.
+            InvalidTableChange: a column partitions the table, or has no statistics; or the table is clustered.
+        """
+        names = [name for given in cols for name in ([given] if isinstance(given, str) else given)]
+        return self._frame(self._table.optimize.z_order(names, self._where))
+
+    def _frame(self, done: Metrics) -> DataFrame:
+        return self._spark.createDataFrame([(hadoop_path(self._table.location), _metrics(done))], _RESULT)
 
 
 def _metrics(done: Metrics) -> tuple[object, ...]:

@@ -301,7 +301,7 @@ class _TaskSide:
         raise NotImplementedError("format('delvec') reads in tasks")
 
     find_rows = write = read = count = _refuse
-    merge_source = change_rows = copy_rows = compact = _refuse
+    merge_source = change_rows = copy_rows = compact = cluster = _refuse
 
 
 class _Reader(DataSourceReader):  # type: ignore[misc]

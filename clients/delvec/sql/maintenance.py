@@ -18,22 +18,27 @@ _LISTED: Final = 1000
 
 
 def optimize(cursor: Cursor, opened: "OpenTable") -> Metrics:
-    """Run OPTIMIZE table [WHERE condition over partition columns].
-
-    Raises:
-        UnsupportedOperation: rows are to be put into another order, by FULL or ZORDER BY.
-    """
+    """Run OPTIMIZE table [FULL] [WHERE condition over partition columns] [ZORDER BY (columns)]."""
     cursor.expect("OPTIMIZE")
     name = newest_version(cursor)
-    if cursor.take("FULL"):
-        raise UnsupportedOperation("OPTIMIZE ... FULL is not part of Delvec yet; leave FULL out.")
+    full = cursor.take("FULL")
     where = cursor.expression("ZORDER") if cursor.take("WHERE") else None
-    if cursor.take("ZORDER"):
-        raise UnsupportedOperation(
-            "OPTIMIZE ... ZORDER BY is not part of Delvec yet; leave it out, or order files with delta-spark."
-        )
+    columns = _zorder_by(cursor) if cursor.take("ZORDER") else []
     cursor.end()
-    return opened(name).optimize(where)
+    optimizer = opened(name).optimize
+    return optimizer.z_order(columns, where) if columns else optimizer(where, full=full)
+
+
+def _zorder_by(cursor: Cursor) -> list[str]:
+    """Take BY and columns, with parentheses around them or without."""
+    cursor.expect("BY")
+    in_parentheses = cursor.take("(")
+    found = [cursor.column()]
+    while cursor.take(","):
+        found.append(cursor.column())
+    if in_parentheses:
+        cursor.expect(")")
+    return found
 
 
 def reorg(cursor: Cursor, opened: "OpenTable") -> Metrics:

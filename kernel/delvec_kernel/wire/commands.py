@@ -2,9 +2,9 @@
 
 from typing import Annotated, TypeAlias
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 
-from delvec_kernel.wire.shapes import Envelope, few
+from delvec_kernel.wire.shapes import Column, Envelope, few
 
 __all__ = ["DeleteRequest", "OptimizeRequest", "UpdateRequest"]
 
@@ -59,12 +59,27 @@ class OptimizeRequest(Envelope):
         default=False,
         description="Write every file again that has a deletion vector, and no other: REORG TABLE ... APPLY (PURGE).",
     )
+    zorder_by: Annotated[list[Column], Field(max_length=32, fail_fast=True)] = Field(
+        default_factory=list,
+        description="Sort rows so that files have narrow ranges in each of these columns, or fields of structs.",
+        examples=[["country", "born"]],
+    )
+    full: StrictBool = Field(
+        default=False,
+        description="Of a clustered table, sort also files that were clustered by other columns, and all files together.",
+    )
     target_size: Annotated[StrictInt, Field(ge=1, lt=2**63)] | None = Field(
         default=None,
         description="Bytes of new files; by default delta.targetFileSize, else 256 MiB.",
         examples=[134217728],
     )
     user_metadata: _Metadata = None
+
+    @model_validator(mode="after")
+    def _one_command(self) -> "OptimizeRequest":
+        if sum((self.purge, self.full, bool(self.zorder_by))) > 1:
+            raise ValueError("give one of purge, full and zorder-by")
+        return self
 
 
 class UpdateRequest(Envelope):

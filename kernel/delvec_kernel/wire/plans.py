@@ -47,6 +47,10 @@ class PlanRequest(Envelope):
         default=False,
         description="Return, of a table with row tracking, what tells the ids of each file's rows.",
     )
+    clustering: bool = Field(
+        default=False,
+        description="Return each file's tags and clustering provider, which tell how it was sorted.",
+    )
     inline_deletion_vectors: bool = Field(default=True, description="Return small bitmaps with the plan.")
     page_size: int = Field(default=1000, ge=1, le=100_000, description="Files per page of a JSON answer.")
     page_token: Annotated[str, Field(max_length=64)] | None = None
@@ -83,6 +87,14 @@ class PlanFile(Delta):
         "one in the file's own column keeps that.",
     )
     default_row_commit_version: int | None = Field(default=None, alias="defaultRowCommitVersion")
+    tags: dict[str, str | None] | None = Field(
+        default=None, description="With clustering, as is the next: what writers note about the file."
+    )
+    clustering_provider: str | None = Field(
+        default=None,
+        alias="clusteringProvider",
+        description="What clustered the file by the table's clustering columns.",
+    )
 
 
 class PlanResponse(Answer):

@@ -199,6 +199,11 @@ class AddFile(Delta):
         default=None, description="Statistics as a JSON document."
     )
     tags: Tags | None = None
+    clustering_provider: Annotated[str, Field(max_length=256)] | None = Field(
+        default=None,
+        alias="clusteringProvider",
+        description="What clustered the file by the table's clustering columns.",
+    )
 
 
 class ChangeFile(Delta):

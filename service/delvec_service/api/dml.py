@@ -112,6 +112,8 @@ def optimize_table(
         table,
         body.predicate,
         purge=body.purge,
+        zorder_by=body.zorder_by,
+        full=body.full,
         target_size=body.target_size,
         key=idempotency_key,
         user_metadata=body.user_metadata,

@@ -106,6 +106,7 @@ def plan_scan(
             columns=body.columns,
             stats=body.stats,
             row_ids=body.row_ids,
+            clustering=body.clustering,
             inline_deletion_vectors=body.inline_deletion_vectors,
             offset=offset,
             limit=None if arrow else body.page_size,
@@ -173,6 +174,8 @@ def plan_files(files: pa.Table) -> list[PlanFile]:
             stats=row["stats"],
             base_row_id=row.get("base_row_id"),
             default_row_commit_version=row.get("default_row_commit_version"),
+            tags=dict(row["tags"]) if row.get("tags") is not None else None,
+            clustering_provider=row.get("clustering_provider"),
         )
         for row in files.to_pylist()
     ]

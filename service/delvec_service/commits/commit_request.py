@@ -81,6 +81,7 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
                 data_change=request.data_change,
                 stats=add.stats,
                 tags=add.tags,
+                clustering_provider=add.clustering_provider,
             )
             for add in request.adds
         ],
@@ -119,7 +120,7 @@ def _check_text(request: CommitRequest) -> None:
     texts += [run.source for each in request.rewritten for run in each.runs]
     if request.reads is not None:
         texts += [*request.reads.files, *(each.path for each in request.reads.rows)]
-    texts += [add.stats for add in request.adds]
+    texts += [text for add in request.adds for text in (add.stats, add.clustering_provider)]
     written: list[NewFile | ChangeFile] = [*request.adds, *request.change_files]
     for file in written:
         texts.append(file.path)

@@ -44,8 +44,9 @@ PLAN_SCHEMA: Final = pa.schema(
         ("stats", pa.string()),
     ]
 )
-"""The fields of :class:`~delvec_kernel.wire.PlanFile` in snake case, but for the ids of rows."""
+"""The fields of :class:`~delvec_kernel.wire.PlanFile` in snake case, but for what is returned only where it is asked for."""
 _ROW_IDS: Final = ("base_row_id", "default_row_commit_version")
+_CLUSTERING: Final = ("tags", "clustering_provider")
 
 _FEW_PER_CHUNK: Final = 4096
 _MAX_INLINED: Final = 64 * 1024
@@ -80,6 +81,7 @@ def plan(
     columns: Sequence[str] | None = None,
     stats: bool = False,
     row_ids: bool = False,
+    clustering: bool = False,
     inline_deletion_vectors: bool = True,
     offset: int = 0,
     limit: int | None = None,
@@ -94,6 +96,7 @@ def plan(
         columns: to be read; only checked.
         stats: whether to return the files' statistics.
         row_ids: whether to return, of a table with row tracking, ``base_row_id`` and ``default_row_commit_version`` too.
+        clustering: whether to return ``tags`` and ``clustering_provider``.
         inline_deletion_vectors: whether to read small deletion vectors now: those of at most 64 KiB each, 16 MiB together.
         offset: files to pass over; the order is the same in every plan of a version.
         limit: files to return at most.
@@ -124,7 +127,10 @@ def plan(
     if offset or (limit is not None and limit < num_files):
         # Two replays of one version may hold its files in different orders.
         selected, order = page_of(selected, offset, limit)
-    more = _ROW_IDS if row_ids and row_tracking.is_enabled(snapshot) else ()
+    more = (
+        *(_ROW_IDS if row_ids and row_tracking.is_enabled(snapshot) else ()),
+        *(_CLUSTERING if clustering else ()),
+    )
     files = _files(selected, order, [*(["stats"] if stats else ()), *more])
     check_paths(files["path"], snapshot.location, table, allowed)
     check_vector_paths(files["deletion_vector"], snapshot.location, table, allowed)

@@ -11,6 +11,7 @@ from pyroaring import BitMap64
 from delvec.dv_files import DeletionVectorFiles
 from delvec.engines.arrow_conversion import conform_batch
 from delvec.engines.compaction import Compacted
+from delvec.engines.duckdb.cluster import cluster
 from delvec.engines.duckdb.find_rows import find_rows
 from delvec.engines.duckdb.merge_source import merge_source
 from delvec.engines.duckdb.row_changes import change_rows
@@ -22,6 +23,7 @@ from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec.scan import Scan
 from delvec_kernel.errors import InvalidPredicate
 from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.column_paths import ColumnPath
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.wire import AddFile
 
@@ -112,6 +114,17 @@ class DuckDBEngine:
             StorageError: storage did not answer.
         """
         return compact(self._session, scan, bins, target)
+
+    def cluster(
+        self, scan: Scan, bins: Sequence[Sequence[str]], columns: Sequence[ColumnPath], target: WriteTarget
+    ) -> Sequence[Sequence[AddFile]]:
+        """Write the live rows of each bin's files in the order of a curve through these columns.
+
+        Raises:
+            CorruptTable: a file cannot be read, or lacks rows.
+            StorageError: storage did not answer.
+        """
+        return cluster(self._session, scan, bins, columns, target)
 
     def write(self, data: Any, target: WriteTarget) -> Sequence[AddFile]:
         """Write rows as new files.

@@ -21,6 +21,7 @@ from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec.engines.row_checks import RowChecks
 from delvec.engines.spark import failures
 from delvec.engines.spark.arrow_frames import frame_of, to_arrow
+from delvec.engines.spark.cluster import cluster
 from delvec.engines.spark.find_rows import (
     MAX_ROWS_AS_THEY_ARE,
     MAX_ROWS_FOR_WORDS,
@@ -50,7 +51,7 @@ from delvec.engines.spark.write import (
 from delvec.scan import Scan
 from delvec_kernel.errors import BadRequest, InvalidPredicate
 from delvec_kernel.expressions.predicate import Predicate
-from delvec_kernel.schema.column_paths import backticked
+from delvec_kernel.schema.column_paths import ColumnPath, backticked
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.wire import AddFile
 
@@ -197,6 +198,18 @@ class SparkEngine:
         """
         with self._reading(scan, None, "compact files"):
             return compact(self._frames, scan, bins, target)
+
+    def cluster(
+        self, scan: Scan, bins: Sequence[Sequence[str]], columns: Sequence[ColumnPath], target: WriteTarget
+    ) -> Sequence[Sequence[AddFile]]:
+        """Write the live rows of each bin's files in the order of a curve through these columns; Spark sorts them.
+
+        Raises:
+            CorruptTable: a file cannot be read, or lacks rows.
+            StorageError: storage did not answer.
+        """
+        with self._reading(scan, None, "sort files"):
+            return cluster(self._frames, scan, bins, columns, target)
 
     def write(self, data: Any, target: WriteTarget) -> Sequence[AddFile]:
         """Write ``data`` as new files: a Spark DataFrame on the executors, anything else from this process.

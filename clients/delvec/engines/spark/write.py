@@ -144,7 +144,7 @@ def write_frame(frame: DataFrame, target: WriteTarget, checks: TaskChecks | None
     return adds
 
 
-def in_tasks(frame: DataFrame, function: _OverBatches, answer: str) -> DataFrame:
+def in_tasks(frame: DataFrame, function: _OverBatches, answer: str | T.StructType) -> DataFrame:
     """Return what a function makes of a frame's rows: ``mapInArrow``, which does not take every name of a column."""
     names = list(frame.columns)
     plain = frame.toDF(*(f"c{position}" for position in range(len(names))))

@@ -1,0 +1,131 @@
+"""Rows of files sorted along a curve by DuckDB, which spills to disk what does not fit into memory."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from delvec.engines.compaction import ReadOrder, check_complete
+from delvec.engines.duckdb.find_rows import check_positions
+from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, ScanSource, quoted, sources
+from delvec.engines.duckdb.statements import Session, errors
+from delvec.engines.parquet_writer import DEFAULT_FILE_SIZE, DataFileWriter
+from delvec.engines.protocol import WriteTarget
+from delvec.engines.space_filling_curves import SAMPLE_ROWS, CurveKeys
+from delvec.scan import Scan
+from delvec_kernel.compaction import target_file_size
+from delvec_kernel.errors import CorruptTable
+from delvec_kernel.schema.column_paths import ColumnPath
+from delvec_kernel.wire import AddFile
+from delvec_kernel.zcubes import files_to_come
+
+__all__ = ["cluster"]
+
+_BATCH_ROWS: Final = 1 << 17
+_INSERTED_ROWS: Final = 1 << 20
+_ROWS: Final = "delvec_rows"
+_BATCHES: Final = "delvec_batches"
+
+
+def cluster(
+    session: Session,
+    scan: Scan,
+    bins: Sequence[Sequence[str]],
+    columns: Sequence[ColumnPath],
+    target: WriteTarget,
+) -> list[list[AddFile]]:
+    """Write the live rows of each bin's files sorted; see :meth:`delvec.engines.protocol.Engine.cluster`.
+
+    Raises:
+        CorruptTable: a file cannot be read, or does not have the rows that its statistics say.
+        StorageError: storage did not answer.
+    """
+    return [
+        _cluster_bin(session, scan.only(paths), columns, target, number) for number, paths in enumerate(bins)
+    ]
+
+
+def _cluster_bin(
+    session: Session, scan: Scan, columns: Sequence[ColumnPath], target: WriteTarget, number: int
+) -> list[AddFile]:
+    keys = CurveKeys.of(_sample(session, scan, columns), columns)
+    order = ReadOrder()
+    with session.connected() as cursor:
+        source = None
+        for source in sources(scan, scan.schema.names, positions=True):
+            for rows in _large(_read(session, scan, source, order), _INSERTED_ROWS):
+                with errors(scan, source, None):
+                    _insert(cursor, rows.append_column("key", keys(rows)))
+        check_complete(scan, order.stretches)
+        read = sum(each.count for each in order.stretches)
+        if source is None or not read:
+            return []
+        files = files_to_come(scan.files, target_file_size(target.configuration) or DEFAULT_FILE_SIZE)
+        with DataFileWriter(
+            target, task=number, file_rows=-(-read // files), file_size=sys.maxsize
+        ) as writer:
+            with errors(scan, source, None):
+                found = cursor.sql(f"SELECT * EXCLUDE (key) FROM {_ROWS} ORDER BY key")  # noqa: S608
+                for batch in found.to_arrow_reader(_BATCH_ROWS):
+                    writer.write(batch.rename_columns(scan.schema.names))
+            if writer.rows != read:
+                raise CorruptTable(
+                    f"Sorting {read} rows of table '{scan.name}' (version {scan.version}) gave {writer.rows} rows; nothing was "
+                    "committed. Try again, and report it.",
+                    table=scan.name,
+                    version=scan.version,
+                )
+            return writer.finish()
+
+
+def _sample(session: Session, scan: Scan, columns: Sequence[ColumnPath]) -> pa.Table:
+    """Return some rows of these columns, from every part of the scan."""
+    names = list(dict.fromkeys(path[0] for path in columns))
+    selected = ", ".join(quoted(name) for name in names)
+    parts = list(sources(scan, names))
+    each = max(SAMPLE_ROWS // max(len(parts), 1), 1000)
+    found = [
+        session.table(scan, part, f"{part.select(selected, None)} USING SAMPLE {each} ROWS", None)
+        for part in parts
+    ]
+    return pa.concat_tables(found, promote_options="permissive")
+
+
+def _read(session: Session, scan: Scan, source: ScanSource, order: ReadOrder) -> Iterator[pa.Table]:
+    """Give the rows of a source under plain names, and note where each stood."""
+    columns = [quoted(name) for name in scan.schema.names]
+    selected = ", ".join([*columns, FILE_INDEX, FILE_HASH, ROW_INDEX])
+    places = {path: place for place, path in enumerate(scan.files["path"].to_pylist())}
+    in_scan = np.array([places[path] for path in source.files["path"].to_pylist()], np.int64)
+    hashes = session.hashes(source.names).to_numpy()
+    for batch in session.batches(scan, source, source.select(selected, None), None):
+        files, names, rows = (column.to_numpy() for column in batch.columns[len(columns) :])
+        check_positions(scan, source, hashes, files, names)
+        order.add(in_scan[files], rows)
+        yield pa.Table.from_batches([batch.select(range(len(columns)))])
+
+
+def _large(tables: Iterable[pa.Table], count: int) -> Iterator[pa.Table]:
+    """Put tables together until they have so many rows: each statement that inserts them has a price."""
+    waiting: list[pa.Table] = []
+    rows = 0
+    for table in tables:
+        waiting.append(table)
+        rows += table.num_rows
+        if rows >= count:
+            yield pa.concat_tables(waiting)
+            waiting, rows = [], 0
+    if rows:
+        yield pa.concat_tables(waiting)
+
+
+def _insert(cursor: Any, rows: pa.Table) -> None:
+    plain = rows.rename_columns([*(f"c{place}" for place in range(rows.num_columns - 1)), "key"])
+    cursor.register(_BATCHES, plain)
+    try:
+        cursor.execute(f"CREATE TEMP TABLE IF NOT EXISTS {_ROWS} AS SELECT * FROM {_BATCHES} LIMIT 0")  # noqa: S608
+        cursor.execute(f"INSERT INTO {_ROWS} SELECT * FROM {_BATCHES}")  # noqa: S608
+    finally:
+        cursor.unregister(_BATCHES)

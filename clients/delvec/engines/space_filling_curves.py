@@ -1,0 +1,211 @@
+"""The order that Z-order and clustering give to rows: along a Hilbert curve through the values of several columns.
+
+Rows that are neighbours on the curve are near each other in every column, so that the files cut from it have narrow ranges
+in all of them. Each column's values are cut into ranges of about as many rows each, found from a sample; a row's ranges
+are its coordinates, and its place on the curve is a number to sort by. Any order is a correct one: a bad sample makes
+wider files, and never loses a row.
+
+The curve is that of J. Skilling, "Programming the Hilbert curve", AIP Conference Proceedings 707 (2004).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.schema.column_paths import ColumnPath
+
+__all__ = ["SAMPLE_ROWS", "CurveKeys", "curve_position"]
+
+SAMPLE_ROWS: Final = 100_000
+"""From so many rows the ranges of each column are found."""
+
+_KEY_BITS: Final = 62
+_MOST_BITS: Final = 12
+"""Of a coordinate: more ranges than a sample tells apart mean nothing."""
+_TEXT_BYTES: Final = 16
+"""Of a text, after what all texts of the sample begin with: enough to tell ranges apart."""
+
+_ROWS_AT_ONCE: Final = 1 << 15
+"""Twice as fast as a million at once: the numbers stay in the processor's cache."""
+
+Numbers = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class _Ranges:
+    """How one column's values become coordinates.
+
+    Attributes:
+        column: the path of the column, by the names of the schema.
+        borders: least values of all ranges but the first, ascending.
+        prefix: bytes that all texts of the sample begin with; None for other types.
+    """
+
+    column: ColumnPath
+    borders: npt.NDArray[Any]
+    prefix: bytes | None
+
+    def of(self, values: pa.Array, bits: int) -> Numbers:
+        """Return each value's coordinate, below ``2 ** bits``; 0 for NULL."""
+        found = np.searchsorted(self.borders, _comparable(values, self.prefix), side="right") + 1
+        # A column of few values has wide ranges, or it would only matter between rows that agree in all others.
+        spread = found * ((1 << bits) - 1) // (len(self.borders) + 1)
+        return np.where(values.is_null().to_numpy(zero_copy_only=False), 0, spread).astype(np.uint64)
+
+
+@dataclass(frozen=True)
+class CurveKeys:
+    """The numbers by which rows are sorted; made of a sample of them. Small enough to go along with a task."""
+
+    ranges: Sequence[_Ranges]
+
+    @classmethod
+    def of(cls, sample: pa.Table, columns: Sequence[ColumnPath]) -> Self:
+        """Return the keys for rows like those of a sample, which has the columns, whole, by name."""
+        bits = _bits(len(columns))
+        return cls([_ranges(_values(sample, path), path, bits) for path in columns])
+
+    def __call__(self, rows: pa.Table | pa.RecordBatch) -> pa.Array:
+        """Return the key of each row, int64."""
+        bits = _bits(len(self.ranges))
+        keys = [np.zeros(0, np.int64)]
+        for start in range(0, rows.num_rows, _ROWS_AT_ONCE):
+            part = rows.slice(start, _ROWS_AT_ONCE)
+            coordinates = [each.of(_values(part, each.column), bits) for each in self.ranges]
+            keys.append(curve_position(coordinates, bits).astype(np.int64))
+        return pa.array(np.concatenate(keys))
+
+
+def curve_position(coordinates: Sequence[Numbers], bits: int) -> Numbers:
+    """Return the place on the Hilbert curve of each point.
+
+    Args:
+        coordinates: one array for each dimension, below ``2 ** bits``.
+        bits: at most 32, and 64 divided by the number of dimensions.
+    """
+    axes = [each.astype(np.uint32) for each in coordinates]
+    for place in range(bits - 1, 0, -1):
+        lower = np.uint32((1 << place) - 1)
+        for number, axis in enumerate(axes):
+            # All bits below where the axis has the bit, else none: what a condition would choose, without one.
+            inverted = (np.uint32(0) - ((axis >> np.uint32(place)) & np.uint32(1))) & lower
+            exchanged = (axes[0] ^ axis) & (inverted ^ lower)
+            axes[0] ^= inverted | exchanged
+            axes[number] ^= exchanged
+    for number in range(1, len(axes)):
+        axes[number] ^= axes[number - 1]
+    flipped = np.zeros_like(axes[-1])
+    for place in range(bits - 1, 0, -1):
+        flipped ^= (np.uint32(0) - ((axes[-1] >> np.uint32(place)) & np.uint32(1))) & np.uint32(
+            (1 << place) - 1
+        )
+    position = np.zeros(len(flipped), np.uint64)
+    axes = [axis ^ flipped for axis in axes]
+    for place in range(bits - 1, -1, -1):
+        for axis in axes:
+            position <<= np.uint64(1)
+            position |= (axis >> np.uint32(place)) & np.uint32(1)
+    return position
+
+
+def _bits(dimensions: int) -> int:
+    return max(1, min(_MOST_BITS, _KEY_BITS // dimensions))
+
+
+def _values(rows: pa.Table | pa.RecordBatch, path: ColumnPath) -> pa.Array:
+    found = rows.column(path[0])
+    for name in path[1:]:
+        found = pc.struct_field(found, name)
+    if isinstance(found, pa.ChunkedArray):
+        found = found.combine_chunks()
+    return found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
+
+
+def _ranges(values: pa.Array, path: ColumnPath, bits: int) -> _Ranges:
+    known = values.drop_null()
+    prefix = _common_prefix(known) if _is_text(known.type) else None
+    ordered = np.sort(_comparable(known, prefix))
+    if ordered.dtype.kind == "f":
+        ordered = ordered[~np.isnan(ordered)]  # comes behind every border
+    if not len(ordered):
+        return _Ranges(path, ordered, prefix)
+    count = min(len(ordered), (1 << bits) - 1)
+    return _Ranges(path, np.unique(ordered[np.arange(1, count) * len(ordered) // count]), prefix)
+
+
+def _comparable(values: pa.Array, prefix: bytes | None) -> npt.NDArray[Any]:
+    """Return values, NULL as anything, as numpy compares them in their order."""
+    kind = values.type
+    if prefix is not None:
+        return _texts(values, prefix)
+    if pa.types.is_date32(kind):
+        values = values.cast(pa.int32())
+    elif pa.types.is_timestamp(kind):
+        values = values.cast(pa.int64())
+    elif pa.types.is_decimal(kind):
+        values = values.cast(pa.float64())
+    elif pa.types.is_boolean(kind):
+        values = values.cast(pa.int8())
+    return np.asarray(pc.fill_null(values, pa.scalar(0, values.type)).to_numpy(zero_copy_only=False))
+
+
+def _texts(values: pa.Array, prefix: bytes) -> npt.NDArray[Any]:
+    """Return of each text the bytes after a common prefix; of one that does not begin with it, what sorts like it."""
+    whole = _large(pc.fill_null(values, pa.scalar(_empty(values.type), values.type)))
+    length = len(prefix)
+    rest = _fixed(whole, length, _TEXT_BYTES)
+    if not length:
+        return rest
+    head = _fixed(whole, 0, length)
+    expected = np.array(prefix, dtype=f"S{length}")
+    # Before all others, or behind them.
+    rest[head < expected] = b""
+    rest[head > expected] = b"\xff" * _TEXT_BYTES
+    return rest
+
+
+def _common_prefix(values: pa.Array) -> bytes:
+    if not len(values):
+        return b""
+    bounds = pc.min_max(_large(values)).as_py()
+    low, high = bytes(bounds["min"]), bytes(bounds["max"])
+    same = 0
+    while same < min(len(low), len(high), 1 << 10) and low[same] == high[same]:
+        same += 1
+    return low[:same]
+
+
+def _large(values: pa.Array) -> pa.Array:
+    return values.cast(pa.large_binary())
+
+
+def _fixed(values: pa.Array, start: int, width: int) -> npt.NDArray[Any]:
+    """Return ``width`` bytes of each value, from ``start`` on; what is absent is zero bytes, which numpy leaves out."""
+    _, offsets, data = values.buffers()
+    ends = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
+    if data is None or not data.size:
+        return np.zeros(len(values), f"S{width}")
+    octets = np.frombuffer(data, np.uint8)
+    places = (ends[:-1] + start)[:, None] + np.arange(width)
+    is_there = places < ends[1:, None]
+    found = np.where(is_there, octets[np.minimum(places, len(octets) - 1)], 0).astype(np.uint8)
+    return np.ascontiguousarray(found).view(f"S{width}").reshape(len(values))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    return any(test(kind) for test in (*tests, *binary))
+
+
+def _empty(kind: pa.DataType) -> str | bytes:
+    return (
+        ""
+        if any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+        else b""
+    )

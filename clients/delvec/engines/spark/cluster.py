@@ -1,0 +1,145 @@
+"""Rows of files sorted along a curve by Spark: a shuffle by ranges of the curve, and a task for each file to come."""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
+
+from delvec.engines.compaction import ReadRows, check_rows
+from delvec.engines.parquet_writer import DEFAULT_FILE_SIZE, DataFileWriter
+from delvec.engines.protocol import WriteTarget
+from delvec.engines.space_filling_curves import SAMPLE_ROWS, CurveKeys
+from delvec.engines.spark.file_values import FILE
+from delvec.engines.spark.job_descriptions import described
+from delvec.engines.spark.manifest import file_numbers
+from delvec.engines.spark.row_sets import forget_archives
+from delvec.engines.spark.scan import ROW, ScanFrames
+from delvec.engines.spark.write import in_tasks
+from delvec.scan import Scan
+from delvec_kernel.compaction import target_file_size
+from delvec_kernel.errors import DelvecError, from_wire
+from delvec_kernel.schema.column_paths import ColumnPath, backticked
+from delvec_kernel.wire import AddFile
+from delvec_kernel.zcubes import files_to_come
+
+__all__ = ["cluster"]
+
+_KEY: Final = "key"
+_WRITTEN: Final = "adds string, file int, count bigint, rows binary, error string"
+_WRITTEN_SCHEMA: Final = pa.schema(
+    [
+        ("adds", pa.string()),
+        ("file", pa.int32()),
+        ("count", pa.int64()),
+        ("rows", pa.binary()),
+        ("error", pa.string()),
+    ]
+)
+
+
+def cluster(
+    frames: ScanFrames,
+    scan: Scan,
+    bins: Sequence[Sequence[str]],
+    columns: Sequence[ColumnPath],
+    target: WriteTarget,
+) -> list[list[AddFile]]:
+    """Write the live rows of each bin's files sorted; see :meth:`delvec.engines.protocol.Engine.cluster`.
+
+    Raises:
+        CorruptTable: the files do not have the rows that their statistics say.
+        StorageError: storage did not answer.
+    """
+    with described(frames.spark, scan.name, "sort files"):
+        return [_cluster_bin(frames, scan.only(paths), columns, target) for paths in bins]
+
+
+def _cluster_bin(
+    frames: ScanFrames, scan: Scan, columns: Sequence[ColumnPath], target: WriteTarget
+) -> list[AddFile]:
+    names, numbers = scan.schema.names, file_numbers(len(scan))
+    located = frames.located(scan, names, numbers, only_live=True)
+    wanted = located.select(*(backticked(name) for name in (*names, FILE, ROW)))
+    keys = CurveKeys.of(_sample(wanted, scan, columns), columns)
+    plain = T.StructType(
+        [
+            *(
+                T.StructField(f"c{place}", item.dataType, nullable=True)
+                for place, item in enumerate(wanted.schema.fields)
+            ),
+            T.StructField(_KEY, T.LongType(), nullable=True),
+        ]
+    )
+    files = files_to_come(scan.files, target_file_size(target.configuration) or DEFAULT_FILE_SIZE)
+    keyed = in_tasks(wanted, partial(_with_keys, keys), plain)
+    # Each range is a task, and a file.
+    ordered = keyed.repartitionByRange(files, _KEY).sortWithinPartitions(_KEY).drop(_KEY)
+    answers = in_tasks(ordered, partial(_write_task, target, list(names)), _WRITTEN).toArrow()
+    places = {number: place for place, number in enumerate(numbers)}
+    adds: list[AddFile] = []
+    read: dict[int, BitMap64] = {}
+    count = 0
+    for answer in answers.to_pylist():
+        if answer["error"]:
+            raise from_wire(json.loads(answer["error"]))
+        adds += [AddFile.model_validate_json(add) for add in json.loads(answer["adds"] or "[]")]
+        count += answer["count"] or 0
+        if answer["file"] is not None:
+            read.setdefault(places[answer["file"]], BitMap64()).update(BitMap64.deserialize(answer["rows"]))
+    check_rows(scan, count, read)
+    return adds
+
+
+def _sample(located: DataFrame, scan: Scan, columns: Sequence[ColumnPath]) -> pa.Table:
+    names = list(dict.fromkeys(path[0] for path in columns))
+    rows = sum(count or 0 for count in scan.files["num_records"].to_pylist()) or SAMPLE_ROWS
+    part = located.select(*(backticked(name) for name in names))
+    return part.sample(min(1.0, SAMPLE_ROWS / rows)).limit(2 * SAMPLE_ROWS).toArrow()
+
+
+def _with_keys(keys: CurveKeys, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs on executors."""
+    for batch in batches:
+        names = [*(f"c{place}" for place in range(batch.num_columns)), _KEY]
+        yield pa.RecordBatch.from_arrays([*batch.columns, keys(batch)], names=names)
+
+
+def _write_task(
+    target: WriteTarget, names: Sequence[str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Runs on executors; the table's columns come first, behind them stand file and row."""
+    from pyspark import TaskContext
+
+    forget_archives()
+    context = TaskContext.get()
+    read = ReadRows()
+    try:
+        with DataFileWriter(
+            target, task=context.partitionId() if context else 0, file_size=sys.maxsize
+        ) as writer:
+            for batch in batches:
+                files, rows = (
+                    column.to_numpy(zero_copy_only=False) for column in batch.columns[len(names) :]
+                )
+                read.add(files, rows)
+                writer.write(batch.select(range(len(names))).rename_columns(list(names)))
+            adds = writer.finish()
+    except DelvecError as failed:
+        yield _answer(error=json.dumps(failed.to_wire()))
+        for _ in batches:
+            pass
+        return
+    count, found = read.finish()
+    yield _answer(adds=json.dumps([add.model_dump_json(by_alias=True) for add in adds]), count=count)
+    for number, rows_of_file in found.items():
+        yield _answer(file=number, rows=rows_of_file.serialize())
+
+
+def _answer(**values: object) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([values], schema=_WRITTEN_SCHEMA)

@@ -1,0 +1,224 @@
+"""Which files Z-order and clustering sort anew: arithmetic over a plan, without reading a file.
+
+Files that were sorted together are a ZCube, and say so in their tags, which are delta-spark's. delta-spark sorts a whole
+table again for each Z-order, and for clustering a ZCube of up to 100 GiB. Here a ZCube is sorted again only together with
+at least as many bytes of new files: each row is written about as often as the table doubles, and nothing is written where
+nothing is new.
+"""
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.compaction import (
+    MAX_DELETED_RATIO,
+    Bin,
+    cube_numbers,
+    cut,
+    deleted_ratios,
+    partition_numbers,
+)
+from delvec_kernel.errors import InvalidTableChange
+from delvec_kernel.schema.column_paths import ColumnPath, field_at, path_text
+from delvec_kernel.schema.types import DecimalType, PrimitiveType, StructType
+from delvec_kernel.statistics.file_statistics import indexed_columns
+
+__all__ = ["CLUSTERING_PROVIDER", "MAX_CUBE_SIZE", "ZCubeRules", "check_columns", "choose", "files_to_come"]
+
+CLUSTERING_PROVIDER: Final = "liquid"
+"""What delta-spark's clustering calls itself in ``add.clusteringProvider``."""
+MAX_CUBE_SIZE: Final = 64 << 30
+"""Bytes that are sorted at once."""
+
+_CURVE: Final = "hilbert"
+_WITHOUT_ORDER: Final = frozenset({"variant", "void"})
+
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ZCubeRules:
+    """What is to be sorted.
+
+    Attributes:
+        columns: paths by logical name.
+        is_clustering: they are the table's clustering columns, and not those of one ZORDER BY.
+        full: sort what other columns or other providers have clustered, too, and all ZCubes into one.
+        max_deleted_ratio: a file of a ZCube of which a larger share is deleted is sorted anew.
+        max_cube_size: bytes.
+    """
+
+    columns: Sequence[ColumnPath]
+    is_clustering: bool = False
+    full: bool = False
+    max_deleted_ratio: float = MAX_DELETED_RATIO
+    max_cube_size: int = MAX_CUBE_SIZE
+
+    @property
+    def names(self) -> list[str]:
+        """The columns as history and tags name them."""
+        return [path_text(path) for path in self.columns]
+
+    def new_tags(self) -> Mapping[str, str]:
+        """Return the tags of the files of a new ZCube."""
+        return {
+            "ZCUBE_ID": str(uuid.uuid4()),
+            "ZCUBE_ZORDER_BY": json.dumps(self.names, ensure_ascii=False, separators=(",", ":")),
+            "ZCUBE_ZORDER_CURVE": _CURVE,
+        }
+
+
+def choose(files: pa.Table, partition_keys: Sequence[str], rules: ZCubeRules) -> list[Bin]:
+    """Return what to sort, each bin into a ZCube of its own; nothing where nothing is new.
+
+    Args:
+        files: as for :func:`delvec_kernel.compaction.pack`, with ``tags`` and ``clustering_provider``.
+        partition_keys: the physical names of the partition columns.
+        rules: what is to be sorted.
+    """
+    if not files.num_rows:
+        return []
+    sizes = files["size"].to_numpy()
+    ratios = deleted_ratios(files)
+    live = sizes * (1.0 - np.nan_to_num(ratios, nan=0.0))
+    is_sorted, is_foreign, cubes = _cubes(files, rules)
+    # Sorted by other columns on purpose: CLUSTER BY says that what is there stays until OPTIMIZE ... FULL.
+    candidates = np.ones(len(sizes), np.bool_) if rules.full else ~is_foreign
+    is_new = candidates & (~is_sorted | np.isnan(ratios) | (ratios > rules.max_deleted_ratio))
+    partitions = partition_numbers(files, partition_keys)
+    chosen: list[Places] = []
+    for partition in np.unique(partitions[candidates]).tolist():
+        here = partitions == partition
+        old = np.flatnonzero(here & candidates & ~is_new)
+        chosen += _in_partition(
+            files, np.flatnonzero(here & is_new), old, cubes, live, rules, partition=partition
+        )
+    return [Bin(places, int(sizes[places].sum()), int(live[places].sum())) for places in chosen]
+
+
+def files_to_come(files: pa.Table, target_size: int) -> int:
+    """Return how many files of about ``target_size`` bytes the live rows of files make, at least one."""
+    sizes = files["size"].to_numpy() * (1.0 - np.nan_to_num(deleted_ratios(files), nan=0.0))
+    return max(1, round(float(sizes.sum()) / target_size))
+
+
+def _in_partition(
+    files: pa.Table,
+    new: Places,
+    old: Places,
+    cubes: npt.NDArray[np.int64],
+    live: npt.NDArray[np.float64],
+    rules: ZCubeRules,
+    *,
+    partition: int,
+) -> Iterator[Places]:
+    """Return the files of one partition that are sorted together, in the order of their age."""
+    grouped = sorted(
+        (old[cubes[old] == cube] for cube in np.unique(cubes[old]).tolist()),
+        key=lambda places: float(live[places].sum()),
+    )
+    if rules.full and (len(new) or len(grouped) > 1):
+        new, grouped = np.concatenate([new, *grouped]), []
+    if not len(new):
+        return
+    new = new[np.argsort(files["modification_time"].to_numpy()[new], kind="stable")]
+    parts = [
+        new[first:last] for first, last in cut(np.full(len(new), partition), live[new], rules.max_cube_size)
+    ]
+    yield from parts[:-1]
+    last, size = parts[-1], float(live[parts[-1]].sum())
+    for cube in grouped:
+        more = float(live[cube].sum())
+        if more > size or more + size > rules.max_cube_size:
+            break
+        last, size = np.concatenate([last, cube]), size + more
+    yield last
+
+
+def _cubes(
+    files: pa.Table, rules: ZCubeRules
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    """Return per file whether it is in a ZCube by these columns, whether clustering by others put it there, and a number of its ZCube."""
+    tags = files["tags"].combine_chunks()
+    ids, columns = (pc.map_lookup(tags, pa.scalar(key), "last") for key in ("ZCUBE_ID", "ZCUBE_ZORDER_BY"))
+    same = [
+        text for text in pc.unique(columns).to_pylist() if text is not None and _names(text) == rules.names
+    ]
+    is_same = pc.and_(pc.is_valid(ids), pc.is_in(columns, value_set=pa.array(same, columns.type)))
+    providers = files["clustering_provider"]
+    if rules.is_clustering:
+        is_ours = pc.fill_null(pc.equal(providers, CLUSTERING_PROVIDER), fill_value=False)
+        is_sorted = pc.and_(is_same, is_ours)
+        is_foreign = pc.and_(pc.is_valid(providers), pc.invert(is_sorted))
+    else:
+        is_sorted, is_foreign = is_same, pa.array(np.zeros(files.num_rows, np.bool_))
+    return _mask(is_sorted), _mask(is_foreign), cube_numbers(files)
+
+
+def _names(text: str) -> list[str] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, list) else None
+
+
+def _mask(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    found = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def check_columns(
+    columns: Sequence[ColumnPath],
+    schema: StructType,
+    partition_columns: Sequence[str],
+    configuration: Mapping[str, str],
+) -> list[ColumnPath]:
+    """Return the columns of a ZORDER BY as the schema spells them.
+
+    Raises:
+        UnknownColumn: there is none of that name.
+        InvalidTableChange: none is named, or one twice; one partitions the table, has no order, or no statistics, by
+            which alone a reader would gain.
+    """
+    if not columns:
+        raise InvalidTableChange("ZORDER BY needs at least one column.")
+    with_statistics = {
+        tuple(item.name for item in leaf)
+        for leaf in indexed_columns(schema, partition_columns, configuration)
+    }
+    partitioned = {name.lower() for name in partition_columns}
+    found: list[ColumnPath] = []
+    for path in columns:
+        kind = field_at(schema, path).type
+        spelled = tuple(field_at(schema, path[: depth + 1]).name for depth in range(len(path)))
+        name = path_text(spelled)
+        if spelled[0].lower() in partitioned:
+            raise InvalidTableChange(
+                f"Column '{name}' partitions the table, so that each file has one value of it; leave it out of ZORDER BY.",
+                column=name,
+            )
+        if not isinstance(kind, PrimitiveType | DecimalType) or kind.to_json() in _WITHOUT_ORDER:
+            raise InvalidTableChange(
+                f"Column '{name}' of type {str(kind.to_json())[:80]} has no order; ZORDER BY takes columns of plain types.",
+                column=name,
+            )
+        if spelled not in with_statistics:
+            raise InvalidTableChange(
+                f"Column '{name}' has no statistics, so no reader would skip a file by it; name it in "
+                "delta.dataSkippingStatsColumns, or raise delta.dataSkippingNumIndexedCols.",
+                column=name,
+            )
+        if spelled in found:
+            raise InvalidTableChange(
+                f"Column '{name}' is named twice in ZORDER BY; name it once.", column=name
+            )
+        found.append(spelled)
+    return found
