@@ -135,6 +135,29 @@ def test_texts_of_fixed_length_are_stored_as_delta_spark_stores_them(lake, delta
     assert [(row.c, row.same) for row in found] == [("ab   ", True)] * 2
 
 
+def test_spaces_at_the_end_of_a_fixed_length_are_not_compared_in_silence(lake, delta_spark, engine, tmp_path):
+    location = tmp_path / "table"
+    delta_spark.sql(f"CREATE TABLE delta.`{location}` (c CHAR(5), v VARCHAR(5)) USING delta")
+    delta_spark.sql(f"INSERT INTO delta.`{location}` VALUES ('ab', 'ab'), ('ab ', 'ab ')").collect()
+    frame = delta_spark.read.format("delta").load(str(location))
+    assert [frame.where(f"c = '{text}'").count() for text in ("ab", "ab ", "ab   ")] == [2, 2, 2]
+    assert [frame.where(f"v = '{text}'").count() for text in ("ab", "ab ")] == [1, 1]
+    table = lake.table(str(location), engine=engine)
+
+    assert [table.count(f"v = '{text}'") for text in ("ab", "ab ")] == [1, 1]
+    assert [table.count(condition) for condition in ("c = 'ab'", "rtrim(c) = 'ab'")] == [1, 2]
+    for condition in (
+        "c = 'ab '",
+        "'ab   ' = c",
+        "c IN ('x', 'ab   ')",
+        "NOT (c <=> 'ab ')",
+        "c BETWEEN 'a ' AND 'b'",
+    ):
+        with pytest.raises(delvec.InvalidPredicate, match=r"'c', a char\(n\).*rtrim\(`c`\)"):
+            table.delete(condition)
+    assert frame.count() == 2
+
+
 # --- row ids ------------------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from delvec_kernel.expressions.predicate_checks import (
     MAX_LENGTH,
     MAX_NESTING,
     check_boolean,
+    check_characters,
     check_depth,
     check_nesting,
     check_nodes,
@@ -157,6 +158,7 @@ def _parse(
     columns = _resolve(text, holder, resolve, positions)
     root = holder.this.pop()
     check_depth(text, root)
+    check_characters(text, root, schema)
     if boolean:
         check_boolean(text, root, schema)
     return Predicate(

@@ -10,6 +10,8 @@ from delvec_kernel.errors import InvalidPredicate
 from delvec_kernel.expressions.expression_kinds import kind_of
 from delvec_kernel.expressions.source_text import located, span_of
 from delvec_kernel.expressions.spark_dialect import AGGREGATES, GENERATORS, WINDOW_ONLY, SparkDialect
+from delvec_kernel.schema.char_varchar import is_char
+from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import StructType
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "MAX_OPERATIONS",
     "MAX_VALUES",
     "check_boolean",
+    "check_characters",
     "check_depth",
     "check_nesting",
     "check_nodes",
@@ -210,6 +213,29 @@ def check_precedence(text: str, root: exp.Expr) -> None:
                 f"The predicate {short(text)} chains operators whose order is easy to mistake; "
                 f"put parentheses around the parts of {short(node.sql(SparkDialect, comments=False))}.",
             )
+
+
+def check_characters(text: str, root: exp.Expr, schema: StructType) -> None:
+    """Refuse to compare a ``char(n)`` with a text that ends in spaces: files hold what was written, and delta-spark pads what it reads.
+
+    Such a text is most likely one that Spark has padded, and would equal no row.
+    """
+    padded = {item.name for item in schema.fields if is_char(item.metadata)}
+    if not padded:
+        return
+    for node in root.find_all(*_COMPARISONS, exp.In, exp.Between):
+        sides = [each.unnest() for each in node.iter_expressions()]
+        names = [each.name for each in sides if isinstance(each, exp.Column) and each.name in padded]
+        for literal in sides if names else ():
+            if isinstance(literal, exp.Literal) and literal.is_string and literal.name.endswith(" "):
+                column = backticked(names[0])
+                raise _at(
+                    node,
+                    text,
+                    f"The predicate {short(text)} compares column '{names[0]}', a char(n), with a text that ends in spaces. "
+                    "Files hold such values as they were written, mostly without padding; delta-spark pads them when it "
+                    f"reads. Leave out the spaces, or compare rtrim({column}) with {short(literal.name.rstrip(' '))}.",
+                )
 
 
 def check_boolean(text: str, root: exp.Expr, schema: StructType) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["CHARACTERS", "CHARACTER_TYPE", "as_texts"]
+__all__ = ["CHARACTERS", "CHARACTER_TYPE", "as_texts", "is_char"]
 
 CHARACTERS: Final = "__CHAR_VARCHAR_TYPE_STRING"
 """The key; its value is the type of the whole column as Spark writes it."""
@@ -21,6 +21,11 @@ def as_texts(schema: Mapping[str, Any]) -> dict[str, Any]:
     return (
         {**schema, "fields": [_noted(item) for item in fields]} if isinstance(fields, list) else dict(schema)
     )
+
+
+def is_char(metadata: Mapping[str, Any]) -> bool:
+    """Whether a column with this metadata is a ``char(n)``."""
+    return str(metadata.get(CHARACTERS, "")).strip().lower().startswith("char")
 
 
 def _noted(item: Any) -> Any:
