@@ -17,6 +17,7 @@ from delvec.dml.retry import DEFAULT_RETRIES, checked, with_retries
 from delvec.dml.self_reads import own_version
 from delvec.dml.table_definition import REPLACING, TableDefinition, replace_table
 from delvec.dml.update import update
+from delvec.downgrade import Downgrade, DowngradeStep, downgrade
 from delvec.engines.input_data import to_arrow
 from delvec.engines.operation import running
 from delvec.engines.protocol import Engine
@@ -82,6 +83,30 @@ class DeltaTable(ReadableTable):
     def optimize(self) -> Optimizer:
         """OPTIMIZE: ``table.optimize()`` writes small files together, ``table.optimize.purge()`` drops deleted rows."""
         return Optimizer(self._service, self, self._retries)
+
+    def downgrade(
+        self,
+        *,
+        truncate_history: bool = False,
+        dry_run: bool = False,
+        progress: Callable[[DowngradeStep], None] | None = None,
+    ) -> Downgrade:
+        """Make the table readable by those that do not know deletion vectors, step by step.
+
+        No new deletion vectors are written, files that have one are written again without the deleted rows, and the feature
+        goes out of the protocol: DROP FEATURE deletionVectors. An interrupted downgrade goes on when it is called again.
+
+        Args:
+            truncate_history: then also let go of older versions, which need readers that know deletion vectors. As long as
+                ``delta.logRetentionDuration`` keeps them, this step waits: call again later.
+            dry_run: commit nothing; return the steps that there would be.
+            progress: is called after each step.
+
+        Raises:
+            InvalidTableChange: another feature of the table needs deletion vectors; the message says which.
+            CorruptTable: a file cannot be read, or lacks rows; nothing of its commit took effect.
+        """
+        return downgrade(self, truncate_history=truncate_history, dry_run=dry_run, progress=progress)
 
     # --- upkeep -----------------------------------------------------------------------------------------
 

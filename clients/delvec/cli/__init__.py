@@ -76,6 +76,7 @@ app.command("vacuum")(maintenance.vacuum)
 app.command("check")(maintenance.check)
 app.command("optimize")(maintenance.optimize)
 app.command("restore")(maintenance.restore)
+app.command("downgrade")(maintenance.downgrade)
 app.command("generate")(maintenance.generate)
 
 

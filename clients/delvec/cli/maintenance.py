@@ -9,7 +9,7 @@ from delvec.cli.output import number, print_json, print_table, say
 from delvec.cli.session import Table, session
 from delvec.dml.optimize import PlannedCompaction
 
-__all__ = ["check", "checkpoint", "generate", "optimize", "restore", "vacuum"]
+__all__ = ["check", "checkpoint", "downgrade", "generate", "optimize", "restore", "vacuum"]
 
 
 def checkpoint(
@@ -232,6 +232,51 @@ def optimize(
         return
     removed, added = number(done["numRemovedFiles"]), number(done["numAddedFiles"])
     say(f"{removed} files became {added}, {number(done['numBatches'])} commits, version {done.version}")
+
+
+def downgrade(
+    context: typer.Context,
+    table: Table,
+    *,
+    truncate_history: Annotated[
+        bool,
+        typer.Option(
+            "--truncate-history", help="Then also let go of older versions, once they have expired."
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the steps.")] = False,
+) -> None:
+    """Make the table readable by those that do not know deletion vectors, step by step.
+
+    [bold]delvec downgrade people --dry-run[/bold]
+
+    Call it again to go on after an interruption, or when older versions have expired.
+    """
+    now = session(context)
+    with now.table(table, doing="writing files again") as found:
+        done = found.downgrade(
+            truncate_history=truncate_history,
+            dry_run=dry_run,
+            progress=None if now.as_json or dry_run else lambda step: say(str(step)),
+        )
+    if now.as_json:
+        print_json(
+            {
+                "complete": done.is_complete,
+                "dry-run": dry_run,
+                "steps": [
+                    {
+                        "name": step.name,
+                        "effect": step.effect,
+                        "version": step.version,
+                        "waits-for": step.waits_for,
+                    }
+                    for step in done.steps
+                ],
+            }
+        )
+    elif dry_run or not done.steps:
+        print(done)
 
 
 def restore(

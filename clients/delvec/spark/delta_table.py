@@ -353,6 +353,8 @@ class DeltaTable(NotYet):
     def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
         """Take a table feature out of the protocol that nothing of the table needs any more.
 
+        For deletion vectors, files that have one are written again first.
+
         Raises:
             ValueError: it is no text, or ``truncateHistory`` no bool.
             InvalidTableChange: the table needs it, or it cannot be dropped; the message says what to do.
@@ -360,6 +362,12 @@ class DeltaTable(NotYet):
         check_value(featureName, str, "featureName", "a string")
         if truncateHistory is not None:
             check_value(truncateHistory, bool, "truncateHistory", "a boolean")
+        if featureName.lower() == "deletionvectors":
+            # As delta-spark, which purges the table itself.
+            done = self._table.downgrade(truncate_history=bool(truncateHistory))
+            if not done.is_complete:
+                raise InvalidTableChange(str(done), feature=featureName)
+            return
         self._table.alter.drop_feature(featureName, truncate_history=bool(truncateHistory))
 
     def _text(self, condition: str | Column | None) -> str | None:

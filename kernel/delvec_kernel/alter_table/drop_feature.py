@@ -178,8 +178,8 @@ def _vectors(draft: Draft) -> str | None:
     if not count:
         return None
     return (
-        f"{count} {'file has a deletion vector' if count == 1 else 'files have deletion vectors'}; have these written "
-        "again first, by REORG TABLE ... APPLY (PURGE) of delta-spark, or by overwriting the rows"
+        f"{count} {'file has a deletion vector' if count == 1 else 'files have deletion vectors'}; write these again first, "
+        "by table.optimize.purge() or REORG TABLE ... APPLY (PURGE), or let table.downgrade() do all of it"
     )
 
 

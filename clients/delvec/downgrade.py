@@ -1,0 +1,154 @@
+"""A table made readable by those that do not know deletion vectors: DROP FEATURE deletionVectors, with all that it needs.
+
+Each step is a commit of its own, or several, and leaves a table that is right; what is done already is not done again, so a
+downgrade that was interrupted goes on when it is called again.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from delvec_kernel.errors import InvalidTableChange
+
+if TYPE_CHECKING:
+    from delvec.table import DeltaTable
+
+__all__ = ["Downgrade", "DowngradeStep", "downgrade"]
+
+_FEATURE: Final = "deletionVectors"
+_PROPERTY: Final = "delta.enableDeletionVectors"
+_PROTECTION: Final = "checkpointProtection"
+_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True)
+class DowngradeStep:
+    """One step of a downgrade.
+
+    Attributes:
+        name: which.
+        effect: what it does for readers and writers.
+        version: the newest version that it made; None where it was not taken, or made none.
+        waits_for: why it cannot be taken yet; None where it was taken, or would be.
+    """
+
+    name: Literal["turn-off", "purge", "drop-feature", "truncate-history"]
+    effect: str
+    version: int | None = None
+    waits_for: str | None = None
+
+    def __str__(self) -> str:
+        if self.waits_for is not None:
+            return f"{self.name}: waits. {self.waits_for}"
+        return f"{self.name}: {self.effect}" + ("" if self.version is None else f" (version {self.version})")
+
+
+@dataclass(frozen=True)
+class Downgrade:
+    """What a downgrade did, or with ``dry_run`` would do. ``str()`` of it is for people.
+
+    Attributes:
+        steps: in order; none where the table needed none.
+        dry_run: nothing was done.
+    """
+
+    steps: tuple[DowngradeStep, ...]
+    dry_run: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no step waits for something."""
+        return all(step.waits_for is None for step in self.steps)
+
+    def __str__(self) -> str:
+        first = ["dry run, nothing was committed"] if self.dry_run else []
+        lines = [f"{number}. {step}" for number, step in enumerate(self.steps, 1)]
+        return "\n".join(
+            [*first, *(lines or ["the table has no deletion vectors, and asks nobody to know them"])]
+        )
+
+
+def downgrade(
+    table: "DeltaTable",
+    *,
+    truncate_history: bool = False,
+    dry_run: bool = False,
+    progress: Callable[[DowngradeStep], None] | None = None,
+) -> Downgrade:
+    """Take deletion vectors out of a table; see :meth:`delvec.DeltaTable.downgrade`."""
+    steps = []
+    for step in _planned(table, truncate_history) if dry_run else _taken(table, truncate_history):
+        steps.append(step)
+        if progress is not None:
+            progress(step)
+    return Downgrade(tuple(steps), dry_run)
+
+
+_TURN_OFF: Final = DowngradeStep("turn-off", f"{_PROPERTY} is unset, and nobody writes new deletion vectors")
+_DROP: Final = DowngradeStep(
+    "drop-feature",
+    "the protocol asks no reader to know deletion vectors any more; versions before it still need one that does",
+)
+_TRUNCATE: Final = DowngradeStep(
+    "truncate-history",
+    f"older versions are gone, and so is the writer feature {_PROTECTION}, which kept them together",
+)
+
+
+def _purge(files: int) -> DowngradeStep:
+    which = "1 file with a deletion vector is" if files == 1 else f"{files} files with deletion vectors are"
+    return DowngradeStep("purge", f"{which} written again without the deleted rows")
+
+
+def _planned(table: "DeltaTable", truncate_history: bool) -> Iterator[DowngradeStep]:
+    detail = table.detail()
+    if _FEATURE in detail["tableFeatures"]:
+        if _PROPERTY in detail["properties"]:
+            yield _TURN_OFF
+        if files := table.optimize.purge(dry_run=True)["numRemovedFiles"]:
+            yield _purge(files)
+        yield _DROP
+    elif _PROTECTION not in detail["tableFeatures"]:
+        return
+    if truncate_history:
+        yield replace(_TRUNCATE, waits_for=_RETENTION)
+
+
+_RETENTION: Final = (
+    "The log keeps older versions for delta.logRetentionDuration, and those need the feature; call this again when they have "
+    "expired, or lower the property first."
+)
+
+
+def _taken(table: "DeltaTable", truncate_history: bool) -> Iterator[DowngradeStep]:
+    detail = table.detail()
+    has = _FEATURE in detail["tableFeatures"]
+    if has and _PROPERTY in detail["properties"]:
+        done = table.alter.unset_properties(_PROPERTY, if_exists=True)
+        yield replace(_TURN_OFF, version=None if done is None else done.version)
+    for attempt in range(_ATTEMPTS) if has else ():
+        purged = table.optimize.purge()
+        if purged.version is not None:
+            yield replace(_purge(purged["numRemovedFiles"] or 0), version=purged.version)
+        try:
+            dropped = table.alter.drop_feature(_FEATURE)
+        except InvalidTableChange:
+            # A writer that began before the property was unset may still have committed a deletion vector.
+            if attempt == _ATTEMPTS - 1 or not table.optimize.purge(dry_run=True)["numRemovedFiles"]:
+                raise
+            continue
+        yield replace(_DROP, version=None if dropped is None else dropped.version)
+        break
+    if truncate_history and (has or _PROTECTION in detail["tableFeatures"]):
+        yield _truncated(table)
+
+
+def _truncated(table: "DeltaTable") -> DowngradeStep:
+    table.checkpoint(clean_up=True)
+    try:
+        done = table.alter.drop_feature(_PROTECTION, truncate_history=True)
+    except InvalidTableChange as error:
+        if error.details.get("feature") != _PROTECTION:
+            raise
+        return replace(_TRUNCATE, waits_for=f"{_RETENTION} ({error.message})")
+    return replace(_TRUNCATE, version=None if done is None else done.version)
