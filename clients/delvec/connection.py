@@ -28,13 +28,14 @@ from delvec_kernel.errors import (
 )
 from delvec_kernel.schema.types import StructType, schema_from
 from delvec_kernel.storage.roots import Roots
-from delvec_kernel.wire import RenameRequest, TableRequest, TableResource, TablesResponse
+from delvec_kernel.wire import HealthListResponse, RenameRequest, TableRequest, TableResource, TablesResponse
 
 __all__ = ["Connection", "connect"]
 
 _EMBEDDED_URL = "http://embedded"
 _REMOTE_TIMEOUT_SECONDS = 300.0
 _SHOWN_TABLES = 50
+_PAGE = 1000
 
 
 def connect(
@@ -317,6 +318,43 @@ class Connection:
             token = page.next_page_token
             if not token:
                 return found
+
+    def health(
+        self,
+        order_by: str = "score",
+        *,
+        min_deleted_ratio: float | None = None,
+        limit: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return the registered tables, those first that need most care, as they were after their newest commits.
+
+        No log is read. A table to which this service's database knows no commit has no ``sample``; its own
+        :meth:`DeltaTable.health` looks at it, and makes one.
+
+        Args:
+            order_by: ``score`` (the lowest first), or the highest ``deleted-ratio``, ``deleted-bytes``, ``small-files``,
+                ``num-files``, ``size-in-bytes``, ``commits-since-checkpoint`` or ``gain-bytes``.
+            min_deleted_ratio: only tables of which at least this share of the rows is known to be deleted.
+            limit: only so many.
+
+        Returns:
+            ``id``, ``name``, ``location`` and ``sample``; names are as on the wire.
+        """
+        found: list[dict[str, Any]] = []
+        token: str | None = None
+        while limit is None or len(found) < limit:
+            parameters = {
+                "order-by": order_by,
+                "min-deleted-ratio": min_deleted_ratio,
+                "page-size": _PAGE if limit is None else min(_PAGE, limit - len(found)),
+                "page-token": token,
+            }
+            page = answer(HealthListResponse, self._service.get("/v1/health", parameters))
+            found.extend(one.model_dump(by_alias=True) for one in page.tables)
+            token = page.next_page_token
+            if not token:
+                break
+        return found
 
     def register(
         self, location: str | os.PathLike[str], name: str | None = None, engine: Any = None

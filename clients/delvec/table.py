@@ -34,6 +34,7 @@ from delvec_kernel.wire import (
     GenerateRequest,
     GenerateResponse,
     HealthResponse,
+    HealthSamplesResponse,
     RestoreRequest,
     RestoreResponse,
     TableResource,
@@ -120,6 +121,22 @@ class DeltaTable(ReadableTable):
         parameters = {"files": files or None, "partitions": partitions or None}
         body = self._service.get(table_path(self.id, "health"), parameters)
         return answer(HealthResponse, body).model_dump(by_alias=True)
+
+    def health_samples(
+        self, since: str | datetime | None = None, *, limit: int = 1000
+    ) -> list[dict[str, Any]]:
+        """Return how the table was after its versions, the newest first, as the service kept it; names are as on the wire.
+
+        Of samples older than a day one per hour is kept, of those older than a month one per day, for a year.
+
+        Args:
+            since: only samples from then on: ISO 8601 text or a datetime; without a zone it is UTC.
+            limit: only the newest so many.
+        """
+        start = since.isoformat() if isinstance(since, datetime) else since
+        body = self._service.get(table_path(self.id, "health", "samples"), {"since": start, "limit": limit})
+        found = answer(HealthSamplesResponse, body).samples
+        return [one.model_dump(by_alias=True) for one in found]
 
     def check(self, *, data_files: bool = True) -> dict[str, Any]:
         """Check the log version by version, and the live files in storage; the table is sound without ``num-errors``.

@@ -46,12 +46,14 @@ from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.config import Settings
 from delvec_service.dml import Limits, RowCommands
 from delvec_service.maintenance.checkpoints import Checkpoints
+from delvec_service.maintenance.health_watch import HealthWatch
 from delvec_service.maintenance.log_upkeep import LogUpkeep
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
 from delvec_service.scans.warm_up import warm_up
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.answers import AnswerStore
 from delvec_service.store.database import Database
+from delvec_service.store.health_samples import HealthSampleStore
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.own_commits import OwnCommitStore
 from delvec_service.store.registry import Registry
@@ -117,6 +119,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
         finally:
             service.row_commands.close()
             service.upkeep.close()
+            service.health.close()
             service.own_commits.close()
             service.loader.close()
             service.database.close()
@@ -192,7 +195,8 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
     own_commits = OverwriteWatch(
         loader, OwnCommitStore(database), stored_answers, watched=settings.commit_watch_seconds
     )
-    upkeep = LogUpkeep(loader, Checkpoints(loader), enabled=settings.log_upkeep)
+    health = HealthWatch(HealthSampleStore(database))
+    upkeep = LogUpkeep(loader, Checkpoints(loader), health, enabled=settings.log_upkeep)
     answers = Answers(stored_answers)
     manifests = SymlinkManifests(loader)
     commits = Commits(
@@ -201,6 +205,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         upkeep,
         own_commits,
         manifests,
+        health,
         attempts=settings.commit_attempts,
         deletion_vector_target_bytes=settings.deletion_vector_target_bytes,
         max_file_age_seconds=settings.max_file_age_seconds,
@@ -222,6 +227,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         manifests=manifests,
         upkeep=upkeep,
         own_commits=own_commits,
+        health=health,
         answers=answers,
         lanes=Lanes(
             queued=settings.max_queued_requests,

@@ -85,6 +85,14 @@ def test_session_for_programs(delvec_command, people, tmp_path):
     assert [entry["version"] for entry in delvec_command("history", people, "--json").json] == [2, 1, 0]
     assert delvec_command("detail", people, "--json").json["numFiles"] == 1
     assert delvec_command("health", people, "--json").json["num-deleted-rows"] == 1
+    (listed,) = delvec_command("health", "--min-deleted-ratio", "0.1", "--json").json
+    assert listed["location"] == people.as_uri()
+    assert listed["sample"]["num-deleted-rows"] == 1
+    assert re.search(r"people +[0-9.]+ +0\.3", delvec_command("health").out)
+    assert "never looked at" not in delvec_command("health").out
+    samples = delvec_command("health", people, "--since", "2020-01-01", "--json").json
+    assert samples[0] == listed["sample"]
+    assert delvec_command("health", people, "--since", "2020-01-01").out.count("\n") == 1 + len(samples)
     (table,) = delvec_command("tables", "--json").json
     assert table["name"] == "people"
     made = delvec_command("create", tmp_path / "other", "--like", tmp_path / "rows.parquet", "--json").json

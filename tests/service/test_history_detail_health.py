@@ -188,7 +188,7 @@ def test_detail_names_the_features_of_a_legacy_protocol(log):
 
 
 def health(log, **options):
-    return report_of(log.snapshot(), log.store, "people", **options)
+    return report_of(log.snapshot(), log.store, "people", **options).response()
 
 
 def advice(report):

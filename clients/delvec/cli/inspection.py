@@ -87,20 +87,90 @@ def detail(context: typer.Context, table: Table) -> None:
 
 def health(
     context: typer.Context,
-    table: Table,
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="[TABLE]", help="A name or a location; without one, all registered tables."),
+    ] = None,
     files: Annotated[
         int, typer.Option(min=0, max=1000, help="How many files to name for each recommendation.")
     ] = 0,
     partitions: Annotated[
         int, typer.Option(min=0, max=10_000, help="How many partitions to report on, the costliest first.")
     ] = 0,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How the table was after its versions from then on; ISO 8601."),
+    ] = None,
+    order_by: Annotated[
+        str, typer.Option(help="Of all tables: score, deleted-ratio, small-files, size-in-bytes, ...")
+    ] = "score",
+    min_deleted_ratio: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Only tables with this share of deleted rows, or more.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only so many tables, or the newest so many samples.")
+    ] = None,
 ) -> None:
-    """Show how much care the table needs, and what to do.
-
-    [bold]delvec health people[/bold]
+    """Show how much care a table needs, and what to do; without TABLE, which tables need most.
 
     [bold]delvec health people --files 5 --partitions 10[/bold]
+
+    [bold]delvec health people --since 2026-01-31[/bold]
+
+    [bold]delvec health --order-by deleted-ratio --min-deleted-ratio 0.1[/bold]
     """
+    if table is None:
+        _health_of_all(context, order_by, min_deleted_ratio, limit)
+    elif since is not None:
+        _health_over_time(context, table, since, limit)
+    else:
+        _health_of(context, table, files, partitions)
+
+
+def _health_of_all(
+    context: typer.Context, order_by: str, min_deleted_ratio: float | None, limit: int | None
+) -> None:
+    now = session(context)
+    with now.connect() as lake:
+        found = lake.health(order_by, min_deleted_ratio=min_deleted_ratio, limit=limit)
+    if now.as_json:
+        print_json(found)
+        return
+    columns = ["score", "deleted-ratio", "small-files", "num-files", "size-in-bytes", "gain-bytes"]
+    print_table(
+        ["table", *(name.replace("-", " ") for name in columns), "actions"],
+        [
+            (
+                entry["name"],
+                *(_counted(sample.get(name)) for name in columns),
+                ", ".join(sample.get("actions", ["never looked at"])),
+            )
+            for entry in found
+            for sample in [entry["sample"] or {}]
+        ],
+        right=[name.replace("-", " ") for name in columns],
+    )
+
+
+def _health_over_time(context: typer.Context, table: str, since: str, limit: int | None) -> None:
+    now = session(context)
+    with now.table(table) as source:
+        found = source.health_samples(since, limit=limit or 1000)
+    if now.as_json:
+        print_json(found)
+        return
+    columns = ["version", "score", "deleted-ratio", "small-files", "num-files", "size-in-bytes"]
+    print_table(
+        ["time (UTC)", *(name.replace("-", " ") for name in columns)],
+        [
+            (f"{entry['sampled-at']:%Y-%m-%d %H:%M:%S}", *(_counted(entry[name]) for name in columns))
+            for entry in found
+        ],
+        right=[name.replace("-", " ") for name in columns],
+    )
+
+
+def _health_of(context: typer.Context, table: str, files: int, partitions: int) -> None:
     now = session(context)
     with now.table(table) as source:
         found = source.health(files=files, partitions=partitions)

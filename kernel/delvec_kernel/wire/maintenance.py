@@ -1,6 +1,5 @@
-"""Health, checkpoints, VACUUM, RESTORE, and what the service is."""
+"""Checkpoints, checks, VACUUM, RESTORE, and what the service is."""
 
-from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool, model_validator
@@ -13,129 +12,15 @@ __all__ = [
     "CheckpointRequest",
     "CheckpointResponse",
     "ConfigResponse",
-    "FindingFile",
     "GenerateRequest",
     "GenerateResponse",
-    "HealthResponse",
     "LogCleanUp",
     "OrphanFile",
-    "OverwrittenCommit",
-    "PartitionHealth",
-    "Recommendation",
     "RestoreRequest",
     "RestoreResponse",
     "VacuumRequest",
     "VacuumResponse",
 ]
-
-
-class FindingFile(Answer):
-    """A file that a recommendation is about."""
-
-    path: str = Field(description="As in the log; of a commit below `_delta_log`.")
-    size_in_bytes: int
-    points: float = Field(description="What it costs the score.")
-    gain_bytes: int = Field(
-        description="Estimated bytes of it that are not read, or stored, any more afterwards."
-    )
-
-
-class Recommendation(Answer):
-    """A finding: what is wrong, what to do, what that brings and costs, and which files it is about."""
-
-    finding: Literal["small-files", "deleted-rows", "old-checkpoint", "removed-files"] = Field(
-        description="What is wrong."
-    )
-    action: Literal["OPTIMIZE", "PURGE", "CHECKPOINT", "VACUUM"]
-    command: str = Field(description="The same in the shell.")
-    points: float = Field(description="What it costs the score of 100.")
-    reason: str
-    expected_gain: str
-    expected_gain_bytes: int | None = Field(
-        description="Estimated bytes that a full scan does not read any more, or that storage has free; absent where "
-        "there is no such number."
-    )
-    expected_gain_files: int = Field(description="Files fewer to open, or to store.")
-    cost_bytes: int | None = Field(
-        description="Bytes that are read and written again; absent where they are not known beforehand."
-    )
-    num_files: int = Field(description="Files that it is about.")
-    files: list[FindingFile] = Field(
-        default_factory=list, description="Those that cost most, as many as the request asks for."
-    )
-
-
-class PartitionHealth(Answer):
-    """One partition's files."""
-
-    partition_values: dict[str, str | None] = Field(
-        description="Per partition column, the value as text; null for NULL."
-    )
-    num_files: int
-    size_in_bytes: int
-    num_deleted_rows: int
-    deleted_bytes: int
-    num_files_with_deletion_vectors: int
-    small_files: int = Field(description="Files under 16 MiB.")
-    points: float = Field(description="What its files cost the table's score.")
-
-
-class OverwrittenCommit(Answer):
-    """A commit that took effect and that a writer replaced which does not create versions atomically."""
-
-    version: int
-    transaction_id: str = Field(description="Of the commit that is gone; of a group of commits, the group's.")
-    by_operation: str | None = Field(
-        description="Of the commit in its place, as far as it says; so the next two."
-    )
-    by_engine: str | None
-    by_transaction_id: str | None
-    found_at: datetime
-
-
-class HealthResponse(Answer):
-    """How much care a table needs."""
-
-    table: str
-    version: int
-    score: float = Field(description="From 0 to 100, the best: 100 less the points of the recommendations.")
-    num_files: int
-    size_in_bytes: int
-    num_physical_rows: int | None = Field(description="Absent where some file has no statistics.")
-    num_deleted_rows: int
-    deleted_ratio: float | None
-    deleted_bytes: int
-    read_amplification: float | None = Field(
-        description="Bytes of data files that a full scan reads, by those of live rows; absent where no row is live."
-    )
-    num_files_with_deletion_vectors: int
-    num_deletion_vector_files: int
-    live_deletion_vector_bytes: int
-    dead_deletion_vector_bytes: int | None = Field(
-        description="Bytes of replaced deletion vectors in files that also hold live ones, as far as tombstones tell; "
-        "absent where these cannot be read."
-    )
-    num_removed_files: int | None = Field(
-        description="Data files that the log still remembers as removed; absent likewise."
-    )
-    removed_bytes: int | None = Field(
-        description="Of these files, as far as the log says it; absent likewise."
-    )
-    small_files: int = Field(description="Files under 16 MiB.")
-    median_file_size: int | None
-    commits_since_checkpoint: int
-    checkpoint_age_seconds: int | None = Field(
-        description="How long ago the newest checkpoint of this version was written; absent without one."
-    )
-    deleted_ratio_histogram: dict[str, int]
-    recommendations: list[Recommendation]
-    partitions: list[PartitionHealth] = Field(
-        default_factory=list,
-        description="The partitions that cost most points, as many as the request asks for.",
-    )
-    overwritten_commits: list[OverwrittenCommit] = Field(
-        default_factory=list, description="Own commits that others replaced, the latest first."
-    )
 
 
 class CheckpointRequest(Envelope):

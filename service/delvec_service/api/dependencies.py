@@ -13,6 +13,7 @@ from delvec_service.commits.outcomes import Outcomes
 from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.config import Settings
 from delvec_service.dml import RowCommands
+from delvec_service.maintenance.health_watch import HealthWatch
 from delvec_service.maintenance.log_upkeep import LogUpkeep
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
 from delvec_service.snapshots.loader import SnapshotLoader
@@ -37,6 +38,7 @@ class Service:
     manifests: SymlinkManifests
     upkeep: LogUpkeep
     own_commits: OverwriteWatch
+    health: HealthWatch
     answers: Answers
     outcomes: Outcomes
     row_commands: RowCommands

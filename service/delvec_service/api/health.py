@@ -1,14 +1,31 @@
-"""``…/health``: how much care a table needs."""
+"""``/v1/health`` and ``…/health``: how much care tables need."""
 
+import base64
+import binascii
+import json
+import math
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from delvec_kernel.wire import HealthResponse
+from delvec_kernel.errors import BadRequest, ServiceUnavailable
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.wire import (
+    HealthListResponse,
+    HealthResponse,
+    HealthSample,
+    HealthSamplesResponse,
+    TableHealth,
+)
 from delvec_service.api.dependencies import PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.routes import Route
 from delvec_service.maintenance.health import health
+from delvec_service.snapshots.time_travel import milliseconds
+from delvec_service.store import health_samples
+from delvec_service.store.health_samples import HealthOrder
 
 __all__ = ["router"]
 
@@ -30,12 +47,111 @@ def get_health(
 ) -> HealthResponse:
     """Return deleted rows, small files, deletion vector files, and what to do about them, from the log alone."""
     overwritten = service.own_commits.overwritten(table.location)
+    is_newest = moment.version is None and moment.timestamp is None
+    counts = service.health.counts(table.record.id) if is_newest else None
+
+    def look(snapshot: Snapshot) -> HealthResponse:
+        found = health(snapshot, table.objects, table.name, traced=files, partitions=partitions)
+        if is_newest:
+            # Others may have committed since the last sample, or there is none.
+            with suppress(ServiceUnavailable):
+                service.health.observe(table.record.id, snapshot, found.report)
+        return found.response(overwritten, counts)
+
     return service.loader.reading(
-        table.objects,
-        table.name,
-        lambda snapshot: health(
-            snapshot, table.objects, table.name, overwritten, traced=files, partitions=partitions
-        ),
-        version=moment.version,
-        timestamp=moment.timestamp,
+        table.objects, table.name, look, version=moment.version, timestamp=moment.timestamp
     )
+
+
+@router.get("/tables/{table}/health/samples", responses=responses(*COMMON, *OPENING))
+def list_health_samples(
+    table: Table,
+    service: ServiceState,
+    since: Annotated[
+        str | None,
+        Query(max_length=64, description="Only samples from then on: ISO 8601; without a zone it is UTC."),
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=100_000, description="Only the newest so many.")] = 1000,
+) -> HealthSamplesResponse:
+    """Return how a table was after its versions, as it was kept then: no log is read."""
+    start = None if since is None else datetime.fromtimestamp(milliseconds(since) / 1000, UTC)
+    found = service.health.store.series(table.record.id, start, limit)
+    return HealthSamplesResponse(table=table.name, samples=[_sample(one) for one in found])
+
+
+@router.get("/health", responses=responses(*COMMON))
+def list_health(
+    service: ServiceState,
+    order_by: Annotated[
+        HealthOrder,
+        Query(alias="order-by", description="The lowest score, or the highest of another number, is first."),
+    ] = "score",
+    min_deleted_ratio: Annotated[
+        float | None,
+        Query(
+            alias="min-deleted-ratio",
+            ge=0,
+            le=1,
+            allow_inf_nan=False,
+            description="Only tables of which at least this share of the rows is known to be deleted.",
+        ),
+    ] = None,
+    page_size: Annotated[int, Query(alias="page-size", ge=1, le=1000)] = 100,
+    page_token: Annotated[str, Query(alias="page-token", max_length=200)] = "",
+) -> HealthListResponse:
+    """List the registered tables, those first that need most care, as they were after their newest commits."""
+    page = service.health.store.page(
+        service.tables.catalog,
+        order_by,
+        after=_place(page_token, order_by) if page_token else None,
+        min_deleted_ratio=min_deleted_ratio,
+        limit=page_size,
+    )
+    more = len(page) == page_size
+    return HealthListResponse(
+        tables=[
+            TableHealth(
+                id=one.id,
+                name=one.name,
+                location=one.location,
+                sample=None if one.sample is None else _sample(one.sample),
+            )
+            for one in page
+        ],
+        next_page_token=_token(order_by, page[-1].sort_key, page[-1].id) if more else None,
+    )
+
+
+def _sample(found: health_samples.HealthSample) -> HealthSample:
+    return HealthSample(
+        version=found.version,
+        sampled_at=found.sampled_at,
+        score=found.score,
+        num_files=found.num_files,
+        size_in_bytes=found.size_in_bytes,
+        num_physical_rows=found.num_records,
+        num_deleted_rows=found.num_deleted_rows,
+        deleted_ratio=found.deleted_ratio,
+        deleted_bytes=found.deleted_bytes,
+        num_files_with_deletion_vectors=found.num_deletion_vectors,
+        small_files=found.small_files,
+        commits_since_checkpoint=found.commits_since_checkpoint,
+        gain_bytes=found.gain_bytes,
+        cost_bytes=found.cost_bytes,
+        actions=[action for action in found.actions.split(",") if action],
+    )
+
+
+def _token(order_by: str, key: float, identifier: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps([order_by, key, identifier]).encode()).decode()
+
+
+def _place(token: str, order_by: str) -> tuple[float, str]:
+    try:
+        order, key, identifier = json.loads(base64.urlsafe_b64decode(token.encode()))
+        place = (float(key), str(identifier))
+    except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error):
+        order, place = None, (math.nan, "")
+    if order != order_by or not math.isfinite(place[0]) or "\0" in place[1]:
+        raise BadRequest("The page token is none of this list and order; begin without one.")
+    return place

@@ -27,6 +27,7 @@ from delvec_service.commits.group_commit import GroupCommit
 from delvec_service.commits.metadata_changes import resolved
 from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.logs import logger
+from delvec_service.maintenance.health_watch import HealthWatch
 from delvec_service.maintenance.log_upkeep import LogUpkeep
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
 from delvec_service.snapshots.loader import SnapshotLoader
@@ -45,6 +46,7 @@ class Commits:
         upkeep: is notified of every commit.
         own_commits: likewise; knows which of them others replaced.
         manifests: likewise; keeps those of tables that ask for it.
+        health: counts what becomes of commits.
         attempts: how many times a commit tries to create a version.
         deletion_vector_target_bytes: deletion vectors of one commit share files of about this size.
         max_file_age_seconds: how long ago new files may have been written.
@@ -60,6 +62,7 @@ class Commits:
         upkeep: LogUpkeep,
         own_commits: OverwriteWatch,
         manifests: SymlinkManifests,
+        health: HealthWatch | None = None,
         *,
         attempts: int,
         deletion_vector_target_bytes: int,
@@ -68,6 +71,7 @@ class Commits:
         self._upkeep = upkeep
         self._own_commits = own_commits
         self._manifests = manifests
+        self._health = health
         self._ledger = ledger
         self._loader = loader
         self._vectors = VectorCache()
@@ -138,6 +142,8 @@ class Commits:
                 if isinstance(member.result, Committed) and member.result.version == run.version
             ]
             self._own_commits.committed(table.objects, table.name, run.own, keys)
+        if self._health is not None:
+            _count(run, self._health)
         self._close(run)
         if run.version is not None:
             self._upkeep.committed(table, run.version, run.transaction_id)
@@ -191,6 +197,15 @@ class Commits:
         except (ServiceUnavailable, StorageError) as error:
             # The log has the truth; an answer must not depend on a row that only speeds up a search.
             logger.warning("ledger not updated", transaction=run.key, reason=error.message)
+
+
+def _count(run: Run, health: HealthWatch) -> None:
+    for member in run.members:
+        if isinstance(member.result, Conflict):
+            health.conflicted(run.table.record.id)
+        elif isinstance(member.result, Committed) and not member.result.replayed:
+            rebased = isinstance(member.result, Rebased)
+            health.committed(run.table.record.id, member.result.metrics, rebased=rebased)
 
 
 def _files(run: Run, member: Member) -> tuple[str, ...]:

@@ -3,8 +3,10 @@
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from delvec_kernel import wire
 from delvec_kernel.compaction import MAX_DELETED_RATIO
 from delvec_kernel.errors import CorruptTable
 from delvec_kernel.health.health import Finding, HealthReport, examine
@@ -20,10 +22,11 @@ from delvec_kernel.wire import (
 )
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.tombstones import with_tombstones
+from delvec_service.store.health_samples import CommitCounts
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.own_commits import Overwritten
 
-__all__ = ["health"]
+__all__ = ["TableHealth", "health"]
 
 _COMMANDS: Final[Mapping[str, str]] = {
     "OPTIMIZE": "delvec optimize {table}",
@@ -33,22 +36,40 @@ _COMMANDS: Final[Mapping[str, str]] = {
 }
 
 
+@dataclass(frozen=True)
+class TableHealth:
+    """A table's health at a version.
+
+    Attributes:
+        checkpoint_age: seconds since the newest checkpoint was written; None without one.
+    """
+
+    report: HealthReport
+    version: int
+    table: str
+    checkpoint_age: int | None
+
+    def response(
+        self, overwritten: Sequence[Overwritten] = (), counts: CommitCounts | None = None
+    ) -> HealthResponse:
+        """Return it as it is answered.
+
+        Args:
+            overwritten: own commits that others replaced.
+            counts: what became of commits; None for what is said of an earlier version.
+        """
+        return _response(self, overwritten, counts)
+
+
 def health(
-    snapshot: Snapshot,
-    objects: ObjectStore,
-    table: str,
-    overwritten: Sequence[Overwritten] = (),
-    *,
-    traced: int = 0,
-    partitions: int = 0,
-) -> HealthResponse:
+    snapshot: Snapshot, objects: ObjectStore, table: str, *, traced: int = 0, partitions: int = 0
+) -> TableHealth:
     """Return the health of a version, tombstones included.
 
     Args:
         snapshot: the version.
         objects: where its log is.
         table: its name.
-        overwritten: own commits that others replaced.
         traced: how many files each finding names.
         partitions: how many partitions to report on.
 
@@ -58,7 +79,7 @@ def health(
     reader, now = LogReader(objects, table), time.time_ns() // 1_000_000
     removed = _removed(reader, snapshot, now, traced)
     report = examine(snapshot, removed, traced=traced, partitions=partitions)
-    return _response(report, snapshot.version, table, _checkpoint_age(reader, snapshot, now), overwritten)
+    return TableHealth(report, snapshot.version, table, _checkpoint_age(reader, snapshot, now))
 
 
 def _removed(reader: LogReader, snapshot: Snapshot, now: int, traced: int) -> RemovedFiles | None:
@@ -84,12 +105,13 @@ def _checkpoint_age(reader: LogReader, snapshot: Snapshot, now: int) -> int | No
 
 
 def _response(
-    report: HealthReport, version: int, table: str, age: int | None, overwritten: Sequence[Overwritten]
+    found: TableHealth, overwritten: Sequence[Overwritten], counts: CommitCounts | None
 ) -> HealthResponse:
+    report, table = found.report, found.table
     removed = report.removed
     return HealthResponse(
         table=table,
-        version=version,
+        version=found.version,
         score=report.score,
         num_files=report.num_files,
         size_in_bytes=report.size_in_bytes,
@@ -107,7 +129,7 @@ def _response(
         small_files=report.small_files,
         median_file_size=report.median_file_size,
         commits_since_checkpoint=report.commits_since_checkpoint,
-        checkpoint_age_seconds=age,
+        checkpoint_age_seconds=found.checkpoint_age,
         deleted_ratio_histogram=dict(report.deleted_ratio_histogram),
         recommendations=[_recommendation(one, table) for one in report.findings],
         partitions=[
@@ -123,6 +145,15 @@ def _response(
             )
             for one in report.partitions
         ],
+        commits=None
+        if counts is None
+        else wire.CommitCounts(
+            since=counts.since,
+            committed=counts.commits,
+            rebased=counts.rebased,
+            rows_saved=counts.rows_saved,
+            conflicts=counts.conflicts,
+        ),
         overwritten_commits=[
             OverwrittenCommit(
                 version=one.version,

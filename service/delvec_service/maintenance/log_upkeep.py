@@ -17,6 +17,7 @@ from delvec_kernel.log.version_checksum import VersionChecksum, checksum_name
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.logs import logger
 from delvec_service.maintenance.checkpoints import CheckpointResult, Checkpoints
+from delvec_service.maintenance.health_watch import HealthWatch
 from delvec_service.maintenance.log_cleanup import CleanUpResult, clean_up
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
@@ -144,11 +145,20 @@ class LogUpkeep:
     Args:
         loader: reads snapshots.
         checkpoints: writes checkpoints.
+        health: keeps samples of tables.
         enabled: whether to do anything; replicas need not all do it.
     """
 
-    def __init__(self, loader: SnapshotLoader, checkpoints: Checkpoints, *, enabled: bool = True) -> None:
+    def __init__(
+        self,
+        loader: SnapshotLoader,
+        checkpoints: Checkpoints,
+        health: HealthWatch | None = None,
+        *,
+        enabled: bool = True,
+    ) -> None:
         self._loader = loader
+        self._health = health
         self._checkpoints = checkpoints
         self._enabled = enabled
         # A checkpoint takes as long as its table is large; checksums must not wait for it.
@@ -194,7 +204,7 @@ class LogUpkeep:
         self._keepers.close()
 
     def _checksum(self, work: _Work) -> None:
-        """Write the checksum of the newest version, if it is one of ours, and look whether a checkpoint is due."""
+        """Write the checksum of the newest version, if it is one of ours; look whether a checkpoint is due, and how it is."""
         table = work.table
         snapshot = self._loader.load(table.objects, table.name)
         if snapshot.version in work.commits:
@@ -203,6 +213,8 @@ class LogUpkeep:
             table.objects.put_if_absent(path, checksum.serialize(), directories=False)
         if _checkpoint_due(snapshot):
             self._keepers.add(_Work(table))
+        if self._health is not None:
+            self._health.observe(table.record.id, snapshot)
 
     def _keep(self, work: _Work) -> None:
         table = work.table

@@ -28,6 +28,8 @@ __all__ = [
     "REVISION",
     "AnswerRow",
     "Base",
+    "CommitCountsRow",
+    "HealthSampleRow",
     "LedgerFileRow",
     "OverwrittenCommitRow",
     "OwnCommitRow",
@@ -42,7 +44,7 @@ __all__ = [
     "storable",
 ]
 
-REVISION: Final = "0005"
+REVISION: Final = "0006"
 """The newest migration; the database is migrated only where it is behind this."""
 _NOT_STORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
@@ -295,3 +297,53 @@ class SegmentSummaryRow(Base):
     nullable: Mapped[bool] = mapped_column(Boolean)
     only_null: Mapped[bool] = mapped_column(Boolean)
     checksum: Mapped[int] = mapped_column(BigInteger)
+
+
+class HealthSampleRow(Base):
+    """The state of a table's files after a version; of old ones only some are kept.
+
+    Attributes:
+        metadata_id: of the table then: another one means another table, created in its place.
+        num_records: physical rows; None where a file has no statistics.
+        gain_bytes: of the recommendation that gains most; so ``cost_bytes``.
+        actions: that are recommended, separated by commas.
+    """
+
+    __tablename__ = "health_samples"
+    __table_args__ = (Index("health_samples_by_time", "table_id", "sampled_at"),)
+
+    table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    version: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    metadata_id: Mapped[str] = mapped_column(StoredText(64))
+    sampled_at: Mapped[datetime]
+    score: Mapped[float] = mapped_column(Double)
+    num_files: Mapped[int] = mapped_column(BigInteger)
+    size_in_bytes: Mapped[int] = mapped_column(BigInteger)
+    num_records: Mapped[int | None] = mapped_column(BigInteger)
+    num_deleted_rows: Mapped[int] = mapped_column(BigInteger)
+    deleted_ratio: Mapped[float | None] = mapped_column(Double)
+    deleted_bytes: Mapped[int] = mapped_column(BigInteger)
+    num_deletion_vectors: Mapped[int] = mapped_column(BigInteger)
+    small_files: Mapped[int] = mapped_column(BigInteger)
+    commits_since_checkpoint: Mapped[int] = mapped_column(BigInteger)
+    gain_bytes: Mapped[int] = mapped_column(BigInteger)
+    cost_bytes: Mapped[int] = mapped_column(BigInteger)
+    actions: Mapped[str] = mapped_column(StoredText(128))
+
+
+class CommitCountsRow(Base):
+    """What became of a table's commits since they are counted.
+
+    Attributes:
+        rebased: commits that took effect on a newer version than the one that they read.
+        rows_saved: rows that those changed: nobody had to look for them again.
+    """
+
+    __tablename__ = "commit_counts"
+
+    table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    since: Mapped[datetime]
+    commits: Mapped[int] = mapped_column(BigInteger)
+    rebased: Mapped[int] = mapped_column(BigInteger)
+    conflicts: Mapped[int] = mapped_column(BigInteger)
+    rows_saved: Mapped[int] = mapped_column(BigInteger)

@@ -60,6 +60,11 @@ class Registry:
         self._database = database
         self._catalog = "" if warehouse is None else table_id(warehouse)
 
+    @property
+    def catalog(self) -> str:
+        """Whose names these are, as the database spells it."""
+        return self._catalog
+
     def get(self, name_or_id: str) -> TableRecord:
         """Return a table by name or id.
 

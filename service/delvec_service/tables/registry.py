@@ -83,6 +83,11 @@ class Tables:
         self._by_folder = by_folder
         self._opened: dict[str, tuple[OpenTable, float]] = {}
 
+    @property
+    def catalog(self) -> str:
+        """Whose names these are, as the database spells it."""
+        return self._registry.catalog
+
     def open(self, name_or_id: str) -> OpenTable:
         """Return a registered table.
 

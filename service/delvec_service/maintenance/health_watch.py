@@ -1,0 +1,124 @@
+"""Keeps a sample of each table's health after commits to it, and counts what became of those.
+
+Nothing waits for it and nothing fails for it: counts are kept in memory until the next sample is written.
+"""
+
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from delvec_kernel.errors import ServiceUnavailable
+from delvec_kernel.file_index.segment import SegmentsLost
+from delvec_kernel.health.health import HealthReport, examine
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service.store.health_samples import CommitCounts, HealthSample, HealthSampleStore
+
+__all__ = ["HealthWatch"]
+
+_ROWS: Final = ("numDeletedRows", "numUpdatedRows", "numTargetRowsDeleted", "numTargetRowsUpdated")
+_MOST_TABLES: Final = 10_000
+
+
+class HealthWatch:
+    """Samples and counts of all tables; safe to share between threads.
+
+    Args:
+        store: keeps them.
+
+    Attributes:
+        store: the same, for those who read.
+    """
+
+    def __init__(self, store: HealthSampleStore) -> None:
+        self.store = store
+        self._lock = threading.Lock()
+        self._counts: dict[str, CommitCounts] = {}
+
+    def committed(self, table_id: str, metrics: Mapping[str, int], *, rebased: bool) -> None:
+        """Count a commit that took effect."""
+        rows = sum(metrics.get(name, 0) for name in _ROWS) if rebased else 0
+        self._add(table_id, CommitCounts(1, int(rebased), 0, rows))
+
+    def conflicted(self, table_id: str) -> None:
+        """Count a commit that did not take effect because another had."""
+        self._add(table_id, CommitCounts(conflicts=1))
+
+    def observe(self, table_id: str, snapshot: Snapshot, report: HealthReport | None = None) -> None:
+        """Keep a sample of a version; without a report, one is made, which takes as long as the table has files.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        try:
+            found = examine(snapshot) if report is None else report
+        except SegmentsLost:
+            return  # the next commit, or the next question, reads the log again
+        self.flush(table_id)
+        self.store.record(table_id, _sample(snapshot, found))
+
+    def counts(self, table_id: str) -> CommitCounts:
+        """Return what became of a table's commits, those that are only in memory included."""
+        self.flush(table_id)
+        return self.store.counts(table_id)
+
+    def flush(self, table_id: str | None = None) -> None:
+        """Write down the counts of a table, or of all.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        for one in [table_id] if table_id is not None else list(self._counts):
+            with self._lock:
+                found = self._counts.pop(one, None)
+            if found is None:
+                continue
+            try:
+                self.store.count(one, found)
+            except ServiceUnavailable:
+                self._add(one, found)
+                raise
+
+    def close(self) -> None:
+        """Write down what is counted, if the database takes it."""
+        with suppress(ServiceUnavailable):
+            self.flush()
+
+    def _add(self, table_id: str, found: CommitCounts) -> None:
+        with self._lock:
+            if len(self._counts) >= _MOST_TABLES and table_id not in self._counts:
+                return
+            known = self._counts.get(table_id, CommitCounts(since=datetime.now(UTC)))
+            self._counts[table_id] = replace(
+                known,
+                commits=known.commits + found.commits,
+                rebased=known.rebased + found.rebased,
+                conflicts=known.conflicts + found.conflicts,
+                rows_saved=known.rows_saved + found.rows_saved,
+            )
+
+
+def _sample(snapshot: Snapshot, report: HealthReport) -> HealthSample:
+    # Tombstones are not read for a sample. What OPTIMIZE gains and what PURGE gains may be the same bytes.
+    found = [one for one in report.findings if one.action != "VACUUM"]
+    best = max(found, key=lambda one: one.gain_bytes or 0, default=None)
+    return HealthSample(
+        version=snapshot.version,
+        metadata_id=snapshot.metadata.id,
+        sampled_at=datetime.now(UTC),
+        score=report.score,
+        num_files=report.num_files,
+        size_in_bytes=report.size_in_bytes,
+        num_records=report.num_physical_rows,
+        num_deleted_rows=report.num_deleted_rows,
+        deleted_ratio=report.deleted_ratio,
+        deleted_bytes=report.deleted_bytes,
+        num_deletion_vectors=report.num_files_with_deletion_vectors,
+        small_files=report.small_files,
+        commits_since_checkpoint=report.commits_since_checkpoint,
+        gain_bytes=0 if best is None else best.gain_bytes or 0,
+        cost_bytes=0 if best is None else best.cost_bytes or 0,
+        actions=",".join(one.action for one in found),
+    )

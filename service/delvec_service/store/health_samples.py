@@ -1,0 +1,248 @@
+"""What tables looked like after their versions, and what became of commits to them, in SQL.
+
+All of it can be lost: a sample is made anew with the next commit, or when somebody asks for a table's health.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, TypeAlias
+
+from sqlalchemy import and_, delete, func, or_, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from delvec_service.store.database import Database
+from delvec_service.store.models import CommitCountsRow, HealthSampleRow, TableRow
+
+__all__ = ["CommitCounts", "HealthOrder", "HealthSample", "HealthSampleStore", "SampledTable", "superfluous"]
+
+HealthOrder: TypeAlias = Literal[
+    "score",
+    "deleted-ratio",
+    "deleted-bytes",
+    "small-files",
+    "num-files",
+    "size-in-bytes",
+    "commits-since-checkpoint",
+    "gain-bytes",
+]
+
+_THINNED_EVERY: Final = 32
+_SPACING: Final = (
+    (timedelta(days=366), None),
+    (timedelta(days=31), timedelta(days=1)),
+    (timedelta(days=1), timedelta(hours=1)),
+)
+"""From an age on, how far samples are apart; None where none are kept."""
+_LONGEST_ID: Final = 64
+_UNKNOWN: Final = -1.0e300
+"""Where a table goes that has no sample, or no such number: behind all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthSample:
+    """A table after a version; fields are those of :class:`~delvec_service.store.models.HealthSampleRow`."""
+
+    version: int
+    metadata_id: str
+    sampled_at: datetime
+    score: float
+    num_files: int
+    size_in_bytes: int
+    num_records: int | None
+    num_deleted_rows: int
+    deleted_ratio: float | None
+    deleted_bytes: int
+    num_deletion_vectors: int
+    small_files: int
+    commits_since_checkpoint: int
+    gain_bytes: int
+    cost_bytes: int
+    actions: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCounts:
+    """What became of commits; ``since`` they are counted, None where they are not yet."""
+
+    commits: int = 0
+    rebased: int = 0
+    conflicts: int = 0
+    rows_saved: int = 0
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTable:
+    """A registered table and its newest sample, if there is one."""
+
+    id: str
+    name: str
+    location: str
+    sample: HealthSample | None
+    sort_key: float
+
+
+_FIELDS: Final = tuple(field.name for field in fields(HealthSample))
+
+
+class HealthSampleStore:
+    """Health samples and counts of commits; safe to share between threads."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def record(self, table_id: str, sample: HealthSample) -> None:
+        """Keep a sample; those of a table that was there before in this one's place go, and some old ones.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        row = HealthSampleRow
+        values = {**asdict(sample), "table_id": table_id, "metadata_id": sample.metadata_id[:_LONGEST_ID]}
+        with self._database.write() as session:
+            gone = delete(row).where(row.table_id == table_id, row.metadata_id != values["metadata_id"])
+            session.execute(gone)
+            statement = _insert(session)(row).values(**values)
+            changed = {name: statement.excluded[name] for name in _FIELDS if name != "version"}
+            session.execute(
+                statement.on_conflict_do_update(index_elements=["table_id", "version"], set_=changed)
+            )
+            if sample.version % _THINNED_EVERY == 0:
+                _thin(session, table_id, sample.sampled_at)
+
+    def count(self, table_id: str, found: CommitCounts) -> None:
+        """Add to what is known of a table's commits.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        row = CommitCountsRow
+        counted = {name: getattr(found, name) for name in ("commits", "rebased", "conflicts", "rows_saved")}
+        with self._database.write() as session:
+            statement = _insert(session)(row).values(
+                table_id=table_id, since=found.since or datetime.now(UTC), **counted
+            )
+            added = {name: getattr(row, name) + statement.excluded[name] for name in counted}
+            session.execute(statement.on_conflict_do_update(index_elements=["table_id"], set_=added))
+
+    def counts(self, table_id: str) -> CommitCounts:
+        """Return what became of a table's commits.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        with self._database.read() as session:
+            row = session.get(CommitCountsRow, table_id)
+        if row is None:
+            return CommitCounts()
+        return CommitCounts(row.commits, row.rebased, row.conflicts, row.rows_saved, row.since)
+
+    def series(self, table_id: str, since: datetime | None, limit: int) -> Sequence[HealthSample]:
+        """Return samples of a table, the newest first.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        row = HealthSampleRow
+        query = select(*_columns()).where(row.table_id == table_id)
+        if since is not None:
+            query = query.where(row.sampled_at >= since)
+        with self._database.read() as session:
+            found = session.execute(query.order_by(row.version.desc()).limit(limit))
+            return [HealthSample(*values) for values in found]
+
+    def page(
+        self,
+        catalog: str,
+        order_by: HealthOrder,
+        *,
+        after: tuple[float, str] | None = None,
+        min_deleted_ratio: float | None = None,
+        limit: int = 100,
+    ) -> Sequence[SampledTable]:
+        """Return registered tables with their newest samples, what needs most care first; tables without a sample last.
+
+        Args:
+            catalog: whose names these are.
+            order_by: the lowest score, or the highest of any other number, is first.
+            after: sort key and id of the last one of the page before.
+            min_deleted_ratio: only tables of which at least this share is known to be deleted.
+            limit: how many.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        sample, newest = HealthSampleRow, HealthSampleRow.__table__.alias("newest")
+        column: Any = getattr(sample, order_by.replace("-", "_"))
+        # As floating point: exact up to 2**53, and ties are broken by the id.
+        key = func.coalesce((-column if order_by == "score" else column) * 1.0, _UNKNOWN)
+        latest = select(func.max(newest.c.version)).where(newest.c.table_id == TableRow.id).scalar_subquery()
+        query = (
+            select(
+                TableRow.id,
+                func.coalesce(TableRow.name, TableRow.folder_name),
+                TableRow.location,
+                key,
+                *_columns(),
+            )
+            .outerjoin(sample, and_(sample.table_id == TableRow.id, sample.version == latest))
+            .where(TableRow.catalog == catalog)
+        )
+        if min_deleted_ratio is not None:
+            query = query.where(sample.deleted_ratio >= min_deleted_ratio)
+        if after is not None:
+            query = query.where(or_(key < after[0], and_(key == after[0], TableRow.id > after[1])))
+        with self._database.read() as session:
+            rows = session.execute(query.order_by(key.desc(), TableRow.id).limit(limit))
+            return [
+                SampledTable(
+                    id_,
+                    name,
+                    location,
+                    None if values[0] is None else HealthSample(*values),
+                    float(sort_key),
+                )
+                for id_, name, location, sort_key, *values in rows
+            ]
+
+
+def superfluous(times: Mapping[int, datetime], now: datetime) -> list[int]:
+    """Return the versions whose samples may go: of old ones the last of each hour or day is kept, of very old ones none.
+
+    Args:
+        times: when the samples were made, by version.
+        now: the time.
+    """
+    kept: set[tuple[timedelta | None, int]] = set()
+    gone = []
+    for version in sorted(times, reverse=True):
+        age = now - times[version]
+        spacing = next((apart for old, apart in _SPACING if age >= old), timedelta(0))
+        if spacing is None:
+            gone.append(version)
+        elif spacing:
+            slot = (spacing, int(times[version].timestamp() // spacing.total_seconds()))
+            if slot in kept:
+                gone.append(version)
+            kept.add(slot)
+    return gone
+
+
+def _thin(session: Session, table_id: str, now: datetime) -> None:
+    row = HealthSampleRow
+    old = select(row.version, row.sampled_at).where(
+        row.table_id == table_id, row.sampled_at < now - _SPACING[-1][0]
+    )
+    gone = superfluous({row[0]: row[1] for row in session.execute(old)}, now)
+    if gone:
+        session.execute(delete(row).where(row.table_id == table_id, row.version.in_(gone[:10_000])))
+
+
+def _columns() -> list[Any]:
+    return [getattr(HealthSampleRow, name) for name in _FIELDS]
+
+
+def _insert(session: Session) -> Any:
+    return postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
