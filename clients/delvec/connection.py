@@ -12,7 +12,7 @@ import pyarrow as pa
 from delvec.ddl import parse_ddl
 from delvec.display import pairs, rows
 from delvec.dml.retry import DEFAULT_RETRIES, checked
-from delvec.dml.table_definition import TableDefinition
+from delvec.dml.table_definition import TableDefinition, location_of, property_text
 from delvec.engines.protocol import Engine
 from delvec.http.embedded import embedded_service
 from delvec.http.service_client import ServiceClient, answer, request, table_path
@@ -231,11 +231,11 @@ class Connection:
         definition = TableDefinition(
             _schema(schema),
             partition_by or (),
-            {key: _property(value) for key, value in (properties or {}).items()},
+            {key: property_text(value) for key, value in (properties or {}).items()},
             description,
             [cluster_by] if isinstance(cluster_by, str) else cluster_by or (),
         )
-        location = _location(name_or_location)
+        location = location_of(name_or_location)
         body = definition.creation(location, name if location else os.fspath(name_or_location))
         try:
             resource = answer(TableResource, self._service.post("/v1/tables", body))
@@ -257,7 +257,7 @@ class Connection:
         engine: Engine,
     ) -> DeltaTable | None:
         """Return the table that is in the way, under the name that it is to have; None where that is another's."""
-        location = _location(name_or_location)
+        location = location_of(name_or_location)
         if location is None:
             name = os.fspath(name_or_location)
             with suppress(NotFound):
@@ -291,7 +291,7 @@ class Connection:
             EngineUnavailable: the engine is not installed, or not known.
         """
         chosen = self._engine(engine)
-        location = _location(name_or_location)
+        location = location_of(name_or_location)
         if location is None:
             path = table_path(os.fspath(name_or_location))
             return DeltaTable(
@@ -400,7 +400,7 @@ class Connection:
 
     def _registered(self, name_or_location: str | os.PathLike[str]) -> str:
         """Return the name, or the id, of a table that is registered."""
-        location = _location(name_or_location)
+        location = location_of(name_or_location)
         if location is None:
             return os.fspath(name_or_location)
         resource = self._resolve(location)
@@ -520,21 +520,7 @@ def _spark_engine(spark: Any) -> Engine:
     return engine
 
 
-def _location(name_or_location: str | os.PathLike[str]) -> str | None:
-    """Return the absolute location, or None for a name."""
-    text = os.fspath(name_or_location)
-    if not text.strip():
-        raise BadRequest("a table is called by its name or its location, and neither is empty")
-    is_location = not isinstance(name_or_location, str) or text.startswith(".") or "/" in text or "\\" in text
-    return locations.absolute(text) if is_location else None
-
-
 def _schema(schema: Any) -> StructType:
     if isinstance(schema, str) and not schema.lstrip().startswith(("{", '"')):
         return parse_ddl(schema)
     return schema_from(schema)
-
-
-def _property(value: object) -> str:
-    """Return a property as Delta writes it: ``True`` is ``true``."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

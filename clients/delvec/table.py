@@ -1,5 +1,6 @@
 """A Delta table and its commands: one implementation of each, whatever the engine."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from datetime import datetime
@@ -15,7 +16,13 @@ from delvec.dml.optimize import Optimizer
 from delvec.dml.overwrite import PartitionOverwrite, Replacement, overwrite
 from delvec.dml.retry import DEFAULT_RETRIES, checked, with_retries
 from delvec.dml.self_reads import own_version
-from delvec.dml.table_definition import REPLACING, TableDefinition, replace_table
+from delvec.dml.table_definition import (
+    REPLACING,
+    TableDefinition,
+    location_of,
+    property_text,
+    replace_table,
+)
 from delvec.dml.update import update
 from delvec.downgrade import Downgrade, DowngradeStep, downgrade
 from delvec.engines.input_data import to_arrow
@@ -31,6 +38,8 @@ from delvec_kernel.schema.types import StructType
 from delvec_kernel.wire import (
     CheckpointRequest,
     CheckpointResponse,
+    CloneRequest,
+    CloneResponse,
     GenerateRequest,
     GenerateResponse,
     HealthResponse,
@@ -265,6 +274,75 @@ class DeltaTable(ReadableTable):
         )
         done = answer(RestoreResponse, self._service.post(table_path(self.id, "restore"), body))
         return Metrics(done.operation_metrics, done.version)
+
+    def clone(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        shallow: bool = False,
+        version: int | None = None,
+        timestamp: str | datetime | None = None,
+        replace: bool = False,
+        if_not_exists: bool = False,
+        properties: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> "DeltaTable":
+        """Make another table what this one is at a version, with its columns, properties and deletion vectors; returns it.
+
+        What is done to one of them afterwards does not change the other. A shallow clone needs the files of this table: VACUUM of
+        Delvec keeps them while the service knows of the clone.
+
+        Args:
+            target: where the clone goes, as in :meth:`~delvec.Connection.create_table`: a location, or a name alone.
+            shallow: refer to this table's files, instead of copying them.
+            version: which version; the newest by default.
+            timestamp: instead, the version of a time.
+            replace: a table that is there becomes the clone, in one version; its history stays.
+            if_not_exists: a table that is there stays as it is.
+            properties: of the clone, beside this table's or in their place.
+            name: the clone's name, where a location is given.
+
+        Raises:
+            TableAlreadyExists: something is there, or has the name.
+            VersionNotFound: the log does not reach there.
+            MissingCloneFiles: data files or deletion vectors of that version are gone; ``.details`` lists them.
+            InvalidTableChange: a property cannot be set so, or Delvec could not write the clone.
+            LocationNotAllowed: the service does not work there.
+        """
+        return self.run_clone(
+            target,
+            shallow=shallow,
+            version=version,
+            timestamp=timestamp,
+            replace=replace,
+            if_not_exists=if_not_exists,
+            properties=properties,
+            name=name,
+        )[0]
+
+    def run_clone(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        timestamp: str | datetime | None = None,
+        properties: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> tuple["DeltaTable", Metrics]:
+        """Do the same as :meth:`clone`; return Delta's metrics, too."""
+        location = location_of(target)
+        body = request(
+            CloneRequest,
+            location=location,
+            name=name if location else os.fspath(target),
+            timestamp=timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp,
+            properties={key: property_text(value) for key, value in (properties or {}).items()},
+            engine_info=self.engine.name,
+            **options,
+        )
+        done = answer(CloneResponse, self._service.post(table_path(self.id, "clone"), body))
+        made = DeltaTable(self._service, done.table, self.engine, self._retries)
+        return made, Metrics(done.operation_metrics, done.version)
 
     # --- writing --------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from delvec_service.api import (
     changes,
     check,
     checkpoint,
+    clone,
     commits,
     deletion_vectors,
     dml,
@@ -52,6 +53,7 @@ from delvec_service.maintenance.symlink_manifests import SymlinkManifests
 from delvec_service.scans.warm_up import warm_up
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.answers import AnswerStore
+from delvec_service.store.clones import CloneStore
 from delvec_service.store.database import Database
 from delvec_service.store.health_samples import HealthSampleStore
 from delvec_service.store.ledger import Ledger
@@ -80,6 +82,7 @@ _RESOURCES: Final = (
     check,
     restore,
     generate,
+    clone,
 )
 _BUILDING: Final = threading.Lock()
 _BUILT: Final[list[BaseRoute]] = []
@@ -228,6 +231,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         upkeep=upkeep,
         own_commits=own_commits,
         health=health,
+        clone_store=CloneStore(database),
         answers=answers,
         lanes=Lanes(
             queued=settings.max_queued_requests,

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
-from delvec.cli.output import print_json, print_table, say
-from delvec.cli.session import session
+from delvec.cli.output import number, print_json, print_table, say
+from delvec.cli.session import Table, session
 from delvec.table import DeltaTable
 from delvec_kernel.errors import InvalidSchema
 
-__all__ = ["create", "drop", "register", "rename", "tables"]
+__all__ = ["clone", "create", "drop", "register", "rename", "tables"]
 
 _Table: TypeAlias = Annotated[str, typer.Argument(metavar="TABLE", help="Its name or its location.")]
 _IF_NOT_EXISTS: Final = "Do nothing where the table is there already."
@@ -58,17 +58,13 @@ def create(
         raise typer.BadParameter("give either --schema or --like")
     if replace and if_not_exists:
         raise typer.BadParameter("give --replace or --if-not-exists, not both")
-    pairs = [entry.partition("=") for entry in properties or ()]
-    for key, separator, _ in pairs:
-        if not separator or not key:
-            raise typer.BadParameter(f"--property takes KEY=VALUE, not {key!r}")
     now = session(context)
     with now.connect() as lake:
         table = lake.create_table(
             name_or_location,
             schema if like is None else _schema_of(like),
             partition_by=_names(partition_by),
-            properties={key: value for key, _, value in pairs},
+            properties=_pairs(properties),
             description=description,
             name=name,
             cluster_by=_names(cluster_by),
@@ -80,6 +76,64 @@ def create(
         print_json(made)
     else:
         say(f"{'table' if if_not_exists else 'created table'} '{table.name}' at {table.location}")
+
+
+def clone(
+    context: typer.Context,
+    table: Table,
+    target: Annotated[
+        str, typer.Argument(help="Where the clone goes: a location, or a name in the warehouse.")
+    ],
+    *,
+    shallow: Annotated[
+        bool, typer.Option("--shallow", help="Refer to the table's files, instead of copying them.")
+    ] = False,
+    version: Annotated[int | None, typer.Option(min=0, help="Which version; the newest by default.")] = None,
+    timestamp: Annotated[
+        str | None, typer.Option(help="Instead: the version of this time; ISO 8601, UTC without a zone.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="A table that is there becomes the clone; its history stays.")
+    ] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help=_IF_NOT_EXISTS)] = False,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="KEY=VALUE", help="A table property of the clone; repeatable."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What to call it; by default the location's last part.")
+    ] = None,
+) -> None:
+    """Make another table what a table is at some version, deletion vectors included.
+
+    [bold]delvec clone people /backup/people --version 12[/bold]
+
+    [bold]delvec clone people ./experiment --shallow[/bold]
+    """
+    if replace and if_not_exists:
+        raise typer.BadParameter("give --replace or --if-not-exists, not both")
+    if version is not None and timestamp is not None:
+        raise typer.BadParameter("give --version or --timestamp, not both")
+    now = session(context)
+    with now.table(table) as source:
+        made, done = source.run_clone(
+            target,
+            shallow=shallow,
+            version=version,
+            timestamp=timestamp,
+            replace=replace,
+            if_not_exists=if_not_exists,
+            properties=_pairs(properties),
+            name=name,
+        )
+    if now.as_json:
+        found = {"id": made.id, "name": made.name, "location": made.location}
+        print_json({**found, "version": done.version, "metrics": dict(done)})
+    elif done.version is None:
+        say(f"table '{made.name}' at {made.location} is there already, nothing done")
+    else:
+        kind, files = "shallow" if shallow else "deep", number(done["sourceNumOfFiles"])
+        say(f"{kind} clone of '{source.name}' with {files} files: table '{made.name}' at {made.location}")
 
 
 def register(
@@ -166,3 +220,11 @@ def _schema_of(path: Path) -> pa.Schema:
 
 def _names(text: str | None) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()] if text else []
+
+
+def _pairs(properties: list[str] | None) -> dict[str, str]:
+    pairs = [entry.partition("=") for entry in properties or ()]
+    for key, separator, _ in pairs:
+        if not separator or not key:
+            raise typer.BadParameter(f"--property takes KEY=VALUE, not {key!r}")
+    return {key: value for key, _, value in pairs}

@@ -1,19 +1,22 @@
 """A table as its owner wants it: created, or put in the place of what is there."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from delvec.http.service_client import ServiceClient, request
 from delvec.transaction import Metrics, Transaction, begin
+from delvec_kernel import locations
+from delvec_kernel.errors import BadRequest
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.wire import ReplaceTable, TableRequest
 
 if TYPE_CHECKING:
     from delvec.table import DeltaTable
 
-__all__ = ["REPLACING", "TableDefinition", "replace_table"]
+__all__ = ["REPLACING", "TableDefinition", "location_of", "property_text", "replace_table"]
 
 REPLACING: Final = "CREATE OR REPLACE TABLE"
 _EVERYTHING: Final = "true"
@@ -106,3 +109,21 @@ def replace_table(
     scan, _ = table.plan(version=begun.version)
     transaction.remove(scan.files["path"].to_pylist())
     return Metrics.of(transaction.commit(), _METRICS)
+
+
+def location_of(name_or_location: str | os.PathLike[str]) -> str | None:
+    """Return the absolute location, or None for a name.
+
+    Raises:
+        BadRequest: it is empty.
+    """
+    text = os.fspath(name_or_location)
+    if not text.strip():
+        raise BadRequest("a table is called by its name or its location, and neither is empty")
+    is_location = not isinstance(name_or_location, str) or text.startswith(".") or "/" in text or "\\" in text
+    return locations.absolute(text) if is_location else None
+
+
+def property_text(value: object) -> str:
+    """Return a property as Delta writes it: ``True`` is ``true``."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -324,6 +324,70 @@ class DeltaTable(NotYet):
         """
         self._table.generate(mode)
 
+    def clone(
+        self,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> "DeltaTable":
+        """Make another table what this one is; a deep clone, beyond delta-spark's, copies its files.
+
+        Args:
+            target: the clone's path or name.
+            isShallow: whether to refer to this table's files, instead of copying them.
+            replace: whether a table that is there becomes the clone.
+            properties: of the clone, beside this table's or in their place.
+
+        Raises:
+            TableAlreadyExists: there is a table, and it is not to be replaced.
+            ValueError: an argument is of the wrong kind.
+        """
+        return self._cloned(target, isShallow, replace, properties)
+
+    def cloneAtVersion(
+        self,
+        version: int,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> "DeltaTable":
+        """Do the same as :meth:`clone` with a version of this table."""
+        check_value(version, int, "version", "an integer")
+        return self._cloned(target, isShallow, replace, properties, version=version)
+
+    def cloneAtTimestamp(
+        self,
+        timestamp: str,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> "DeltaTable":
+        """Do the same as :meth:`clone` with the version of a time, UTC without a zone."""
+        check_value(timestamp, str, "timestamp", "a string")
+        return self._cloned(target, isShallow, replace, properties, timestamp=timestamp)
+
+    def _cloned(
+        self,
+        target: str,
+        shallow: bool,
+        replace: bool,
+        properties: Mapping[str, str] | None,
+        **moment: Any,
+    ) -> "DeltaTable":
+        check_value(target, str, "target", "a string")
+        check_value(shallow, bool, "isShallow", "a boolean")
+        check_value(replace, bool, "replace", "a boolean")
+        check_value({} if properties is None else properties, dict, "properties", "a dict")
+        if target.lower().startswith("delta.`") and target.endswith("`"):
+            target = target[len("delta.`") : -1]
+        elif "/" not in target:
+            target = short_name(target)
+        made = self._table.clone(target, shallow=shallow, replace=replace, properties=properties, **moment)
+        return DeltaTable(self._spark, made)
+
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
         """Add to the protocol what two versions stand for; lower ones than the table has mean nothing.
 

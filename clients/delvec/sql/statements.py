@@ -8,7 +8,7 @@ import sqlglot
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from delvec.alterations import Altered
-from delvec.sql import changes, inspection, maintenance
+from delvec.sql import changes, creation, inspection, maintenance
 from delvec.sql.queries import DIALECTS, Query, parse_query
 from delvec.sql.tokens import Cursor, TableName, invalid, parse_error
 from delvec.transaction import Metrics
@@ -55,6 +55,8 @@ _MAINTENANCE: Final = {
     "VACUUM": maintenance.vacuum,
     "RESTORE": maintenance.restore,
     "GENERATE": maintenance.generate,
+    "CREATE": creation.clone,
+    "REPLACE": creation.clone,
 }
 _CHANGES: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT"})
 
@@ -89,8 +91,8 @@ def run(
     raise invalid(
         text,
         cursor.position,
-        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, VACUUM, RESTORE, GENERATE, DESCRIBE, SHOW "
-        "TABLES or "
+        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, VACUUM, RESTORE, GENERATE, CREATE TABLE ... "
+        "CLONE, DESCRIBE, SHOW TABLES or "
         "ALTER TABLE ... SYNC IDENTITY; tables are created and altered by create_table() and table.alter.",
     )
 

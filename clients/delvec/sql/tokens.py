@@ -224,6 +224,19 @@ class Cursor:
         self._at += 1
         return str(token.text)
 
+    def text_or_path(self, what: str) -> str:
+        """Take a text in quotes, a number, or names with dots between them.
+
+        Raises:
+            InvalidStatement: none follows.
+        """
+        if not self.at_end and self._tokens[self._at].token_type in _LITERALS:
+            return self.literal(what)
+        parts = [self.name(what)]
+        while self.take("."):
+            parts.append(self.name(what))
+        return ".".join(parts)
+
     def table(self) -> TableName:
         """Take a table's name, with its version if there is one.
 

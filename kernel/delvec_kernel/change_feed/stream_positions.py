@@ -58,7 +58,7 @@ class CommittedRows:
 def committed_rows(actions: Sequence[Action], location: str) -> CommittedRows:
     """Return what a commit to the table at ``location`` did; files that were only arranged another way do not count.
 
-    A file that is given again with more of its rows deleted adds no row, but by a RESTORE: there others may be back.
+    A file that is given again with more of its rows deleted adds no row, but by a RESTORE or a CLONE: there others may be back.
 
     Raises:
         LocationNotAllowed: a path leads out of the table.
@@ -70,7 +70,7 @@ def committed_rows(actions: Sequence[Action], location: str) -> CommittedRows:
         if isinstance(action, RemoveFile) and action.data_change
     }
     infos = [action for action in actions if isinstance(action, CommitInfo)]
-    restores = any((info.operation or "").upper() == "RESTORE" for info in infos)
+    restores = any((info.operation or "").upper() in ("RESTORE", "CLONE") for info in infos)
     added = []
     for action in actions:
         if isinstance(action, AddFile) and action.data_change:

@@ -57,6 +57,7 @@
     │   ├── MissingLogFile
     │   ├── MissingDataFile
     │   ├── MissingRestoreFiles
+    │   ├── MissingCloneFiles
     │   └── CorruptDeletionVector
     │       ├── DeletionVectorNotFound
     │       ├── DeletionVectorTruncated
@@ -173,6 +174,7 @@ from delvec_kernel.errors.tables import (
     DeletionVectorTruncated,
     ExpressionNotAllowed,
     ManifestUnsupported,
+    MissingCloneFiles,
     MissingDataFile,
     MissingLogFile,
     MissingRestoreFiles,
@@ -230,6 +232,7 @@ __all__ = [
     "ManifestUnsupported",
     "MetadataChanged",
     "MissingChangeFiles",
+    "MissingCloneFiles",
     "MissingDataFile",
     "MissingLogFile",
     "MissingRestoreFiles",

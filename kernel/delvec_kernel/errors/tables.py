@@ -14,6 +14,7 @@ __all__ = [
     "DeletionVectorTruncated",
     "ExpressionNotAllowed",
     "ManifestUnsupported",
+    "MissingCloneFiles",
     "MissingDataFile",
     "MissingLogFile",
     "MissingRestoreFiles",
@@ -81,6 +82,12 @@ class MissingDataFile(CorruptTable):
     """A live data file is not in storage."""
 
     type, code = "MissingDataFile", "MISSING_DATA_FILE"
+
+
+class MissingCloneFiles(CorruptTable):
+    """Data files or deletion vectors of the version to clone are not in storage, or not as the log says."""
+
+    type, code = "MissingCloneFiles", "MISSING_CLONE_FILES"
 
 
 class MissingRestoreFiles(CorruptTable):

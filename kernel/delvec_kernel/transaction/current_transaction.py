@@ -149,7 +149,7 @@ class CurrentTransaction:
         copies = changes.reads is None and changes.metrics.get("numCopiedRows", 0) > 0
         if changes.change_files or copies:
             return "exact"
-        only_removes = not changes.adds and changes.operation not in ("UPDATE", "RESTORE")
+        only_removes = not changes.adds and changes.operation not in ("UPDATE", "RESTORE", "CLONE")
         return "idempotent" if only_removes or changes.operation in _REPLACES else "exact"
 
     @cached_property
@@ -160,7 +160,7 @@ class CurrentTransaction:
             return changes.reads.whole_table
         if changes.is_blind_append or not changes.data_change:
             return False
-        if changes.operation in ("MERGE", "RESTORE"):
+        if changes.operation in ("MERGE", "RESTORE", "CLONE"):
             return True
         if changes.operation == "UPDATE":
             return changes.predicate is None

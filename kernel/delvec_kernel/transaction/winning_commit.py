@@ -172,8 +172,8 @@ class WinningCommit:
 
     @property
     def is_restore(self) -> bool:
-        """Whether it brought back what the table was once."""
-        return self.operation == "RESTORE"
+        """Whether it brought back what the table was once, or made it what another one is."""
+        return self.operation in ("RESTORE", "CLONE")
 
     @cached_property
     def sources(self) -> Mapping[str, SourceRuns]:

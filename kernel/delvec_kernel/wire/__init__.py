@@ -94,6 +94,8 @@ from delvec_kernel.wire.shapes import (
     RemoveFile,
 )
 from delvec_kernel.wire.tables import (
+    CloneRequest,
+    CloneResponse,
     DetailResponse,
     HistoryEntry,
     HistoryMember,
@@ -131,6 +133,8 @@ __all__ = [
     "CheckResponse",
     "CheckpointRequest",
     "CheckpointResponse",
+    "CloneRequest",
+    "CloneResponse",
     "ClusterBy",
     "CommitCounts",
     "CommitOutcome",

@@ -1,13 +1,26 @@
 """Tables, snapshots, detail and history."""
 
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, model_validator
 
-from delvec_kernel.wire.shapes import Answer, Columns, Delta, Envelope, FilePath, JsonObject, Properties, Text
+from delvec_kernel.wire.shapes import (
+    Answer,
+    Columns,
+    Delta,
+    Envelope,
+    FilePath,
+    JsonObject,
+    Long,
+    Properties,
+    Text,
+    Timestamp,
+)
 
 __all__ = [
     "TABLE_NAME",
+    "CloneRequest",
+    "CloneResponse",
     "DetailResponse",
     "HistoryEntry",
     "HistoryMember",
@@ -79,6 +92,60 @@ class TableResource(Answer):
     location: str = Field(description="Canonical URL without a trailing slash.")
     created_at: str
     version: int | None = Field(default=None, description="Set where the request created the table.")
+
+
+class CloneRequest(Envelope):
+    """Where a clone of the table goes, and what it is."""
+
+    location: FilePath | None = Field(
+        default=None, description="Of the clone: a path, or a URL: file, s3, gs, az, memory."
+    )
+    name: _Name | None = Field(
+        default=None,
+        description="Of the clone; without a location it goes into the warehouse's folder of that name.",
+    )
+    shallow: bool = Field(
+        default=False,
+        description="Refer to the table's files instead of copying them.",
+    )
+    version: Long | None = Field(
+        default=None, description="Which version of the table; the newest by default."
+    )
+    timestamp: Timestamp | None = Field(
+        default=None,
+        description="Instead: the newest that was committed by a time; ISO 8601, UTC without a zone.",
+    )
+    replace: bool = Field(
+        default=False,
+        description="A table that is there becomes the clone, in one version; its history stays.",
+    )
+    if_not_exists: bool = Field(default=False, description="A table that is there stays as it is.")
+    properties: Properties = Field(
+        default_factory=dict, description="Of the clone, beside those of the table or in their place."
+    )
+    engine_info: str | None = Field(default=None, max_length=256)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "CloneRequest":
+        if self.location is None and self.name is None:
+            raise ValueError("give a location, a name, or both")
+        if self.version is not None and self.timestamp is not None:
+            raise ValueError("give a version or a timestamp, not both")
+        if self.replace and self.if_not_exists:
+            raise ValueError("replace and if-not-exists exclude each other")
+        return self
+
+
+class CloneResponse(Answer):
+    """The clone."""
+
+    result: Literal["created", "replaced", "exists"]
+    table: TableResource = Field(description="The clone.")
+    version: int | None = Field(description="Of the clone; absent where nothing was done.")
+    source_version: int | None = Field(
+        description="Of the table that was cloned; absent where nothing was done."
+    )
+    operation_metrics: dict[str, int]
 
 
 class TablesResponse(Answer):

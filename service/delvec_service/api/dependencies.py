@@ -17,6 +17,7 @@ from delvec_service.maintenance.health_watch import HealthWatch
 from delvec_service.maintenance.log_upkeep import LogUpkeep
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
 from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.clones import CloneStore
 from delvec_service.store.database import Database
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
@@ -39,6 +40,7 @@ class Service:
     upkeep: LogUpkeep
     own_commits: OverwriteWatch
     health: HealthWatch
+    clone_store: CloneStore
     answers: Answers
     outcomes: Outcomes
     row_commands: RowCommands

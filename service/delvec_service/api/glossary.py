@@ -126,6 +126,7 @@ RESPONSES: Final[Mapping[str, str]] = {
     "allocate_deletion_vectors": "Places for deletion vectors.",
     "begin_transaction": "What a writer has to know.",
     "check_table": "What was found.",
+    "clone_table": "The clone.",
     "commit": "What became of the transaction.",
     "config": "What this service is.",
     "delete_rows": "What was deleted, in which version.",
@@ -165,6 +166,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "BeginRequest": {"operation": "WRITE"},
     "ChangesRequest": {"start-version": 3, "end-version": 7},
     "CheckpointRequest": {"clean-up": False, "dry-run": False},
+    "CloneRequest": {"location": "/data/people-2026", "shallow": True, "version": 7},
     "CommitRequest": {
         "read-version": 7,
         "operation": "DELETE",

@@ -22,7 +22,7 @@ from delvec_service.api.repeats import IdempotencyKey, Mutation
 from delvec_service.store.registry import TableRecord
 from delvec_service.tables.registry import NewTable
 
-__all__ = ["router"]
+__all__ = ["resource", "router"]
 
 router = APIRouter(tags=["tables"], route_class=Mutation)
 
@@ -54,7 +54,7 @@ def register_table(
         record, created = service.tables.register(body.location, body.name)
         if not created:
             response.status_code = status.HTTP_200_OK
-        return _resource(record)
+        return resource(record)
     new = NewTable(
         schema=body.table_schema,
         partition_columns=tuple(body.partition_columns),
@@ -66,7 +66,7 @@ def register_table(
     )
     record, version = service.tables.create(body.location, body.name, new)
     service.upkeep.committed(service.tables.open(record.id), version, new.transaction_id)
-    return _resource(record, version)
+    return resource(record, version)
 
 
 @router.get("/tables", responses=responses(*COMMON, InvalidLocation, LocationNotAllowed))
@@ -85,12 +85,12 @@ def list_tables(
     """List the registered tables in the order of their names."""
     if location is not None:
         found = service.tables.at(location)
-        return TablesResponse(tables=[] if found is None else [_resource(found)])
+        return TablesResponse(tables=[] if found is None else [resource(found)])
     name, _, identifier = page_token.partition("/")
     page = service.tables.page((name, identifier), page_size, namespace)
     more = len(page) == page_size
     return TablesResponse(
-        tables=[_resource(record) for record in page],
+        tables=[resource(record) for record in page],
         next_page_token=f"{page[-1].name}/{page[-1].id}" if more else None,
     )
 
@@ -98,7 +98,7 @@ def list_tables(
 @router.get("/tables/{table}", responses=responses(*COMMON, *OPENING))
 def get_table(table: Table) -> TableResource:
     """Return one table by name or id."""
-    return _resource(table.record)
+    return resource(table.record)
 
 
 @router.delete(
@@ -112,10 +112,11 @@ def forget_table(service: ServiceState, table: str) -> None:
 @router.post("/tables/{table}/rename", responses=responses(*MUTATION, *OPENING, TableAlreadyExists))
 def rename_table(service: ServiceState, table: str, body: RenameRequest) -> TableResource:
     """Give a table a name, its first or another one. Its id, its location and its files stay."""
-    return _resource(service.tables.rename(table, body.name))
+    return resource(service.tables.rename(table, body.name))
 
 
-def _resource(record: TableRecord, version: int | None = None) -> TableResource:
+def resource(record: TableRecord, version: int | None = None) -> TableResource:
+    """Return a table as answers show it."""
     return TableResource(
         id=record.id,
         name=record.name,

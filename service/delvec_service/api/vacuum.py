@@ -51,7 +51,7 @@ router = APIRouter(tags=["maintenance"], route_class=_Maintenance)
 def vacuum_table(table: Table, service: ServiceState, body: VacuumRequest | None = None) -> VacuumResponse:
     """Delete the files that no retained version, tombstone or transaction under way needs."""
     wanted = body or VacuumRequest()
-    done = vacuum(table, service.loader, service.ledger, service.commits, wanted)
+    done = vacuum(table, service.loader, service.ledger, service.clone_store, service.commits, wanted)
     plan = done.plan
     paths = [*done.files[: wanted.limit], *(f"{path}/" for path in done.directories)]
     return VacuumResponse(

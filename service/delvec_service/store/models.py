@@ -28,6 +28,7 @@ __all__ = [
     "REVISION",
     "AnswerRow",
     "Base",
+    "CloneRow",
     "CommitCountsRow",
     "HealthSampleRow",
     "LedgerFileRow",
@@ -44,7 +45,7 @@ __all__ = [
     "storable",
 ]
 
-REVISION: Final = "0006"
+REVISION: Final = "0007"
 """The newest migration; the database is migrated only where it is behind this."""
 _NOT_STORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
@@ -199,6 +200,27 @@ class OverwrittenCommitRow(Base):
     by_key: Mapped[str | None] = mapped_column(StoredText(128))
     newest_version: Mapped[int] = mapped_column(BigInteger)
     found_at: Mapped[datetime]
+
+
+class CloneRow(Base):
+    """A shallow clone, and a table whose files it may need: its source, or a source of that one.
+
+    Attributes:
+        location: of the clone.
+        source_location: of the table that was cloned.
+        source_version: the version that was cloned.
+        created_at: shortly before the clone was.
+    """
+
+    __tablename__ = "clones"
+    __table_args__ = (Index("clones_by_clone_id", "clone_id"),)
+
+    table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    clone_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    location: Mapped[str] = mapped_column(StoredText(2000))
+    source_location: Mapped[str] = mapped_column(StoredText(2000))
+    source_version: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime]
 
 
 class SnapshotRow(Base):

@@ -9,7 +9,7 @@ from importlib.metadata import version as distribution_version
 from typing import Any, Final, overload
 from urllib.parse import unquote
 
-from delvec_kernel.actions.actions import CommitInfo
+from delvec_kernel.actions.actions import Action, CommitInfo
 from delvec_kernel.alter_table.creation import first_version
 from delvec_kernel.alter_table.definition import Definition
 from delvec_kernel.errors import (
@@ -17,6 +17,7 @@ from delvec_kernel.errors import (
     CorruptTable,
     DelvecError,
     InvalidLocation,
+    RequestTooLarge,
     StorageError,
     TableAlreadyExists,
 )
@@ -200,8 +201,6 @@ class Tables:
             BadRequest: a property is unknown, or there is no warehouse for a table without location.
             LocationNotAllowed: the location lies outside the roots.
         """
-        name = _checked_name(name)
-        canonical = self._roots.canonical(location or self._place_of(name, new))
         definition = Definition(
             StructType.from_json(new.schema),
             new.partition_columns,
@@ -216,14 +215,48 @@ class Tables:
             engine_info=ENGINE_INFO,
             now=time.time_ns() // 1_000_000,
         )
+        canonical = self.place(location, name, new.transaction_id)
+        return self.begin(canonical, name, new.transaction_id, actions)
+
+    def place(self, location: str | None, name: str | None, transaction_id: str) -> str:
+        """Return the canonical location of a table that is to be created.
+
+        Args:
+            location: a path or URL; None where the name says it.
+            name: that it is to have.
+            transaction_id: of its version 0, which may be there already.
+
+        Raises:
+            BadRequest: there is no warehouse for a table without location, or the name is an id.
+            LocationNotAllowed: the location lies outside the roots.
+        """
+        return self._roots.canonical(location or self._place_of(_checked_name(name), transaction_id))
+
+    def begin(
+        self, canonical: str, name: str | None, transaction_id: str, actions: Sequence[Action]
+    ) -> tuple[TableRecord, int]:
+        """Write version 0 of a table, register it, and return its row and version.
+
+        Args:
+            canonical: where, as :meth:`place` returned it.
+            name: that it is to have.
+            transaction_id: of the version: where it is there already, that is the answer.
+            actions: of the version.
+
+        Raises:
+            TableAlreadyExists: there is a Delta log already, or the name belongs to another table.
+            RequestTooLarge: no reader would take a log entry that large.
+        """
+        name = _checked_name(name)
         objects = self._objects(canonical)
         exists = TableAlreadyExists(
             f"A Delta table already exists at {canonical}; open it, or create yours elsewhere.",
             location=canonical,
         )
-        if objects.list_from("_delta_log"):
-            if self._made_by(objects, new.transaction_id):
-                return self._registry.add(canonical, name, self._folder_name(canonical))[0], 0
+        made = self.was_begun(canonical, transaction_id)
+        if made:
+            return self._registry.add(canonical, name, self._folder_name(canonical))[0], 0
+        if made is False:
             raise exists
         known = self._registry.at(canonical)
         if known is not None and known.is_named and name not in (None, known.name):
@@ -234,15 +267,33 @@ class Tables:
         record, added = self._registry.add(canonical, name, self._folder_name(canonical))
         try:
             data = serialize_commit(actions)
+            self._check_size(canonical, len(data))
             created = objects.put_if_absent(commit_path(0), data)
         except DelvecError:
             if added:
                 self._registry.remove(record.id)
             raise
-        if not created and not self._made_by(objects, new.transaction_id):
+        if not created and not self._made_by(objects, transaction_id):
             raise exists
         self._loader.created(canonical, 0, len(data))
         return record, 0
+
+    def was_begun(self, canonical: str, transaction_id: str) -> bool | None:
+        """Whether a transaction made the table at a location; None where there is no table.
+
+        Raises:
+            StorageError: storage did not answer.
+        """
+        objects = self._objects(canonical)
+        return self._made_by(objects, transaction_id) if objects.list_from("_delta_log") else None
+
+    def _check_size(self, location: str, size: int) -> None:
+        if size > self._max_commit_bytes:
+            raise RequestTooLarge(
+                f"Version 0 of the table at {location} has {size} bytes as JSON, and the service takes at most "
+                f"{self._max_commit_bytes}; raise DELVEC_MAX_COMMIT_BYTES.",
+                location=location,
+            )
 
     def _objects(self, location: str) -> ObjectStore:
         return ObjectStore(location, allowed=self._roots.allows, max_commit_bytes=self._max_commit_bytes)
@@ -255,12 +306,12 @@ class Tables:
             return False
         return any(isinstance(action, CommitInfo) and action.txn_id == transaction_id for action in first)
 
-    def _place_of(self, name: str | None, new: NewTable) -> str:
+    def _place_of(self, name: str | None, transaction_id: str) -> str:
         """Return where a table goes that is created by name alone: where one of that name was and is gone, or the warehouse."""
         for known in () if name is None else self._registry.called(name):
             if known.is_named and self._roots.allows(known.location):
                 objects = self._objects(known.location)
-                if not objects.list_from("_delta_log") or self._made_by(objects, new.transaction_id):
+                if not objects.list_from("_delta_log") or self._made_by(objects, transaction_id):
                     return known.location
         return self._in_warehouse(name)
 

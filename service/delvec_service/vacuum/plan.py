@@ -25,6 +25,7 @@ from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.tombstones import with_tombstones
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
+from delvec_service.vacuum.clones import ClonesKept
 
 __all__ = ["VacuumPlan", "make_plan", "write_reach"]
 
@@ -63,7 +64,12 @@ class VacuumPlan:
 
 
 def make_plan(
-    table: OpenTable, loader: SnapshotLoader, ledger: Ledger, request: VacuumRequest, now: int
+    table: OpenTable,
+    loader: SnapshotLoader,
+    ledger: Ledger,
+    clones: ClonesKept,
+    request: VacuumRequest,
+    now: int,
 ) -> VacuumPlan:
     """Find out what may be deleted; changes nothing.
 
@@ -71,6 +77,7 @@ def make_plan(
         table: the table.
         loader: reads snapshots.
         ledger: knows of transactions under way.
+        clones: knows what shallow clones of the table need.
         request: which kind, and what to keep.
         now: milliseconds since the epoch.
 
@@ -78,6 +85,7 @@ def make_plan(
         RetentionTooShort: less is to be kept than the table says.
         UnsupportedTable: or a subclass: the table must not be written.
         VersionNotFound: a version to keep is not there.
+        LocationNotAllowed: a shallow clone lies outside the roots by now.
         CorruptTable: or a subclass: the log does not say for sure which files are needed.
         StorageError: storage did not answer.
     """
@@ -96,6 +104,7 @@ def make_plan(
     for version in request.keep_versions:
         _keep_version(table, loader, version, kept)
         _keep_change_files(table, loader, version, kept)
+    clones.keep(kept)
     announced = ledger.in_flight(table.record.id, datetime.now(UTC) - _IN_FLIGHT)
     kept.add_paths(pa.array(announced, pa.string()))
     before = retention.written_before(now)

@@ -27,9 +27,11 @@ from delvec_kernel.wire import VacuumRequest
 from delvec_service.commits.commit import Commits, Committed
 from delvec_service.logs import logger
 from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.clones import CloneStore
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
+from delvec_service.vacuum.clones import ClonesKept
 from delvec_service.vacuum.plan import VacuumPlan, make_plan, write_reach
 
 __all__ = ["Vacuumed", "vacuum"]
@@ -66,6 +68,7 @@ def vacuum(
     table: OpenTable,
     loader: SnapshotLoader,
     ledger: Ledger,
+    clone_store: CloneStore,
     commits: Commits,
     request: VacuumRequest,
     *,
@@ -77,6 +80,7 @@ def vacuum(
         table: the table.
         loader: reads snapshots.
         ledger: knows of transactions under way.
+        clone_store: knows of shallow clones.
         commits: commits.
         request: which kind, and what to keep.
         clock: returns milliseconds since the epoch.
@@ -85,12 +89,14 @@ def vacuum(
         VacuumIncomplete: not all could be deleted; says what was.
         DelvecError: as :func:`~delvec_service.vacuum.plan.make_plan` and :meth:`Commits.commit`; nothing was deleted.
     """
-    plan = make_plan(table, loader, ledger, request, clock())
+    now = clock()
+    clones = ClonesKept(table, loader, clone_store, now)
+    plan = make_plan(table, loader, ledger, clones, request, now)
     done = Vacuumed(plan, False, plan.files["path"].to_pylist(), plan.size_in_bytes, plan.directories)
     if request.dry_run:
         return done
     if plan.files.num_rows or plan.directories:
-        done = _Run(table, loader, commits, plan).execute()
+        done = _Run(table, loader, commits, clones, plan).execute()
     if plan.reaches is not None and not request.keep_versions:
         write_reach(table, plan.reaches)
     return done
@@ -103,6 +109,7 @@ class _Run:
     table: OpenTable
     loader: SnapshotLoader
     commits: Commits
+    clones: ClonesKept
     plan: VacuumPlan
     deleted: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -186,8 +193,9 @@ class _Run:
                     return
 
     def _follow(self, seen: int, newer: References) -> int:
-        """Take note of what commits since a version refer to; return the newest version."""
+        """Take note of what commits since a version, and new clones, refer to; return the newest version."""
         table = self.table
+        self.clones.keep(newer)
         snapshot = self.loader.load(table.objects, table.name, checkpoints=False)
         if snapshot.version < seen:
             raise ConcurrentWrite(

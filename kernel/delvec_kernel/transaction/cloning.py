@@ -1,0 +1,197 @@
+"""CLONE: the actions that make a table what another one is at some version, as delta-spark does.
+
+A shallow clone names the source's files by absolute paths, data files and deletion vectors alike. Rows get new ids, and
+what only the source's own history means stays with it.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+from urllib.parse import unquote
+
+from delvec_kernel import locations, row_tracking
+from delvec_kernel.actions.actions import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol
+from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN, clustering_domain
+from delvec_kernel.alter_table.creation import are_enabled
+from delvec_kernel.alter_table.draft import Draft, TableState
+from delvec_kernel.alter_table.properties import set_properties
+from delvec_kernel.alter_table.row_ids import check_row_ids, with_columns
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import InvalidTableChange
+from delvec_kernel.features.protocol_upgrade import merged
+from delvec_kernel.file_index.files import add_from_row
+from delvec_kernel.file_index.live_files import LiveFiles
+from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, MODE, is_mapped
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.table_properties import is_true
+from delvec_kernel.wire import SetProperties
+
+__all__ = ["Clone", "absolute", "clone_of", "cloned_files", "first_version_of"]
+
+_TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
+_SINCE: Final = (
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.inCommitTimestampEnablementTimestamp",
+)
+_OF_THE_HISTORY: Final = (
+    *_SINCE,
+    *row_tracking.MATERIALIZED,
+    "delta.requireCheckpointProtectionBeforeVersion",
+)
+"""What is said of a table's own versions and files: of another table it is not true."""
+
+
+@dataclass(frozen=True)
+class Clone:
+    """What a table becomes; its files are another matter.
+
+    Attributes:
+        domains: that are set or, as tombstones, removed.
+    """
+
+    metadata: Metadata
+    protocol: Protocol
+    domains: tuple[DomainMetadata, ...]
+
+
+def clone_of(source: Snapshot, target: Snapshot | None, properties: Mapping[str, str]) -> Clone:
+    """Return what a clone becomes: columns, properties, features and clustering columns of its source.
+
+    Args:
+        source: the version that is cloned.
+        target: the table that becomes the clone, at its newest version; None for a new one.
+        properties: that it has beside those of the source, or in their place.
+
+    Raises:
+        InvalidTableChange: or a sibling: a property cannot be set so, or columns are mapped in two ways.
+    """
+    metadata = replace(
+        source.metadata,
+        id=str(uuid.uuid4()) if target is None else target.metadata.id,
+        name=None if target is None else target.metadata.name,
+        description=None if target is None else target.metadata.description,
+        configuration=_configuration(source, target),
+    )
+    protocol = source.protocol if target is None else merged(target.protocol, source.protocol)
+    state = TableState(source.version, source.num_deletion_vectors, 0, 0, 0)
+    draft = Draft(metadata, protocol, {}, source.schema, lambda: f"col-{uuid.uuid4()}", lambda: state)
+    if properties:
+        set_properties(draft, SetProperties(change="set-properties", properties=dict(properties)))
+    check_row_ids(draft)
+    changed, upgraded, _ = draft.finish()
+    found = Clone(changed or metadata, upgraded or protocol, _domains(source, target))
+    _check_mapping(source, target, found.metadata)
+    return found
+
+
+def cloned_files(source: Snapshot, target_location: str) -> Iterator[AddFile]:
+    """Yield the files of a version as a shallow clone of it names them.
+
+    Raises:
+        LocationNotAllowed: or a sibling: the log of the source names a file that cannot be.
+        SegmentsLost: the store lost what the snapshot needs; load it again.
+    """
+    for batch in source.live.batches():
+        for row in batch.to_pylist():
+            add = add_from_row(row)
+            vector = add.deletion_vector
+            yield replace(
+                add,
+                path=absolute(source.location, add.path, target_location),
+                deletion_vector=None if vector is None else _absolute_vector(vector, source.location),
+                # As in delta-spark: ids are those of a table.
+                base_row_id=None,
+                default_row_commit_version=None,
+            )
+
+
+def absolute(location: str, path: str, target_location: str) -> str:
+    """Return how the log of another table names a file: absolute, in Spark's spelling, unless it is that table's own."""
+    url = locations.resolve(location, path)
+    if locations.within(url, target_location):
+        return locations.log_path(unquote(locations.relative_to(target_location, url)))
+    # Hadoop and Rust's readers know s3a, and without a connector's settings Hadoop does not know s3.
+    return locations.spark_file_path(f"s3a{url[2:]}" if url.startswith("s3://") else url)
+
+
+def first_version_of(
+    clone: Clone,
+    files: list[AddFile],
+    *,
+    location: str,
+    parameters: Mapping[str, object],
+    metrics: Mapping[str, int],
+    transaction_id: str,
+    engine_info: str,
+    now: int,
+    operation: str = "CLONE",
+) -> list[Action]:
+    """Return the actions of version 0 of a table that begins with files.
+
+    Raises:
+        InvalidCommit: row ids are to be given, and a file does not say how many rows it has.
+    """
+    empty = Snapshot(
+        location=location,
+        version=-1,
+        timestamp=0,
+        protocol=clone.protocol,
+        metadata=clone.metadata,
+        live=LiveFiles(location),
+        txns={},
+        domain_metadata={},
+        in_commit_timestamp=None,
+        checkpoint_version=None,
+    )
+    adds, mark = row_tracking.assigned(files, empty, 0)
+    info = CommitInfo(
+        timestamp=now,
+        in_commit_timestamp=now if are_enabled(clone.metadata) else None,
+        operation=operation,
+        operation_parameters=dict(parameters),
+        isolation_level="Serializable",
+        is_blind_append=False,
+        operation_metrics={name: str(value) for name, value in metrics.items()},
+        engine_info=engine_info,
+        txn_id=transaction_id,
+    )
+    return [info, clone.protocol, clone.metadata, *clone.domains, *([] if mark is None else [mark]), *adds]
+
+
+def _absolute_vector(vector: Descriptor, location: str) -> Descriptor:
+    if vector.is_inline:
+        return vector
+    path = vector.relative_path() or vector.path_or_inline_dv
+    return replace(vector, storage_type="p", path_or_inline_dv=absolute(location, path, ""))
+
+
+def _configuration(source: Snapshot, target: Snapshot | None) -> dict[str, str]:
+    found = {name: value for name, value in source.configuration.items() if name not in _OF_THE_HISTORY}
+    kept = {} if target is None else target.configuration
+    both = is_true(found, _TIMESTAMPS) and is_true(kept, _TIMESTAMPS)
+    found |= {name: kept[name] for name in _OF_THE_HISTORY if name in kept and (both or name not in _SINCE)}
+    if is_mapped(found):
+        highest = max(int(each.get(MAX_COLUMN_ID, "0")) for each in (source.configuration, kept))
+        found[MAX_COLUMN_ID] = str(highest)
+    return with_columns(found) if is_true(found, row_tracking.ENABLED) else found
+
+
+def _check_mapping(source: Snapshot, target: Snapshot | None, metadata: Metadata) -> None:
+    wanted = metadata.configuration.get(MODE, "none").lower()
+    for table, what in ((source, "its source"), *(() if target is None else ((target, "the table"),))):
+        mode = table.configuration.get(MODE, "none").lower()
+        if mode != wanted:
+            raise InvalidTableChange(
+                f"A clone cannot have {MODE}={wanted} where {what} at {table.location} has {mode}: files name columns "
+                "accordingly. Clone to another location, without the property.",
+                property=MODE,
+            )
+
+
+def _domains(source: Snapshot, target: Snapshot | None) -> tuple[DomainMetadata, ...]:
+    wanted = source.domain_metadata.get(CLUSTERING_DOMAIN)
+    if wanted is not None and not wanted.removed:
+        return (wanted,)
+    now = None if target is None else target.domain_metadata.get(CLUSTERING_DOMAIN)
+    return () if now is None or now.removed else (clustering_domain(()),)

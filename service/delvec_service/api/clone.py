@@ -1,0 +1,100 @@
+"""``…/clone``: another table that is what this one is at some version."""
+
+import uuid
+
+from fastapi import APIRouter
+
+from delvec_kernel.errors import (
+    AppendOnlyTable,
+    AtomicCreateUnsupported,
+    CommitOutcomeUnknown,
+    CommitOverwritten,
+    ConcurrentAppend,
+    ConcurrentDeleteDelete,
+    ConcurrentDeleteRead,
+    ConcurrentTransaction,
+    ConcurrentWrite,
+    CorruptTable,
+    InvalidCommit,
+    InvalidLocation,
+    InvalidTableChange,
+    LocationNotAllowed,
+    MetadataChanged,
+    MissingCloneFiles,
+    ProtocolChanged,
+    TableAlreadyExists,
+    UnsupportedTable,
+    UnsupportedWriterFeature,
+)
+from delvec_kernel.wire import CloneRequest, CloneResponse
+from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
+from delvec_service.api.repeats import IdempotencyKey, Mutation
+from delvec_service.api.tables import resource
+from delvec_service.cloning.clone import Cloned, NotCloned, clone
+
+__all__ = ["router"]
+
+
+class _Maintenance(Mutation):
+    kind = "maintenance"
+
+
+router = APIRouter(tags=["tables"], route_class=_Maintenance)
+
+
+@router.post(
+    "/tables/{table}/clone",
+    responses=responses(
+        *MUTATION,
+        *OPENING,
+        *SNAPSHOT,
+        InvalidLocation,
+        LocationNotAllowed,
+        TableAlreadyExists,
+        MissingCloneFiles,
+        InvalidTableChange,
+        InvalidCommit,
+        AppendOnlyTable,
+        UnsupportedTable,
+        UnsupportedWriterFeature,
+        CorruptTable,
+        ConcurrentWrite,
+        ConcurrentAppend,
+        ConcurrentDeleteRead,
+        ConcurrentDeleteDelete,
+        ConcurrentTransaction,
+        MetadataChanged,
+        ProtocolChanged,
+        CommitOverwritten,
+        CommitOutcomeUnknown,
+        AtomicCreateUnsupported,
+    ),
+)
+def clone_table(
+    table: Table, body: CloneRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
+) -> CloneResponse:
+    """Make another table what this one is at a version: shallow, referring to its files, or deep, with copies of them."""
+    transaction_id = idempotency_key or str(uuid.uuid4())
+    done = clone(
+        table, service.tables, service.loader, service.commits, service.clone_store, body, transaction_id
+    )
+    if isinstance(done, Cloned):
+        if not done.replaced:
+            service.upkeep.committed(service.tables.open(done.record.id), done.version, transaction_id)
+        return CloneResponse(
+            result="replaced" if done.replaced else "created",
+            table=resource(done.record, done.version),
+            version=done.version,
+            source_version=done.source_version,
+            operation_metrics=done.metrics,
+        )
+    if isinstance(done, NotCloned):
+        return CloneResponse(
+            result="exists",
+            table=resource(done.record),
+            version=None,
+            source_version=None,
+            operation_metrics={},
+        )
+    raise done.error(table.name)

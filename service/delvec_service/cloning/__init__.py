@@ -1,0 +1,1 @@
+"""CLONE: tables that are made of other ones."""

@@ -1,0 +1,280 @@
+"""CLONE: a new table, or one that is there, becomes what a table is at some version.
+
+The order: a shallow clone is recorded, for VACUUM of its source; a deep one's files are copied; then its log says so.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from delvec_kernel.actions.actions import AddFile
+from delvec_kernel.errors import (
+    BadRequest,
+    InvalidTableChange,
+    MissingCloneFiles,
+    TableAlreadyExists,
+    UnsupportedTable,
+)
+from delvec_kernel.features.table_features import check_writable
+from delvec_kernel.file_index.files import add_from_row
+from delvec_kernel.locations import canonical_log_path
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.transaction.cloning import Clone, clone_of, cloned_files, first_version_of
+from delvec_kernel.transaction.conflict_checker import Conflict
+from delvec_kernel.transaction.transaction_changes import Changes, Reads
+from delvec_kernel.wire import CloneRequest
+from delvec_service.cloning.copied_files import copied_files
+from delvec_service.commits.commit import CommitResult, Commits, Committed
+from delvec_service.commits.idempotency import request_hash
+from delvec_service.maintenance.live_file_check import check_files
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.clones import CloneStore
+from delvec_service.store.open_table import OpenTable
+from delvec_service.store.registry import TableRecord
+from delvec_service.tables.registry import ENGINE_INFO, Tables
+
+__all__ = ["CloneResult", "Cloned", "NotCloned", "clone"]
+
+_ATTEMPTS: Final = 20
+_LISTED: Final = 100
+
+
+@dataclass(frozen=True)
+class Cloned:
+    """The clone is there.
+
+    Attributes:
+        version: of the clone.
+        replaced: whether it took the place of what was there.
+        metrics: Delta's operationMetrics.
+    """
+
+    record: TableRecord
+    version: int
+    source_version: int
+    replaced: bool
+    metrics: dict[str, int]
+
+
+@dataclass(frozen=True)
+class NotCloned:
+    """There was a table, which stays as it is."""
+
+    record: TableRecord
+
+
+CloneResult: TypeAlias = Cloned | NotCloned | Conflict
+
+
+def clone(
+    table: OpenTable,
+    tables: Tables,
+    loader: SnapshotLoader,
+    commits: Commits,
+    clones: CloneStore,
+    request: CloneRequest,
+    transaction_id: str,
+) -> CloneResult:
+    """Clone a table once, however often it is asked for.
+
+    Args:
+        table: the source.
+        tables: knows where the clone goes.
+        loader: reads snapshots.
+        commits: commits to a table that is there.
+        clones: notes shallow ones.
+        request: which version goes where.
+        transaction_id: of the clone's commit.
+
+    Returns:
+        A conflict only where others changed the table that is replaced in every one of many attempts.
+
+    Raises:
+        VersionNotFound: the log does not have that version.
+        TableAlreadyExists: there is a table, and it is not to be replaced.
+        LocationNotAllowed: the clone, or a file of the source, lies outside the roots.
+        MissingCloneFiles: files of the version are not in storage; up to 100 are named.
+        InvalidTableChange: a property cannot be set so, or Delvec could not write the clone.
+        AppendOnlyTable: rows would be removed from the table that is replaced.
+        CommitOutcomeUnknown: storage failed in mid-commit, or the log no longer tells.
+    """
+    canonical = tables.place(request.location, request.name, transaction_id)
+    if canonical == table.location:
+        raise BadRequest(
+            f"Table '{table.name}' cannot be cloned to where it is, {canonical}; use RESTORE for an earlier version."
+        )
+    made = tables.was_begun(canonical, transaction_id)
+    if made is False:
+        record = tables.register(canonical, request.name)[0]
+        if request.if_not_exists:
+            return NotCloned(record)
+        if not request.replace:
+            raise TableAlreadyExists(
+                f"A Delta table already exists at {canonical}; clone elsewhere, or say replace.",
+                location=canonical,
+            )
+        return _replace(table, tables.open(record.id), loader, commits, clones, request, transaction_id)
+    source = loader.load(table.objects, table.name, version=request.version, timestamp=request.timestamp)
+    if made is None:
+        found = _checked(table, source, None, request)
+        files = _files(table, source, canonical, clones, loader, request)
+        actions = first_version_of(
+            found,
+            files,
+            location=canonical,
+            parameters=_parameters(source, request),
+            metrics=_metrics(source, request, removed=()),
+            transaction_id=transaction_id,
+            engine_info=_engine_info(request),
+            now=time.time_ns() // 1_000_000,
+        )
+    else:
+        actions = []  # it is there: the request was made before
+    record, version = tables.begin(canonical, request.name, transaction_id, actions)
+    return Cloned(record, version, source.version, False, _metrics(source, request, removed=()))
+
+
+def _replace(
+    table: OpenTable,
+    target: OpenTable,
+    loader: SnapshotLoader,
+    commits: Commits,
+    clones: CloneStore,
+    request: CloneRequest,
+    transaction_id: str,
+) -> CloneResult:
+    source = loader.load(table.objects, table.name, version=request.version, timestamp=request.timestamp)
+    latest = loader.load(target.objects, target.name)
+    check_writable(latest.protocol, latest.metadata, target.name)
+    _checked(table, source, latest, request)
+    hashed = request_hash("clone", table.record.id, request.model_dump(mode="json", by_alias=True))
+    files = _files(table, source, target.location, clones, loader, request)
+    result: CommitResult | None = None
+    for _ in range(_ATTEMPTS):
+        latest = loader.load(target.objects, target.name)
+        found = _checked(table, source, latest, request)
+        live = loader.reading(target.objects, target.name, _live, version=latest.version)
+        adds, removed = _differences(files, live, target.location)
+        metrics = _metrics(source, request, removed=removed)
+        changes = Changes(
+            operation="CLONE",
+            read_version=latest.version,
+            transaction_id=transaction_id,
+            engine_info=_engine_info(request),
+            restores=adds,
+            removes=[add.path for add in removed],
+            parameters=_parameters(source, request),
+            metrics=metrics,
+            reads=Reads(whole_table=True),
+            # Always: others that change the metadata meanwhile are noticed by it.
+            metadata=found.metadata,
+            protocol=None if found.protocol == latest.protocol else found.protocol,
+            domains=found.domains,
+            makes_version=True,
+            request_hash=hashed,
+        )
+        result = commits.commit(target, changes)
+        if isinstance(result, Committed):
+            return Cloned(target.record, result.version, source.version, True, dict(result.metrics))
+    assert isinstance(result, Conflict)  # noqa: S101 - a CLONE always makes a version
+    return result
+
+
+def _checked(table: OpenTable, source: Snapshot, latest: Snapshot | None, request: CloneRequest) -> Clone:
+    found = clone_of(source, latest, request.properties)
+    try:
+        check_writable(found.protocol, found.metadata, table.name)
+    except UnsupportedTable as error:
+        raise InvalidTableChange(
+            f"Delvec could not write a clone of table '{table.name}' (version {source.version}): {error.message}",
+            **{"table": table.name, "version": source.version, **error.details},
+        ) from error
+    return found
+
+
+def _files(
+    table: OpenTable,
+    source: Snapshot,
+    canonical: str,
+    clones: CloneStore,
+    loader: SnapshotLoader,
+    request: CloneRequest,
+) -> list[AddFile]:
+    """Return the files of the clone: recorded and checked, or copied."""
+    version = source.version
+    if request.shallow:
+        clones.record(canonical, table.location, version)
+        newest = loader.load(table.objects, table.name)
+        if version != newest.version:
+            loader.reading(
+                table.objects, table.name, lambda found: _check_files(table, found), version=version
+            )
+        return loader.reading(
+            table.objects, table.name, lambda found: list(cloned_files(found, canonical)), version=version
+        )
+    adds = loader.reading(table.objects, table.name, _live, version=version)
+    return list(
+        copied_files(adds, table.location, canonical, version=version, allowed=table.roots.allows).files
+    )
+
+
+def _live(snapshot: Snapshot) -> list[AddFile]:
+    return [add_from_row(row) for batch in snapshot.live.batches() for row in batch.to_pylist()]
+
+
+def _check_files(table: OpenTable, source: Snapshot) -> None:
+    """Refuse a version that VACUUM has taken files of."""
+    checked = check_files(source, table.objects, table.name, table.roots.allows, data_files=True)
+    if checked.findings:
+        first, count = checked.findings[0], len(checked.findings)
+        named = "one of its files is" if count == 1 else f"{count} of its files are"
+        raise MissingCloneFiles(
+            f"Version {source.version} of table '{table.name}' cannot be cloned, because {named} missing from storage or "
+            f"damaged. {first.message} Clone another version, or get the files back from a backup first.",
+            table=table.name,
+            version=source.version,
+            count=count,
+            missing=[finding.file for finding in checked.findings[:_LISTED]],
+        )
+
+
+def _differences(
+    files: Sequence[AddFile], live: Sequence[AddFile], location: str
+) -> tuple[list[AddFile], list[AddFile]]:
+    """Return the files that come, and those that go; what an earlier clone brought already stays."""
+    wanted = {_key(add, location): add for add in files}
+    there = {_key(add, location): add for add in live}
+    return (
+        [add for key, add in wanted.items() if key not in there],
+        [add for key, add in there.items() if key not in wanted],
+    )
+
+
+def _key(add: AddFile, location: str) -> tuple[str, str | None]:
+    vector = add.deletion_vector
+    return canonical_log_path(add.path, location), None if vector is None else vector.unique_id
+
+
+def _metrics(source: Snapshot, request: CloneRequest, *, removed: Sequence[AddFile]) -> dict[str, int]:
+    copied = not request.shallow
+    return {
+        "sourceTableSize": source.size_in_bytes,
+        "sourceNumOfFiles": source.num_files,
+        "numRemovedFiles": len(removed),
+        "numCopiedFiles": source.num_files if copied else 0,
+        "removedFilesSize": sum(add.size for add in removed),
+        "copiedFilesSize": source.size_in_bytes if copied else 0,
+    }
+
+
+def _parameters(source: Snapshot, request: CloneRequest) -> dict[str, object]:
+    return {
+        "source": f"delta.`{source.location}`",
+        "sourceVersion": source.version,
+        "isShallow": request.shallow,
+    }
+
+
+def _engine_info(request: CloneRequest) -> str:
+    return f"{request.engine_info} {ENGINE_INFO}" if request.engine_info else ENGINE_INFO

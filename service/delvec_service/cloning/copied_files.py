@@ -1,0 +1,139 @@
+"""The files of a deep clone: copies of data files and of files of deletion vectors, each made once."""
+
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+from urllib.parse import unquote
+
+from delvec_kernel import locations
+from delvec_kernel.actions.actions import AddFile
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode_uuid, file_name
+from delvec_kernel.errors import DelvecError, MissingCloneFiles
+from delvec_kernel.storage.copies import copy_file
+from delvec_kernel.storage.files import Allowed, delete_file
+
+__all__ = ["CopiedFiles", "copied_files"]
+
+_AT_ONCE: Final = 8
+_LONGEST_NAME: Final = 200
+_LISTED: Final = 100
+
+
+@dataclass(frozen=True)
+class CopiedFiles:
+    """The files of the clone.
+
+    Attributes:
+        files: as its log names them.
+        num_bytes: of data files.
+    """
+
+    files: Sequence[AddFile]
+    num_bytes: int
+
+
+@dataclass(frozen=True)
+class _Copy:
+    path: str
+    new_path: str
+    size: int | None
+
+
+def copied_files(
+    adds: Sequence[AddFile], source: str, target: str, *, version: int, allowed: Allowed
+) -> CopiedFiles:
+    """Copy the files of a version; if one cannot be, none is left.
+
+    Args:
+        adds: the files as the source's log names them.
+        source: canonical location.
+        target: canonical location.
+        version: of the source, for errors.
+        allowed: decides by URL what may be read outside the source.
+
+    Raises:
+        MissingCloneFiles: files are not in storage, or have other sizes than the log says; up to 100 are named.
+        LocationNotAllowed: a file lies where it must not be read.
+        StorageError: storage did not answer.
+    """
+    mark = uuid.uuid4().hex[:8]
+    vectors: dict[str, uuid.UUID] = {}
+    files: list[AddFile] = []
+    copies: list[_Copy] = []
+    for number, add in enumerate(adds):
+        key = locations.canonical_log_path(add.path, source)
+        new_path = _new_path(key, f"{mark}-{number:05}")
+        copies.append(_Copy(add.path, new_path, add.size))
+        vector = add.deletion_vector
+        if vector is not None and not vector.is_inline:
+            path = vector.relative_path() or vector.path_or_inline_dv
+            if path not in vectors:
+                vectors[path] = uuid.uuid4()
+                copies.append(_Copy(path, file_name(vectors[path]), None))
+            vector = replace(vector, storage_type="u", path_or_inline_dv=encode_uuid("", vectors[path]))
+        files.append(_file(add, new_path, vector))
+    _copy(copies, source, target, version, allowed)
+    return CopiedFiles(files, sum(add.size for add in adds))
+
+
+def _file(add: AddFile, new_path: str, vector: Descriptor | None) -> AddFile:
+    return replace(
+        add,
+        path=locations.log_path(unquote(new_path)),
+        deletion_vector=vector,
+        base_row_id=None,
+        default_row_commit_version=None,
+    )
+
+
+def _new_path(key: str, mark: str) -> str:
+    """Return the path of a copy: in its partition's directory, under a name that nothing in the target has."""
+    # What lies elsewhere does so under the directories of another table.
+    directory, _, name = ("" if "://" in key else key).rpartition("/")
+    name = unquote(name or key.rpartition("/")[2])
+    while len(name.encode()) > _LONGEST_NAME:
+        name = name[1:]
+    return "/".join(part for part in (directory, locations.canonical_relative(f"{mark}-{name}")) if part)
+
+
+def _copy(copies: Sequence[_Copy], source: str, target: str, version: int, allowed: Allowed) -> None:
+    missing: list[str] = []
+    made: list[str] = []
+
+    def one(copy: _Copy) -> None:
+        try:
+            size = copy_file(source, copy.path, target, copy.new_path, allowed=allowed)
+        except FileNotFoundError:
+            missing.append(copy.path)
+            return
+        made.append(copy.new_path)
+        if copy.size is not None and size != copy.size:
+            missing.append(copy.path)
+
+    try:
+        with ThreadPoolExecutor(_AT_ONCE, "delvec-copy") as pool:
+            futures = [pool.submit(one, copy) for copy in copies]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        if missing:
+            named = "one of its files is" if len(missing) == 1 else f"{len(missing)} of its files are"
+            raise MissingCloneFiles(
+                f"Version {version} of the table at {source} cannot be cloned, because {named} missing from storage, or of "
+                f"another size than the log says, as '{missing[0]}'. Clone another version, or get the files back from a "
+                "backup first.",
+                version=version,
+                count=len(missing),
+                missing=sorted(missing)[:_LISTED],
+            )
+    except DelvecError:
+        for path in made:
+            with suppress(DelvecError):
+                delete_file(target, path)
+        raise

@@ -1,0 +1,104 @@
+"""Shallow clones in SQL: whose files they may need, for VACUUM of the tables that they were made of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from delvec_service.store.database import Database
+from delvec_service.store.models import CloneRow
+from delvec_service.store.registry import table_id
+
+__all__ = ["CloneRecord", "CloneStore"]
+
+
+@dataclass(frozen=True, slots=True)
+class CloneRecord:
+    """A shallow clone.
+
+    Attributes:
+        location: of the clone, canonical.
+        source_location: of the table that was cloned.
+        source_version: the version of it.
+        created_at: shortly before the clone was.
+    """
+
+    location: str
+    source_location: str
+    source_version: int
+    created_at: datetime
+
+
+class CloneStore:
+    """The shallow clones that this service made.
+
+    Args:
+        database: where they are kept.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def record(self, location: str, source_location: str, source_version: int) -> None:
+        """Note a clone before it is made: of its source, and of every table that the source is a clone of.
+
+        Args:
+            location: of the clone, canonical.
+            source_location: of the table that is cloned.
+            source_version: the version of it.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        row, source = CloneRow, table_id(source_location)
+        with self._database.write() as session:
+            above = session.scalars(select(row.table_id).where(row.clone_id == source))
+            values = [
+                {
+                    "table_id": each,
+                    "clone_id": table_id(location),
+                    "location": location,
+                    "source_location": source_location,
+                    "source_version": source_version,
+                    "created_at": datetime.now(UTC),
+                }
+                for each in {source, *above}
+                if each != table_id(location)
+            ]
+            insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+            statement = insert(row).values(values)
+            session.execute(
+                statement.on_conflict_do_update(
+                    index_elements=["table_id", "clone_id"],
+                    set_={
+                        name: statement.excluded[name]
+                        for name in ("location", "source_location", "source_version", "created_at")
+                    },
+                )
+            )
+
+    def of(self, location: str) -> Sequence[CloneRecord]:
+        """Return the clones that may need files of the table at a location, in the order of their locations.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        row = CloneRow
+        query = (
+            select(row.location, row.source_location, row.source_version, row.created_at)
+            .where(row.table_id == table_id(location))
+            .order_by(row.location)
+        )
+        with self._database.read() as session:
+            return [CloneRecord(*values) for values in session.execute(query)]
+
+    def forget(self, location: str) -> None:
+        """Drop what is known of a clone that is gone.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        with self._database.write() as session:
+            session.execute(delete(CloneRow).where(CloneRow.clone_id == table_id(location)))

@@ -1,0 +1,122 @@
+"""What the shallow clones of a table need of its files."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.errors import LocationNotAllowed, NotADeltaTable, VersionNotFound
+from delvec_kernel.locations import canonical_log_paths
+from delvec_kernel.log.log_policy import LogPolicy
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.vacuum.references import References
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.snapshots.tombstones import with_tombstones
+from delvec_service.store.clones import CloneRecord, CloneStore
+from delvec_service.store.objects import ObjectStore
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["ClonesKept"]
+
+_BEING_MADE: Final = timedelta(hours=24)
+
+
+@dataclass
+class ClonesKept:
+    """Takes note of what clones of a table need, each of them once.
+
+    Args:
+        table: that VACUUM is to run on.
+        loader: reads snapshots.
+        store: knows the clones.
+        now: milliseconds since the epoch.
+    """
+
+    table: OpenTable
+    loader: SnapshotLoader
+    store: CloneStore
+    now: int
+    _seen: set[CloneRecord] = field(default_factory=set)
+
+    def keep(self, kept: References) -> None:
+        """Keep what clones need that were made since this was last asked for.
+
+        Raises:
+            LocationNotAllowed: a clone lies outside the roots by now, so that nobody knows what it needs.
+            CorruptTable: or a subclass: its log cannot be read.
+            StorageError: storage did not answer.
+        """
+        for record in self.store.of(self.table.location):
+            if record not in self._seen:
+                self._keep(record, kept)
+                self._seen.add(record)
+
+    def _keep(self, record: CloneRecord, kept: References) -> None:
+        if not self.table.roots.allows(record.location):
+            raise LocationNotAllowed(
+                f"Table '{self.table.name}' has a shallow clone at {record.location}, which lies outside the roots by now: what "
+                "it needs of the table's files cannot be told, so none is deleted. Add its directory to DELVEC_ROOTS.",
+                table=self.table.name,
+                location=record.location,
+            )
+        is_young = datetime.now(UTC) - record.created_at < _BEING_MADE
+        if is_young:
+            self._keep_source(record, kept)
+        objects = self._objects(record.location)
+        try:
+            snapshot = self.loader.load(objects, record.location)
+        except NotADeltaTable:
+            if not is_young:
+                self.store.forget(record.location)
+            return
+        self.loader.reading(objects, record.location, lambda found: self._keep_live(found, kept))
+        retention = LogPolicy.of(snapshot.configuration, snapshot.protocol).deleted_file_retention
+        since = self.now - int(retention / timedelta(milliseconds=1))
+        with_tombstones(
+            LogReader(objects, record.location),
+            snapshot.version,
+            since - 1,
+            lambda tombstones: self._keep_files(tombstones, "deletionVector", record.location, kept),
+        )
+
+    def _keep_source(self, record: CloneRecord, kept: References) -> None:
+        """Keep the version that is being cloned: the clone may have no log yet."""
+        try:
+            self.loader.reading(
+                self._objects(record.source_location),
+                record.source_location,
+                lambda found: self._keep_live(found, kept),
+                version=record.source_version,
+            )
+        except (VersionNotFound, NotADeltaTable):
+            return
+
+    def _keep_live(self, snapshot: Snapshot, kept: References) -> None:
+        self._keep_files(
+            snapshot.live.batches(("path", "deletion_vector")), "deletion_vector", snapshot.location, kept
+        )
+
+    def _keep_files(
+        self, batches: Iterable[pa.RecordBatch], vector: str, location: str, kept: References
+    ) -> None:
+        """Keep the files that a log names by absolute paths; of the table itself, all."""
+        own = location == self.table.location
+        for batch in batches:
+            vectors = batch.column(vector)
+            if not own:
+                vectors = vectors.filter(pc.equal(pc.struct_field(vectors, "storageType"), "p"))
+            kept.add_vectors(vectors)
+            paths = batch.column("path")
+            if not own:
+                keys = canonical_log_paths(paths, location)
+                paths = keys.filter(pc.match_substring(keys, "://"))
+            kept.add_paths(paths)
+
+    def _objects(self, location: str) -> ObjectStore:
+        return ObjectStore(
+            location, allowed=self.table.roots.allows, max_commit_bytes=self.table.max_commit_bytes
+        )
