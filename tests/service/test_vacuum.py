@@ -479,7 +479,12 @@ def test_a_service_that_dies_at_a_commit_leaves_a_table_that_is_right(filled, mo
     table = service.tables.open(filled.name)
     with pytest.raises(KeyboardInterrupt):
         running_vacuum.vacuum(
-            table, service.loader, service.ledger, service.commits, running_vacuum.VacuumRequest()
+            table,
+            service.loader,
+            service.ledger,
+            service.clone_store,
+            service.commits,
+            running_vacuum.VacuumRequest(),
         )
     monkeypatch.undo()
     rows(filled)

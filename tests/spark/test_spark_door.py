@@ -417,13 +417,31 @@ def test_every_method_has_delta_sparks_name_and_arguments(cls):
 
 
 def test_what_is_not_there_yet_says_what_to_use(people, spark):
-    for call in (
-        lambda: DeltaTable.convertToDelta(spark, "parquet.`/x`"),
-        lambda: people.clone("/x"),
-        lambda: people.cloneAtVersion(0, "/x"),
-        lambda: people.cloneAtTimestamp("2024-01-01", "/x"),
-    ):
+    for call in (lambda: DeltaTable.convertToDelta(spark, "parquet.`/x`"),):
         with pytest.raises(delvec.UnsupportedOperation, match="not part of Delvec yet; "):
+            call()
+
+
+def test_clones_take_delta_sparks_arguments(people, spark, tmp_path):
+    rows = people.toDF().count()
+    made = people.clone(f"{tmp_path}/shallow", True, properties={"a": "b"})
+    assert isinstance(made, DeltaTable)
+    assert made.toDF().count() == rows
+    assert made.detail().first().properties["a"] == "b"
+    assert people.cloneAtVersion(0, f"delta.`{tmp_path}/empty`").toDF().count() == 0
+    moment = people.history(1).first().timestamp.isoformat()
+    again = people.cloneAtTimestamp(moment, f"{tmp_path}/empty", isShallow=False, replace=True)
+    assert (again.toDF().count(), again.history(1).first().operation) == (rows, "CLONE")
+    with pytest.raises(delvec.TableAlreadyExists):
+        people.clone(f"{tmp_path}/empty")
+    for call in (
+        lambda: people.clone(1),
+        lambda: people.clone("/x", isShallow="yes"),
+        lambda: people.cloneAtVersion("1", "/x"),
+        lambda: people.cloneAtTimestamp(1, "/x"),
+        lambda: people.clone("/x", properties=["a"]),
+    ):
+        with pytest.raises(ValueError, match="needs to be"):
             call()
 
 
