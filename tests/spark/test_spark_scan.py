@@ -626,6 +626,17 @@ def test_the_sparse_layout_is_chosen_beyond_the_limit():
     assert sets.nbytes < 3 << 20
 
 
+def test_a_small_vector_that_means_more_rows_than_memory_holds(scan_maker, spark, tmp_path):
+    """Not quite a megabyte means four billion rows of a file that has three."""
+    rows = pa.table({"x": [1, 2, 3]})
+    make_scan = scan_maker(tmp_path)
+    scan = make_scan([{"name": "a.parquet", "rows": rows, "deleted": range(1, 2**32)}], rows.schema)
+    engine = SparkEngine(spark)
+
+    assert engine.read(scan, None, None)["x"].to_pylist() == [1]
+    assert engine.count(scan, None) == 1
+
+
 def test_columns_that_are_not_null_are_so_in_frames_where_statistics_show_it(lake, spark, tmp_path):
     """And filters are evaluated where rows are read, as for others."""
     fields = [("id", "long", False), ("p", "integer", False), ("day", "date", False), ("v", "string", True)]

@@ -23,7 +23,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
 from delvec.engines.spark.file_values import UNKNOWN_FILE
-from delvec.engines.spark.row_sets import forget_archives
+from delvec.engines.spark.row_sets import MarkedRows, forget_archives
 from delvec.scan import Scan
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap, serialize_bitmap
 from delvec_kernel.errors import DelvecError
@@ -225,29 +225,27 @@ class VectorSource:
         vectors = dict(zip(numbers, zip(paths, found, strict=True), strict=True))
         return cls(scan.location, scan.name, scan.version, vectors, scan.roots)
 
-    def deleted_rows(self, number: int) -> npt.NDArray[np.uint64]:
-        """Return the deleted rows of a file, ascending. Runs on executors."""
+    def deleted_rows(self, number: int) -> BitMap64:
+        """Return the deleted rows of a file. Runs on executors."""
         if number not in self.vectors:
             raise LookupError(f"{UNKNOWN_FILE}{number}")
         path, vector = self.vectors[number]
         if vector is None:
-            return np.empty(0, np.uint64)
+            return BitMap64()
         try:
             if isinstance(vector, bytes):
-                bitmap = deserialize_bitmap(vector)
-            else:
-                wanted = [(path, Descriptor.from_json(vector))]
-                bitmap = read_deletion_vectors(
-                    self.location,
-                    wanted,
-                    table=self.table,
-                    version=self.version,
-                    allowed=self.roots.allows,
-                )[path]
+                return deserialize_bitmap(vector)
+            wanted = [(path, Descriptor.from_json(vector))]
+            return read_deletion_vectors(
+                self.location,
+                wanted,
+                table=self.table,
+                version=self.version,
+                allowed=self.roots.allows,
+            )[path]
         except DelvecError as error:
             # Retrying would not help; the driver makes the error of it again.
             raise RuntimeError(f"{TASK_ERROR}{json.dumps(error.to_wire())}") from error
-        return np.frombuffer(bitmap.to_array(), np.uint64)
 
 
 def is_live_in_task(source: VectorSource, file: Column, row: Column, *, strict: bool) -> Column:
@@ -278,7 +276,7 @@ def _live(source: VectorSource, batches: Iterator[tuple[Any, Any]]) -> Iterator[
     import pandas as pd
 
     forget_archives()
-    current, deleted = None, np.empty(0, np.uint64)
+    current, deleted = None, MarkedRows(BitMap64())
     for files, rows in batches:
         numbers, indexes = files.to_numpy(), rows.to_numpy().astype(np.uint64)
         live = np.ones(len(numbers), np.bool_)
@@ -288,9 +286,6 @@ def _live(source: VectorSource, batches: Iterator[tuple[Any, Any]]) -> Iterator[
                 continue
             if numbers[start] != current:
                 current = numbers[start]
-                deleted = source.deleted_rows(int(current))
-            if len(deleted):
-                part = indexes[start:end]
-                at = np.minimum(np.searchsorted(deleted, part), len(deleted) - 1)
-                live[start:end] = deleted[at] != part
+                deleted = MarkedRows(source.deleted_rows(int(current)))
+            live[start:end] = ~deleted.among(indexes[start:end])
         yield pd.Series(live)

@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 from delvec.engines.repeated_rows import RepeatedRowsOfFile
 from delvec.engines.spark.data_file import DataFile, open_data_file, position_of, to_table_type
 from delvec.engines.spark.field_ids import named_as_in
-from delvec.engines.spark.row_sets import forget_archives
+from delvec.engines.spark.row_sets import MarkedRows, forget_archives
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import StructField, StructType
@@ -110,7 +110,7 @@ def _deleted(read: TableRead, slices: Sequence[FileSlice]) -> dict[str, BitMap64
 
 
 def _read_slice(read: TableRead, part: FileSlice, deleted: BitMap64 | None) -> Iterator[pa.RecordBatch]:
-    gone = np.empty(0, np.uint64) if deleted is None else np.frombuffer(deleted.to_array(), np.uint64)
+    gone = MarkedRows(BitMap64() if deleted is None else deleted)
     with open_data_file(DataFile(read.location, part.path, read.table, read.version, read.roots)) as file:
         columns = _Columns.of(read, part, file.schema_arrow)
         for group, first in _row_groups(file.metadata, part):
@@ -208,13 +208,11 @@ def _in_slice(group: pq.RowGroupMetaData, part: FileSlice) -> bool:
     return part.start <= middle and (part.end is None or middle < part.end)
 
 
-def _live(
-    marked: npt.NDArray[np.uint64], first: int, count: int, *, marked_only: bool
-) -> npt.NDArray[np.bool_] | None:
+def _live(gone: MarkedRows, first: int, count: int, *, marked_only: bool) -> npt.NDArray[np.bool_] | None:
     """Return which of the rows from ``first`` on are read, or None where all are."""
-    start, end = np.searchsorted(marked, [first, first + count])
-    if start == end and not marked_only:
+    marked = gone.between(first, count)
+    if not len(marked) and not marked_only:
         return None
     live = np.full(count, not marked_only, np.bool_)
-    live[(marked[start:end] - np.uint64(first)).astype(np.int64)] = marked_only
+    live[(marked - np.uint64(first)).astype(np.int64)] = marked_only
     return live

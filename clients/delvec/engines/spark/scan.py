@@ -63,6 +63,8 @@ ROW: Final = INTERNAL("row")
 BROADCAST_LIMIT: Final = 128 << 20
 """Bytes of deleted rows, as bit sets, up to which the driver sends them to all tasks."""
 
+_MOST_ROWS: Final = 1 << 28
+"""Deleted rows that the driver turns into bit sets; each takes 8 bytes meanwhile."""
 _VOID: Final = PrimitiveType("void")
 _DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
 _IGNORE_METADATA: Final = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
@@ -300,6 +302,9 @@ class ScanFrames:
             if self.in_tasks(scan):
                 return None
             rows = scan.deletion_vectors
+        if sum(map(len, rows.values())) > _MOST_ROWS:
+            # By numbers of rows that the log gives: what they come to is known only now, and tasks ask row by row.
+            return None
         paths = scan.files["path"].to_pylist()
         sets = BitSets.of([rows.get(path, BitMap64()) for path in paths], dense_limit=self._dense_limit)
         return sets if sets.nbytes <= self._broadcast_limit else None

@@ -6,7 +6,6 @@ service gave out before the job began.
 """
 
 import json
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,10 +21,10 @@ from delvec.engines.found_rows import FoundRows
 from delvec.engines.spark import failures
 from delvec.engines.spark.dv_filter import VectorSource
 from delvec.engines.spark.find_rows import folded, physical_rows
-from delvec.engines.spark.row_sets import RowSets, forget_archives
+from delvec.engines.spark.row_sets import MOST_AT_ONCE, RowSets, forget_archives
 from delvec.scan import Scan
 from delvec_kernel.deletion_vectors.deletion_vector import deserialize_bitmap, encode, serialize_bitmap
-from delvec_kernel.errors import DelvecError, from_wire
+from delvec_kernel.errors import CorruptDeletionVector, DelvecError, from_wire
 from delvec_kernel.wire import DeletionVectorDescriptor
 
 __all__ = ["find_into_vectors"]
@@ -33,6 +32,7 @@ __all__ = ["find_into_vectors"]
 _FILE_BYTES: Final = 2 << 20
 """About how large a file of deletion vectors gets at the most."""
 _MOST_TASKS: Final = 500
+_BEYOND_FILES: Final = 1 << 33
 
 _ANSWER: Final = "number int, rows binary, task int, offset int, size int, cardinality long, error string"
 _ANSWER_SCHEMA: Final = pa.schema(
@@ -139,12 +139,11 @@ def _gathered(work: _Work, batches: Iterator[pa.RecordBatch], task: int) -> list
     for number in sorted(found.found):
         rows = found.found[number]
         if number in work.source.vectors:
-            rows |= BitMap64(array("Q", work.source.deleted_rows(number).tobytes()))
+            rows |= work.source.deleted_rows(number)
         if len(rows) == work.totals.get(number):
             few.append({"number": number, "rows": serialize_bitmap(rows)})  # next to nothing: the file goes
         else:
-            # Made anew, so that a task that is run again writes the same bytes.
-            many.append((number, len(rows), encode(BitMap64(rows.to_array()))))
+            many.append((number, len(rows), encode(_anew(rows))))
     if sum(len(payload) for _, _, payload in many) <= work.budget:
         few += [{"number": number, "rows": payload[4:]} for number, _, payload in many]
         return few
@@ -159,6 +158,24 @@ def _gathered(work: _Work, batches: Iterator[pa.RecordBatch], task: int) -> list
         }
         for (number, cardinality, payload), offset in zip(many, offsets, strict=True)
     ]
+
+
+def _anew(rows: BitMap64) -> BitMap64:
+    """Return the same rows made anew, so that a task that is run again writes the same bytes.
+
+    Raises:
+        CorruptDeletionVector: a deletion vector holds rows beyond all that a file has.
+    """
+    if len(rows) <= MOST_AT_ONCE:
+        return BitMap64(rows.to_array())
+    if rows.max() >= _BEYOND_FILES:
+        raise CorruptDeletionVector(
+            f"A deletion vector holds row index {rows.max()}, which no file has; restore the table to a version before it."
+        )
+    made = BitMap64()
+    for first in range(0, rows.max() + 1, MOST_AT_ONCE):
+        made |= BitMap64((rows & BitMap64(range(first, first + MOST_AT_ONCE))).to_array())
+    return made
 
 
 def _sent(answers: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
