@@ -16,6 +16,7 @@ from delvec.dml.table_definition import TableDefinition, location_of, property_t
 from delvec.engines.protocol import Engine
 from delvec.http.embedded import embedded_service
 from delvec.http.service_client import ServiceClient, answer, request, table_path
+from delvec.maintenance import Maintenance
 from delvec.table import DeltaTable
 from delvec_kernel import locations
 from delvec_kernel.errors import (
@@ -355,6 +356,11 @@ class Connection:
             if not token:
                 break
         return found
+
+    @property
+    def maintenance(self) -> Maintenance:
+        """Maintenance by policies: ``lake.maintenance.set_policy(...)``, ``lake.maintenance.run(dry_run=True)``."""
+        return Maintenance(self._service, self)
 
     def register(
         self, location: str | os.PathLike[str], name: str | None = None, engine: Any = None

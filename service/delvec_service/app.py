@@ -28,6 +28,7 @@ from delvec_service.api import (
     history,
     outcomes,
     plan,
+    policies,
     probes,
     problems,
     reference,
@@ -57,6 +58,7 @@ from delvec_service.store.clones import CloneStore
 from delvec_service.store.database import Database
 from delvec_service.store.health_samples import HealthSampleStore
 from delvec_service.store.ledger import Ledger
+from delvec_service.store.maintenance import MaintenanceStore
 from delvec_service.store.own_commits import OwnCommitStore
 from delvec_service.store.registry import Registry
 from delvec_service.store.snapshots import SnapshotStore
@@ -77,6 +79,7 @@ _RESOURCES: Final = (
     deletion_vectors,
     history,
     health,
+    policies,
     checkpoint,
     vacuum,
     check,
@@ -232,6 +235,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         own_commits=own_commits,
         health=health,
         clone_store=CloneStore(database),
+        maintenance=MaintenanceStore(database),
         answers=answers,
         lanes=Lanes(
             queued=settings.max_queued_requests,

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from delvec.cli import alter, inspection, maintenance, rows, serve, sql, tables
+from delvec.cli import alter, inspection, maintenance, policies, rows, serve, sql, tables
 from delvec.cli import rows as changes
 from delvec.cli.session import Session
 from delvec_kernel.errors import DelvecError, InternalError
@@ -79,6 +79,8 @@ app.command("optimize")(maintenance.optimize)
 app.command("restore")(maintenance.restore)
 app.command("downgrade")(maintenance.downgrade)
 app.command("generate")(maintenance.generate)
+app.command("maintain")(policies.maintain)
+app.add_typer(policies.app, name="policy")
 
 
 def _show_version(asked: bool) -> None:

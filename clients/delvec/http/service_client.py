@@ -195,11 +195,11 @@ class ServiceClient:
             raise from_wire({"error": found.error.model_dump(by_alias=True)})
         return None if found.commit is None else found.commit.model_dump(by_alias=True)
 
-    def delete(self, path: str) -> None:
+    def delete(self, path: str, parameters: Mapping[str, Any] | None = None) -> None:
         """DELETE a resource; once, however often it has to be sent."""
 
         def send() -> None:
-            with self._send("DELETE", path, headers=headers):
+            with self._send("DELETE", path, parameters=parameters, headers=headers):
                 pass
 
         headers = _new_key()

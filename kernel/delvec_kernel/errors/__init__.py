@@ -39,9 +39,11 @@
     ├── Unauthorized
     ├── LocationNotAllowed
     ├── NotFound
+    │   ├── PolicyNotFound
     │   ├── TableNotFound
     │   ├── NotADeltaTable
     │   └── VersionNotFound
+    ├── MaintenanceUnderWay
     ├── TableAlreadyExists
     ├── RequestTimeout
     ├── RequestTooLarge
@@ -129,9 +131,11 @@ from delvec_kernel.errors.requests import (
     InvalidStatement,
     InvalidTableChange,
     LocationNotAllowed,
+    MaintenanceUnderWay,
     MultipleMatches,
     NotADeltaTable,
     NotFound,
+    PolicyNotFound,
     ReadLimitExceeded,
     RequestTimeout,
     RequestTooLarge,
@@ -229,6 +233,7 @@ __all__ = [
     "InvalidStatement",
     "InvalidTableChange",
     "LocationNotAllowed",
+    "MaintenanceUnderWay",
     "ManifestUnsupported",
     "MetadataChanged",
     "MissingChangeFiles",
@@ -239,6 +244,7 @@ __all__ = [
     "MultipleMatches",
     "NotADeltaTable",
     "NotFound",
+    "PolicyNotFound",
     "ProtocolChanged",
     "ReadLimitExceeded",
     "RequestTimeout",

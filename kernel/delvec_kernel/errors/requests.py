@@ -16,9 +16,11 @@ __all__ = [
     "InvalidStatement",
     "InvalidTableChange",
     "LocationNotAllowed",
+    "MaintenanceUnderWay",
     "MultipleMatches",
     "NotADeltaTable",
     "NotFound",
+    "PolicyNotFound",
     "ReadLimitExceeded",
     "RequestTimeout",
     "RequestTooLarge",
@@ -112,6 +114,12 @@ class NotFound(DelvecError):
     """Nothing is there."""
 
     type, code, status = "NotFound", "NOT_FOUND", 404
+
+
+class PolicyNotFound(NotFound):
+    """There is no maintenance policy of that name."""
+
+    type, code = "PolicyNotFound", "POLICY_NOT_FOUND"
 
 
 class TableNotFound(NotFound):
@@ -214,3 +222,9 @@ class VacuumLiteImpossible(BadRequest):
     """VACUUM LITE reads the log, and the log does not reach back to the last VACUUM any more."""
 
     type, code = "VacuumLiteImpossible", "CANNOT_VACUUM_LITE"
+
+
+class MaintenanceUnderWay(DelvecError):
+    """Another process is looking after the table; it gives the table back when it is done, or its lease ends."""
+
+    type, code, status, retryable = "MaintenanceUnderWay", "MAINTENANCE_UNDER_WAY", 409, True

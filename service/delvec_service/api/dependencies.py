@@ -20,6 +20,7 @@ from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.clones import CloneStore
 from delvec_service.store.database import Database
 from delvec_service.store.ledger import Ledger
+from delvec_service.store.maintenance import MaintenanceStore
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import Tables
 
@@ -41,6 +42,7 @@ class Service:
     own_commits: OverwriteWatch
     health: HealthWatch
     clone_store: CloneStore
+    maintenance: MaintenanceStore
     answers: Answers
     outcomes: Outcomes
     row_commands: RowCommands

@@ -153,6 +153,7 @@ TAGS: Final[Mapping[str, str]] = {
     "commits": "Transactions of engines: begun, committed, asked for.",
     "maintenance": "Checkpoints, VACUUM, RESTORE, manifests and checks.",
     "deletion vectors": "Places for deletion vectors that engines write themselves.",
+    "policies": "What is to be done to which tables, when; who does it, and what was done.",
     "probes": "Whether the service runs.",
     "config": "What the service is.",
 }
@@ -176,6 +177,28 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "GenerateRequest": {"mode": "symlink_format_manifest"},
     "OptimizeRequest": {"predicate": "country = 'NZ'"},
     "PlanRequest": {"columns": ["id", "age"], "predicate": "age < 18"},
+    "LeaseRequest": {"owner": "8a6e0804-2bd0-4672-b79d-d97027f9071a", "seconds": 120},
+    "MaintenanceRun": {
+        "id": "5c1b9bb2-8f5c-4f2f-9c55-0b7c6f6f1c2d",
+        "policy": "nightly",
+        "type": "system.dv-purge",
+        "state": "done",
+        "reason": "3 files of which more than 5.0% of the rows are deleted",
+        "started-at": "2026-01-31T02:00:00Z",
+        "ended-at": "2026-01-31T02:00:09Z",
+        "predicted-gain-bytes": 1_000_000,
+        "measured-gain-bytes": 1_003_200,
+    },
+    "PolicyRequest": {
+        "name": "nightly",
+        "type": "system.dv-purge",
+        "pattern": "sales.*",
+        "content": {
+            "version": "2025-02-03",
+            "enable": True,
+            "config": {"min_deleted_ratio": 0.1, "quiet_hours": ["08:00-20:00"]},
+        },
+    },
     "RenameRequest": {"name": "sales.orders"},
     "RestoreRequest": {"version": 3, "dry-run": True},
     "TableRequest": {

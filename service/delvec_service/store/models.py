@@ -32,6 +32,9 @@ __all__ = [
     "CommitCountsRow",
     "HealthSampleRow",
     "LedgerFileRow",
+    "MaintenanceLeaseRow",
+    "MaintenancePolicyRow",
+    "MaintenanceRunRow",
     "OverwrittenCommitRow",
     "OwnCommitRow",
     "SegmentBlobRow",
@@ -45,7 +48,7 @@ __all__ = [
     "storable",
 ]
 
-REVISION: Final = "0007"
+REVISION: Final = "0008"
 """The newest migration; the database is migrated only where it is behind this."""
 _NOT_STORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
@@ -369,3 +372,54 @@ class CommitCountsRow(Base):
     rebased: Mapped[int] = mapped_column(BigInteger)
     conflicts: Mapped[int] = mapped_column(BigInteger)
     rows_saved: Mapped[int] = mapped_column(BigInteger)
+
+
+class MaintenancePolicyRow(Base):
+    """A maintenance policy: attached to a table, to names by a pattern, or to all tables of a catalog.
+
+    Attributes:
+        content: JSON.
+    """
+
+    __tablename__ = "maintenance_policies"
+
+    catalog: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    name: Mapped[str] = mapped_column(StoredText(128), primary_key=True)
+    type: Mapped[str] = mapped_column(StoredText(64))
+    table_id: Mapped[str | None] = mapped_column(StoredText(36))
+    pattern: Mapped[str | None] = mapped_column(StoredText(128))
+    content: Mapped[str] = mapped_column(_LongText())
+    updated_at: Mapped[datetime]
+
+
+class MaintenanceLeaseRow(Base):
+    """Who looks after a table, until when."""
+
+    __tablename__ = "maintenance_leases"
+
+    table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    owner: Mapped[str] = mapped_column(StoredText(128))
+    expires_at: Mapped[datetime]
+
+
+class MaintenanceRunRow(Base):
+    """What was done to a table by a policy; fields are those of :class:`~delvec_kernel.wire.MaintenanceRun`."""
+
+    __tablename__ = "maintenance_runs"
+    __table_args__ = (Index("maintenance_runs_by_start", "table_id", "started_at"),)
+
+    table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    id: Mapped[str] = mapped_column(StoredText(128), primary_key=True)
+    type: Mapped[str] = mapped_column(StoredText(64))
+    policy: Mapped[str | None] = mapped_column(StoredText(128))
+    state: Mapped[str] = mapped_column(StoredText(16))
+    reason: Mapped[str] = mapped_column(_LongText())
+    started_at: Mapped[datetime]
+    ended_at: Mapped[datetime]
+    cost_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    predicted_gain_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    measured_gain_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    predicted_gain_files: Mapped[int | None] = mapped_column(BigInteger)
+    measured_gain_files: Mapped[int | None] = mapped_column(BigInteger)
+    version: Mapped[int | None] = mapped_column(BigInteger)
+    error: Mapped[str | None] = mapped_column(_LongText())

@@ -1,0 +1,226 @@
+"""``delvec policy`` and ``delvec maintain``: what is to be done to tables, and doing it."""
+
+import json
+import signal
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from types import FrameType
+from typing import Annotated, Any, Final, cast
+
+import typer
+
+from delvec.cli.output import number, print_json, print_table, say
+from delvec.cli.session import session
+from delvec.connection import Connection
+from delvec.maintenance import MaintenanceResult
+from delvec_kernel.errors import DelvecError
+from delvec_kernel.wire.policies import PolicyType
+
+__all__ = ["app", "maintain"]
+
+app = typer.Typer(no_args_is_help=True, help="Set, list and drop maintenance policies.")
+
+_TYPES: Final = "system.data-compaction, system.dv-purge, system.checkpoint or system.vacuum"
+
+
+@app.command("set")
+def set_policy(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="One that is there is replaced.")],
+    policy_type: Annotated[str, typer.Option("--type", help=f"{_TYPES}; 'system.' may be left out.")],
+    config: Annotated[
+        str, typer.Option(help="JSON: thresholds, quiet_hours, max_bytes_per_run, min_interval_hours.")
+    ] = "{}",
+    table: Annotated[str | None, typer.Option(help="Only this table.")] = None,
+    pattern: Annotated[str | None, typer.Option(help="Only tables whose names match: 'sales.*'.")] = None,
+    disable: Annotated[
+        bool, typer.Option("--disable", help="Do nothing of this type to these tables.")
+    ] = False,
+) -> None:
+    """Keep a maintenance policy; without --table and --pattern it is about all tables.
+
+    [bold]delvec policy set nightly --type data-compaction --config '{"quiet_hours": ["08:00-20:00"]}'[/bold]
+
+    [bold]delvec policy set keep-orders --type vacuum --table orders --disable[/bold]
+    """
+    try:
+        given = json.loads(config)
+    except ValueError as error:
+        raise typer.BadParameter(f"--config is no JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise typer.BadParameter("--config takes a JSON object")
+    kind = policy_type if policy_type.startswith("system.") else f"system.{policy_type}"
+    now = session(context)
+    with now.connect() as lake:
+        found = lake.maintenance.set_policy(
+            name, cast(PolicyType, kind), given, enable=not disable, table=table, pattern=pattern
+        )
+    if now.as_json:
+        print_json(found)
+    else:
+        say(f"policy '{name}' is set")
+
+
+@app.command("list")
+def list_policies(
+    context: typer.Context,
+    table: Annotated[str | None, typer.Option(help="Only those that hold for this table.")] = None,
+) -> None:
+    """List the maintenance policies.
+
+    [bold]delvec policy list --table orders[/bold]
+    """
+    now = session(context)
+    with now.connect() as lake:
+        found = lake.maintenance.policies(table)
+    if now.as_json:
+        print_json(found)
+        return
+    print_table(
+        ["policy", "type", "tables", "enabled", "config"],
+        [
+            (
+                entry["name"],
+                entry["type"],
+                entry["table-id"] or entry["pattern"] or "all",
+                entry["content"]["enable"],
+                entry["content"]["config"],
+            )
+            for entry in found
+        ],
+    )
+
+
+@app.command("drop")
+def drop_policy(context: typer.Context, name: Annotated[str, typer.Argument(help="The policy.")]) -> None:
+    """Forget a maintenance policy."""
+    with session(context).connect() as lake:
+        lake.maintenance.drop_policy(name)
+    say(f"policy '{name}' is gone")
+
+
+def maintain(
+    context: typer.Context,
+    tables: Annotated[
+        list[str] | None, typer.Argument(metavar="[TABLE]...", help="By default all registered tables.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done now, and why.")
+    ] = False,
+    loop: Annotated[bool, typer.Option("--loop", help="Go on until it is interrupted.")] = False,
+    every: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=1, help="With --loop: from the end of one round to the next."),
+    ] = 300.0,
+    history: Annotated[
+        bool,
+        typer.Option(
+            "--history", help="Only list what was done, with the gain as predicted and as measured."
+        ),
+    ] = False,
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, help="With --history: only the newest so many.")
+    ] = 100,
+) -> None:
+    """Look after tables as their policies ask: compaction, PURGE, checkpoints, VACUUM.
+
+    [bold]delvec maintain --dry-run[/bold]
+
+    [bold]delvec maintain --loop --every 600[/bold]
+
+    [bold]delvec maintain --history orders[/bold]
+    """
+    if loop and (dry_run or history):
+        raise typer.BadParameter("--loop goes with neither --dry-run nor --history")
+    now = session(context)
+    with now.connect() as lake:
+        if history:
+            _history(lake, tables, limit, as_json=now.as_json)
+            return
+        if loop:
+            _loop(lake, tables, every, as_json=now.as_json)
+            return
+        found = lake.maintenance.run(tables or None, dry_run=dry_run)
+    _report(found, as_json=now.as_json)
+    if any(one.state == "failed" for one in found):
+        raise typer.Exit(1)
+
+
+def _loop(lake: Connection, tables: Sequence[str] | None, every: float, *, as_json: bool) -> None:
+    """Run rounds until a signal comes; each prints what it did."""
+    ended = threading.Event()
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        if ended.is_set():
+            raise KeyboardInterrupt  # the second time at once
+        ended.set()
+
+    before = {kind: signal.signal(kind, stop) for kind in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        while not ended.is_set():
+            try:
+                found = lake.maintenance.run(tables or None)
+                _report([one for one in found if one.state != "not-due"], as_json=as_json, quiet=True)
+            except DelvecError as error:
+                say(f"delvec: {error.message}")
+            ended.wait(every)
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+
+def _report(found: Sequence[MaintenanceResult], *, as_json: bool, quiet: bool = False) -> None:
+    if quiet and not found:
+        return
+    if as_json:
+        print_json([_wire(one) for one in found])
+        return
+    if not found:
+        say("no policy holds for these tables")
+        return
+    print_table(
+        ["table", "policy", "state", "gain predicted", "measured", "why"],
+        [
+            (
+                one.table,
+                one.policy,
+                one.state,
+                number(one.predicted_gain_bytes),
+                number(one.measured_gain_bytes),
+                one.reason,
+            )
+            for one in found
+        ],
+        right=["gain predicted", "measured"],
+    )
+
+
+def _wire(found: MaintenanceResult) -> dict[str, Any]:
+    return {name.replace("_", "-"): value for name, value in asdict(found).items()}
+
+
+def _history(lake: Connection, tables: Sequence[str] | None, limit: int, *, as_json: bool) -> None:
+    runs: list[dict[str, Any]] = []
+    chosen: Sequence[str | None] = tables or [None]
+    for table in chosen:
+        runs += lake.maintenance.runs(table, limit=limit)
+    if as_json:
+        print_json(runs)
+        return
+    print_table(
+        ["began (UTC)", "table", "policy", "state", "gain predicted", "measured", "why"],
+        [
+            (
+                f"{run['started-at']:%Y-%m-%d %H:%M:%S}",
+                run["table"],
+                run["policy"],
+                run["state"],
+                number(run["predicted-gain-bytes"]),
+                number(run["measured-gain-bytes"]),
+                run["error"] or run["reason"],
+            )
+            for run in runs
+        ],
+        right=["gain predicted", "measured"],
+    )

@@ -1,0 +1,298 @@
+"""Maintenance by policies: ``lake.maintenance``."""
+
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import quote
+
+from delvec.http.service_client import ServiceClient, answer, request, table_path
+from delvec.maintenance_tasks import TASKS, Decision, Outcome
+from delvec_kernel.errors import DelvecError, MaintenanceUnderWay
+from delvec_kernel.policies import applicable, is_quiet
+from delvec_kernel.wire import (
+    LeaseRequest,
+    MaintenanceRun,
+    MaintenanceRunsResponse,
+    PoliciesResponse,
+    Policy,
+    PolicyContent,
+    PolicyRequest,
+)
+from delvec_kernel.wire.policies import PolicyConfig, PolicyType, config_of
+
+if TYPE_CHECKING:
+    from delvec.connection import Connection
+    from delvec.table import DeltaTable
+
+__all__ = ["Maintenance", "MaintenanceResult"]
+
+_LEASE_SECONDS: Final = 120.0
+_RUNS: Final = 1000
+
+
+@dataclass(frozen=True)
+class MaintenanceResult:
+    """What became of one policy on one table.
+
+    Attributes:
+        state: ``due`` (a dry run would do it), ``not-due``, ``done``, ``failed``, or ``elsewhere``: another replica is at work
+            on the table.
+        reason: why, or what went wrong.
+        predicted_gain_bytes: that scans would not read any more, or that storage would have free; so of files.
+        measured_gain_bytes: the same, as it came out; only of what was done; so of files.
+        cost_bytes: of files that are, or would be, written again.
+        version: the last that was made.
+    """
+
+    table: str
+    policy: str | None
+    type: PolicyType | None
+    state: Literal["due", "not-due", "done", "failed", "elsewhere"]
+    reason: str
+    predicted_gain_bytes: int | None = None
+    predicted_gain_files: int | None = None
+    cost_bytes: int | None = None
+    measured_gain_bytes: int | None = None
+    measured_gain_files: int | None = None
+    version: int | None = None
+
+
+class Maintenance:
+    """Policies and what is done by them: ``lake.maintenance``."""
+
+    def __init__(self, service: ServiceClient, lake: "Connection") -> None:
+        self._service = service
+        self._lake = lake
+        self._owner = str(uuid.uuid4())
+
+    # --- policies ---------------------------------------------------------------------------------------
+
+    def policies(self, table: str | None = None) -> list[dict[str, Any]]:
+        """Return all policies, or those that hold for a table: one per type. Names are as on the wire."""
+        path = "/v1/policies" if table is None else table_path(self._lake.table(table).id, "policies")
+        found = answer(PoliciesResponse, self._service.get(path)).policies
+        return [one.model_dump(by_alias=True) for one in found]
+
+    def set_policy(
+        self,
+        name: str,
+        type: PolicyType,  # noqa: A002 - as on the wire
+        config: Mapping[str, Any] | None = None,
+        *,
+        enable: bool = True,
+        table: str | None = None,
+        pattern: str | None = None,
+    ) -> dict[str, Any]:
+        """Keep a policy, in the place of one of the same name; without table and pattern it is about all tables.
+
+        Of several policies of one type, a table's own goes before a pattern's, and that before one for all.
+
+        Args:
+            name: of the policy.
+            type: ``system.data-compaction``, ``system.dv-purge``, ``system.checkpoint`` or ``system.vacuum``.
+            config: thresholds, ``quiet_hours``, ``max_bytes_per_run``: what is not given has its default.
+            enable: False turns this type off for these tables.
+            table: the table that it is about, by name or location.
+            pattern: names of tables: ``sales.*``.
+
+        Raises:
+            BadRequest: the config has fields or values that the type does not, or there are table and pattern.
+            TableNotFound: there is no such table.
+        """
+        body = request(
+            PolicyRequest,
+            name=name,
+            type=type,
+            content=PolicyContent(enable=enable, config=dict(config or {})),
+            table=None if table is None else self._lake.table(table).id,
+            pattern=pattern,
+        )
+        return answer(Policy, self._service.post("/v1/policies", body)).model_dump(by_alias=True)
+
+    def drop_policy(self, name: str) -> None:
+        """Forget a policy.
+
+        Raises:
+            PolicyNotFound: there is none of that name.
+        """
+        self._service.delete(f"/v1/policies/{quote(name, safe='')}")
+
+    # --- runs -------------------------------------------------------------------------------------------
+
+    def runs(
+        self, table: str | None = None, *, since: str | datetime | None = None, limit: int = 100
+    ) -> list[dict[str, Any]]:
+        """Return what was done, the newest first; names are as on the wire.
+
+        Args:
+            table: only what was done to this table.
+            since: only what began then or later: ISO 8601 text or a datetime; without a zone it is UTC.
+            limit: only so many.
+        """
+        identifier = None if table is None else self._lake.table(table).id
+        return [one.model_dump(by_alias=True) for one in self._runs(identifier, since, limit)]
+
+    def run(self, tables: Sequence[str] | None = None, *, dry_run: bool = False) -> list[MaintenanceResult]:
+        """Do what the policies ask for now, table by table; or only say what that is, and why.
+
+        Of several processes that do so at once, one works on a table at a time. What fails on one table holds up no other.
+
+        Args:
+            tables: by name or location; by default all registered ones.
+            dry_run: change nothing.
+        """
+        policies = answer(PoliciesResponse, self._service.get("/v1/policies")).policies
+        if not policies:
+            return []
+        names = [one.id for one in self._lake.tables()] if tables is None else tables
+        results: list[MaintenanceResult] = []
+        for name in names:
+            try:
+                results += self._maintain(self._lake.table(name), policies, dry_run=dry_run)
+            except DelvecError as error:
+                results.append(MaintenanceResult(name, None, None, "failed", error.message))
+        return results
+
+    def _maintain(
+        self, table: "DeltaTable", policies: Sequence[Policy], *, dry_run: bool
+    ) -> list[MaintenanceResult]:
+        held = applicable(policies, table.id, table.name)
+        wanted = [
+            (held[kind], _config(held[kind])) for kind in TASKS if kind in held and held[kind].content.enable
+        ]
+        if not wanted:
+            return []
+        if dry_run:
+            return [self._one(table, policy, config, dry_run=True) for policy, config in wanted]
+        try:
+            with self._lease(table):
+                return [self._one(table, policy, config, dry_run=False) for policy, config in wanted]
+        except MaintenanceUnderWay as error:
+            return [MaintenanceResult(table.name, None, None, "elsewhere", error.message)]
+
+    def _one(
+        self, table: "DeltaTable", policy: Policy, config: PolicyConfig, *, dry_run: bool
+    ) -> MaintenanceResult:
+        """Decide about one policy, and do what it asks for."""
+        found = MaintenanceResult(table.name, policy.name, policy.type, "not-due", "")
+        task, started = TASKS[policy.type], datetime.now(UTC)
+        try:
+            waits = self._waits(table, policy, config, started)
+            if waits is not None:
+                return replace(found, reason=waits)
+            decision = task.decide(table, config)
+        except DelvecError as error:
+            return replace(found, state="failed", reason=error.message)
+        found = _predicted(found, decision)
+        if dry_run or not decision.is_due:
+            return found
+        try:
+            outcome = task.perform(table, config)
+        except DelvecError as error:
+            self._record(table, found, started, error=error.message)
+            return replace(found, state="failed", reason=error.message)
+        self._record(table, found, started, outcome)
+        return replace(
+            found,
+            state="done",
+            measured_gain_bytes=outcome.gain_bytes,
+            measured_gain_files=outcome.gain_files,
+            version=outcome.version,
+        )
+
+    def _waits(self, table: "DeltaTable", policy: Policy, config: PolicyConfig, now: datetime) -> str | None:
+        """Return why nothing may begin now; None where it may."""
+        quiet = is_quiet(config.quiet_hours, now)
+        if quiet is not None:
+            return f"quiet hours {quiet} (UTC)"
+        if not config.min_interval_hours:
+            return None
+        interval = timedelta(hours=config.min_interval_hours)
+        for run in self._runs(table.id, now - interval, _RUNS):
+            if run.type == policy.type and run.state == "done":
+                hours = config.min_interval_hours
+                return f"done at {run.started_at:%Y-%m-%d %H:%M} (UTC), again after {hours:g} hours"
+        return None
+
+    def _runs(self, identifier: str | None, since: str | datetime | None, limit: int) -> list[MaintenanceRun]:
+        start = since.isoformat() if isinstance(since, datetime) else since
+        parameters = {"table": identifier, "since": start, "limit": limit}
+        return answer(MaintenanceRunsResponse, self._service.get("/v1/maintenance-runs", parameters)).runs
+
+    def _record(
+        self,
+        table: "DeltaTable",
+        found: MaintenanceResult,
+        started: datetime,
+        outcome: Outcome | None = None,
+        *,
+        error: str | None = None,
+    ) -> None:
+        measured = Outcome() if outcome is None else outcome
+        body = request(
+            MaintenanceRun,
+            id=str(uuid.uuid4()),
+            policy=found.policy,
+            type=found.type,
+            state="failed" if outcome is None else "done",
+            reason=found.reason[:2000],
+            started_at=started,
+            ended_at=datetime.now(UTC),
+            cost_bytes=found.cost_bytes,
+            predicted_gain_bytes=found.predicted_gain_bytes,
+            measured_gain_bytes=measured.gain_bytes,
+            predicted_gain_files=found.predicted_gain_files,
+            measured_gain_files=measured.gain_files,
+            version=measured.version,
+            error=None if error is None else error[:2000],
+        )
+        self._service.post(table_path(table.id, "maintenance-runs"), body)
+
+    @contextmanager
+    def _lease(self, table: "DeltaTable") -> Iterator[None]:
+        """Keep other processes from looking after a table meanwhile.
+
+        Raises:
+            MaintenanceUnderWay: one does.
+        """
+        path = table_path(table.id, "maintenance-lease")
+
+        def take() -> None:
+            self._service.post(path, request(LeaseRequest, owner=self._owner, seconds=_LEASE_SECONDS))
+
+        def keep() -> None:
+            while not ended.wait(_LEASE_SECONDS / 3):
+                # A lease that is lost costs work that is done twice, and nothing else: commits decide.
+                with suppress(DelvecError):
+                    take()
+
+        take()
+        ended = threading.Event()
+        keeper = threading.Thread(target=keep, name="delvec-maintenance-lease", daemon=True)
+        keeper.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            keeper.join()
+            with suppress(DelvecError):  # it ends by itself
+                self._service.delete(path, {"owner": self._owner})
+
+
+def _config(policy: Policy) -> PolicyConfig:
+    return config_of(policy.type, policy.content.config)
+
+
+def _predicted(found: MaintenanceResult, decision: Decision) -> MaintenanceResult:
+    return replace(
+        found,
+        state="due" if decision.is_due else "not-due",
+        reason=decision.reason,
+        predicted_gain_bytes=decision.gain_bytes,
+        predicted_gain_files=decision.gain_files,
+        cost_bytes=decision.cost_bytes,
+    )

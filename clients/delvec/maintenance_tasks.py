@@ -1,0 +1,185 @@
+"""What maintenance policies ask for: whether a table needs it now, and doing it, with the client's own commands."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from delvec.dml.optimize import PlannedCompaction
+from delvec_kernel.wire.policies import (
+    CheckpointConfig,
+    CompactionConfig,
+    DvPurgeConfig,
+    PolicyType,
+    VacuumConfig,
+)
+
+if TYPE_CHECKING:
+    from delvec.table import DeltaTable
+
+__all__ = ["TASKS", "Decision", "Outcome", "Task"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether something is worth doing now.
+
+    Attributes:
+        is_due: whether it is.
+        reason: why, or why not.
+        gain_bytes: that scans would not read any more, or that storage would have free; None where there is no such number.
+        gain_files: files fewer to open, or to store.
+        cost_bytes: of files that would be written again.
+    """
+
+    is_due: bool
+    reason: str
+    gain_bytes: int | None = None
+    gain_files: int | None = None
+    cost_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it, measured; ``version`` is the last that was made."""
+
+    gain_bytes: int | None = None
+    gain_files: int | None = None
+    version: int | None = None
+
+
+class Task(Protocol):
+    """One kind of maintenance."""
+
+    def decide(self, table: "DeltaTable", config: Any) -> Decision:
+        """Say whether it is worth doing now; changes nothing."""
+        ...
+
+    def perform(self, table: "DeltaTable", config: Any) -> Outcome:
+        """Do it."""
+        ...
+
+
+class _Rewrite:
+    """What OPTIMIZE and PURGE have in common."""
+
+    def _run(self, table: "DeltaTable", config: Any, budget: int | None, *, dry_run: bool = False) -> Any:
+        raise NotImplementedError
+
+    def perform(self, table: "DeltaTable", config: Any) -> Outcome:
+        """Write files again, within the budget."""
+        done = self._run(table, config, config.max_bytes_per_run)
+        return Outcome(
+            (done["numRemovedBytes"] or 0) - (done["numAddedBytes"] or 0),
+            (done["numRemovedFiles"] or 0) - (done["numAddedFiles"] or 0),
+            done.version,
+        )
+
+    def _over_budget(self, table: "DeltaTable", config: Any) -> str | None:
+        """Return that a budget is what keeps all files from being written again; None where it is not."""
+        if config.max_bytes_per_run is None:
+            return None
+        size = _planned(self._run(table, config, None, dry_run=True)).cost_bytes
+        if not size:
+            return None
+        return f"max_bytes_per_run ({config.max_bytes_per_run:,}) has no room for any of the {size:,} bytes to write again"
+
+
+class _Purge(_Rewrite):
+    """PURGE of the files of which many rows are deleted."""
+
+    def decide(self, table: "DeltaTable", config: DvPurgeConfig) -> Decision:
+        planned = self._run(table, config, config.max_bytes_per_run, dry_run=True)
+        found = _planned(planned)
+        share = f"more than {config.min_deleted_ratio:.1%} of the rows are deleted"
+        if not found.cost_bytes:
+            return Decision(False, self._over_budget(table, config) or f"no file of which {share}")
+        is_due = (found.gain_bytes or 0) >= config.min_gain_bytes
+        reason = f"{planned['numRemovedFiles']} files of which {share}: {found.gain_bytes:,} bytes to gain"
+        return _decision(found, reason if is_due else f"{reason}, {config.min_gain_bytes:,} wanted", is_due)
+
+    def _run(
+        self, table: "DeltaTable", config: DvPurgeConfig, budget: int | None, *, dry_run: bool = False
+    ) -> Any:
+        return table.optimize.purge(
+            min_deleted_ratio=config.min_deleted_ratio, max_bytes=budget, dry_run=dry_run
+        )
+
+
+class _Compaction(_Rewrite):
+    """OPTIMIZE."""
+
+    def decide(self, table: "DeltaTable", config: CompactionConfig) -> Decision:
+        planned = self._run(table, config, config.max_bytes_per_run, dry_run=True)
+        found = _planned(planned)
+        if not found.cost_bytes:
+            return Decision(False, self._over_budget(table, config) or "no file is worth writing again")
+        saved, gained = found.gain_files or 0, found.gain_bytes or 0
+        reason = f"{planned['numRemovedFiles']} files become {planned['numBins']}, {gained:,} bytes of deleted rows go"
+        is_due = saved >= config.min_files_saved or gained >= config.min_gain_bytes
+        if not is_due:
+            reason += f"; {config.min_files_saved:,} files fewer or {config.min_gain_bytes:,} bytes wanted"
+        return _decision(found, reason, is_due)
+
+    def _run(
+        self, table: "DeltaTable", config: CompactionConfig, budget: int | None, *, dry_run: bool = False
+    ) -> Any:
+        return table.optimize(
+            target_size=config.target_file_size_bytes,
+            max_deleted_ratio=config.max_deleted_ratio,
+            max_bytes=budget,
+            dry_run=dry_run,
+        )
+
+
+class _Checkpoint:
+    """A checkpoint, with a clean-up of the log where it is asked for."""
+
+    def decide(self, table: "DeltaTable", config: CheckpointConfig) -> Decision:
+        commits = table.health()["commits-since-checkpoint"]
+        is_due = commits >= config.min_commits
+        reason = f"{commits:,} commits since the newest checkpoint, {config.min_commits:,} wanted"
+        return Decision(is_due, reason, gain_files=commits if is_due else None)
+
+    def perform(self, table: "DeltaTable", config: CheckpointConfig) -> Outcome:
+        before = table.health()["commits-since-checkpoint"]
+        table.checkpoint(clean_up=config.clean_up)
+        return Outcome(gain_files=before - table.health()["commits-since-checkpoint"])
+
+
+class _Vacuum:
+    """VACUUM, with the table's retention at least."""
+
+    def decide(self, table: "DeltaTable", config: VacuumConfig) -> Decision:
+        found = self._run(table, config, dry_run=True)
+        files, size = found["num-files"], found["size-in-bytes"]
+        is_due = bool(files) and size >= config.min_gain_bytes
+        reason = f"{files:,} files that nothing needs, {size:,} bytes"
+        if files and not is_due:
+            reason += f"; {config.min_gain_bytes:,} wanted"
+        return Decision(is_due, reason, size, files, 0)
+
+    def perform(self, table: "DeltaTable", config: VacuumConfig) -> Outcome:
+        done = self._run(table, config)
+        return Outcome(done["size-in-bytes"], done["num-files"], done["end-version"])
+
+    @staticmethod
+    def _run(table: "DeltaTable", config: VacuumConfig, *, dry_run: bool = False) -> dict[str, Any]:
+        return table.vacuum(config.retention_hours, dry_run, mode=config.mode, limit=0)
+
+
+def _planned(planned: PlannedCompaction) -> Decision:
+    removed, bins = planned["numRemovedFiles"] or 0, planned["numBins"] or 0
+    return Decision(False, "", planned.gain_bytes, removed - bins, planned["numRemovedBytes"])
+
+
+def _decision(found: Decision, reason: str, is_due: bool) -> Decision:
+    return Decision(is_due, reason, found.gain_bytes, found.gain_files, found.cost_bytes)
+
+
+TASKS: Final[Mapping[PolicyType, Task]] = {
+    "system.data-compaction": _Compaction(),
+    "system.dv-purge": _Purge(),
+    "system.checkpoint": _Checkpoint(),
+    "system.vacuum": _Vacuum(),
+}
+"""By policy type, in the order in which they are done: what VACUUM deletes, the others leave behind."""

@@ -1,0 +1,237 @@
+"""Maintenance policies, in the form of the catalogs' policy APIs, and what was done by them."""
+
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
+
+from delvec_kernel.wire.shapes import Answer, Envelope, JsonObject, Long, Text, TransactionId
+
+__all__ = [
+    "POLICY_NAME",
+    "CheckpointConfig",
+    "CompactionConfig",
+    "DvPurgeConfig",
+    "LeaseRequest",
+    "LeaseResponse",
+    "MaintenanceRun",
+    "MaintenanceRunsResponse",
+    "PoliciesResponse",
+    "Policy",
+    "PolicyConfig",
+    "PolicyContent",
+    "PolicyRequest",
+    "PolicyType",
+    "VacuumConfig",
+    "config_of",
+]
+
+POLICY_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_.\-]*$"
+_PATTERN: Final = r"^[A-Za-z0-9_.\-*?]+$"
+_HOURS: Final = r"^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]$"
+
+PolicyType: TypeAlias = Literal[
+    "system.data-compaction", "system.dv-purge", "system.checkpoint", "system.vacuum"
+]
+_Ratio: TypeAlias = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+_Size: TypeAlias = Annotated[int, Field(ge=1, lt=2**63)]
+_Version: TypeAlias = Literal["2025-02-03"]
+
+
+class PolicyConfig(BaseModel):
+    """What every policy takes; names are spelled as in the catalogs' policies.
+
+    Attributes:
+        quiet_hours: ``HH:MM-HH:MM`` in UTC, in which nothing is begun; may go past midnight.
+        min_interval_hours: from the beginning of one run on a table to the next.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    quiet_hours: list[Annotated[str, Field(pattern=_HOURS)]] = Field(default_factory=list, max_length=24)
+    min_interval_hours: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+
+
+class CompactionConfig(PolicyConfig):
+    """OPTIMIZE.
+
+    Attributes:
+        target_file_size_bytes: of new files; None for what the table says.
+        max_deleted_ratio: files of which a larger share is deleted are written again, whatever their size.
+        min_files_saved: nothing is done for fewer files less to open, unless ``min_gain_bytes`` are gained.
+        min_gain_bytes: bytes of deleted rows for which it is worth it, too.
+        max_bytes_per_run: the budget: bytes of files that are written again.
+    """
+
+    target_file_size_bytes: _Size | None = None
+    max_deleted_ratio: _Ratio = 0.05
+    min_files_saved: Long = 10
+    min_gain_bytes: Long = 1 << 30
+    max_bytes_per_run: _Size | None = None
+
+
+class DvPurgeConfig(PolicyConfig):
+    """PURGE of the files of which many rows are deleted.
+
+    Attributes:
+        min_deleted_ratio: files of which no larger share is deleted are left alone; 0 for every file with a vector.
+        min_gain_bytes: nothing is done for fewer bytes of deleted rows.
+        max_bytes_per_run: the budget: bytes of files that are written again.
+    """
+
+    min_deleted_ratio: _Ratio = 0.05
+    min_gain_bytes: Long = 0
+    max_bytes_per_run: _Size | None = None
+
+
+class CheckpointConfig(PolicyConfig):
+    """A checkpoint.
+
+    Attributes:
+        min_commits: since the newest checkpoint.
+        clean_up: also delete what ``delta.logRetentionDuration`` need not keep.
+    """
+
+    min_commits: Annotated[int, Field(ge=1, lt=2**63)] = 20
+    clean_up: StrictBool = False
+
+
+class VacuumConfig(PolicyConfig):
+    """VACUUM, never with less retention than the table's.
+
+    Attributes:
+        mode: ``lite`` reads only the log.
+        retention_hours: None for ``delta.deletedFileRetentionDuration``.
+        min_gain_bytes: nothing is deleted for fewer bytes.
+    """
+
+    min_interval_hours: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 24.0
+    mode: Literal["full", "lite"] = "full"
+    retention_hours: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
+    min_gain_bytes: Long = 1
+
+
+_CONFIGS: Final[dict[str, type[PolicyConfig]]] = {
+    "system.data-compaction": CompactionConfig,
+    "system.dv-purge": DvPurgeConfig,
+    "system.checkpoint": CheckpointConfig,
+    "system.vacuum": VacuumConfig,
+}
+
+
+def config_of(policy_type: str, config: dict[str, Any]) -> PolicyConfig:
+    """Return the config of a policy, with defaults.
+
+    Raises:
+        ValueError: it has fields that the type does not, or wrong values; says which.
+    """
+    try:
+        return _CONFIGS[policy_type].model_validate(config)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part)[:100] for part in first["loc"]) or "config"
+        known = ", ".join(sorted(_CONFIGS[policy_type].model_fields))
+        unknown = first["type"] == "extra_forbidden"
+        said = f"is no field of {policy_type}; it has {known}" if unknown else first["msg"]
+        raise ValueError(f"config: {where} {said}") from None
+
+
+class PolicyContent(Envelope):
+    """The policy itself: the JSON that catalogs store."""
+
+    version: _Version = Field(default="2025-02-03", description="Of the form of this document.")
+    enable: StrictBool = Field(
+        description="false: nothing is done, whatever policies say that are attached to more tables."
+    )
+    config: JsonObject = Field(
+        default_factory=dict, description="Fields depend on the type; those that are absent have defaults."
+    )
+
+
+class PolicyRequest(Envelope):
+    """A policy and what it is attached to: a table, all tables whose names match a pattern, or all."""
+
+    name: str = Field(max_length=128, pattern=POLICY_NAME, description="One that is there is replaced.")
+    type: PolicyType = Field(description="What is to be done.")
+    content: PolicyContent = Field(description="When, and how.")
+    table: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, description="The table that it is attached to, by name or id."
+    )
+    pattern: Annotated[str, Field(max_length=128, pattern=_PATTERN)] | None = Field(
+        default=None,
+        description="The names of the tables that it is attached to: `*` is any text, `?` any character.",
+    )
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        if self.table is not None and self.pattern is not None:
+            raise ValueError("give a table, a pattern, or neither for all tables")
+        config_of(self.type, self.content.config)
+        return self
+
+
+class Policy(Answer):
+    """A policy that is kept."""
+
+    name: str
+    type: PolicyType = Field(description="What is to be done.")
+    content: PolicyContent = Field(description="When, and how.")
+    table_id: str | None = Field(description="The table that it is attached to; absent: several.")
+    pattern: str | None = Field(
+        description="The names that it is attached to; absent with no table either: all tables."
+    )
+    updated_at: datetime = Field(description="ISO 8601.")
+
+
+class PoliciesResponse(Answer):
+    """Policies, by name."""
+
+    policies: list[Policy] = Field(description="All of them; of a table those that hold, one per type.")
+
+
+class LeaseRequest(Envelope):
+    """Who is about to look after a table, and for how long at most."""
+
+    owner: TransactionId = Field(description="Another one for each process that runs maintenance.")
+    seconds: float = Field(
+        ge=1, le=3600, allow_inf_nan=False, description="After so long anybody may have it."
+    )
+
+
+class LeaseResponse(Answer):
+    """The lease; the same owner may extend it."""
+
+    owner: str = Field(description="Who has it.")
+    expires_at: datetime = Field(description="Until when; ISO 8601.")
+
+
+class MaintenanceRun(Envelope):
+    """What was done to a table, why, and what came of it."""
+
+    id: TransactionId = Field(description="Of the run.")
+    table: Annotated[str, Field(max_length=200)] = Field(default="", description="The table's name.")
+    policy: Annotated[str, Field(max_length=128)] | None = Field(
+        default=None, description="By which it was done."
+    )
+    type: PolicyType = Field(description="What was done.")
+    state: Literal["done", "failed"] = Field(description="Whether it was done to the end.")
+    reason: Annotated[Text, Field(max_length=2000)] = Field(description="Why it was worth it.")
+    started_at: datetime = Field(description="ISO 8601.")
+    ended_at: datetime = Field(description="ISO 8601.")
+    cost_bytes: int | None = Field(default=None, description="Bytes that were to be written again.")
+    predicted_gain_bytes: int | None = Field(
+        default=None, description="Bytes that scans would not read any more, or that storage would have free."
+    )
+    measured_gain_bytes: int | None = Field(default=None, description="The same, as it came out.")
+    predicted_gain_files: int | None = Field(default=None, description="Files fewer, as it was expected.")
+    measured_gain_files: int | None = Field(default=None, description="The same, as it came out.")
+    version: Long | None = Field(default=None, description="The last version that it made.")
+    error: Annotated[Text, Field(max_length=2000)] | None = Field(
+        default=None, description="What went wrong; what was done before stays."
+    )
+
+
+class MaintenanceRunsResponse(Answer):
+    """Runs, the newest first."""
+
+    runs: list[MaintenanceRun]

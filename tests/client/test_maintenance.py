@@ -1,0 +1,228 @@
+"""``lake.maintenance`` and ``delvec maintain``: what policies ask for is done, once, and measured."""
+
+import threading
+import time
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import delvec
+from delvec.cli import main
+from delvec.maintenance_tasks import TASKS
+
+
+@pytest.fixture
+def dirty(lake, tmp_path):
+    """A table of one file of random numbers, of which 40 % are deleted, and twelve small ones."""
+    table = lake.create_table(tmp_path / "dirty", "id long, value double")
+    random = np.random.default_rng(1)
+    for first, count in [(0, 500_000), *((600_000 + n, 1) for n in range(12))]:
+        ids = first + random.permutation(count)  # rows that are as hard to compress before as after
+        table.append(pa.table({"id": ids, "value": random.random(count)}))
+    table.delete("id < 500000 AND id % 5 < 2")
+    return table
+
+
+def states(results):
+    return {(one.type or "").removeprefix("system."): one.state for one in results}
+
+
+def test_a_dry_run_says_what_would_be_done_and_why(lake, dirty):
+    lake.maintenance.set_policy("purge", "system.dv-purge")
+    lake.maintenance.set_policy("compact", "system.data-compaction")
+    lake.maintenance.set_policy("checkpoint", "system.checkpoint", {"min_commits": 1000})
+    lake.maintenance.set_policy("vacuum", "system.vacuum")
+    before = dirty.version()
+
+    found = lake.maintenance.run(dry_run=True)
+
+    assert states(found) == {
+        "data-compaction": "due",
+        "dv-purge": "due",
+        "checkpoint": "not-due",
+        "vacuum": "not-due",
+    }
+    reasons = {one.policy: one.reason for one in found}
+    assert reasons["compact"].startswith("13 files become 1")
+    assert "commits since the newest checkpoint, 1,000 wanted" in reasons["checkpoint"]
+    assert dirty.version() == before
+    assert lake.maintenance.runs() == []
+
+
+def test_what_is_gained_is_what_was_predicted(lake, dirty):
+    lake.maintenance.set_policy("purge", "system.dv-purge", {"min_deleted_ratio": 0.3})
+    rows = dirty.to_arrow().sort_by("id")
+
+    (done,) = lake.maintenance.run()
+
+    assert (done.state, done.version) == ("done", dirty.version())
+    assert done.measured_gain_bytes == pytest.approx(done.predicted_gain_bytes, rel=0.05)
+    assert done.predicted_gain_bytes > 500_000
+    assert dirty.to_arrow().sort_by("id").equals(rows)
+    (run,) = lake.maintenance.runs("dirty")
+    assert (run["state"], run["policy"], run["version"]) == ("done", "purge", done.version)
+    assert run["measured-gain-bytes"] == done.measured_gain_bytes
+    assert states(lake.maintenance.run()) == {"dv-purge": "not-due"}
+    assert len(lake.maintenance.runs()) == 1
+
+
+def test_a_budget_and_thresholds_are_kept(lake, dirty):
+    size = dirty.detail()["sizeInBytes"]
+    lake.maintenance.set_policy("compact", "system.data-compaction", {"max_bytes_per_run": size // 2})
+    (waits,) = lake.maintenance.run()
+    assert (waits.state, "no room" in waits.reason) == ("not-due", True)
+    lake.maintenance.set_policy("compact", "system.data-compaction", {"min_files_saved": 100})
+    assert states(lake.maintenance.run()) == {"data-compaction": "not-due"}
+    lake.maintenance.set_policy("compact", "system.data-compaction")
+    (done,) = lake.maintenance.run()
+    assert (done.state, done.measured_gain_files) == ("done", 12)
+
+
+def test_quiet_hours_intervals_and_policies_that_are_off(lake, dirty):
+    lake.maintenance.set_policy(
+        "all", "system.checkpoint", {"min_commits": 1, "quiet_hours": ["00:00-00:00"]}
+    )
+    (quiet,) = lake.maintenance.run()
+    assert (quiet.state, quiet.reason) == ("not-due", "quiet hours 00:00-00:00 (UTC)")
+    lake.maintenance.set_policy("off", "system.checkpoint", enable=False, table="dirty")
+    assert lake.maintenance.run() == []
+    lake.maintenance.set_policy(
+        "off", "system.checkpoint", {"min_commits": 1, "min_interval_hours": 5}, table="dirty"
+    )
+    (done,) = lake.maintenance.run()
+    assert done.state == "done"
+    assert done.measured_gain_files > 0
+    dirty.append(pa.table({"id": [1], "value": [0.5]}))
+    (waits,) = lake.maintenance.run()
+    assert waits.state == "not-due"
+    assert waits.reason.endswith("again after 5 hours")
+    (held,) = lake.maintenance.policies("dirty")
+    assert held["name"] == "off"
+    lake.maintenance.drop_policy("off")
+    with pytest.raises(delvec.PolicyNotFound):
+        lake.maintenance.drop_policy("off")
+
+
+def test_two_replicas_do_not_work_on_one_table(lake, dirty, monkeypatch):
+    lake.maintenance.set_policy("purge", "system.dv-purge")
+    begun, go_on = threading.Event(), threading.Event()
+    task = TASKS["system.dv-purge"]
+    perform = type(task).perform
+
+    def slow(self, table, config):
+        begun.set()
+        assert go_on.wait(60)
+        return perform(self, table, config)
+
+    monkeypatch.setattr(type(task), "perform", slow)
+    found = []
+    first = threading.Thread(target=lambda: found.extend(lake.maintenance.run()))
+    first.start()
+    assert begun.wait(60)
+    (other,) = lake.maintenance.run()
+    go_on.set()
+    first.join()
+
+    assert other.state == "elsewhere"
+    assert [one.state for one in found] == ["done"]
+    assert states(lake.maintenance.run()) == {"dv-purge": "not-due"}
+    assert dirty.count() == 300_012
+
+
+def test_one_table_that_fails_holds_up_no_other(lake, dirty, tmp_path):
+    lake.maintenance.set_policy("purge", "system.dv-purge")
+    broken = lake.create_table(tmp_path / "broken", "id long")
+    broken.append(pa.table({"id": [1]}))
+    (tmp_path / "broken" / "_delta_log" / f"{1:020}.json").write_text("no commit\n")
+    found = {one.table: one for one in lake.maintenance.run()}
+    assert found["broken"].state == "failed"
+    assert found["dirty"].state == "done"
+    assert dirty.count() == 300_012
+
+
+def test_what_fails_midway_is_recorded(lake, dirty, monkeypatch):
+    lake.maintenance.set_policy("purge", "system.dv-purge")
+    error = delvec.ServiceUnavailable("the disk is on fire")
+    monkeypatch.setattr(type(TASKS["system.dv-purge"]), "perform", lambda *_: (_ for _ in ()).throw(error))
+    (failed,) = lake.maintenance.run()
+    assert (failed.state, failed.reason) == ("failed", "the disk is on fire")
+    (run,) = lake.maintenance.runs(since=datetime(2020, 1, 1, tzinfo=UTC))
+    assert (run["state"], run["error"]) == ("failed", "the disk is on fire")
+    assert run["predicted-gain-bytes"] > 0
+    assert dirty.count() == 300_012
+
+
+@pytest.fixture
+def run(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments, code=0):
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        assert ended.value.code == code
+        return capsys.readouterr()
+
+    return command
+
+
+def test_in_the_shell(run, tmp_path):
+    import json
+
+    run("create", tmp_path / "orders", "--schema", "id long")
+    run(
+        "policy",
+        "set",
+        "nightly",
+        "--type",
+        "checkpoint",
+        "--config",
+        '{"min_commits": 1}',
+        "--pattern",
+        "ord*",
+    )
+    assert "ord*" in run("policy", "list").out
+    assert "would" not in run("maintain", "--dry-run").out
+    assert json.loads(run("maintain", "--dry-run", "--json").out)[0]["state"] == "due"
+    assert " done " in run("maintain").out
+    assert "nightly" in run("maintain", "--history", "orders").out
+    assert json.loads(run("maintain", "--history", "--json").out)[0]["state"] == "done"
+    run("policy", "set", "bad", "--type", "checkpoint", "--config", "{", code=2)
+    assert "no field" in run("policy", "set", "bad", "--type", "vacuum", "--config", '{"x": 1}', code=1).err
+    run("maintain", "--loop", "--dry-run", code=2)
+    run("policy", "drop", "nightly")
+    assert "no policy" in run("maintain").err
+
+
+def test_the_loop_ends_when_it_is_told_to(tmp_path):
+    import os
+    import signal
+    import subprocess
+    import sys
+
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    delvec_command = [sys.executable, "-W", "error", "-c", "from delvec.cli import main; main()"]
+    setup = [
+        ["create", "orders", "--schema", "id long"],
+        ["policy", "set", "p", "--type", "checkpoint", "--config", '{"min_commits": 1}'],
+    ]
+    for arguments in setup:
+        subprocess.run([*delvec_command, *arguments], cwd=tmp_path, env=environment, check=True)
+    loop = subprocess.Popen(
+        [*delvec_command, "maintain", "--loop", "--every", "3600", "--json"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not list((tmp_path / "orders" / "_delta_log").glob("*.checkpoint.parquet")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        loop.send_signal(signal.SIGTERM)
+        assert loop.wait(120) == 0
+    finally:
+        loop.kill()
+        loop.stdout.close()
+        loop.wait()

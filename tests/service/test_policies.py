@@ -1,0 +1,93 @@
+"""``/v1/policies``, leases and runs over HTTP."""
+
+import pytest
+
+POLICY = {
+    "name": "nightly",
+    "type": "system.data-compaction",
+    "content": {"version": "2025-02-03", "enable": True, "config": {"quiet_hours": ["08:00-20:00"]}},
+}
+RUN = {
+    "id": "r1",
+    "type": "system.vacuum",
+    "state": "done",
+    "reason": "because",
+    "started-at": "2026-11-20T10:00:00Z",
+    "ended-at": "2026-11-20T10:01:00Z",
+    "predicted-gain-bytes": 10,
+    "measured-gain-bytes": 11,
+}
+
+
+def test_a_policy_is_set_read_replaced_and_dropped(client, table):
+    made = client.post("/v1/policies", json=POLICY).json()
+    assert made["content"] == POLICY["content"]
+    assert client.get("/v1/policies/nightly").json() == made
+    again = {**POLICY, "pattern": "peop*", "content": {"enable": False}}
+    replaced = client.post("/v1/policies", json=again).json()
+    assert client.get("/v1/policies").json()["policies"] == [replaced]
+    assert replaced["content"] == {"version": "2025-02-03", "enable": False, "config": {}}
+    assert client.get(f"{table.url}/policies").json()["policies"] == [replaced]
+    assert client.delete("/v1/policies/nightly").status_code == 204
+    for answer in (client.get("/v1/policies/nightly"), client.delete("/v1/policies/nightly")):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "POLICY_NOT_FOUND")
+
+
+def test_a_tables_own_policy_goes_before_the_others(client, table):
+    client.post("/v1/policies", json=POLICY)
+    own = {**POLICY, "name": "own", "table": table.name}
+    assert client.post("/v1/policies", json=own).json()["table-id"]
+    vacuum = {"name": "vacuum", "type": "system.vacuum", "content": {"enable": True}}
+    client.post("/v1/policies", json=vacuum)
+    assert [one["name"] for one in client.get(f"{table.url}/policies").json()["policies"]] == [
+        "own",
+        "vacuum",
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"type": "system.magic"},
+        {"content": {"config": {}}},
+        {"content": {"enable": True, "version": "1"}},
+        {"content": {"enable": True, "config": {"fast": True}}},
+        {"table": "people", "pattern": "*"},
+        {"pattern": "[a-z]"},
+        {"name": "a/b"},
+    ],
+)
+def test_what_is_no_policy_is_refused(client, table, change):
+    answer = client.post("/v1/policies", json={**POLICY, **change})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "BAD_REQUEST")
+    assert client.get("/v1/policies").json()["policies"] == []
+    assert client.post("/v1/policies", json={**POLICY, "table": "nobody"}).status_code == 404
+    assert table.version() == 0
+
+
+def test_one_at_a_time_looks_after_a_table(client, table):
+    url = f"{table.url}/maintenance-lease"
+    first = client.post(url, json={"owner": "a", "seconds": 600})
+    assert first.json()["owner"] == "a"
+    refused = client.post(url, json={"owner": "b", "seconds": 600})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "MAINTENANCE_UNDER_WAY")
+    assert refused.json()["error"]["details"]["owner"] == "a"
+    longer = client.post(url, json={"owner": "a", "seconds": 900}).json()
+    assert longer["expires-at"] > first.json()["expires-at"]
+    assert client.delete(url, params={"owner": "b"}).status_code == 204
+    assert client.post(url, json={"owner": "b", "seconds": 600}).status_code == 409
+    assert client.delete(url, params={"owner": "a"}).status_code == 204
+    assert client.post(url, json={"owner": "b", "seconds": 600}).json()["owner"] == "b"
+
+
+def test_runs_are_kept_once_and_listed(client, table):
+    for _ in range(2):
+        assert client.post(f"{table.url}/maintenance-runs", json=RUN).json()["table"] == table.name
+    later = {**RUN, "id": "r2", "state": "failed", "started-at": "2026-11-20T12:00:00Z", "error": "no"}
+    client.post(f"{table.url}/maintenance-runs", json=later)
+    found = client.get("/v1/maintenance-runs").json()["runs"]
+    assert [one["id"] for one in found] == ["r2", "r1"]
+    assert (found[1]["predicted-gain-bytes"], found[1]["measured-gain-bytes"]) == (10, 11)
+    since = {"table": table.name, "since": "2026-11-20T11:00:00Z"}
+    assert [one["id"] for one in client.get("/v1/maintenance-runs", params=since).json()["runs"]] == ["r2"]
+    assert client.get("/v1/maintenance-runs", params={"table": "nobody"}).status_code == 404
