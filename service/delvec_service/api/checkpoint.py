@@ -6,16 +6,12 @@ from delvec_kernel.errors import ConcurrentWrite, CorruptTable, UnsupportedWrite
 from delvec_kernel.wire import CheckpointRequest, CheckpointResponse, LogCleanUp
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
-from delvec_service.api.repeats import Mutation
+from delvec_service.api.repeats import Maintenance
 
 __all__ = ["router"]
 
 
-class _Maintenance(Mutation):
-    kind = "maintenance"
-
-
-router = APIRouter(tags=["maintenance"], route_class=_Maintenance)
+router = APIRouter(tags=["maintenance"], route_class=Maintenance)
 
 
 @router.post(

@@ -9,15 +9,9 @@ from fastapi import APIRouter, Path, Response, status
 
 from delvec_kernel.errors import (
     AppendOnlyTable,
-    AtomicCreateUnsupported,
     BadRequest,
     CommitOutcomeUnknown,
-    CommitOverwritten,
-    ConcurrentAppend,
-    ConcurrentDeleteDelete,
-    ConcurrentDeleteRead,
     ConcurrentTransaction,
-    ConcurrentWrite,
     ConstraintViolation,
     CorruptLog,
     CorruptTable,
@@ -25,9 +19,7 @@ from delvec_kernel.errors import (
     InvalidCommit,
     InvalidSchema,
     InvalidTableChange,
-    MetadataChanged,
     MissingDataFile,
-    ProtocolChanged,
     UnknownColumn,
     UnsupportedTable,
     UnsupportedWriterFeature,
@@ -39,7 +31,7 @@ from delvec_service.api import problems
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.outcomes import committed_response
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
-from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
+from delvec_service.api.problems import COMMON, CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import REPLAYED, IdempotencyKey, Mutation, ParsedBody, replay
 from delvec_service.api.routes import Route
 from delvec_service.api.snapshot import snapshot_fields
@@ -110,16 +102,8 @@ def begin_transaction(table: Table, body: BeginRequest, service: ServiceState) -
         CorruptTable,
         *DELETION_VECTOR_ERRORS,
         MissingDataFile,
-        ConcurrentWrite,
-        ConcurrentAppend,
-        ConcurrentDeleteRead,
-        ConcurrentDeleteDelete,
         ConcurrentTransaction,
-        MetadataChanged,
-        ProtocolChanged,
-        CommitOverwritten,
-        CommitOutcomeUnknown,
-        AtomicCreateUnsupported,
+        *CONFLICTS,
     ),
 )
 def commit(

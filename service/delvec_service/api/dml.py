@@ -6,21 +6,12 @@ from fastapi import APIRouter
 
 from delvec_kernel.errors import (
     AppendOnlyTable,
-    AtomicCreateUnsupported,
-    CommitOutcomeUnknown,
-    CommitOverwritten,
-    ConcurrentAppend,
-    ConcurrentDeleteDelete,
-    ConcurrentDeleteRead,
-    ConcurrentWrite,
     ConstraintViolation,
     CorruptTable,
     DelvecError,
     EngineUnavailable,
     InvalidPredicate,
-    MetadataChanged,
     MissingDataFile,
-    ProtocolChanged,
     ReadLimitExceeded,
     SchemaMismatch,
     UnknownColumn,
@@ -30,7 +21,7 @@ from delvec_kernel.errors import (
 from delvec_kernel.wire import CommitResponse, DeleteRequest, OptimizeRequest, UpdateRequest
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
-from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
+from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
 
 __all__ = ["router"]
@@ -49,15 +40,7 @@ _ERRORS: Final[tuple[type[DelvecError], ...]] = (
     CorruptTable,
     *DELETION_VECTOR_ERRORS,
     MissingDataFile,
-    ConcurrentWrite,
-    ConcurrentAppend,
-    ConcurrentDeleteRead,
-    ConcurrentDeleteDelete,
-    MetadataChanged,
-    ProtocolChanged,
-    CommitOverwritten,
-    CommitOutcomeUnknown,
-    AtomicCreateUnsupported,
+    *CONFLICTS,
 )
 
 

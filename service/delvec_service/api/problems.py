@@ -11,17 +11,25 @@ from starlette.exceptions import HTTPException
 
 from delvec_kernel.errors import (
     AmbiguousTable,
+    AtomicCreateUnsupported,
     BadRequest,
     CommitOutcomeUnknown,
+    CommitOverwritten,
+    ConcurrentAppend,
+    ConcurrentDeleteDelete,
+    ConcurrentDeleteRead,
+    ConcurrentWrite,
     CorruptLog,
     DeadlineExceeded,
     DelvecError,
     IdempotencyKeyReused,
     InternalError,
     LocationNotAllowed,
+    MetadataChanged,
     MissingLogFile,
     NotADeltaTable,
     NotFound,
+    ProtocolChanged,
     RequestTimeout,
     RequestTooLarge,
     ServiceUnavailable,
@@ -64,6 +72,19 @@ MUTATION: tuple[type[DelvecError], ...] = (*COMMON, IdempotencyKeyReused)
 
 OPENING = (TableNotFound, AmbiguousTable, LocationNotAllowed)
 """What every route of one table may answer, too."""
+
+CONFLICTS = (
+    ConcurrentWrite,
+    ConcurrentAppend,
+    ConcurrentDeleteRead,
+    ConcurrentDeleteDelete,
+    MetadataChanged,
+    ProtocolChanged,
+    CommitOverwritten,
+    CommitOutcomeUnknown,
+    AtomicCreateUnsupported,
+)
+"""What every route that commits rows or files may answer, too."""
 
 SNAPSHOT = (
     NotADeltaTable,

@@ -95,6 +95,12 @@ class Mutation(Route):
         return once
 
 
+class Maintenance(Mutation):
+    """A route that looks after a table: its requests take long, and have a lane of their own."""
+
+    kind = "maintenance"
+
+
 def replay(answer: StoredAnswer) -> Response:
     """Return an answer that was given before."""
     media_type = "application/json" if answer.body else None

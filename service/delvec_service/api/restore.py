@@ -6,37 +6,24 @@ from fastapi import APIRouter
 
 from delvec_kernel.errors import (
     AppendOnlyTable,
-    AtomicCreateUnsupported,
-    CommitOutcomeUnknown,
-    CommitOverwritten,
-    ConcurrentAppend,
-    ConcurrentDeleteDelete,
-    ConcurrentDeleteRead,
     ConcurrentTransaction,
-    ConcurrentWrite,
     CorruptTable,
     InvalidTableChange,
-    MetadataChanged,
     MissingRestoreFiles,
-    ProtocolChanged,
     UnsupportedTable,
     UnsupportedWriterFeature,
 )
 from delvec_kernel.wire import RestoreRequest, RestoreResponse
 from delvec_service.alter_table.restore import NotRestored, Restored, restore
 from delvec_service.api.dependencies import ServiceState, Table
-from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
-from delvec_service.api.repeats import IdempotencyKey, Mutation
+from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
+from delvec_service.api.repeats import IdempotencyKey, Maintenance
 from delvec_service.commits.commit import Rebased
 
 __all__ = ["router"]
 
 
-class _Maintenance(Mutation):
-    kind = "maintenance"
-
-
-router = APIRouter(tags=["maintenance"], route_class=_Maintenance)
+router = APIRouter(tags=["maintenance"], route_class=Maintenance)
 
 
 @router.post(
@@ -51,16 +38,8 @@ router = APIRouter(tags=["maintenance"], route_class=_Maintenance)
         UnsupportedTable,
         UnsupportedWriterFeature,
         CorruptTable,
-        ConcurrentWrite,
-        ConcurrentAppend,
-        ConcurrentDeleteRead,
-        ConcurrentDeleteDelete,
         ConcurrentTransaction,
-        MetadataChanged,
-        ProtocolChanged,
-        CommitOverwritten,
-        CommitOutcomeUnknown,
-        AtomicCreateUnsupported,
+        *CONFLICTS,
     ),
 )
 def restore_table(

@@ -17,17 +17,13 @@ from delvec_kernel.errors import (
 from delvec_kernel.wire import VacuumRequest, VacuumResponse
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
-from delvec_service.api.repeats import Mutation
+from delvec_service.api.repeats import Maintenance
 from delvec_service.vacuum.vacuum import vacuum
 
 __all__ = ["router"]
 
 
-class _Maintenance(Mutation):
-    kind = "maintenance"
-
-
-router = APIRouter(tags=["maintenance"], route_class=_Maintenance)
+router = APIRouter(tags=["maintenance"], route_class=Maintenance)
 
 
 @router.post(
