@@ -15,11 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delvec_kernel.deletion_vectors.deletion_vector import FILE_VERSION, FRAME_OVERHEAD
+
 __all__ = [
     "DEFAULT_TARGET_SIZE",
     "MAX_DELETED_RATIO",
     "Bin",
     "CompactionRules",
+    "RepackedVectors",
     "cube_numbers",
     "cut",
     "deleted_ratios",
@@ -27,6 +30,7 @@ __all__ = [
     "new_files",
     "pack",
     "partition_numbers",
+    "repack",
     "target_file_size",
     "within",
 ]
@@ -41,6 +45,9 @@ _ROOM: Final = 1.25
 """Of the target size: what a bin's estimate leaves over must not become a small file of its own."""
 _SIZE: Final = re.compile(r"\s*(\d{1,15})\s*([kmgt]?)b?\s*", re.IGNORECASE | re.ASCII)
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+_NEEDED: Final = 0.5
+"""Share of a file of deletion vectors that is to be needed, or those that are move."""
 
 
 @dataclass(frozen=True)
@@ -202,3 +209,57 @@ def cut(
             found.append((first, last))
             first = last
     return found
+
+
+@dataclass(frozen=True)
+class RepackedVectors:
+    """Deletion vectors that are worth writing again into fewer files.
+
+    Attributes:
+        files: places, in the table of files, of the data files that they belong to.
+        num_vector_files: files of deletion vectors that hold them now, and would be needed no more.
+        new_vector_files: how many they would be in.
+        size: bytes of the vectors.
+    """
+
+    files: npt.NDArray[np.int64]
+    num_vector_files: int = 0
+    new_vector_files: int = 0
+    size: int = 0
+
+
+def repack(files: pa.Table, target_size: int) -> RepackedVectors:
+    """Return which deletion vectors to write again; none where that makes no file fewer, and frees nothing.
+
+    Those in small files are, so that a scan opens fewer, and those in files of which most is vectors that nobody needs any
+    more. How large a file is is told by the last vector in it that is still needed.
+
+    Args:
+        files: ``deletion_vector`` of live files.
+        target_size: bytes of a file of deletion vectors.
+    """
+    vectors = files["deletion_vector"].combine_chunks()
+    # Inline ones are in no file, and files by absolute path are another table's.
+    stored = pc.fill_null(pc.equal(pc.struct_field(vectors, "storageType"), "u"), fill_value=False)
+    places = np.flatnonzero(stored.to_numpy(zero_copy_only=False))
+    if not len(places):
+        return RepackedVectors(places)
+    chosen = vectors.take(pa.array(places))
+    names = np.asarray(pc.struct_field(chosen, "pathOrInlineDv").dictionary_encode().indices)
+    sizes = (
+        pc.struct_field(chosen, "sizeInBytes").to_numpy(zero_copy_only=False).astype(np.int64)
+        + FRAME_OVERHEAD
+    )
+    offsets = (
+        pc.fill_null(pc.struct_field(chosen, "offset"), 1).to_numpy(zero_copy_only=False).astype(np.int64)
+    )
+    needed = np.bincount(names, weights=sizes)
+    ends = np.zeros(len(needed), np.int64)
+    np.maximum.at(ends, names, offsets + sizes)
+    is_dead = needed < _NEEDED * (ends - len(FILE_VERSION))
+    again = is_dead | (needed < target_size / 2)
+    size, count = int(needed[again].sum()), int(again.sum())
+    new = -(-size // target_size)
+    if count <= new and not is_dead.any():
+        return RepackedVectors(np.zeros(0, np.int64))
+    return RepackedVectors(places[again[names]], count, new, size)

@@ -36,6 +36,7 @@ from delvec_service.api import (
     snapshot,
     tables,
     vacuum,
+    vector_compaction,
 )
 from delvec_service.api.dependencies import Service
 from delvec_service.api.lanes import Lanes
@@ -45,6 +46,7 @@ from delvec_service.commits.commit import Commits
 from delvec_service.commits.idempotency import Answers
 from delvec_service.commits.outcomes import Outcomes
 from delvec_service.commits.overwrite_watch import OverwriteWatch
+from delvec_service.commits.vector_compaction import VectorCompaction
 from delvec_service.config import Settings
 from delvec_service.dml import Limits, RowCommands
 from delvec_service.maintenance.checkpoints import Checkpoints
@@ -86,6 +88,7 @@ _RESOURCES: Final = (
     restore,
     generate,
     clone,
+    vector_compaction,
 )
 _BUILDING: Final = threading.Lock()
 _BUILT: Final[list[BaseRoute]] = []
@@ -231,6 +234,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         ),
         commits=commits,
         manifests=manifests,
+        vector_compaction=VectorCompaction(loader, commits, settings.deletion_vector_target_bytes),
         upkeep=upkeep,
         own_commits=own_commits,
         health=health,

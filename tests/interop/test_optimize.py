@@ -33,6 +33,19 @@ def test_compacted_files_are_read_by_everybody_and_compacted_by_delta_spark(
     assert table.check()["num-errors"] == 0
 
 
+def test_compacted_deletion_vectors_are_read_by_everybody(lake, delta_spark, agreed, tmp_path):
+    table = table_with_vectors(lake, tmp_path / "table")
+    table.delete("id % 50 = 2")
+    before = agreed(tmp_path / "table")
+
+    done = table.optimize.deletion_vectors()
+
+    assert (done["result"], done["new-vector-files"]) == ("committed", 1)
+    assert agreed(tmp_path / "table") == before
+    delta_spark.sql(f"DELETE FROM delta.`{tmp_path / 'table'}` WHERE id = 4").collect()
+    assert table.to_arrow().num_rows == len(before) - 1
+
+
 def test_what_delta_spark_wrote_is_compacted(lake, delta_spark, agreed, tmp_path):
     location = tmp_path / "table"
     name = f"delta.`{location}`"

@@ -168,6 +168,13 @@ def optimize(
         float | None,
         typer.Option(min=0, max=1, help="With --purge: only files of which a larger share is deleted."),
     ] = None,
+    deletion_vectors: Annotated[
+        bool,
+        typer.Option(
+            "--deletion-vectors",
+            help="Write deletion vectors of many small files into few, and no data file.",
+        ),
+    ] = False,
     zorder_by: Annotated[
         list[str] | None,
         typer.Option(help="Sort rows so that filters by this column skip files; may be given several times."),
@@ -200,8 +207,11 @@ def optimize(
 
     A table that is clustered (CLUSTER BY) is sorted by its own columns.
     """
-    if sum((purge, full, bool(zorder_by))) > 1:
-        raise typer.BadParameter("give one of --purge, --full and --zorder-by")
+    if sum((purge, full, bool(zorder_by), deletion_vectors)) > 1:
+        raise typer.BadParameter("give one of --purge, --full, --zorder-by and --deletion-vectors")
+    if deletion_vectors:
+        _compact_vectors(context, table, where, dry_run=dry_run, user_metadata=user_metadata)
+        return
     if min_deleted_ratio is not None and not purge:
         raise typer.BadParameter("--min-deleted-ratio goes with --purge")
     now = session(context)
@@ -232,6 +242,27 @@ def optimize(
         return
     removed, added = number(done["numRemovedFiles"]), number(done["numAddedFiles"])
     say(f"{removed} files became {added}, {number(done['numBatches'])} commits, version {done.version}")
+
+
+def _compact_vectors(
+    context: typer.Context, table: str, where: str | None, *, dry_run: bool, user_metadata: str | None
+) -> None:
+    if where is not None:
+        raise typer.BadParameter("--deletion-vectors is about the whole table; leave out --where")
+    now = session(context)
+    with now.table(table) as found:
+        done = found.optimize.deletion_vectors(dry_run=dry_run, user_metadata=user_metadata)
+    if now.as_json:
+        print_json(done)
+        return
+    if not done["num-deletion-vectors"]:
+        say("no deletion vector is worth writing again")
+        return
+    moved = (
+        f"{number(done['num-deletion-vectors'])} deletion vectors from {number(done['num-vector-files'])} files into "
+        f"{number(done['new-vector-files'])}"
+    )
+    say(f"dry run: {moved}" if dry_run else f"{moved}, version {done['version']}")
 
 
 def downgrade(

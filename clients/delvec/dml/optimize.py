@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from delvec.display import shown
 from delvec.dml import row_command
@@ -13,7 +13,7 @@ from delvec.engines import row_ids
 from delvec.engines.compaction import Compacted
 from delvec.engines.operation import running
 from delvec.engines.protocol import WriteTarget
-from delvec.http.service_client import ServiceClient
+from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, begin
 from delvec_kernel.compaction import (
@@ -28,7 +28,7 @@ from delvec_kernel.compaction import (
 from delvec_kernel.errors import BadRequest, InvalidPredicate, InvalidTableChange
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import parse_path, path_text
-from delvec_kernel.wire import AddFile
+from delvec_kernel.wire import AddFile, RepackRequest, RepackResponse
 from delvec_kernel.zcubes import CLUSTERING_PROVIDER, ZCubeRules, check_columns, choose
 
 if TYPE_CHECKING:
@@ -291,6 +291,28 @@ class Optimizer:
             max_bytes=max_bytes,
         )
         return self._run(wanted, dry_run=dry_run, retries=retries)
+
+    @running("OPTIMIZE")
+    def deletion_vectors(self, *, dry_run: bool = False, user_metadata: str | None = None) -> dict[str, Any]:
+        """Write deletion vectors of many small files, or of files that are mostly unused, again into few.
+
+        The service does it. No data file is touched, each row stays as it is, and others may write meanwhile. The files that
+        held them leave storage with VACUUM.
+
+        Args:
+            dry_run: only count what would be written again.
+            user_metadata: text for the table's history.
+
+        Returns:
+            ``version``, ``num-deletion-vectors``, ``size-in-bytes``, ``num-vector-files`` and ``new-vector-files``.
+
+        Raises:
+            InvalidTableChange: the table's deletion vectors are turned off; ``purge()`` takes away those that there are.
+            CorruptDeletionVector: or a subclass: one cannot be read; nothing of its commit took effect.
+        """
+        body = request(RepackRequest, dry_run=dry_run, user_metadata=user_metadata)
+        answered = self._service.post(table_path(self._table.id, "deletion-vectors", "compact"), body)
+        return answer(RepackResponse, answered).model_dump(by_alias=True)
 
     def _run(self, wanted: Optimize, *, dry_run: bool, retries: int | None) -> Metrics:
         wanted.check()

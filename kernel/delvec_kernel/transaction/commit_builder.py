@@ -41,6 +41,7 @@ class Marked:
         num_records: physical rows.
         written: where the engine has written these rows, and no others.
         is_new: the commit adds the file.
+        is_repacked: it had these rows before, in another file of deletion vectors.
     """
 
     file: AddFile
@@ -48,6 +49,7 @@ class Marked:
     num_records: int
     written: Descriptor | None = None
     is_new: bool = False
+    is_repacked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,11 @@ def resolve(
             table=table,
             version=version,
         )
+    marked += [
+        Marked(files[path], deleted[path], num_records[path] or 0, is_repacked=True)
+        for path in changes.repacked
+        if path in files and files[path].deletion_vector is not None
+    ]
     again = [files[path] for path in changes.again if path in files]
     return Resolved(removed, marked, _marked_adds(changes, table), rows_marked, rows_removed, again)
 
@@ -268,6 +275,8 @@ def build(
 def _with_vector(marked: Marked, descriptor: Descriptor) -> AddFile:
     """Return the file with its new deletion vector; all else about it stays."""
     file = marked.file
+    if marked.is_repacked:
+        return replace(file, deletion_vector=descriptor)
     had = file.deletion_vector.cardinality if file.deletion_vector else 0
     stats = statistics.widen(file.stats, marked.num_records, deleted_records=had)
     return replace(file, deletion_vector=descriptor, stats=stats)

@@ -67,6 +67,8 @@ class Changes:
         rewritten: the sources of each row, by the path of an added file.
         again: paths of live files that are added again as they are, for the row ids that the table gives them then, or
             takes from them; those that are not live any more are left out.
+        repacked: paths of live files whose deletion vectors are written again as they are, into files with others; those
+            that are not live any more, or have none, are left out.
         restores: files of an earlier version that are back as they were then; what ``removes`` names may be back, with
             the deletion vector that it had.
         tombstones: paths of files that are kept as long as a removed data file is, though they never were one.
@@ -99,6 +101,7 @@ class Changes:
     change_files: Sequence[Cdc] = ()
     rewritten: Mapping[str, Sequence[RowRun]] = field(default_factory=dict)
     again: Sequence[str] = ()
+    repacked: Sequence[str] = ()
     restores: Sequence[AddFile] = ()
     tombstones: Sequence[str] = ()
     keeps_row_ids: bool = False

@@ -16,6 +16,8 @@ __all__ = [
     "GenerateResponse",
     "LogCleanUp",
     "OrphanFile",
+    "RepackRequest",
+    "RepackResponse",
     "RestoreRequest",
     "RestoreResponse",
     "VacuumRequest",
@@ -194,3 +196,22 @@ class GenerateResponse(Answer):
     num_manifests: int = Field(description="Manifests that were written: one, or one for each partition.")
     num_files: int = Field(description="Data files that they list.")
     num_deleted_manifests: int = Field(description="Of partitions that the table does not have any more.")
+
+
+class RepackRequest(Envelope):
+    """What to do with deletion vectors in many small files, or in files that are mostly unused."""
+
+    dry_run: bool = Field(default=False, description="Only count what would be written again.")
+    user_metadata: Text | None = Field(default=None, description="Text for the table's history.")
+
+
+class RepackResponse(Answer):
+    """What became of the deletion vectors; each row stays as it was."""
+
+    table: str
+    result: Literal["committed", "nothing-to-do", "dry-run"]
+    version: int | None = Field(description="The last version that was made; absent where there is none.")
+    num_deletion_vectors: int = Field(description="Deletion vectors that were written again.")
+    size_in_bytes: int = Field(description="Of these deletion vectors.")
+    num_vector_files: int = Field(description="Files that held them; VACUUM deletes those.")
+    new_vector_files: int = Field(description="Files that hold them now.")

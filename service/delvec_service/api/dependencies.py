@@ -11,6 +11,7 @@ from delvec_service.commits.commit import Commits
 from delvec_service.commits.idempotency import Answers
 from delvec_service.commits.outcomes import Outcomes
 from delvec_service.commits.overwrite_watch import OverwriteWatch
+from delvec_service.commits.vector_compaction import VectorCompaction
 from delvec_service.config import Settings
 from delvec_service.dml import RowCommands
 from delvec_service.maintenance.health_watch import HealthWatch
@@ -38,6 +39,7 @@ class Service:
     tables: Tables
     commits: Commits
     manifests: SymlinkManifests
+    vector_compaction: VectorCompaction
     upkeep: LogUpkeep
     own_commits: OverwriteWatch
     health: HealthWatch

@@ -70,7 +70,7 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
             table=table.name,
             version=snapshot.version,
         )
-    if (changes.row_deletes or changes.added_deletes) and not snapshot.dv_enabled:
+    if (changes.row_deletes or changes.added_deletes or changes.repacked) and not snapshot.dv_enabled:
         raise InvalidCommit(
             f"Table '{table.name}' does not have deletion vectors enabled, and Delvec does not enable them by "
             "itself: rewrite the files, sending adds and removes, or set delta.enableDeletionVectors=true.",

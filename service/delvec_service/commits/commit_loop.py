@@ -196,7 +196,12 @@ class CommitLoop:
         paths = {
             path
             for one in candidates
-            for path in (*one.changes.removes, *one.changes.row_deletes, *one.changes.again)
+            for path in (
+                *one.changes.removes,
+                *one.changes.row_deletes,
+                *one.changes.again,
+                *one.changes.repacked,
+            )
         }
         files = _Files(snapshot.live.find_all(paths) if paths else {})
         ready: list[_Ready] = []
@@ -310,6 +315,11 @@ class CommitLoop:
                 files.counts[path] = commit_checks.num_records(
                     table, file, snapshot.version, from_footer=by_row
                 )
+        for path in changes.repacked:
+            file = files.live.get(path)
+            if file is not None and file.deletion_vector is not None:
+                wanted[path] = file.deletion_vector
+                files.counts.setdefault(path, None)
         deleted = StoredRows(self._vectors, table, wanted, snapshot.version)
         return commit_builder.resolve(
             changes, files.live, deleted, files.counts, table=table.name, version=snapshot.version

@@ -1,0 +1,129 @@
+"""Deletion vectors of many small files, or of files that are mostly unused, written again into few.
+
+No data file is touched, and each row stays as it was. A commit gives files the rows that they have in the version before it, so
+that it passes whatever others commit meanwhile: a vector that somebody else has replaced is written as it is then.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.compaction import RepackedVectors, repack
+from delvec_kernel.errors import ConcurrentWrite, InvalidTableChange
+from delvec_kernel.features.table_features import check_writable
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_service.commits.commit import Commits, Committed, NothingToDo
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.open_table import OpenTable
+from delvec_service.tables.registry import ENGINE_INFO
+
+__all__ = ["Repacked", "VectorCompaction"]
+
+_COMMIT_BYTES: Final = 64 << 20
+"""Of deletion vectors: in memory, those of one commit may take many times that."""
+_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True)
+class Repacked:
+    """What was done, or would be.
+
+    Attributes:
+        found: which deletion vectors were worth it.
+        version: the last that was made; None where there is none.
+    """
+
+    found: RepackedVectors
+    version: int | None = None
+
+
+class VectorCompaction:
+    """Compacts files of deletion vectors.
+
+    Args:
+        loader: reads snapshots.
+        commits: commits.
+        target_bytes: about how large files of deletion vectors get.
+    """
+
+    def __init__(self, loader: SnapshotLoader, commits: Commits, target_bytes: int) -> None:
+        self._loader = loader
+        self._commits = commits
+        self._target = target_bytes
+
+    def run(self, table: OpenTable, *, dry_run: bool = False, user_metadata: str | None = None) -> Repacked:
+        """Write what is worth it again, some at a time.
+
+        Raises:
+            InvalidTableChange: the table's deletion vectors are turned off.
+            UnsupportedTable: or a subclass: the table must not be written.
+            CorruptDeletionVector: or a subclass: one cannot be read; nothing of its commit took effect.
+            ConcurrentWrite: others change the table's metadata all the time.
+            StorageError: storage did not answer.
+        """
+        snapshot = self._loader.load(table.objects, table.name)
+        check_writable(snapshot.protocol, snapshot.metadata, table.name)
+        files = snapshot.live.columns(["path", "deletion_vector"])
+        found = repack(files, self._target)
+        if dry_run or not len(found.files):
+            return Repacked(found)
+        if not snapshot.dv_enabled:
+            raise InvalidTableChange(
+                f"Table '{table.name}' has delta.enableDeletionVectors=false, so no deletion vector is written, not even "
+                "again; write the files that have one without the deleted rows: table.optimize.purge().",
+                table=table.name,
+                version=snapshot.version,
+            )
+        version = None
+        for paths in _batches(files.take(pa.array(found.files))):
+            version = self._commit(table, paths, snapshot.version, user_metadata) or version
+        return Repacked(found, version)
+
+    def _commit(
+        self, table: OpenTable, paths: Sequence[str], read_version: int, user_metadata: str | None
+    ) -> int | None:
+        changes = Changes(
+            operation="OPTIMIZE",
+            read_version=read_version,
+            transaction_id=str(uuid.uuid4()),
+            engine_info=ENGINE_INFO,
+            repacked=paths,
+            data_change=False,
+            parameters={"predicate": "[]", "deletionVectors": "true"},
+            user_metadata=user_metadata,
+        )
+        for _ in range(_ATTEMPTS):
+            result = self._commits.commit(table, changes)
+            if isinstance(result, Committed):
+                return result.version
+            if isinstance(result, NothingToDo):
+                return None
+            # Somebody changed the table itself; what is to be written is found anew by the commit.
+            latest = self._loader.load(table.objects, table.name)
+            changes = replace(changes, read_version=latest.version, transaction_id=str(uuid.uuid4()))
+        raise ConcurrentWrite(
+            f"Others change table '{table.name}' all the time, so that {_ATTEMPTS} attempts to write its deletion vectors again "
+            "came second; try again.",
+            table=table.name,
+            version=read_version,
+        )
+
+
+def _batches(files: pa.Table) -> Iterator[list[str]]:
+    """Give the paths in parts whose deletion vectors have about so many bytes, in the order of their files."""
+    files = files.combine_chunks()
+    order = pc.sort_indices(pc.struct_field(files["deletion_vector"].combine_chunks(), "pathOrInlineDv"))
+    files = files.take(order)
+    sizes = (
+        pc.struct_field(files["deletion_vector"].combine_chunks(), "sizeInBytes").to_numpy().astype(np.int64)
+    )
+    numbers = np.cumsum(sizes) // _COMMIT_BYTES
+    borders = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), files.num_rows]
+    for start, end in pairwise(borders):
+        yield files["path"].slice(start, end - start).to_pylist()
