@@ -6,6 +6,7 @@ however many of its rows are deleted; here such a file is written again by itsel
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,6 +23,7 @@ __all__ = [
     "MAX_DELETED_RATIO",
     "Bin",
     "CompactionRules",
+    "Packing",
     "RepackedVectors",
     "cube_numbers",
     "cut",
@@ -29,6 +31,7 @@ __all__ = [
     "is_small",
     "new_files",
     "pack",
+    "packed",
     "partition_numbers",
     "repack",
     "target_file_size",
@@ -87,7 +90,39 @@ class Bin:
     live_size: int
 
 
+@dataclass(frozen=True)
+class Packing:
+    """Bins as columns, for those who have a million files to count.
+
+    Attributes:
+        files: the files of all bins, bin by bin.
+        counts: how many of them each bin has.
+        sizes: bytes of each bin's files as they are.
+        live_sizes: estimated bytes of what stays of each.
+    """
+
+    files: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+    live_sizes: npt.NDArray[np.int64]
+
+    def bins(self) -> list[Bin]:
+        """Return the bins one by one."""
+        ends = np.cumsum(self.counts).tolist()
+        starts = [0, *ends[:-1]]
+        sizes = zip(self.sizes.tolist(), self.live_sizes.tolist(), strict=True)
+        return [
+            Bin(self.files[start:end], size, live)
+            for start, end, (size, live) in zip(starts, ends, sizes, strict=False)
+        ]
+
+
 def pack(files: pa.Table, partition_keys: Sequence[str], rules: CompactionRules) -> list[Bin]:
+    """Return the bins of :func:`packed` one by one."""
+    return packed(files, partition_keys, rules).bins()
+
+
+def packed(files: pa.Table, partition_keys: Sequence[str], rules: CompactionRules) -> Packing:
     """Return what to write again; nothing where no file gains by it.
 
     Args:
@@ -96,8 +131,9 @@ def pack(files: pa.Table, partition_keys: Sequence[str], rules: CompactionRules)
         partition_keys: the physical names of the partition columns.
         rules: what is worth it.
     """
+    nothing = np.zeros(0, np.int64)
     if not files.num_rows:
-        return []
+        return Packing(nothing, nothing, nothing, nothing)
     sizes = files["size"].to_numpy()
     ratios = deleted_ratios(files)
     live = sizes * (1.0 - np.nan_to_num(ratios, nan=0.0))
@@ -107,7 +143,7 @@ def pack(files: pa.Table, partition_keys: Sequence[str], rules: CompactionRules)
     dirty = has_vector & (every | np.isnan(ratios) | (ratios > rules.tolerated_ratio))
     chosen = np.flatnonzero(dirty if rules.purge else dirty | is_small(live, rules))
     if not len(chosen):
-        return []
+        return Packing(nothing, nothing, nothing, nothing)
     partitions = partition_numbers(files, partition_keys)
     if rules.purge and "tags" in files.column_names:
         # Rows that were sorted together keep their order, and their files the tags that say so.
@@ -116,12 +152,15 @@ def pack(files: pa.Table, partition_keys: Sequence[str], rules: CompactionRules)
     # Files of about one age hold rows that came together.
     order = np.lexsort((files["modification_time"].to_numpy()[chosen], partitions))
     chosen, partitions = chosen[order], partitions[order]
-    bins = []
-    for first, last in cut(partitions, live[chosen], rules.target_size):
-        members = chosen[first:last]
-        if len(members) > 1 or dirty[members[0]]:
-            bins.append(Bin(members, int(sizes[members].sum()), int(live[members].sum())))
-    return bins
+    starts = np.array([first for first, _ in cut(partitions, live[chosen], rules.target_size)], np.int64)
+    counts = np.diff(np.append(starts, len(chosen)))
+    kept = (counts > 1) | dirty[chosen[starts]]
+    return Packing(
+        chosen[np.repeat(kept, counts)],
+        counts[kept],
+        np.add.reduceat(sizes[chosen], starts)[kept],
+        np.add.reduceat(live[chosen], starts)[kept].astype(np.int64),
+    )
 
 
 def deleted_ratios(files: pa.Table) -> npt.NDArray[np.float64]:
@@ -153,9 +192,10 @@ def is_small(live_sizes: npt.NDArray[Any], rules: CompactionRules) -> npt.NDArra
     return live_sizes < _SMALL * rules.target_size
 
 
-def new_files(found: Bin, rules: CompactionRules) -> int:
-    """Return how many files a bin becomes, about."""
-    return int(np.ceil(found.live_size / (_ROOM * rules.target_size)))
+def new_files(found: Packing, rules: CompactionRules) -> npt.NDArray[np.int64]:
+    """Return how many files each bin becomes, about."""
+    made = np.ceil(found.live_sizes / (_ROOM * rules.target_size)).astype(np.int64)
+    return np.minimum(made, found.counts)
 
 
 def target_file_size(configuration: Mapping[str, str]) -> int | None:
@@ -198,14 +238,15 @@ def cut(
     partitions: npt.NDArray[np.int64], sizes: npt.NDArray[np.float64], target: int
 ) -> list[tuple[int, int]]:
     """Cut a list of files into bins of one partition and of ``target`` bytes at most, or one file."""
-    ends = np.cumsum(sizes)
+    # As Python's own numbers: one search in a list costs a tenth of one in an array.
+    ends = np.cumsum(sizes).tolist()
     borders = np.append(np.flatnonzero(np.diff(partitions)) + 1, len(partitions))
     found = []
     first = 0
     for border in borders.tolist():
         while first < border:
             before = ends[first - 1] if first else 0.0
-            last = min(max(int(np.searchsorted(ends, before + target, "right")), first + 1), border)
+            last = max(bisect_right(ends, before + target, first, border), first + 1)
             found.append((first, last))
             first = last
     return found

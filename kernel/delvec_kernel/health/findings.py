@@ -3,7 +3,6 @@
 A finding is there exactly where its command would do something worth doing, with the rules of that command.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -15,12 +14,12 @@ import pyarrow.compute as pc
 from delvec_kernel.compaction import (
     DEFAULT_TARGET_SIZE,
     MAX_DELETED_RATIO,
-    Bin,
     CompactionRules,
+    Packing,
     deleted_ratios,
     is_small,
     new_files,
-    pack,
+    packed,
     target_file_size,
 )
 from delvec_kernel.health.removed_files import RemovedFiles
@@ -120,9 +119,9 @@ class FileTable:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def pack(self, rules: CompactionRules) -> list[Bin]:
+    def packed(self, rules: CompactionRules) -> Packing:
         """Return what a command with these rules writes again."""
-        return pack(self.files, self.keys, rules)
+        return packed(self.files, self.keys, rules)
 
     def trace(
         self, points: npt.NDArray[np.float64], chosen: npt.NDArray[np.int64]
@@ -141,23 +140,24 @@ class FileTable:
 def small_files(table: FileTable) -> Finding | None:
     """Return what OPTIMIZE would do, where it makes ten files fewer or more."""
     rules = CompactionRules(table.target_size)
-    bins = table.pack(rules)
-    after = [min(new_files(each, rules), len(each.files)) for each in bins]
-    saved = sum(len(each.files) for each in bins) - sum(after)
+    found = table.packed(rules)
+    after, chosen = new_files(found, rules), found.files
+    left = int(after.sum())
+    saved = len(chosen) - left
     if saved < WORTHWHILE_FILES:
         return None
     points = np.zeros(len(table))
-    for each, left in zip(bins, after, strict=True):
-        points[each.files] = SMALL_FILES_POINTS * (len(each.files) - left) / len(each.files) / len(table)
-    chosen = _chosen(bins)
+    points[chosen] = np.repeat(
+        SMALL_FILES_POINTS * (found.counts - after) / found.counts / len(table), found.counts
+    )
     small = int(is_small(table.sizes[chosen] - table.dead[chosen], rules).sum())
-    cost, gain = _sizes(bins)
+    cost, gain = _sizes(found)
     return Finding(
         "small-files",
         "OPTIMIZE",
         float(points.sum()),
         f"{small} of {len(table)} files are small, for files of {size_text(table.target_size)}.",
-        f"About {sum(after)} files in place of {len(chosen)}: {saved} fewer to plan and to open per scan. "
+        f"About {left} files in place of {len(chosen)}: {saved} fewer to plan and to open per scan. "
         f"OPTIMIZE writes {size_text(cost)} again.",
         gain_bytes=gain,
         gain_files=saved,
@@ -171,15 +171,15 @@ def small_files(table: FileTable) -> Finding | None:
 def deleted_rows(table: FileTable) -> Finding | None:
     """Return what PURGE of the files would do of which more than 5 % of the rows are deleted."""
     rules = CompactionRules(table.target_size, purge=True, min_deleted_ratio=MAX_DELETED_RATIO)
-    bins = table.pack(rules)
-    chosen = _chosen(bins)
-    known = chosen[~np.isnan(table.ratios[chosen])] if len(chosen) else chosen
+    found = table.packed(rules)
+    chosen = found.files
+    known = chosen[~np.isnan(table.ratios[chosen])]
     if not len(known):
         return None
     points = np.zeros(len(table))
     points[known] = 100.0 * table.dead[known] / max(1, int(table.sizes.sum()))
     rows = pc.struct_field(table.files["deletion_vector"], "cardinality").take(pa.array(known))
-    cost, gain = _sizes(bins)
+    cost, gain = _sizes(found)
     return Finding(
         "deleted-rows",
         "PURGE",
@@ -187,7 +187,7 @@ def deleted_rows(table: FileTable) -> Finding | None:
         f"In {len(known)} files more than {MAX_DELETED_RATIO * 100:.0f} % of the rows are deleted.",
         f"Rewriting {size_text(cost)} saves every full scan {pc.sum(rows).as_py():,} rows (about {size_text(gain)}).",
         gain_bytes=gain,
-        gain_files=max(0, len(chosen) - sum(new_files(each, rules) for each in bins)),
+        gain_files=len(chosen) - int(new_files(found, rules).sum()),
         cost_bytes=cost,
         num_files=len(chosen),
         files=table.trace(points, chosen),
@@ -244,11 +244,7 @@ def size_text(count: int) -> str:
     return f"{value:.1f}".removesuffix(".0") + f" {_UNITS[unit]}"
 
 
-def _chosen(bins: Sequence[Bin]) -> npt.NDArray[np.int64]:
-    return np.concatenate([each.files for each in bins]) if bins else np.zeros(0, np.int64)
-
-
-def _sizes(bins: Sequence[Bin]) -> tuple[int, int]:
+def _sizes(found: Packing) -> tuple[int, int]:
     """Return the bytes that are written again, and those of them that are deleted rows."""
-    cost = sum(each.size for each in bins)
-    return cost, cost - sum(each.live_size for each in bins)
+    cost = int(found.sizes.sum())
+    return cost, cost - int(found.live_sizes.sum())

@@ -159,7 +159,7 @@ def _partitions(table: FileTable, found: tuple[Finding, ...], limit: int) -> tup
     def summed(weights: npt.ArrayLike | None = None) -> npt.NDArray[Any]:
         return np.bincount(numbers, weights, minlength=count)
 
-    sizes, costs, files = summed(table.sizes), summed(points), summed()
+    sizes, costs, files = summed(table.sizes), summed(points).round(6), summed()
     # Sums of floating point are exact up to 2**53: eight petabytes of a partition.
     deleted, dead, small = summed(rows), summed(table.dead), summed(table.sizes < SMALL_FILE)
     with_vector = summed(pc.is_valid(vectors).to_numpy())

@@ -27,6 +27,7 @@ __all__ = ["LogUpkeep"]
 
 _REST_SECONDS: Final = 1.0
 _SHARE: Final = 0.05
+_SAMPLES_SHARE: Final = 0.02
 _SETTLED_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.1
 
@@ -161,9 +162,10 @@ class LogUpkeep:
         self._health = health
         self._checkpoints = checkpoints
         self._enabled = enabled
-        # A checkpoint takes as long as its table is large; checksums must not wait for it.
+        # A checkpoint, or a sample, takes as long as its table is large; checksums must not wait for it.
         self._checksums = _Worker("delvec-checksums", self._checksum)
         self._keepers = _Worker("delvec-checkpoints", self._keep)
+        self._samples = _Worker("delvec-health", self._sample, share=_SAMPLES_SHARE)
 
     def committed(self, table: OpenTable, version: int, transaction_id: str) -> None:
         """Take note of a commit; returns at once."""
@@ -195,16 +197,18 @@ class LogUpkeep:
 
     def wait(self, seconds: float) -> bool:
         """Wait until everything is done that commits so far ask for; False if it is not."""
-        return self._checksums.wait(seconds) and self._keepers.wait(seconds)
+        # Checksums first: they make work for the others.
+        return all(one.wait(seconds) for one in (self._checksums, self._samples, self._keepers))
 
     def close(self, seconds: float = 30.0) -> None:
         """Finish what there is to do, within a time, and stop."""
         self.wait(seconds)
         self._checksums.close()
+        self._samples.close()
         self._keepers.close()
 
     def _checksum(self, work: _Work) -> None:
-        """Write the checksum of the newest version, if it is one of ours; look whether a checkpoint is due, and how it is."""
+        """Write the checksum of the newest version, if it is one of ours; look whether a checkpoint is due."""
         table = work.table
         snapshot = self._loader.load(table.objects, table.name)
         if snapshot.version in work.commits:
@@ -214,7 +218,13 @@ class LogUpkeep:
         if _checkpoint_due(snapshot):
             self._keepers.add(_Work(table))
         if self._health is not None:
-            self._health.observe(table.record.id, snapshot)
+            self._samples.add(_Work(table))
+
+    def _sample(self, work: _Work) -> None:
+        """Keep a sample of the newest version that is known."""
+        snapshot = self._loader.known(work.table.location)
+        if snapshot is not None and self._health is not None:
+            self._health.observe(work.table.record.id, snapshot)
 
     def _keep(self, work: _Work) -> None:
         table = work.table
