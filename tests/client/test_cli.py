@@ -12,9 +12,10 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.main import get_command
 
 import delvec
-from delvec.cli import main
+from delvec.cli import app, main
 from delvec.engines.duckdb import DuckDBEngine
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", None]})
@@ -249,6 +250,19 @@ def test_defect_is_one_line_and_its_traceback_on_request(delvec_command, monkeyp
     monkeypatch.setenv("DELVEC_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         main(["tables"])
+
+
+def test_every_command_argument_and_option_is_described():
+    def described(command, path):
+        yield path, command.help
+        for parameter in command.params:
+            yield f"{path} {parameter.name}", getattr(parameter, "help", None)
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from described(inner, f"{path} {name}")
+
+    found = dict(described(get_command(app), "delvec"))
+    assert len(found) > 100
+    assert not [path for path, text in found.items() if not (text or "").strip().endswith((".", "]"))]
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,11 @@ def test_for_name(lake, people, spark, tmp_path):
     assert by_name.toDF().columns == ["id", "name", "country"]
     with pytest.raises(delvec.TableNotFound):
         DeltaTable.forName(spark, "nobody_knows_this")
+    (tmp_path / "people").rename(tmp_path / "elsewhere")
+    with pytest.raises(
+        delvec.NotADeltaTable, match=r"'people_by_name' is known to the service, and its .* gone"
+    ):
+        DeltaTable.forName(spark, "people_by_name")
 
 
 def test_for_name_in_sparks_catalog(people, spark, tmp_path):
@@ -147,6 +152,12 @@ def test_an_entry_that_save_as_table_made_is_found_by_name(people, spark, tmp_pa
         DeltaTable.forName(spark, "default.saved_by_name").delete("id = 1")
         with pytest.raises(Exception, match="forName"):
             spark.table("saved_by_name").collect()
+        place.rename(tmp_path / "elsewhere")
+        with pytest.raises(
+            delvec.NotADeltaTable, match=r"'saved_by_name' is known to Spark's catalog.*DROP TABLE"
+        ):
+            DeltaTable.forName(spark, "saved_by_name")
+        (tmp_path / "elsewhere").rename(place)
     finally:
         spark.sql("DROP TABLE saved_by_name")
     assert DeltaTable.forPath(spark, str(place)).toDF().count() == 2

@@ -110,7 +110,7 @@ def overwrite(
     ] = None,
     user_metadata: _UserMetadata = None,
 ) -> None:
-    """Put the rows of a file in the place of all rows, or of some.
+    """Replace all rows, or some, by the rows of a file.
 
     [bold]delvec overwrite people people.parquet[/bold]
 
@@ -182,7 +182,7 @@ def delete(
     retries: Annotated[
         int | None,
         typer.Option(
-            min=0, help=f"How often to run again where another writer won; {DEFAULT_RETRIES} unless said."
+            min=0, help=f"How often to run again where another writer won; by default {DEFAULT_RETRIES}."
         ),
     ] = None,
 ) -> None:

@@ -21,7 +21,7 @@ def sql(
     statement: Annotated[
         str,
         typer.Argument(
-            help="SELECT, DELETE, UPDATE, MERGE, INSERT, DESCRIBE, SHOW TABLES, or ALTER TABLE; - for standard input."
+            help="SELECT, INSERT, UPDATE, DELETE, MERGE, ALTER TABLE, OPTIMIZE, VACUUM, RESTORE, DESCRIBE, ...; - for standard input."
         ),
     ],
     dialect: Annotated[str, typer.Option(help="How it is written: spark or duckdb.")] = "spark",

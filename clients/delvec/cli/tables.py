@@ -44,7 +44,7 @@ def create(
         str | None, typer.Option(help="Columns to cluster files by, separated by commas.")
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="In place of a table that is there, whose rows go.")
+        bool, typer.Option("--replace", help="Replace a table that is there; its rows go.")
     ] = False,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help=_IF_NOT_EXISTS)] = False,
 ) -> None:

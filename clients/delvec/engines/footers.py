@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from delvec.scan import Scan
 from delvec_kernel.errors import DelvecError
 from delvec_kernel.storage import files as storage
+from delvec_kernel.storage.parquet_footers import check_footer
 
 __all__ = ["int96_columns", "rows_in", "with_row_counts"]
 
@@ -25,6 +26,7 @@ def rows_in(scan: Scan, path: str) -> int:
     Raises:
         OSError: it cannot be read.
         pa.ArrowException: it is not a Parquet file.
+        UnusableFile: its footer has more than 256 MiB.
     """
     return int(_footer(scan, path).num_rows)
 
@@ -65,4 +67,5 @@ def int96_columns(scan: Scan, path: str) -> frozenset[str]:
 
 def _footer(scan: Scan, path: str) -> pq.FileMetaData:
     with storage.open_input(scan.location, path, allowed=scan.roots.allows) as source:
+        check_footer(source, path)
         return pq.read_metadata(source)

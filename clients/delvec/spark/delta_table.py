@@ -120,15 +120,23 @@ class DeltaTable(NotYet):
 
         Raises:
             TableNotFound: neither knows it.
-            NotADeltaTable: only the catalog knows it, and it is a view, or a table of another format.
+            NotADeltaTable: only the catalog knows it, and it is a view, or a table of another format; or nothing is left
+                where the table was.
         """
         if tableOrViewName.lower().startswith("delta.`") and tableOrViewName.endswith("`"):
             return cls.forPath(sparkSession, tableOrViewName[len("delta.`") : -1])
         entry = catalog_entry(sparkSession, tableOrViewName)
         if entry is not None and entry.location is not None:
-            return cls.forPath(sparkSession, entry.location)
+            try:
+                return cls.forPath(sparkSession, entry.location)
+            except NotADeltaTable as error:
+                raise _gone(tableOrViewName, "Spark's catalog", error, "DROP TABLE") from error
         try:
-            return cls(sparkSession, current().table(short_name(tableOrViewName), engine=sparkSession))
+            found = current().table(short_name(tableOrViewName), engine=sparkSession)
+            found.version()
+            return cls(sparkSession, found)
+        except NotADeltaTable as error:
+            raise _gone(tableOrViewName, "the service", error, "`delvec drop`") from error
         except TableNotFound as error:
             if entry is None:
                 raise
@@ -461,3 +469,10 @@ def _value(value: Any, kind: T.DataType) -> Any:
     if isinstance(kind, T.StringType):
         return str(value)
     return value
+
+
+def _gone(name: str, who: str, error: NotADeltaTable, drop: str) -> NotADeltaTable:
+    return NotADeltaTable(
+        f"'{name}' is known to {who}, and its table is gone. {error.message} Restore its folder, or forget the name with {drop}.",
+        **(error.details | {"name": name}),
+    )

@@ -34,6 +34,7 @@ from delvec_kernel.schema import partition_values
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics import file_statistics as statistics
 from delvec_kernel.storage import files as storage
+from delvec_kernel.storage.parquet_footers import check_footer
 from delvec_kernel.transaction import proven_violations as violations
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.store.objects import ObjectMeta
@@ -234,6 +235,7 @@ def num_records(table: OpenTable, file: AddFile, version: int, *, from_footer: b
     Raises:
         MissingDataFile: its footer was to be read, and it is not there.
         CorruptTable: it is not a Parquet file.
+        UnusableFile: its footer has more than 256 MiB.
         StorageError: storage did not answer.
     """
     try:
@@ -245,6 +247,7 @@ def num_records(table: OpenTable, file: AddFile, version: int, *, from_footer: b
     facts = {"table": table.name, "version": version, "file": file.path}
     try:
         with storage.open_input(table.location, file.path, allowed=table.roots.allows) as source:
+            check_footer(source, file.path)
             return int(pq.read_metadata(source).num_rows)
     except FileNotFoundError as error:
         raise MissingDataFile(

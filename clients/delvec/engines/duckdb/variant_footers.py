@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from delvec.engines.duckdb.lookup import string_literal
-from delvec_kernel.errors import CorruptTable, UnusableFile
+from delvec_kernel.errors import CorruptTable
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructType
+from delvec_kernel.storage.parquet_footers import TRAILER_BYTES, footer_size
 
 __all__ = [
     "SHREDDED",
@@ -33,9 +34,6 @@ SHREDDED: Final = "has a shredded variant"
 Patch = tuple[int, bytes]
 """Where in the file other bytes are read, and which."""
 
-_TRAILER: Final = 8
-_MOST: Final = 1 << 28
-"""Bytes of a footer."""
 _MOST_COLUMNS: Final = 1_000_000
 """As many as Arrow takes."""
 _DEEPEST: Final = 64
@@ -104,21 +102,14 @@ def variant_patches(read: Callable[[int, int], bytes], size: int, path: str) -> 
         CorruptTable: the footer is damaged.
         UnusableFile: it has more than 256 MiB.
     """
-    trailer = read(max(0, size - _TRAILER), size)
-    length = int.from_bytes(trailer[:4], "little")
-    if trailer[4:] != b"PAR1" or length > size - _TRAILER:
+    length = footer_size(read(max(0, size - TRAILER_BYTES), size), size, path)
+    if length is None:
         # DuckDB says better what is wrong.
         return []
-    if length > _MOST:
-        raise UnusableFile(
-            f"The data file '{path}' has a footer of {length:,} bytes, and at most {_MOST:,} are read.",
-            file=path,
-            size=length,
-            limit=_MOST,
-        )
-    start = size - _TRAILER - length
+    end = size - TRAILER_BYTES
+    start = end - length
     try:
-        found = _patches(_columns(_Thrift(read(start, size - _TRAILER))))
+        found = _patches(_columns(_Thrift(read(start, end))))
         return [(start + at, new) for at, new in found]
     except (IndexError, ValueError) as error:
         raise CorruptTable(

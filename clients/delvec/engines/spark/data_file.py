@@ -20,6 +20,7 @@ from delvec_kernel.schema.types import (
     StructType,
 )
 from delvec_kernel.storage import files as storage
+from delvec_kernel.storage.parquet_footers import check_footer
 from delvec_kernel.storage.roots import Roots
 
 __all__ = ["DataFile", "open_data_file", "position_of", "reading", "to_table_type"]
@@ -56,15 +57,17 @@ def open_data_file(file: DataFile) -> Iterator[pq.ParquetFile]:
     Raises:
         MissingDataFile: it is not in storage.
         CorruptTable: it is no Parquet file, or damaged.
+        UnusableFile: its footer has more than 256 MiB.
         LocationNotAllowed: it lies outside the roots.
         StorageError: storage did not answer.
     """
     with (
         reading(file),
         storage.open_input(file.location, file.path, allowed=file.roots.allows) as source,
-        pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as opened,
     ):
-        yield opened
+        check_footer(source, file.path)
+        with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as opened:
+            yield opened
 
 
 @contextmanager
