@@ -18,6 +18,7 @@ from delvec.http.embedded import embedded_service
 from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.maintenance import Maintenance
 from delvec.table import DeltaTable
+from delvec.transaction import Metrics
 from delvec_kernel import locations
 from delvec_kernel.errors import (
     BadRequest,
@@ -29,7 +30,15 @@ from delvec_kernel.errors import (
 )
 from delvec_kernel.schema.types import StructType, schema_from
 from delvec_kernel.storage.roots import Roots
-from delvec_kernel.wire import HealthListResponse, RenameRequest, TableRequest, TableResource, TablesResponse
+from delvec_kernel.wire import (
+    ConvertRequest,
+    ConvertResponse,
+    HealthListResponse,
+    RenameRequest,
+    TableRequest,
+    TableResource,
+    TablesResponse,
+)
 
 __all__ = ["Connection", "connect"]
 
@@ -277,6 +286,70 @@ class Connection:
             except (NotFound, TableAlreadyExists):
                 return None
         return DeltaTable(self._service, resource, engine, self._retries)
+
+    def convert(
+        self,
+        location: str | os.PathLike[str],
+        partition_by: Any = None,
+        *,
+        name: str | None = None,
+        collect_statistics: bool = True,
+        properties: Mapping[str, Any] | None = None,
+        description: str | None = None,
+        engine: Any = None,
+    ) -> DeltaTable:
+        """Make a Delta table of the Parquet files of a directory: a log is written that names them, and no file is changed.
+
+        A directory that is a Delta table already is returned as it is.
+
+        Args:
+            location: the directory.
+            partition_by: the columns that directories such as ``day=2026-01-31`` are named by, with their types and in that
+                order: ``"day date, country string"``, or an Arrow, Spark or Delta schema.
+            name: the table's name; without one it is called by the location's last part.
+            collect_statistics: take statistics from the footers of the files, which makes reads skip files.
+            properties: table properties, as in :meth:`create_table`.
+            description: free text.
+            engine: as for :meth:`table`.
+
+        Raises:
+            BadRequest: there is no Parquet file, or the directories are named by other columns.
+            InvalidTableChange: or InvalidSchema: the files contradict each other, or have columns that no table has.
+            UnsupportedOperation: it is an Iceberg table.
+            LocationNotAllowed: the service does not work there.
+        """
+        return self.run_convert(
+            location,
+            partition_by,
+            name=name,
+            collect_statistics=collect_statistics,
+            properties=properties,
+            description=description,
+            engine=engine,
+        )[0]
+
+    def run_convert(
+        self,
+        location: str | os.PathLike[str],
+        partition_by: Any = None,
+        *,
+        properties: Mapping[str, Any] | None = None,
+        engine: Any = None,
+        **options: Any,
+    ) -> tuple[DeltaTable, Metrics]:
+        """Do the same as :meth:`convert`; return Delta's metrics, too."""
+        chosen = self._engine(engine)
+        body = request(
+            ConvertRequest,
+            location=locations.absolute(os.fspath(location)),
+            partition_schema=None if partition_by is None else _schema(partition_by).to_json(),
+            properties={key: property_text(value) for key, value in (properties or {}).items()},
+            engine_info=chosen.name,
+            **options,
+        )
+        done = answer(ConvertResponse, self._service.post("/v1/convert", body))
+        table = DeltaTable(self._service, done.table, chosen, self._retries)
+        return table, Metrics(done.operation_metrics, done.version)
 
     def table(self, name_or_location: str | os.PathLike[str], engine: Any = None) -> DeltaTable:
         """Return an existing table. The table at a location is made known to the service where it is not yet.

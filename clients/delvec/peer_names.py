@@ -50,7 +50,7 @@ MERGE_HINTS: Final = {
 
 MODULE_HINTS: Final = {
     "write_deltalake": "delvec.connect().create_table(path, data.schema, if_not_exists=True).append(data), or .overwrite(data)",
-    "convert_to_deltalake": _LATER,
+    "convert_to_deltalake": "delvec.connect().convert(path, partition_by='day date')",
 }
 
 

@@ -21,6 +21,7 @@ from delvec_service.api import (
     checkpoint,
     clone,
     commits,
+    convert,
     deletion_vectors,
     dml,
     generate,
@@ -89,6 +90,7 @@ _RESOURCES: Final = (
     generate,
     clone,
     vector_compaction,
+    convert,
 )
 _BUILDING: Final = threading.Lock()
 _BUILT: Final[list[BaseRoute]] = []

@@ -1,4 +1,4 @@
-"""A program written for delta-spark changes one import: UPDATE, MERGE, builders, exceptions, and what is not there yet."""
+"""A program written for delta-spark changes one import: UPDATE, MERGE, builders, exceptions."""
 
 import inspect
 import os
@@ -416,10 +416,16 @@ def test_every_method_has_delta_sparks_name_and_arguments(cls):
         assert found == expected.split(), method
 
 
-def test_what_is_not_there_yet_says_what_to_use(people, spark):
-    for call in (lambda: DeltaTable.convertToDelta(spark, "parquet.`/x`"),):
-        with pytest.raises(delvec.UnsupportedOperation, match="not part of Delvec yet; "):
-            call()
+def test_parquet_files_are_converted(people, spark, tmp_path):
+    path = f"{tmp_path}/parquet"
+    people.toDF().write.partitionBy("id").parquet(path)
+    made = DeltaTable.convertToDelta(spark, f"parquet.`{path}`", "id bigint")
+    assert made.toDF().count() == people.toDF().count()
+    again = DeltaTable.convertToDelta(spark, f"parquet.`{path}`", T.StructType([]))
+    assert again.history().count() == 1
+    for identifier in ("iceberg.`/x`", "catalog.name", f"parquet.{path}"):
+        with pytest.raises(delvec.UnsupportedOperation):
+            DeltaTable.convertToDelta(spark, identifier)
 
 
 def test_clones_take_delta_sparks_arguments(people, spark, tmp_path):

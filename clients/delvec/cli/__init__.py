@@ -58,6 +58,7 @@ app = typer.Typer(
 app.command("serve")(serve.serve)
 app.command("create")(tables.create)
 app.command("clone")(tables.clone)
+app.command("convert")(tables.convert)
 app.command("tables")(tables.tables)
 app.command("register")(tables.register)
 app.command("rename")(tables.rename)

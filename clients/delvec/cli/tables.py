@@ -12,7 +12,7 @@ from delvec.cli.session import Table, session
 from delvec.table import DeltaTable
 from delvec_kernel.errors import InvalidSchema
 
-__all__ = ["clone", "create", "drop", "register", "rename", "tables"]
+__all__ = ["clone", "convert", "create", "drop", "register", "rename", "tables"]
 
 _Table: TypeAlias = Annotated[str, typer.Argument(metavar="TABLE", help="Its name or its location.")]
 _IF_NOT_EXISTS: Final = "Do nothing where the table is there already."
@@ -134,6 +134,47 @@ def clone(
     else:
         kind, files = "shallow" if shallow else "deep", number(done["sourceNumOfFiles"])
         say(f"{kind} clone of '{source.name}' with {files} files: table '{made.name}' at {made.location}")
+
+
+def convert(
+    context: typer.Context,
+    location: Annotated[str, typer.Argument(help="The directory of the Parquet files: ./events, s3://...")],
+    *,
+    partition_by: Annotated[
+        str | None,
+        typer.Option(help="Columns of the directories, with their types: 'day date, country string'."),
+    ] = None,
+    no_statistics: Annotated[
+        bool, typer.Option("--no-statistics", help="Take no statistics from the files.")
+    ] = False,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="KEY=VALUE", help="A table property; repeatable."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What to call it; by default the location's last part.")
+    ] = None,
+) -> None:
+    """Make a table of the Parquet files of a directory, without changing them.
+
+    [bold]delvec convert ./events --partition-by 'day date'[/bold]
+    """
+    now = session(context)
+    with now.connect() as lake:
+        table, done = lake.run_convert(
+            location,
+            partition_by,
+            name=name,
+            collect_statistics=not no_statistics,
+            properties=_pairs(properties),
+        )
+    if now.as_json:
+        found = {"id": table.id, "name": table.name, "location": table.location}
+        print_json({**found, "version": done.version, "metrics": dict(done)})
+    elif done.version is None:
+        say(f"{table.location} is a Delta table already")
+    else:
+        say(f"table '{table.name}' of {number(done['numConvertedFiles'])} files at {table.location}")
 
 
 def register(

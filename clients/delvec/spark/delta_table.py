@@ -16,13 +16,18 @@ from delvec.spark.catalog import catalog_entry, short_name
 from delvec.spark.columns import to_sql, without_alias
 from delvec.spark.connections import current
 from delvec.spark.merge_builder import DeltaMergeBuilder, assignments
-from delvec.spark.not_yet import NotYet
 from delvec.spark.optimize_builder import DeltaOptimizeBuilder
 from delvec.spark.table_builder import DeltaTableBuilder
 from delvec.table import DeltaTable as Table
 from delvec.transaction import Metrics
 from delvec_kernel import locations
-from delvec_kernel.errors import BadRequest, InvalidTableChange, NotADeltaTable, TableNotFound
+from delvec_kernel.errors import (
+    BadRequest,
+    InvalidTableChange,
+    NotADeltaTable,
+    TableNotFound,
+    UnsupportedOperation,
+)
 
 __all__ = ["DeltaTable"]
 
@@ -82,7 +87,7 @@ _RESTORED: Final = {
 }
 
 
-class DeltaTable(NotYet):
+class DeltaTable:
     """A Delta table on a SparkSession. Get one from :meth:`forPath` or :meth:`forName`."""
 
     def __init__(self, spark: SparkSession, table: Table, alias: str | None = None) -> None:
@@ -145,6 +150,30 @@ class DeltaTable(NotYet):
                 "of that name; give the name of the Delta table that is meant, or its path to DeltaTable.forPath.",
                 name=tableOrViewName,
             ) from error
+
+    @classmethod
+    def convertToDelta(
+        cls, sparkSession: SparkSession, identifier: str, partitionSchema: str | T.StructType | None = None
+    ) -> "DeltaTable":
+        """Make a Delta table of the Parquet files of a directory.
+
+        Args:
+            sparkSession: classic or Connect.
+            identifier: ``parquet.`/path` ``.
+            partitionSchema: the columns of the directories: DDL, or a StructType.
+
+        Raises:
+            BadRequest: there is no Parquet file, or the directories are named by other columns.
+            UnsupportedOperation: it is an Iceberg table, or a table of a catalog.
+        """
+        kind, _, path = identifier.partition(".")
+        quoted = path.startswith("`") and path.endswith("`")
+        if kind.lower() != "parquet" or not quoted:
+            raise UnsupportedOperation(
+                f"Delvec converts directories of Parquet files, parquet.`/path`, and not {identifier!r}.",
+                operation="convertToDelta",
+            )
+        return cls(sparkSession, current().convert(path[1:-1], partitionSchema, engine=sparkSession))
 
     @classmethod
     def isDeltaTable(cls, sparkSession: SparkSession, identifier: str) -> bool:

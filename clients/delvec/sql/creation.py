@@ -1,15 +1,16 @@
-"""CREATE TABLE ... CLONE: statements that make a table of another one."""
+"""CREATE TABLE ... CLONE and CONVERT TO DELTA: statements that make a table of what is there."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from delvec.sql.tokens import Cursor, newest_version
+from delvec.sql.tokens import Cursor, invalid, newest_version
 from delvec.transaction import Metrics
-from delvec_kernel.errors import BadRequest
+from delvec_kernel.errors import BadRequest, UnsupportedOperation
 
 if TYPE_CHECKING:
+    from delvec.connection import Connection
     from delvec.sql.changes import OpenTable
 
-__all__ = ["clone"]
+__all__ = ["clone", "convert"]
 
 
 def clone(cursor: Cursor, opened: "OpenTable") -> Metrics:
@@ -55,6 +56,37 @@ def clone(cursor: Cursor, opened: "OpenTable") -> Metrics:
         if_not_exists=if_not_exists,
         properties=properties,
     )[1]
+
+
+def convert(lake: "Connection", cursor: Cursor, engine: Any) -> Metrics:
+    """Run CONVERT TO DELTA parquet.`path` [NO STATISTICS] [PARTITIONED BY (column type, ...)].
+
+    Raises:
+        InvalidStatement: it is something else.
+        UnsupportedOperation: it is an Iceberg table.
+    """
+    cursor.expect("CONVERT", "TO", "DELTA")
+    at = cursor.position
+    source = cursor.name("parquet.`path`").lower()
+    if source == "iceberg":
+        raise UnsupportedOperation(
+            "CONVERT TO DELTA iceberg... is not part of Delvec yet: read the table with an Iceberg reader, and write its rows "
+            "to a new table.",
+            operation="CONVERT",
+        )
+    if source != "parquet" or not cursor.take("."):
+        raise invalid(cursor.text, at, "parquet.`path` is expected: the directory of the files.")
+    path = cursor.name("a path in backticks")
+    collects = not cursor.take("NO", "STATISTICS")
+    partitions = None
+    # To the tokenizer the two are one word.
+    if cursor.word().split() == ["PARTITIONED", "BY"]:
+        cursor.take(cursor.word())
+        cursor.expect("(")
+        partitions = cursor.columns()
+        cursor.expect(")")
+    cursor.end()
+    return lake.run_convert(path, partitions, collect_statistics=collects, engine=engine)[1]
 
 
 def table_properties(cursor: Cursor) -> dict[str, str]:

@@ -82,8 +82,9 @@ def run(
         return alter(cursor, lambda name: lake.table(name.name, engine=engine))
     if word in _MAINTENANCE:
         return _MAINTENANCE[word](cursor, lambda name: lake.table(name.name, engine=engine))
-    if word in ("DESCRIBE", "DESC"):
-        return inspection.describe(lake, cursor)
+    if word in ("DESCRIBE", "DESC", "CONVERT"):
+        is_description = word != "CONVERT"
+        return inspection.describe(lake, cursor) if is_description else creation.convert(lake, cursor, engine)
     shown = _SHOW.fullmatch(text)
     if shown is not None:
         namespace = shown["namespace"]
@@ -92,7 +93,7 @@ def run(
         text,
         cursor.position,
         "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, VACUUM, RESTORE, GENERATE, CREATE TABLE ... "
-        "CLONE, DESCRIBE, SHOW TABLES or "
+        "CLONE, CONVERT TO DELTA, DESCRIBE, SHOW TABLES or "
         "ALTER TABLE ... SYNC IDENTITY; tables are created and altered by create_table() and table.alter.",
     )
 

@@ -320,6 +320,20 @@ class Cursor:
             self.fail("an expression is expected")
         return found
 
+    def columns(self) -> str:
+        """Take columns with their types, as far as the parenthesis that they are in is open.
+
+        Raises:
+            InvalidStatement: there is nothing.
+        """
+        start, depth = self.position, 0
+        while not self.at_end and not (depth == 0 and self.word() == ")"):
+            depth += (self.word() == "(") - (self.word() == ")")
+            self._at += 1
+        if self.position == start:
+            self.fail("columns with their types are expected")
+        return self._since(start)
+
     def expressions(self) -> list[str]:
         """Take a list of expressions in parentheses."""
         self.expect("(")

@@ -27,6 +27,7 @@ from delvec_kernel.schema.types import (
 __all__ = [
     "MAX_STRING",
     "Number",
+    "Path",
     "StatisticsCollector",
     "bound",
     "collect",
@@ -34,6 +35,7 @@ __all__ = [
     "indexed_columns",
     "load",
     "num_records",
+    "tree",
     "widen",
     "with_plain_text",
 ]
@@ -360,15 +362,15 @@ class StatisticsCollector:
         return dump(
             {
                 "numRecords": Number(self._rows),
-                "minValues": _tree((leaf.path, leaf.bound(upper=False)) for leaf in self._leaves),
-                "maxValues": _tree((leaf.path, leaf.bound(upper=True)) for leaf in self._leaves),
-                "nullCount": _tree((leaf.path, Number(leaf.nulls)) for leaf in self._leaves),
+                "minValues": tree((leaf.path, leaf.bound(upper=False)) for leaf in self._leaves),
+                "maxValues": tree((leaf.path, leaf.bound(upper=True)) for leaf in self._leaves),
+                "nullCount": tree((leaf.path, Number(leaf.nulls)) for leaf in self._leaves),
                 "tightBounds": True,
             }
         )
 
 
-def _tree(leaves: Iterable[tuple[Path, str | Number | None]]) -> dict[str, Any]:
+def tree(leaves: Iterable[tuple[Path, str | Number | None]]) -> dict[str, Any]:
     """Return nested objects, keyed by physical names, of the leaves that have a value."""
     root: dict[str, Any] = {}
     for path, value in leaves:

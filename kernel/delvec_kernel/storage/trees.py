@@ -51,6 +51,7 @@ class TreeListing:
         directories: how many there are, the table's own among them.
         empty: directories of a local table that nothing is in, and when they were changed.
         shielded: files and directories that links lead to, or that are other tables: files to leave alone.
+        links: paths of symbolic links, decoded.
     """
 
     location: str
@@ -59,6 +60,7 @@ class TreeListing:
     directories: int = 1
     empty: list[tuple[str, int]] = field(default_factory=list)
     shielded: set[str] = field(default_factory=set)
+    links: list[str] = field(default_factory=list)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the files, LISTED.
@@ -91,6 +93,7 @@ class TreeListing:
                 continue
             try:
                 if entry.is_symlink():
+                    self.links.append(f"{prefix}{entry.name}")
                     self._shield_target(path / entry.name, root)
                 elif entry.is_dir(follow_symlinks=False):
                     below.append(entry.name)

@@ -108,6 +108,8 @@ from delvec_kernel.wire.shapes import (
 from delvec_kernel.wire.tables import (
     CloneRequest,
     CloneResponse,
+    ConvertRequest,
+    ConvertResponse,
     DetailResponse,
     HistoryEntry,
     HistoryMember,
@@ -154,6 +156,8 @@ __all__ = [
     "CommitRequest",
     "CommitResponse",
     "ConfigResponse",
+    "ConvertRequest",
+    "ConvertResponse",
     "DeleteRequest",
     "DeletionVectorDescriptor",
     "DetailResponse",

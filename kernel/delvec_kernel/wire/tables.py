@@ -21,6 +21,8 @@ __all__ = [
     "TABLE_NAME",
     "CloneRequest",
     "CloneResponse",
+    "ConvertRequest",
+    "ConvertResponse",
     "DetailResponse",
     "HistoryEntry",
     "HistoryMember",
@@ -145,6 +147,37 @@ class CloneResponse(Answer):
     source_version: int | None = Field(
         description="Of the table that was cloned; absent where nothing was done."
     )
+    operation_metrics: dict[str, int]
+
+
+class ConvertRequest(Envelope):
+    """Which Parquet files become a table, where they are."""
+
+    location: FilePath = Field(description="Of the directory: a path, or a URL: file, s3, gs, az.")
+    name: _Name | None = Field(
+        default=None, description="Of the table; without one it is called by the last part of its location."
+    )
+    source_format: Literal["parquet", "iceberg"] = Field(
+        default="parquet", description="What the files are; Iceberg tables are not converted yet."
+    )
+    partition_schema: JsonObject | None = Field(
+        default=None,
+        description="Delta's schema JSON of the partition columns, in the order of the directories; without it there are none.",
+    )
+    collect_statistics: bool = Field(
+        default=True, description="Take statistics from the footers of the files."
+    )
+    properties: Properties = Field(default_factory=dict, description="Table properties, delta.* among them.")
+    description: Text | None = None
+    engine_info: str | None = Field(default=None, max_length=256)
+
+
+class ConvertResponse(Answer):
+    """The table."""
+
+    result: Literal["converted", "exists"]
+    table: TableResource
+    version: int | None = Field(description="Of the table; absent where it was one already.")
     operation_metrics: dict[str, int]
 
 

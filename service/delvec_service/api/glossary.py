@@ -130,6 +130,7 @@ RESPONSES: Final[Mapping[str, str]] = {
     "commit": "What became of the transaction.",
     "compact_deletion_vectors": "What was written again, in which version.",
     "config": "What this service is.",
+    "convert_to_delta": "The table.",
     "delete_rows": "What was deleted, in which version.",
     "find_commit": "What became of it.",
     "generate_manifests": "What was written.",
@@ -173,6 +174,10 @@ EXAMPLES: Final[Mapping[str, Any]] = {
         "read-version": 7,
         "operation": "DELETE",
         "removes": [{"path": "part-00000-4f6d.snappy.parquet"}],
+    },
+    "ConvertRequest": {
+        "location": "/data/events",
+        "partition-schema": {"type": "struct", "fields": [{**_COLUMN, "name": "day", "type": "date"}]},
     },
     "DeleteRequest": {"predicate": "age < 18"},
     "GenerateRequest": {"mode": "symlink_format_manifest"},

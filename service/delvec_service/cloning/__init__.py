@@ -1,1 +1,1 @@
-"""CLONE: tables that are made of other ones."""
+"""CLONE and CONVERT: tables that are made of files which are there."""

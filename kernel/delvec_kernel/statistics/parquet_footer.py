@@ -1,0 +1,156 @@
+"""Columns and statistics of a table by the footers of Parquet files that some other program wrote."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delvec_kernel.errors import InvalidSchema
+from delvec_kernel.schema.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+from delvec_kernel.statistics.file_statistics import Number, Path, bound, dump, indexed_columns, tree
+
+__all__ = ["footer_schema", "footer_statistics"]
+
+_WHOLE: Final = frozenset({"byte", "short", "integer", "long", "date"})
+_MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz"})
+_PER_MICROSECOND: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+
+
+def footer_schema(footer: pq.FileMetaData) -> StructType:
+    """Return the columns of a file as Spark reads them: all nullable, INT96 a timestamp.
+
+    Raises:
+        InvalidSchema: a column has a type that Delta does not have.
+    """
+    try:
+        arrow = footer.schema.to_arrow_schema()
+    except (pa.ArrowException, ValueError, RecursionError) as error:
+        raise InvalidSchema(f"its columns cannot be read: {str(error)[:200]}") from error
+    instants = {column.path for column in _columns(footer.schema) if column.physical_type == "INT96"}
+    found = StructType.from_arrow(arrow)
+    return StructType(
+        tuple(
+            StructField(
+                field.name,
+                PrimitiveType("timestamp") if field.name in instants else _nullable(field.type),
+            )
+            for field in found.fields
+        )
+    )
+
+
+def _nullable(kind: DataType) -> DataType:
+    """Return a type in which everything may be null, as another file may have it."""
+    match kind:
+        case StructType():
+            return StructType(tuple(StructField(field.name, _nullable(field.type)) for field in kind.fields))
+        case ArrayType():
+            return ArrayType(_nullable(kind.element))
+        case MapType():
+            return MapType(_nullable(kind.key), _nullable(kind.value))
+        case _:
+            return kind
+
+
+def footer_statistics(
+    footer: pq.FileMetaData,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    configuration: Mapping[str, str],
+) -> str:
+    """Return the ``stats`` of an add action, as far as a file's footer tells: what it leaves open is left out.
+
+    Floating-point columns have no bounds: a footer's leave NaN out, which is greater than all numbers.
+
+    Args:
+        footer: of the file.
+        schema: of the table; columns are not mapped.
+        partition_columns: have none.
+        configuration: table properties, which say which columns have statistics.
+    """
+    numbers = {column.path: number for number, column in enumerate(_columns(footer.schema))}
+    lows: list[tuple[Path, str | Number | None]] = []
+    highs: list[tuple[Path, str | Number | None]] = []
+    nulls: list[tuple[Path, str | Number | None]] = []
+    names = {name.lower() for name in footer.schema.to_arrow_schema().names}
+    for path in indexed_columns(schema, partition_columns, configuration):
+        number = numbers.get(".".join(item.name for item in path))
+        if number is None:
+            if path[0].name.lower() not in names:
+                nulls.append((path, Number(footer.num_rows)))
+            continue
+        column = footer.schema.column(number)
+        found = [footer.row_group(group).column(number).statistics for group in range(footer.num_row_groups)]
+        if all(each is not None and each.has_null_count for each in found):
+            nulls.append((path, Number(sum(each.null_count for each in found))))
+        rows = [
+            each
+            for group, each in enumerate(found)
+            if each is None or each.null_count != footer.row_group(group).num_rows
+        ]
+        if rows and all(each is not None and each.has_min_max for each in rows):
+            kind = path[-1].type
+            low = [_value(each.min_raw, column, kind) for each in rows]
+            high = [_value(each.max_raw, column, kind) for each in rows]
+            if None not in low and None not in high:
+                lows.append((path, bound(min(low), kind, upper=False)))
+                highs.append((path, bound(max(high), kind, upper=True)))
+    return dump(
+        {
+            "numRecords": Number(footer.num_rows),
+            "minValues": tree(lows),
+            "maxValues": tree(highs),
+            "nullCount": tree(nulls),
+            "tightBounds": True,
+        }
+    )
+
+
+def _columns(schema: pq.ParquetSchema) -> Iterator[pq.ColumnSchema]:
+    return (schema.column(number) for number in range(len(schema)))
+
+
+def _value(raw: Any, column: pq.ColumnSchema, kind: Any) -> Any:  # noqa: PLR0911 - one answer per type
+    """Return a footer's bound as :func:`bound` takes it, None where it does not tell for sure."""
+    if isinstance(kind, DecimalType):
+        if isinstance(raw, bytes):
+            raw = int.from_bytes(raw, "big", signed=True)
+        return (
+            Decimal(raw).scaleb(-kind.scale) if isinstance(raw, int) and column.scale == kind.scale else None
+        )
+    name = kind.name if isinstance(kind, PrimitiveType) else ""
+    if name == "string" and isinstance(raw, bytes):
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+    if not isinstance(raw, int) or isinstance(raw, bool):
+        return None
+    logical = column.logical_type
+    if name in _MOMENTS:
+        unit = _unit(column)
+        if unit is None:
+            return None
+        times, parts = _PER_MICROSECOND[unit]
+        return raw * times // parts
+    if name in _WHOLE:
+        # Numbers without a sign come as if they had one.
+        return None if "isSigned=false" in str(logical) else raw
+    return None
+
+
+def _unit(column: pq.ColumnSchema) -> str | None:
+    text = str(column.logical_type)
+    return next(
+        (short for long, short in (("milli", "ms"), ("micro", "us"), ("nano", "ns")) if long in text), None
+    )

@@ -1,0 +1,63 @@
+"""``/v1/convert``: Parquet files become a table, where they are."""
+
+import uuid
+
+from fastapi import APIRouter
+
+from delvec_kernel.errors import (
+    AtomicCreateUnsupported,
+    InvalidCommit,
+    InvalidLocation,
+    InvalidSchema,
+    InvalidTableChange,
+    LocationNotAllowed,
+    TableAlreadyExists,
+    UnsupportedOperation,
+)
+from delvec_kernel.storage.roots import Roots
+from delvec_kernel.wire import ConvertRequest, ConvertResponse
+from delvec_service.api.dependencies import ServiceState
+from delvec_service.api.problems import MUTATION, SNAPSHOT, responses
+from delvec_service.api.repeats import IdempotencyKey, Mutation
+from delvec_service.api.tables import resource
+from delvec_service.cloning.convert import convert
+
+__all__ = ["router"]
+
+
+class _Maintenance(Mutation):
+    kind = "maintenance"
+
+
+router = APIRouter(tags=["tables"], route_class=_Maintenance)
+
+
+@router.post(
+    "/convert",
+    responses=responses(
+        *MUTATION,
+        *SNAPSHOT,
+        InvalidLocation,
+        LocationNotAllowed,
+        TableAlreadyExists,
+        UnsupportedOperation,
+        InvalidSchema,
+        InvalidTableChange,
+        InvalidCommit,
+        AtomicCreateUnsupported,
+    ),
+)
+def convert_to_delta(
+    body: ConvertRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
+) -> ConvertResponse:
+    """Make a table of the Parquet files of a directory: a log is written that names them, and no file is changed."""
+    transaction_id = idempotency_key or str(uuid.uuid4())
+    done = convert(service.tables, Roots(service.settings.roots), body, transaction_id)
+    if done.version is not None:
+        service.upkeep.committed(service.tables.open(done.record.id), done.version, transaction_id)
+    return ConvertResponse(
+        result="exists" if done.version is None else "converted",
+        table=resource(done.record, done.version),
+        version=done.version,
+        operation_metrics=done.metrics,
+    )

@@ -1,0 +1,132 @@
+"""CONVERT TO DELTA: a directory of Parquet files becomes a table, by a log that names them; no file is changed."""
+
+import json
+import time
+import uuid
+from dataclasses import dataclass, replace
+from typing import Final
+
+from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
+from delvec_kernel.alter_table.creation import first_version
+from delvec_kernel.alter_table.definition import Definition
+from delvec_kernel.errors import InvalidTableChange, UnsupportedOperation
+from delvec_kernel.schema.column_mapping import MODE
+from delvec_kernel.schema.types import StructField, StructType
+from delvec_kernel.storage.roots import Roots
+from delvec_kernel.transaction.cloning import Clone, first_version_of
+from delvec_kernel.wire import ConvertRequest
+from delvec_service.cloning.parquet_directory import ParquetDirectory
+from delvec_service.store.objects import ObjectStore
+from delvec_service.store.registry import TableRecord
+from delvec_service.tables.registry import ENGINE_INFO, Tables
+
+__all__ = ["Converted", "convert"]
+
+_ICEBERG: Final = (".metadata.json", "version-hint.text")
+
+
+@dataclass(frozen=True)
+class Converted:
+    """The table.
+
+    Attributes:
+        version: that was made; None where it was a table already.
+        metrics: Delta's operationMetrics.
+    """
+
+    record: TableRecord
+    version: int | None
+    metrics: dict[str, int]
+
+
+def convert(tables: Tables, roots: Roots, request: ConvertRequest, transaction_id: str) -> Converted:
+    """Make a table of the Parquet files of a directory, once, however often it is asked for.
+
+    Args:
+        tables: knows where tables may be.
+        roots: likewise.
+        request: which directory.
+        transaction_id: of version 0.
+
+    Raises:
+        UnsupportedOperation: it is an Iceberg table.
+        BadRequest: there are no files, or other partition columns.
+        InvalidTableChange: or a sibling: files contradict each other, or cannot be a table's.
+        LocationNotAllowed: the location lies outside the roots.
+        StorageError: storage did not answer.
+    """
+    canonical = tables.place(request.location, request.name, transaction_id)
+    made = tables.was_begun(canonical, transaction_id)
+    if made is not None:
+        # As in delta-spark: it is what was asked for.
+        record, _ = tables.register(canonical, request.name)
+        return Converted(record, 0 if made else None, {})
+    _check_format(canonical, roots, request)
+    partitions = StructType(())
+    if request.partition_schema is not None:
+        given = StructType.from_json(request.partition_schema)
+        partitions = StructType(tuple(StructField(field.name, field.type) for field in given.fields))
+    found = ParquetDirectory.read(canonical, partitions, roots.allows)
+    now = time.time_ns() // 1_000_000
+    columns = [field.name for field in partitions.fields]
+    definition = Definition(found.schema, columns, _properties(request), request.description)
+    engine_info = f"{request.engine_info} {ENGINE_INFO}" if request.engine_info else ENGINE_INFO
+    metadata_id = str(uuid.uuid4())
+    empty = first_version(
+        definition,
+        metadata_id=metadata_id,
+        transaction_id=transaction_id,
+        engine_info=engine_info,
+        now=now,
+    )
+    [protocol] = [action for action in empty if isinstance(action, Protocol)]
+    [metadata] = [action for action in empty if isinstance(action, Metadata)]
+    domains = tuple(action for action in empty if isinstance(action, DomainMetadata))
+    adds = found.adds(found.schema, columns, metadata.configuration if request.collect_statistics else None)
+    metrics = {"numConvertedFiles": len(adds)}
+    actions = first_version_of(
+        Clone(replace(metadata, created_time=now), protocol, domains),
+        adds,
+        location=canonical,
+        parameters={
+            "numFiles": len(adds),
+            "partitionedBy": json.dumps(columns, separators=(",", ":"), ensure_ascii=False),
+            "collectStats": request.collect_statistics,
+            "sourceFormat": request.source_format,
+        },
+        metrics=metrics,
+        transaction_id=transaction_id,
+        engine_info=engine_info,
+        now=now,
+        operation="CONVERT",
+    )
+    record, version = tables.begin(canonical, request.name, transaction_id, actions)
+    return Converted(record, version, metrics)
+
+
+def _properties(request: ConvertRequest) -> dict[str, str]:
+    for name, value in request.properties.items():
+        lower = name.lower()
+        if lower.startswith("delta.constraints.") or (
+            lower == MODE.lower() and value.strip().lower() != "none"
+        ):
+            raise InvalidTableChange(
+                f"The property '{name}' cannot be set while files are converted, which know nothing of it: set it afterwards, "
+                "when their rows can be looked at.",
+                property=name,
+            )
+    return dict(request.properties)
+
+
+def _check_format(location: str, roots: Roots, request: ConvertRequest) -> None:
+    """Refuse Iceberg tables: their directories hold files that their metadata left behind."""
+    objects = ObjectStore(location, allowed=roots.allows)
+    if request.source_format == "iceberg" or any(
+        each.name.endswith(_ICEBERG) for each in objects.list_from("metadata")
+    ):
+        raise UnsupportedOperation(
+            f"What is at {location} is an Iceberg table: not all Parquet files there belong to it, and Delvec does not "
+            "convert Iceberg tables yet. Read it with an Iceberg reader, and write its rows to a new table.",
+            operation="CONVERT",
+            location=location,
+        )

@@ -1,0 +1,214 @@
+"""The Parquet files below a directory, as a table would have them: columns, partition values, statistics."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delvec_kernel.actions.actions import AddFile
+from delvec_kernel.errors import BadRequest, DelvecError, InvalidSchema, InvalidTableChange
+from delvec_kernel.locations import log_path
+from delvec_kernel.schema import partition_values
+from delvec_kernel.schema.types import StructField, StructType
+from delvec_kernel.statistics.parquet_footer import footer_schema, footer_statistics
+from delvec_kernel.storage.files import Allowed, open_input
+from delvec_kernel.storage.trees import TreeListing
+
+__all__ = ["ParquetDirectory"]
+
+_AT_ONCE: Final = 16
+_ESCAPED: Final = re.compile("%([0-9A-Fa-f]{2})")
+
+
+@dataclass(frozen=True)
+class _File:
+    path: str
+    size: int
+    modified: int
+    values: Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class ParquetDirectory:
+    """The files, and their footers.
+
+    Attributes:
+        schema: of all of them together, partition columns at the end unless files have them.
+    """
+
+    schema: StructType
+    _files: Sequence[_File]
+    _footers: Sequence[pq.FileMetaData]
+
+    @classmethod
+    def read(cls, location: str, partitions: StructType, allowed: Allowed) -> "ParquetDirectory":
+        """List a directory and read the footer of every file.
+
+        Args:
+            location: canonical.
+            partitions: the partition columns, in the order of the directories.
+            allowed: where links may lead, by URL.
+
+        Raises:
+            BadRequest: there is no file, or directories are not those of the partition columns.
+            InvalidTableChange: a file is not Parquet, is behind a link, or contradicts another one.
+            StorageError: storage did not answer.
+        """
+        files = _listed(location, partitions, allowed)
+
+        def read(file: _File) -> pq.FileMetaData:
+            return _footer(location, file.path, allowed)
+
+        with ThreadPoolExecutor(min(_AT_ONCE, len(files)), "delvec-footers") as pool:
+            footers = list(pool.map(read, files))
+        schemas = [_schema(file.path, footer) for file, footer in zip(files, footers, strict=True)]
+        first: tuple[str, StructType] = (files[0].path, schemas[0])
+        _, merged = reduce(
+            lambda left, right: (left[0], _merged(left, right)),
+            zip((file.path for file in files[1:]), schemas[1:], strict=True),
+            first,
+        )
+        return cls(_with_partitions(merged, partitions), files, footers)
+
+    def adds(
+        self, schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str] | None
+    ) -> list[AddFile]:
+        """Return the files as actions.
+
+        Args:
+            schema: of the table.
+            partition_columns: of the table.
+            configuration: its properties, which say which columns have statistics; None for no statistics at all.
+        """
+        return [
+            AddFile(
+                path=log_path(unquote(file.path)),
+                partition_values=file.values,
+                size=file.size,
+                modification_time=file.modified,
+                stats=None
+                if configuration is None
+                else footer_statistics(footer, schema, partition_columns, configuration),
+            )
+            for file, footer in zip(self._files, self._footers, strict=True)
+        ]
+
+
+def _listed(location: str, partitions: StructType, allowed: Allowed) -> list[_File]:
+    shown = tuple(f"{field.name}=" for field in partitions.fields)
+    listing = TreeListing(
+        location, lambda name: name.startswith(("_", ".")) and not name.startswith(shown), allowed
+    )
+    found = [row for batch in listing.batches() for row in batch.to_pylist()]
+    if listing.links or listing.shielded:
+        first = min(listing.links or listing.shielded)
+        raise InvalidTableChange(
+            f"The directory {location} cannot be converted: '{first}' in it is a link or another Delta table, whose files "
+            "would be missed. Put the files themselves there, or move it elsewhere.",
+            location=location,
+            file=first,
+        )
+    if not found:
+        raise BadRequest(
+            f"There is no Parquet file to convert at {location}; give the directory that the files are in.",
+            location=location,
+        )
+    return [
+        _File(row["path"], row["size"], row["modified"], _values(row["path"], partitions))
+        for row in sorted(found, key=lambda row: row["path"])
+    ]
+
+
+def _values(path: str, partitions: StructType) -> dict[str, str | None]:
+    """Return the partition values that the directories of a file say, as a log has them."""
+    parts = [unquote(part) for part in path.split("/")[:-1]]
+    found = [(name, value) for name, separator, value in (part.partition("=") for part in parts) if separator]
+    wanted = [field.name for field in partitions.fields]
+    if [_unescaped(name).lower() for name, _ in found] != [name.lower() for name in wanted]:
+        named = ", ".join(_unescaped(name) for name, _ in found) or "none"
+        raise BadRequest(
+            f"The partition columns are {', '.join(wanted) or 'none'}, and the directories of file '{path}' are those of "
+            f"{named}; give the partition columns with their types, in the order of the directories.",
+            file=path,
+        )
+    values: dict[str, str | None] = {}
+    for field, (_, text) in zip(partitions.fields, found, strict=True):
+        plain: str | None = _unescaped(text)
+        if plain == partition_values.HIVE_DEFAULT_PARTITION:
+            plain = None
+        try:
+            values[field.name] = partition_values.serialize(
+                partition_values.parse(plain, field.type), field.type
+            )
+        except DelvecError as error:
+            raise InvalidTableChange(
+                f"File '{path}' is in the directory '{field.name}={text}', which is no value of type "
+                f"{field.type.to_json()}; give the column another type.",
+                file=path,
+                column=field.name,
+            ) from error
+    return values
+
+
+def _unescaped(text: str) -> str:
+    """Return a name or value without Hive's escapes, each of one character."""
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+def _footer(location: str, path: str, allowed: Allowed) -> pq.FileMetaData:
+    try:
+        with open_input(location, path, allowed=allowed) as source:
+            return pq.read_metadata(source)
+    except (pa.ArrowException, FileNotFoundError, OSError) as error:
+        raise InvalidTableChange(
+            f"The directory {location} cannot be converted: '{path}' is no Parquet file, or is gone by now "
+            f"({str(error).partition(chr(10))[0][:200]}). Move what does not belong to the table elsewhere.",
+            location=location,
+            file=path,
+        ) from error
+
+
+def _schema(path: str, footer: pq.FileMetaData) -> StructType:
+    try:
+        return footer_schema(footer)
+    except InvalidSchema as error:
+        raise InvalidSchema(f"File '{path}' cannot be part of a table: {error.message}", file=path) from error
+
+
+def _merged(left: tuple[str, StructType], right: tuple[str, StructType]) -> StructType:
+    """Return the columns of both; where one has another type in each, it is an error."""
+    known = {field.name.lower(): field for field in left[1].fields}
+    found: dict[str, StructField] = dict(known)
+    for field in right[1].fields:
+        there = known.get(field.name.lower())
+        if there is None:
+            found[field.name.lower()] = field
+        elif there.name != field.name:
+            raise _contradiction(field.name, there.name, field.name, left[0], right[0])
+        elif isinstance(there.type, StructType) and isinstance(field.type, StructType):
+            inner = _merged((left[0], there.type), (right[0], field.type))
+            found[field.name.lower()] = StructField(field.name, inner)
+        elif there.type != field.type:
+            raise _contradiction(field.name, there.type.to_json(), field.type.to_json(), left[0], right[0])
+    return StructType(tuple(found.values()))
+
+
+def _contradiction(name: str, one: Any, other: Any, first: str, second: str) -> InvalidTableChange:
+    return InvalidTableChange(
+        f"Column '{name}' is {one} in file '{first}' and {other} in file '{second}'; write one of them again, so that all "
+        "files have the same columns.",
+        column=name,
+        file=second,
+    )
+
+
+def _with_partitions(schema: StructType, partitions: StructType) -> StructType:
+    given = {field.name.lower(): field for field in partitions.fields}
+    kept: Iterable[StructField] = (given.pop(field.name.lower(), field) for field in schema.fields)
+    return StructType((*kept, *given.values()))
