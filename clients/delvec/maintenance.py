@@ -93,7 +93,8 @@ class Maintenance:
 
         Args:
             name: of the policy.
-            type: ``system.data-compaction``, ``system.dv-purge``, ``system.checkpoint`` or ``system.vacuum``.
+            type: ``system.data-compaction``, ``system.dv-purge``, ``system.dv-compaction``, ``system.checkpoint`` or
+                ``system.vacuum``.
             config: thresholds, ``quiet_hours``, ``max_bytes_per_run``: what is not given has its default.
             enable: False turns this type off for these tables.
             table: the table that it is about, by name or location.

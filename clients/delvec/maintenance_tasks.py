@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from delvec.dml.optimize import PlannedCompaction
+from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.wire.policies import (
     CheckpointConfig,
     CompactionConfig,
+    DvCompactionConfig,
     DvPurgeConfig,
     PolicyType,
     VacuumConfig,
@@ -131,6 +133,32 @@ class _Compaction(_Rewrite):
         )
 
 
+class _DvCompaction:
+    """Compaction of the deletion vectors themselves."""
+
+    def decide(self, table: "DeltaTable", config: DvCompactionConfig) -> Decision:
+        try:
+            found = table.optimize.deletion_vectors(dry_run=True)
+        except InvalidTableChange as error:  # of a table without deletion vectors there is nothing to do
+            return Decision(False, error.message)
+        before, after = found["num-vector-files"], found["new-vector-files"]
+        reason = f"{before:,} files of deletion vectors become {after:,}"
+        is_due = before - after >= config.min_files_saved
+        if not is_due:
+            reason = (
+                f"{reason}; {config.min_files_saved:,} fewer wanted"
+                if before
+                else "no file of them is worth it"
+            )
+        return Decision(is_due, reason, None, before - after, found["size-in-bytes"])
+
+    def perform(self, table: "DeltaTable", config: DvCompactionConfig) -> Outcome:
+        del config
+        before = table.health()["num-deletion-vector-files"]
+        done = table.optimize.deletion_vectors()
+        return Outcome(None, before - table.health()["num-deletion-vector-files"], done["version"])
+
+
 class _Checkpoint:
     """A checkpoint, with a clean-up of the log where it is asked for."""
 
@@ -179,6 +207,7 @@ def _decision(found: Decision, reason: str, is_due: bool) -> Decision:
 TASKS: Final[Mapping[PolicyType, Task]] = {
     "system.data-compaction": _Compaction(),
     "system.dv-purge": _Purge(),
+    "system.dv-compaction": _DvCompaction(),
     "system.checkpoint": _Checkpoint(),
     "system.vacuum": _Vacuum(),
 }

@@ -105,6 +105,26 @@ def test_quiet_hours_intervals_and_policies_that_are_off(lake, dirty):
         lake.maintenance.drop_policy("off")
 
 
+def test_deletion_vectors_of_many_files_are_compacted(lake, tmp_path):
+    table = lake.create_table(tmp_path / "vectors", "id long")
+    for first in range(0, 40, 10):
+        table.append(pa.table({"id": list(range(first, first + 10))}))
+        table.delete(f"id = {first}")
+    lake.maintenance.set_policy("vectors", "system.dv-compaction")
+    assert states(lake.maintenance.run()) == {"dv-compaction": "not-due"}
+    lake.maintenance.set_policy("vectors", "system.dv-compaction", {"min_files_saved": 3})
+
+    (done,) = lake.maintenance.run()
+
+    assert (done.state, done.version) == ("done", table.version())
+    assert (done.predicted_gain_files, done.measured_gain_files) == (3, 3)
+    assert table.count() == 36
+    off = {"delta.enableDeletionVectors": "false"}
+    lake.create_table(tmp_path / "without", "id long", properties=off).append(pa.table({"id": [1]}))
+    assert [one.state for one in lake.maintenance.run(["without"], dry_run=True)] == ["not-due"]
+    assert states(lake.maintenance.run()) == {"dv-compaction": "not-due"}
+
+
 def test_two_replicas_do_not_work_on_one_table(lake, dirty, monkeypatch):
     lake.maintenance.set_policy("purge", "system.dv-purge")
     begun, go_on = threading.Event(), threading.Event()

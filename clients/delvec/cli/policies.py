@@ -21,7 +21,9 @@ __all__ = ["app", "maintain"]
 
 app = typer.Typer(no_args_is_help=True, help="Set, list and drop maintenance policies.")
 
-_TYPES: Final = "system.data-compaction, system.dv-purge, system.checkpoint or system.vacuum"
+_TYPES: Final = (
+    "system.data-compaction, system.dv-purge, system.dv-compaction, system.checkpoint or system.vacuum"
+)
 
 
 @app.command("set")

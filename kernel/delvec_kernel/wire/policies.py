@@ -11,6 +11,7 @@ __all__ = [
     "POLICY_NAME",
     "CheckpointConfig",
     "CompactionConfig",
+    "DvCompactionConfig",
     "DvPurgeConfig",
     "LeaseRequest",
     "LeaseResponse",
@@ -31,7 +32,11 @@ _PATTERN: Final = r"^[A-Za-z0-9_.\-*?]+$"
 _HOURS: Final = r"^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]$"
 
 PolicyType: TypeAlias = Literal[
-    "system.data-compaction", "system.dv-purge", "system.checkpoint", "system.vacuum"
+    "system.data-compaction",
+    "system.dv-purge",
+    "system.dv-compaction",
+    "system.checkpoint",
+    "system.vacuum",
 ]
 _Ratio: TypeAlias = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _Size: TypeAlias = Annotated[int, Field(ge=1, lt=2**63)]
@@ -84,6 +89,16 @@ class DvPurgeConfig(PolicyConfig):
     max_bytes_per_run: _Size | None = None
 
 
+class DvCompactionConfig(PolicyConfig):
+    """Deletion vectors of many small files, or of files that are mostly unused, written again into few.
+
+    Attributes:
+        min_files_saved: nothing is done for fewer files of deletion vectors less to open.
+    """
+
+    min_files_saved: Annotated[int, Field(ge=1, lt=2**63)] = 10
+
+
 class CheckpointConfig(PolicyConfig):
     """A checkpoint.
 
@@ -114,6 +129,7 @@ class VacuumConfig(PolicyConfig):
 _CONFIGS: Final[dict[str, type[PolicyConfig]]] = {
     "system.data-compaction": CompactionConfig,
     "system.dv-purge": DvPurgeConfig,
+    "system.dv-compaction": DvCompactionConfig,
     "system.checkpoint": CheckpointConfig,
     "system.vacuum": VacuumConfig,
 }
