@@ -1,4 +1,4 @@
-"""With roots, no engine and no task opens a file outside of them, whatever a log says and whoever made the plan."""
+"""With roots, no engine and no task opens a file outside them, whatever the log or the plan names."""
 
 import contextlib
 import json

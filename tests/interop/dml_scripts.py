@@ -144,7 +144,17 @@ class Script:
         return Delete(self._where(), by_sql=self._random.random() < 0.25)
 
     def _optimize(self):
-        return Optimize(purge=self._random.random() < 0.5)
+        roll = self._random.random()
+        if roll < 0.4:
+            return Optimize(purge=roll < 0.2, vectors=roll >= 0.3)
+        plain = [
+            column
+            for column in self.table.columns
+            if column.kind not in NESTED and column.name not in self.table.partition_by
+        ]
+        return Optimize(
+            zorder_by=tuple(self._random.sample(plain, min(len(plain), self._random.randint(1, 3))))
+        )
 
     def _update(self):
         values = self._values([self._scope()], fields=True)

@@ -113,15 +113,24 @@ class Insert:
 
 @dataclass(frozen=True)
 class Optimize:
-    """Files are written again, and the rows stay: small ones together, or only those with deletion vectors."""
+    """Files are written again, and the rows stay.
 
-    purge: bool
+    Attributes:
+        purge: only those with deletion vectors.
+        zorder_by: columns by which rows are sorted; else small files are joined.
+        vectors: not files of rows, but those of deletion vectors; to delta-spark an OPTIMIZE like any other.
+    """
+
+    purge: bool = False
+    zorder_by: tuple = ()
+    vectors: bool = False
 
     def on(self, table, rows):
         return Effect(rows, table)
 
     def __str__(self):
-        return "REORG TABLE t APPLY (PURGE)" if self.purge else "OPTIMIZE t"
+        order = f" ZORDER BY ({', '.join(each.quoted for each in self.zorder_by)})" if self.zorder_by else ""
+        return "REORG TABLE t APPLY (PURGE)" if self.purge else f"OPTIMIZE t{order}"
 
 
 @dataclass(frozen=True)

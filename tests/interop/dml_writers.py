@@ -84,7 +84,12 @@ class Delvec:
         return {done.lower(): metrics[f"numTargetRows{done}"] for done in ("Updated", "Deleted", "Inserted")}
 
     def _optimize(self, table, statement):
-        (table.optimize.purge if statement.purge else table.optimize)()
+        if statement.zorder_by:
+            table.optimize.z_order([each.quoted for each in statement.zorder_by])
+        elif statement.vectors:
+            table.optimize.deletion_vectors()
+        else:
+            (table.optimize.purge if statement.purge else table.optimize)()
         return {}
 
     def _insert(self, table, statement):

@@ -1,6 +1,6 @@
 """VACUUM of random tables on local disk: foreign commits, shared vectors, old tombstones, clocks, versions to keep.
 
-What must stay is told from the log by a few lines of Python that know nothing of Delvec.
+A few lines of Python that use nothing of Delvec read the log and say which files must stay.
 """
 
 import json

@@ -373,7 +373,7 @@ def _tokens(text: str) -> list[Token]:
     if not found or found[0].token_type != TokenType.COMMAND:
         return found
     end = found[0].end + 1
-    # Blanks in the place of the command, so that positions stay those of the statement.
+    # Spaces replace the command, so that positions stay those of the statement.
     return [found[0], *SPARK.tokenize(re.sub(r"[^\n]", " ", text[:end]) + text[end:])]
 
 
