@@ -18,6 +18,7 @@ from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import StructField, StructType
 from delvec_kernel.statistics.parquet_footer import footer_schema, footer_statistics
 from delvec_kernel.storage.files import Allowed, open_input
+from delvec_kernel.storage.parquet_footers import check_footer
 from delvec_kernel.storage.trees import TreeListing
 
 __all__ = ["ParquetDirectory"]
@@ -58,6 +59,7 @@ class ParquetDirectory:
         Raises:
             BadRequest: there is no file, or directories are not those of the partition columns.
             InvalidTableChange: a file is not Parquet, is behind a link, or contradicts another one.
+            UnusableFile: a footer has more than 256 MiB.
             StorageError: storage did not answer.
         """
         files = _listed(location, partitions, allowed)
@@ -164,6 +166,7 @@ def _unescaped(text: str) -> str:
 def _footer(location: str, path: str, allowed: Allowed) -> pq.FileMetaData:
     try:
         with open_input(location, path, allowed=allowed) as source:
+            check_footer(source, path)
             return pq.read_metadata(source)
     except (pa.ArrowException, FileNotFoundError, OSError) as error:
         raise InvalidTableChange(
