@@ -11,6 +11,7 @@ from tests.checked import assert_sound
 
 import delvec
 from delvec.cli import main
+from delvec_service.store.clones import CloneStore
 
 ID = "id long, name string, country string"
 
@@ -204,6 +205,26 @@ def test_vacuum_of_the_source_keeps_what_its_clones_need(lake, marked, tmp_path)
     assert ids(second) == [3, 4, 5, 6, 7, 8, 9, 100]
 
 
+def test_clones_are_known_without_the_database_that_noted_them(marked, tmp_path, monkeypatch):
+    clone = marked.clone(tmp_path / "clone", shallow=True)
+    second = clone.clone(tmp_path / "second", shallow=True)
+    clone.overwrite([{"id": 2, "name": "own", "country": "NZ"}])
+    age(tmp_path / "clone")
+    clone.vacuum(0, enforce_retention_duration=False)
+    marked.overwrite([{"id": 1, "name": "only", "country": "NZ"}])
+    age(tmp_path / "people")
+    monkeypatch.setattr(CloneStore, "of", lambda _self, _location: [])
+
+    assert marked.vacuum(0, enforce_retention_duration=False)["num-files"] == 0
+    assert ids(second) == [3, 4, 5, 6, 7, 8, 9, 100]
+
+    (record,) = (tmp_path / "people" / "_delvec" / "clones").iterdir()
+    record.write_text("{")
+    with pytest.raises(delvec.CorruptTable, match="record of a shallow clone"):
+        marked.vacuum(0, enforce_retention_duration=False)
+    assert ids(second) == [3, 4, 5, 6, 7, 8, 9, 100]
+
+
 def test_vacuum_of_the_source_forgets_clones_that_are_gone(marked, tmp_path, monkeypatch):
     marked.clone(tmp_path / "clone", shallow=True)
     marked.overwrite([{"id": 1, "name": "only", "country": "NZ"}])
@@ -213,6 +234,7 @@ def test_vacuum_of_the_source_forgets_clones_that_are_gone(marked, tmp_path, mon
     monkeypatch.setattr("delvec_service.vacuum.clones._BEING_MADE", delvec_service_zero())
     assert marked.vacuum(0, enforce_retention_duration=False)["num-files"] == 3
     assert ids(marked) == [1]
+    assert not list((tmp_path / "people" / "_delvec" / "clones").iterdir())
 
 
 def delvec_service_zero():

@@ -29,6 +29,7 @@ from delvec_service.commits.commit import CommitResult, Commits, Committed
 from delvec_service.commits.idempotency import request_hash
 from delvec_service.maintenance.live_file_check import check_files
 from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.clone_records import write_clone_record
 from delvec_service.store.clones import CloneStore
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import TableRecord
@@ -204,7 +205,7 @@ def _files(
     """Return the files of the clone: recorded and checked, or copied."""
     version = source.version
     if request.shallow:
-        clones.record(canonical, table.location, version)
+        write_clone_record(table.objects, clones.record(canonical, table.location, version))
         newest = loader.load(table.objects, table.name)
         if version != newest.version:
             loader.reading(

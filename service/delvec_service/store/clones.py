@@ -41,7 +41,7 @@ class CloneStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def record(self, location: str, source_location: str, source_version: int) -> None:
+    def record(self, location: str, source_location: str, source_version: int) -> CloneRecord:
         """Note a clone before it is made: of its source, and of every table that the source is a clone of.
 
         Args:
@@ -49,10 +49,14 @@ class CloneStore:
             source_location: of the table that is cloned.
             source_version: the version of it.
 
+        Returns:
+            What was noted.
+
         Raises:
             ServiceUnavailable: the database does not answer.
         """
         row, source = CloneRow, table_id(source_location)
+        record = CloneRecord(location, source_location, source_version, datetime.now(UTC))
         with self._database.write() as session:
             above = session.scalars(select(row.table_id).where(row.clone_id == source))
             values = [
@@ -62,7 +66,7 @@ class CloneStore:
                     "location": location,
                     "source_location": source_location,
                     "source_version": source_version,
-                    "created_at": datetime.now(UTC),
+                    "created_at": record.created_at,
                 }
                 for each in {source, *above}
                 if each != table_id(location)
@@ -78,6 +82,7 @@ class CloneStore:
                     },
                 )
             )
+        return record
 
     def of(self, location: str) -> Sequence[CloneRecord]:
         """Return the clones that may need files of the table at a location, in the order of their locations.

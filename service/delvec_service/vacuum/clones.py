@@ -16,6 +16,7 @@ from delvec_kernel.vacuum.references import References
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.tombstones import with_tombstones
+from delvec_service.store.clone_records import read_clone_records, remove_clone_record
 from delvec_service.store.clones import CloneRecord, CloneStore
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
@@ -50,10 +51,22 @@ class ClonesKept:
             CorruptTable: or a subclass: its log cannot be read.
             StorageError: storage did not answer.
         """
-        for record in self.store.of(self.table.location):
+        for record in self._records():
             if record not in self._seen:
                 self._keep(record, kept)
                 self._seen.add(record)
+
+    def _records(self) -> Iterable[CloneRecord]:
+        """Return the clones that the database knows, and those that folders name: the table's, and those of its clones."""
+        found = {record.location: record for record in self.store.of(self.table.location)}
+        folders, looked_at = [self.table.objects], {self.table.location}
+        while folders:
+            for record in read_clone_records(folders.pop(), self.table.name):
+                found.setdefault(record.location, record)
+                if record.location not in looked_at and self.table.roots.allows(record.location):
+                    looked_at.add(record.location)
+                    folders.append(self._objects(record.location))
+        return found.values()
 
     def _keep(self, record: CloneRecord, kept: References) -> None:
         if not self.table.roots.allows(record.location):
@@ -72,6 +85,7 @@ class ClonesKept:
         except NotADeltaTable:
             if not is_young:
                 self.store.forget(record.location)
+                remove_clone_record(self._objects(record.source_location), record.location)
             return
         self.loader.reading(objects, record.location, lambda found: self._keep_live(found, kept))
         retention = LogPolicy.of(snapshot.configuration, snapshot.protocol).deleted_file_retention
