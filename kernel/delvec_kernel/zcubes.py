@@ -10,6 +10,7 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -93,14 +94,25 @@ def choose(files: pa.Table, partition_keys: Sequence[str], rules: ZCubeRules) ->
     candidates = np.ones(len(sizes), np.bool_) if rules.full else ~is_foreign
     is_new = candidates & (~is_sorted | np.isnan(ratios) | (ratios > rules.max_deleted_ratio))
     partitions = partition_numbers(files, partition_keys)
+    found = np.flatnonzero(candidates)
+    # New files first, by age, then ZCube by ZCube.
+    groups = np.where(is_new, -1, cubes)[found]
+    order = np.lexsort((files["modification_time"].to_numpy()[found], groups, partitions[found]))
+    found, groups, partitions = found[order], groups[order], partitions[found][order]
     chosen: list[Places] = []
-    for partition in np.unique(partitions[candidates]).tolist():
-        here = partitions == partition
-        old = np.flatnonzero(here & candidates & ~is_new)
-        chosen += _in_partition(
-            files, np.flatnonzero(here & is_new), old, cubes, live, rules, partition=partition
-        )
+    for first, last in _runs(partitions):
+        cuts = [(first + start, first + end) for start, end in _runs(groups[first:last])]
+        is_first_new = bool(groups[first] == -1)
+        new = found[slice(*cuts[0])] if is_first_new else found[:0]
+        old = [found[start:end] for start, end in cuts[is_first_new:]]
+        chosen += _in_partition(new, old, live, rules)
     return [Bin(places, int(sizes[places].sum()), int(live[places].sum())) for places in chosen]
+
+
+def _runs(numbers: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return where each run of equal numbers begins and ends."""
+    borders = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    return list(pairwise(borders)) if len(numbers) else []
 
 
 def files_to_come(files: pa.Table, target_size: int) -> int:
@@ -110,36 +122,31 @@ def files_to_come(files: pa.Table, target_size: int) -> int:
 
 
 def _in_partition(
-    files: pa.Table,
-    new: Places,
-    old: Places,
-    cubes: npt.NDArray[np.int64],
-    live: npt.NDArray[np.float64],
-    rules: ZCubeRules,
-    *,
-    partition: int,
+    new: Places, old: Sequence[Places], live: npt.NDArray[np.float64], rules: ZCubeRules
 ) -> Iterator[Places]:
-    """Return the files of one partition that are sorted together, in the order of their age."""
-    grouped = sorted(
-        (old[cubes[old] == cube] for cube in np.unique(cubes[old]).tolist()),
-        key=lambda places: float(live[places].sum()),
-    )
-    if rules.full and (len(new) or len(grouped) > 1):
-        new, grouped = np.concatenate([new, *grouped]), []
+    """Return the files of one partition that are sorted together.
+
+    Args:
+        new: files to sort, by age.
+        old: those of each ZCube.
+        live: bytes of the live rows of every file.
+        rules: what is to be sorted.
+    """
+    if rules.full and (len(new) or len(old) > 1):
+        new, old = np.concatenate([new, *old]), []
     if not len(new):
         return
-    new = new[np.argsort(files["modification_time"].to_numpy()[new], kind="stable")]
     parts = [
-        new[first:last] for first, last in cut(np.full(len(new), partition), live[new], rules.max_cube_size)
+        new[first:last] for first, last in cut(np.zeros(len(new), np.int64), live[new], rules.max_cube_size)
     ]
     yield from parts[:-1]
-    last, size = parts[-1], float(live[parts[-1]].sum())
-    for cube in grouped:
-        more = float(live[cube].sum())
+    together, size = [parts[-1]], float(live[parts[-1]].sum())
+    for more, cube in sorted(((float(live[cube].sum()), cube) for cube in old), key=lambda each: each[0]):
         if more > size or more + size > rules.max_cube_size:
             break
-        last, size = np.concatenate([last, cube]), size + more
-    yield last
+        together.append(cube)
+        size += more
+    yield np.concatenate(together)
 
 
 def _cubes(

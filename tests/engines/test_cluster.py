@@ -103,6 +103,31 @@ def test_other_columns_sort_all_rows_again(table):
     assert table.optimize.z_order(["x"])["numRemovedFiles"] == before
 
 
+def test_one_value_makes_as_many_files_as_many(table):
+    size = sum(table.plan()[0].files["size"].to_pylist())
+    table.update({"x": "1"})
+    done = table.optimize.z_order(["x"])
+    assert done["numAddedFiles"] >= size // 2 // 12_000
+
+
+def test_a_row_that_is_deleted_meanwhile_stays_deleted(lake, table, monkeypatch):
+    """Sorting does not say where each row went: it begins again."""
+    other = lake.table(table.location, engine="duckdb")
+    cluster = type(table.engine).cluster
+    once = iter([lambda: other.delete("id = 1")])
+
+    def late(self, *arguments):
+        written = cluster(self, *arguments)
+        for delete in once:
+            delete()
+        return written
+
+    monkeypatch.setattr(type(table.engine), "cluster", late)
+    before = rows(table)
+    assert table.optimize.z_order(["x"])["numAddedFiles"] > 1
+    assert rows(table) == [row for row in before if row["id"] != 1]
+
+
 def test_a_clustered_table_is_sorted_by_its_columns(clustered):
     before = rows(clustered)
 

@@ -103,10 +103,10 @@ class ReadRows:
         return self._count, self._rows
 
     def _fold(self) -> None:
-        if not self._count:
+        if not sum(len(each) for each, _ in self._waiting):
             return
-        files = np.concatenate([each for each, _ in self._waiting] or [np.zeros(0, np.int64)])
-        rows = np.concatenate([each for _, each in self._waiting] or [np.zeros(0, np.int64)])
+        files = np.concatenate([each for each, _ in self._waiting])
+        rows = np.concatenate([each for _, each in self._waiting])
         self._waiting = []
         order = np.lexsort((rows, files))
         files, rows = files[order], rows[order]

@@ -25,6 +25,7 @@ __all__ = ["cluster"]
 
 _BATCH_ROWS: Final = 1 << 17
 _INSERTED_ROWS: Final = 1 << 20
+_INSERTED_BYTES: Final = 64 << 20
 _ROWS: Final = "delvec_rows"
 _BATCHES: Final = "delvec_batches"
 
@@ -52,23 +53,27 @@ def _cluster_bin(
 ) -> list[AddFile]:
     keys = CurveKeys.of(_sample(session, scan, columns), columns)
     order = ReadOrder()
+    size = 0
     with session.connected() as cursor:
         source = None
         for source in sources(scan, scan.schema.names, positions=True):
-            for rows in _large(_read(session, scan, source, order), _INSERTED_ROWS):
+            for rows in _large(_read(session, scan, source, order)):
+                size += rows.nbytes
                 with errors(scan, source, None):
                     _insert(cursor, rows.append_column("key", keys(rows)))
         check_complete(scan, order.stretches)
         read = sum(each.count for each in order.stretches)
         if source is None or not read:
             return []
+        # DuckDB's own batches have 2048 rows at least.
+        batch_rows = max(2048, min(_BATCH_ROWS, _INSERTED_BYTES * read // max(size, 1)))
         files = files_to_come(scan.files, target_file_size(target.configuration) or DEFAULT_FILE_SIZE)
         with DataFileWriter(
             target, task=number, file_rows=-(-read // files), file_size=sys.maxsize
         ) as writer:
             with errors(scan, source, None):
                 found = cursor.sql(f"SELECT * EXCLUDE (key) FROM {_ROWS} ORDER BY key")  # noqa: S608
-                for batch in found.to_arrow_reader(_BATCH_ROWS):
+                for batch in found.to_arrow_reader(batch_rows):
                     writer.write(batch.rename_columns(scan.schema.names))
             if writer.rows != read:
                 raise CorruptTable(
@@ -107,16 +112,17 @@ def _read(session: Session, scan: Scan, source: ScanSource, order: ReadOrder) ->
         yield pa.Table.from_batches([batch.select(range(len(columns)))])
 
 
-def _large(tables: Iterable[pa.Table], count: int) -> Iterator[pa.Table]:
-    """Put tables together until they have so many rows: each statement that inserts them has a price."""
+def _large(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Put tables together until they are large: each statement that inserts them has a price."""
     waiting: list[pa.Table] = []
-    rows = 0
+    rows = size = 0
     for table in tables:
         waiting.append(table)
         rows += table.num_rows
-        if rows >= count:
+        size += table.nbytes
+        if rows >= _INSERTED_ROWS or size >= _INSERTED_BYTES:
             yield pa.concat_tables(waiting)
-            waiting, rows = [], 0
+            waiting, rows, size = [], 0, 0
     if rows:
         yield pa.concat_tables(waiting)
 

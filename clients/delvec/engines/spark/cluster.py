@@ -77,10 +77,13 @@ def _cluster_bin(
         ]
     )
     files = files_to_come(scan.files, target_file_size(target.configuration) or DEFAULT_FILE_SIZE)
+    # Rows of one key are in one task, however many; a file has about as many as the others.
+    rows = sum(count or 0 for count in scan.files["num_records"].to_pylist())
+    file_rows = max(1, -(-rows * 5 // (files * 4))) if rows else None
     keyed = in_tasks(wanted, partial(_with_keys, keys), plain)
     # Each range is a task, and a file.
     ordered = keyed.repartitionByRange(files, _KEY).sortWithinPartitions(_KEY).drop(_KEY)
-    answers = in_tasks(ordered, partial(_write_task, target, list(names)), _WRITTEN).toArrow()
+    answers = in_tasks(ordered, partial(_write_task, target, list(names), file_rows), _WRITTEN).toArrow()
     places = {number: place for place, number in enumerate(numbers)}
     adds: list[AddFile] = []
     read: dict[int, BitMap64] = {}
@@ -111,7 +114,7 @@ def _with_keys(keys: CurveKeys, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 
 
 def _write_task(
-    target: WriteTarget, names: Sequence[str], batches: Iterator[pa.RecordBatch]
+    target: WriteTarget, names: Sequence[str], file_rows: int | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Runs on executors; the table's columns come first, behind them stand file and row."""
     from pyspark import TaskContext
@@ -120,9 +123,8 @@ def _write_task(
     context = TaskContext.get()
     read = ReadRows()
     try:
-        with DataFileWriter(
-            target, task=context.partitionId() if context else 0, file_size=sys.maxsize
-        ) as writer:
+        task = context.partitionId() if context else 0
+        with DataFileWriter(target, task=task, file_size=sys.maxsize, file_rows=file_rows) as writer:
             for batch in batches:
                 files, rows = (
                     column.to_numpy(zero_copy_only=False) for column in batch.columns[len(names) :]
