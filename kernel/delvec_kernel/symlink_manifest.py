@@ -16,7 +16,7 @@ from delvec_kernel.actions.actions import Action, AddFile, Metadata, RemoveFile
 from delvec_kernel.errors import CorruptLog, ManifestUnsupported
 from delvec_kernel.locations import canonical_log_paths, canonical_relative, resolve
 from delvec_kernel.schema.column_mapping import is_mapped
-from delvec_kernel.schema.partition_values import partition_path
+from delvec_kernel.schema.partition_values import HIVE_DEFAULT_PARTITION, partition_path
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.table_properties import SYMLINK_MANIFESTS, is_true
 
@@ -104,8 +104,11 @@ def manifests(snapshot: Snapshot, table: str, *, among: Collection[str] | None =
         return
     values = files["partition_values"].combine_chunks()
     columns = {str(number): pc.map_lookup(values, name, "first") for number, name in enumerate(names)}
-    # As a directory the empty text is null.
-    columns = {key: pc.if_else(pc.equal(column, ""), None, column) for key, column in columns.items()}
+    # As a directory the empty text is null, and so is the name that null has there.
+    nulls = pa.array(["", HIVE_DEFAULT_PARTITION])
+    columns = {
+        key: pc.if_else(pc.is_in(column, value_set=nulls), None, column) for key, column in columns.items()
+    }
     grouped = (
         pa.table({**columns, "path": files["path"]}).group_by(list(columns)).aggregate([("path", "list")])
     )

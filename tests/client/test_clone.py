@@ -12,6 +12,7 @@ from tests.checked import assert_sound
 import delvec
 from delvec.cli import main
 from delvec_service.store.clones import CloneStore
+from delvec_service.vacuum.clones import ClonesKept
 
 ID = "id long, name string, country string"
 
@@ -218,11 +219,84 @@ def test_clones_are_known_without_the_database_that_noted_them(marked, tmp_path,
     assert marked.vacuum(0, enforce_retention_duration=False)["num-files"] == 0
     assert ids(second) == [3, 4, 5, 6, 7, 8, 9, 100]
 
-    (record,) = (tmp_path / "people" / "_delvec" / "clones").iterdir()
-    record.write_text("{")
+    records = list((tmp_path / "people" / "_delvec" / "clones").iterdir())
+    assert len(records) == 2
+    records[0].write_text("{")
     with pytest.raises(delvec.CorruptTable, match="record of a shallow clone"):
         marked.vacuum(0, enforce_retention_duration=False)
     assert ids(second) == [3, 4, 5, 6, 7, 8, 9, 100]
+
+
+def test_a_clone_of_a_clone_that_is_gone_is_known_without_the_database(marked, tmp_path, monkeypatch):
+    middle = marked.clone(tmp_path / "middle", shallow=True)
+    last = middle.clone(tmp_path / "last", shallow=True)
+    shutil.rmtree(tmp_path / "middle")
+    marked.overwrite([{"id": 1, "name": "only", "country": "NZ"}])
+    age(tmp_path / "people")
+    monkeypatch.setattr(CloneStore, "of", lambda _self, _location: [])
+    monkeypatch.setattr("delvec_service.vacuum.clones._BEING_MADE", delvec_service_zero())
+    assert marked.vacuum(0, enforce_retention_duration=False)["num-files"] == 0
+    assert ids(last) == [3, 4, 5, 6, 7, 8, 9, 100]
+
+
+def test_a_record_leads_nowhere_out_of_the_roots(tmp_path):
+    lake = delvec.connect(tmp_path / "lake", roots=[tmp_path / "lake"])
+    table = lake.create_table("people", "id long")
+    table.append(pa.table({"id": [1]}))
+    outside = tmp_path / "outside" / "_delvec" / "clones"
+    outside.mkdir(parents=True)
+    folder = tmp_path / "lake" / "people" / "_delvec" / "clones"
+    folder.mkdir(parents=True)
+    record = {
+        "location": f"file://{tmp_path}/lake/gone",
+        "source-location": f"file://{tmp_path}/outside",
+        "source-version": 0,
+        "created-at": "2020-01-01T00:00:00+00:00",
+    }
+    (folder / "h.json").write_text(json.dumps(record))
+    (outside / "h.json").write_text("mine")
+    for location in (record["source-location"], record["source-location"] + "/../outside"):
+        (folder / "h.json").write_text(json.dumps(record | {"source-location": location}))
+        with pytest.raises((delvec.LocationNotAllowed, delvec.CorruptTable)):
+            table.vacuum(0, enforce_retention_duration=False)
+    assert (outside / "h.json").read_text() == "mine"
+
+
+def test_a_clone_that_is_made_again_is_not_forgotten_with_the_one_before(lake, marked, tmp_path, monkeypatch):
+    """VACUUM has read the old record, and found no log, when the clone is made anew."""
+    marked.clone(tmp_path / "clone", shallow=True)
+    shutil.rmtree(tmp_path / "clone")
+    monkeypatch.setattr("delvec_service.vacuum.clones._BEING_MADE", delvec_service_zero())
+    forget = ClonesKept._forget
+
+    def late(self, record):
+        marked.clone(tmp_path / "clone", shallow=True)
+        forget(self, record)
+
+    monkeypatch.setattr(ClonesKept, "_forget", late)
+    marked.vacuum(0, enforce_retention_duration=False)
+    monkeypatch.undo()
+    before = ids(lake.table(tmp_path / "clone"))
+    marked.overwrite([{"id": 1, "name": "only", "country": "NZ"}])
+    age(tmp_path / "people")
+    marked.vacuum(0, enforce_retention_duration=False)
+    assert ids(lake.table(tmp_path / "clone")) == before
+
+
+@pytest.mark.parametrize("place", ["", "people/clone"])
+def test_a_clone_above_or_below_its_source_is_refused(marked, tmp_path, shallow, place):
+    with pytest.raises(delvec.BadRequest, match="within the other"):
+        marked.clone(tmp_path / place, shallow=shallow)
+
+
+def test_a_clone_that_asks_for_manifests_has_them(lake, tmp_path):
+    table = lake.create_table(
+        tmp_path / "plain", "id long", properties={"delta.enableDeletionVectors": "false"}
+    )
+    table.append(pa.table({"id": [1]}))
+    wanted = {"delta.compatibility.symlinkFormatManifest.enabled": "true"}
+    table.clone(tmp_path / "clone", properties=wanted)
+    assert (tmp_path / "clone" / "_symlink_format_manifest" / "manifest").exists()
 
 
 def test_vacuum_of_the_source_forgets_clones_that_are_gone(marked, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """``convert()``, ``CONVERT TO DELTA``, ``delvec convert``: Parquet files become a table."""
 
 import json
+import os
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -255,3 +256,40 @@ def test_in_sql_and_in_the_shell(lake, events, tmp_path, capsys):
     assert "table 'other' of 1 files" in said
     assert "is a Delta table already" in said
     assert lake.table(tmp_path / "other").to_arrow()["p"].to_pylist() == [Decimal("1.00")]
+
+
+def test_columns_with_dots_have_their_own_bounds(lake, tmp_path):
+    written(tmp_path / "t" / "one.parquet", **{"a.b": [1, 2], "a": [{"b": 100}, {"b": 200}]})
+    table = lake.convert(tmp_path / "t")
+    assert table.count("`a.b` = 1") == 1
+    assert table.count("a.b = 200") == 1
+    (add,) = adds(tmp_path / "t").values()
+    assert json.loads(add["stats"])["maxValues"] == {"a.b": 2, "a": {"b": 200}}
+
+
+def test_no_file_is_left_out_in_silence(lake, tmp_path):
+    written(tmp_path / "t" / "metadata" / "one.parquet", id=[1])
+    written(tmp_path / "t" / "two.parquet", id=[2])
+    assert lake.convert(tmp_path / "t").count() == 2
+
+    written(tmp_path / "u" / "one.parquet", id=[1])
+    (tmp_path / "u" / "one.parquet").rename(tmp_path / "u" / os.fsdecode(b"M\xfcnchen.parquet"))
+    with pytest.raises(delvec.InvalidTableChange, match="not UTF-8"):
+        lake.convert(tmp_path / "u")
+
+    written(tmp_path / "v" / "_Day=1" / "one.parquet", id=[1])
+    written(tmp_path / "v" / "_day=2" / "two.parquet", id=[2])
+    assert lake.convert(tmp_path / "v", "_day int").count() == 2
+
+
+def test_partitions_that_duckdb_wrote(lake, tmp_path):
+    written(tmp_path / "t" / "city=M%C3%BCnchen%20x" / "one.parquet", id=[1])
+    assert lake.convert(tmp_path / "t", "city string").to_arrow()["city"].to_pylist() == ["München x"]
+
+
+def test_a_directory_of_a_table_is_no_table_of_its_own(lake, tmp_path):
+    outer = lake.create_table(tmp_path / "outer", "id long, day string", partition_by=["day"])
+    outer.append(pa.table({"id": [1], "day": ["a"]}))
+    with pytest.raises(delvec.InvalidTableChange, match="within the Delta table"):
+        lake.convert(tmp_path / "outer" / "day=a")
+    assert not (tmp_path / "outer" / "day=a" / "_delta_log").exists()

@@ -1,6 +1,7 @@
 """``generate()``, ``GENERATE``, ``delvec generate``, and manifests that commits keep up to date."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -207,3 +208,22 @@ def test_many_partitions_are_grouped_once(lake, tmp_path):
     )
     assert len(listed(tmp_path / "t")) == 6
     assert rows(tmp_path / "t") == 60
+
+
+def test_a_table_that_is_made_again_has_its_own_manifests(lake, tmp_path):
+    for turn in range(2):
+        table = lake.create_table(tmp_path / "t", "id long", properties=FRESH)
+        assert listed(tmp_path / "t") == {".": []}
+        for number in range(3 - 2 * turn):
+            table.append([{"id": number}])
+        assert rows(tmp_path / "t") == 3 - 2 * turn
+        if not turn:
+            lake.drop(table.name)
+            shutil.rmtree(tmp_path / "t")
+
+
+def test_null_and_the_name_of_its_directory_are_one_manifest(lake, tmp_path):
+    table = lake.create_table(tmp_path / "t", "id long, p string", partition_by=["p"], properties=FRESH)
+    table.append([{"id": 1, "p": None}, {"id": 2, "p": "__HIVE_DEFAULT_PARTITION__"}])
+    table.generate()
+    assert rows(tmp_path / "t") == 2

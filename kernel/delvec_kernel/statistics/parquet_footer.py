@@ -1,6 +1,6 @@
 """Columns and statistics of a table by the footers of Parquet files that some other program wrote."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -36,7 +36,12 @@ def footer_schema(footer: pq.FileMetaData) -> StructType:
         arrow = footer.schema.to_arrow_schema()
     except (pa.ArrowException, ValueError, RecursionError) as error:
         raise InvalidSchema(f"its columns cannot be read: {str(error)[:200]}") from error
-    instants = {column.path for column in _columns(footer.schema) if column.physical_type == "INT96"}
+    numbers = _column_numbers(arrow)
+    instants = {
+        path[0]
+        for path, number in numbers.items()
+        if len(path) == 1 and footer.schema.column(number).physical_type == "INT96"
+    }
     found = StructType.from_arrow(arrow)
     return StructType(
         tuple(
@@ -78,13 +83,14 @@ def footer_statistics(
         partition_columns: have none.
         configuration: table properties, which say which columns have statistics.
     """
-    numbers = {column.path: number for number, column in enumerate(_columns(footer.schema))}
+    arrow = footer.schema.to_arrow_schema()
+    numbers = _column_numbers(arrow)
     lows: list[tuple[Path, str | Number | None]] = []
     highs: list[tuple[Path, str | Number | None]] = []
     nulls: list[tuple[Path, str | Number | None]] = []
-    names = {name.lower() for name in footer.schema.to_arrow_schema().names}
+    names = {name.lower() for name in arrow.names}
     for path in indexed_columns(schema, partition_columns, configuration):
-        number = numbers.get(".".join(item.name for item in path))
+        number = numbers.get(tuple(item.name for item in path))
         if number is None:
             if path[0].name.lower() not in names:
                 nulls.append((path, Number(footer.num_rows)))
@@ -116,8 +122,24 @@ def footer_statistics(
     )
 
 
-def _columns(schema: pq.ParquetSchema) -> Iterator[pq.ColumnSchema]:
-    return (schema.column(number) for number in range(len(schema)))
+def _column_numbers(schema: pa.Schema) -> dict[tuple[str, ...], int]:
+    """Return the number of each column, and field of structs, that Parquet stores as one; by names, which may have dots."""
+    found: dict[tuple[str, ...], int] = {}
+    number = 0
+
+    def walk(kind: pa.DataType, path: tuple[str, ...], *, is_plain: bool) -> None:
+        nonlocal number
+        children = [kind.field(place) for place in range(kind.num_fields)]
+        if not children:
+            if is_plain:
+                found[path] = number
+            number += 1
+        for child in children:
+            walk(child.type, (*path, child.name), is_plain=is_plain and pa.types.is_struct(kind))
+
+    for field in schema:
+        walk(field.type, (field.name,), is_plain=True)
+    return found
 
 
 def _value(raw: Any, column: pq.ColumnSchema, kind: Any) -> Any:  # noqa: PLR0911 - one answer per type

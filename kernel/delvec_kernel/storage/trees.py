@@ -46,12 +46,14 @@ class TreeListing:
         location: the table's canonical location.
         is_hidden: names of files and directories to leave out, too.
         allowed: where the location itself may lead, by URL.
+        hides_metadata: leave out ``metadata``, where Iceberg's metadata is.
 
     Attributes:
         directories: how many there are, the table's own among them.
         empty: directories of a local table that nothing is in, and when they were changed.
         shielded: files and directories that links lead to, or that are other tables: files to leave alone.
         links: paths of symbolic links, decoded.
+        left_out: paths that no log could name, because they are not UTF-8 or lie too deep.
     """
 
     location: str
@@ -61,6 +63,8 @@ class TreeListing:
     empty: list[tuple[str, int]] = field(default_factory=list)
     shielded: set[str] = field(default_factory=set)
     links: list[str] = field(default_factory=list)
+    hides_metadata: bool = field(default=True, kw_only=True)
+    left_out: list[str] = field(default_factory=list)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the files, LISTED.
@@ -105,20 +109,31 @@ class TreeListing:
                             known.st_size,
                             _milliseconds(known),
                         )
-            except (FileNotFoundError, UnicodeEncodeError):
-                continue  # gone since, or nothing that a log could name
-        for name in below if depth < _DEEPEST else ():
-            with (
-                suppress(FileNotFoundError, NotADirectoryError, UnicodeEncodeError),
-                _opened(directory, name) as inner,
-            ):
+            except FileNotFoundError:
+                continue  # gone since
+            except UnicodeEncodeError:
+                self.left_out.append(_shown(prefix, entry.name))  # nothing that a log could name
+        yield from self._walk_below(directory, prefix, path, root, depth, below)
+
+    def _walk_below(
+        self, directory: int, prefix: str, path: Path, root: Path, depth: int, names: Sequence[str]
+    ) -> Iterator[tuple[str, int, int]]:
+        for name in names:
+            if depth >= _DEEPEST or not _is_utf8(name):
+                self.left_out.append(_shown(prefix, name))
+                continue
+            with suppress(FileNotFoundError, NotADirectoryError), _opened(directory, name) as inner:
                 self.directories += 1
                 inside = f"{prefix}{locations.canonical_relative(name)}/"
                 yield from self._walk(inner, inside, path / name, root, depth + 1)
 
     def _is_hidden(self, name: str, prefix: str) -> bool:
         # Iceberg's metadata of this table is there, and delta-spark leaves that name alone, too.
-        return name == _LOG or self.is_hidden(name) or (not prefix and name == "metadata")
+        return (
+            name == _LOG
+            or self.is_hidden(name)
+            or (self.hides_metadata and not prefix and name == "metadata")
+        )
 
     def _shield_target(self, link: Path, root: Path) -> None:
         target = Path(os.path.realpath(link))
@@ -154,6 +169,18 @@ class TreeListing:
                 self.shielded.add(locations.canonical_relative("/".join(parts[: parts.index(_LOG, 1)])))
             if not any(self._is_hidden(name, "/" if index else "") for index, name in enumerate(parts)):
                 yield locations.canonical_relative(path), meta["size"], milliseconds(meta["last_modified"])
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(prefix: str, name: str) -> str:
+    return prefix + name.encode("utf-8", "backslashreplace").decode()
 
 
 @dataclass

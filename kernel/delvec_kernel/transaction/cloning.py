@@ -18,7 +18,7 @@ from delvec_kernel.alter_table.draft import Draft, TableState
 from delvec_kernel.alter_table.properties import set_properties
 from delvec_kernel.alter_table.row_ids import check_row_ids, with_columns
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import InvalidTableChange
+from delvec_kernel.errors import CorruptLog, InvalidTableChange
 from delvec_kernel.features.protocol_upgrade import merged
 from delvec_kernel.file_index.files import add_from_row
 from delvec_kernel.file_index.live_files import LiveFiles
@@ -40,6 +40,7 @@ _OF_THE_HISTORY: Final = (
     "delta.requireCheckpointProtectionBeforeVersion",
 )
 """What is said of a table's own versions and files: of another table it is not true."""
+_MOST_DIGITS: Final = 19
 
 
 @dataclass(frozen=True)
@@ -172,8 +173,13 @@ def _configuration(source: Snapshot, target: Snapshot | None) -> dict[str, str]:
     both = is_true(found, _TIMESTAMPS) and is_true(kept, _TIMESTAMPS)
     found |= {name: kept[name] for name in _OF_THE_HISTORY if name in kept and (both or name not in _SINCE)}
     if is_mapped(found):
-        highest = max(int(each.get(MAX_COLUMN_ID, "0")) for each in (source.configuration, kept))
-        found[MAX_COLUMN_ID] = str(highest)
+        given = [each.get(MAX_COLUMN_ID, "0") for each in (source.configuration, kept)]
+        for text in given:
+            if not (text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS):
+                raise CorruptLog(
+                    f"The table property {MAX_COLUMN_ID} is {text[:100]!r}, which is no number of a column."
+                )
+        found[MAX_COLUMN_ID] = str(max(map(int, given)))
     return with_columns(found) if is_true(found, row_tracking.ENABLED) else found
 
 

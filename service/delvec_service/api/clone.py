@@ -6,41 +6,28 @@ from fastapi import APIRouter
 
 from delvec_kernel.errors import (
     AppendOnlyTable,
-    AtomicCreateUnsupported,
-    CommitOutcomeUnknown,
-    CommitOverwritten,
-    ConcurrentAppend,
-    ConcurrentDeleteDelete,
-    ConcurrentDeleteRead,
     ConcurrentTransaction,
-    ConcurrentWrite,
     CorruptTable,
     InvalidCommit,
     InvalidLocation,
     InvalidTableChange,
     LocationNotAllowed,
-    MetadataChanged,
     MissingCloneFiles,
-    ProtocolChanged,
     TableAlreadyExists,
     UnsupportedTable,
     UnsupportedWriterFeature,
 )
 from delvec_kernel.wire import CloneRequest, CloneResponse
 from delvec_service.api.dependencies import ServiceState, Table
-from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
-from delvec_service.api.repeats import IdempotencyKey, Mutation
+from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
+from delvec_service.api.repeats import IdempotencyKey, Maintenance
 from delvec_service.api.tables import resource
 from delvec_service.cloning.clone import Cloned, NotCloned, clone
 
 __all__ = ["router"]
 
 
-class _Maintenance(Mutation):
-    kind = "maintenance"
-
-
-router = APIRouter(tags=["tables"], route_class=_Maintenance)
+router = APIRouter(tags=["tables"], route_class=Maintenance)
 
 
 @router.post(
@@ -59,16 +46,8 @@ router = APIRouter(tags=["tables"], route_class=_Maintenance)
         UnsupportedTable,
         UnsupportedWriterFeature,
         CorruptTable,
-        ConcurrentWrite,
-        ConcurrentAppend,
-        ConcurrentDeleteRead,
-        ConcurrentDeleteDelete,
         ConcurrentTransaction,
-        MetadataChanged,
-        ProtocolChanged,
-        CommitOverwritten,
-        CommitOutcomeUnknown,
-        AtomicCreateUnsupported,
+        *CONFLICTS,
     ),
 )
 def clone_table(
@@ -81,7 +60,9 @@ def clone_table(
     )
     if isinstance(done, Cloned):
         if not done.replaced:
-            service.upkeep.committed(service.tables.open(done.record.id), done.version, transaction_id)
+            made = service.tables.open(done.record.id)
+            service.upkeep.committed(made, done.version, transaction_id)
+            service.manifests.created(made)
         return CloneResponse(
             result="replaced" if done.replaced else "created",
             table=resource(done.record, done.version),

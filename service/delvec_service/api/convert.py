@@ -18,18 +18,14 @@ from delvec_kernel.storage.roots import Roots
 from delvec_kernel.wire import ConvertRequest, ConvertResponse
 from delvec_service.api.dependencies import ServiceState
 from delvec_service.api.problems import MUTATION, SNAPSHOT, responses
-from delvec_service.api.repeats import IdempotencyKey, Mutation
+from delvec_service.api.repeats import IdempotencyKey, Maintenance
 from delvec_service.api.tables import resource
 from delvec_service.cloning.convert import convert
 
 __all__ = ["router"]
 
 
-class _Maintenance(Mutation):
-    kind = "maintenance"
-
-
-router = APIRouter(tags=["tables"], route_class=_Maintenance)
+router = APIRouter(tags=["tables"], route_class=Maintenance)
 
 
 @router.post(
@@ -54,7 +50,9 @@ def convert_to_delta(
     transaction_id = idempotency_key or str(uuid.uuid4())
     done = convert(service.tables, Roots(service.settings.roots), body, transaction_id)
     if done.version is not None:
-        service.upkeep.committed(service.tables.open(done.record.id), done.version, transaction_id)
+        made = service.tables.open(done.record.id)
+        service.upkeep.committed(made, done.version, transaction_id)
+        service.manifests.created(made)
     return ConvertResponse(
         result="exists" if done.version is None else "converted",
         table=resource(done.record, done.version),

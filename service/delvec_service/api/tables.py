@@ -15,6 +15,7 @@ from delvec_kernel.errors import (
     TableAlreadyExists,
     UnknownColumn,
 )
+from delvec_kernel.symlink_manifest import are_kept_fresh
 from delvec_kernel.wire import RenameRequest, TableRequest, TableResource, TablesResponse
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
@@ -65,7 +66,10 @@ def register_table(
         transaction_id=idempotency_key or str(uuid.uuid4()),
     )
     record, version = service.tables.create(body.location, body.name, new)
-    service.upkeep.committed(service.tables.open(record.id), version, new.transaction_id)
+    made = service.tables.open(record.id)
+    service.upkeep.committed(made, version, new.transaction_id)
+    if are_kept_fresh(new.properties):
+        service.manifests.created(made)
     return resource(record, version)
 
 

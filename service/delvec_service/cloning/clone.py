@@ -11,6 +11,8 @@ from typing import Final, TypeAlias
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.errors import (
     BadRequest,
+    CommitOutcomeUnknown,
+    DelvecError,
     InvalidTableChange,
     MissingCloneFiles,
     TableAlreadyExists,
@@ -18,19 +20,20 @@ from delvec_kernel.errors import (
 )
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.file_index.files import add_from_row
-from delvec_kernel.locations import canonical_log_path
+from delvec_kernel.locations import canonical_log_path, within
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction.cloning import Clone, clone_of, cloned_files, first_version_of
 from delvec_kernel.transaction.conflict_checker import Conflict
 from delvec_kernel.transaction.transaction_changes import Changes, Reads
 from delvec_kernel.wire import CloneRequest
-from delvec_service.cloning.copied_files import copied_files
+from delvec_service.cloning.copied_files import copied_files, remove_copies
 from delvec_service.commits.commit import CommitResult, Commits, Committed
 from delvec_service.commits.idempotency import request_hash
 from delvec_service.maintenance.live_file_check import check_files
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.clone_records import write_clone_record
 from delvec_service.store.clones import CloneStore
+from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import TableRecord
 from delvec_service.tables.registry import ENGINE_INFO, Tables
@@ -105,6 +108,11 @@ def clone(
         raise BadRequest(
             f"Table '{table.name}' cannot be cloned to where it is, {canonical}; use RESTORE for an earlier version."
         )
+    if within(canonical, table.location) or within(table.location, canonical):
+        raise BadRequest(
+            f"Table '{table.name}' cannot be cloned to {canonical}, of which one is within the other: VACUUM of the outer one would "
+            f"take the other's files for its own. Clone to a directory beside {table.location}."
+        )
     made = tables.was_begun(canonical, transaction_id)
     if made is False:
         record = tables.register(canonical, request.name)[0]
@@ -132,7 +140,15 @@ def clone(
         )
     else:
         actions = []  # it is there: the request was made before
-    record, version = tables.begin(canonical, request.name, transaction_id, actions)
+    try:
+        record, version = tables.begin(canonical, request.name, transaction_id, actions)
+    except CommitOutcomeUnknown:
+        raise
+    except DelvecError:
+        if made is None and not request.shallow:
+            remove_copies(files, canonical)  # in a folder that is no table they would stay for ever
+        raise
+    _check_again(table, source, loader, request)
     return Cloned(record, version, source.version, False, _metrics(source, request, removed=()))
 
 
@@ -177,6 +193,7 @@ def _replace(
         )
         result = commits.commit(target, changes)
         if isinstance(result, Committed):
+            _check_again(table, source, loader, request)
             return Cloned(target.record, result.version, source.version, True, dict(result.metrics))
     assert isinstance(result, Conflict)  # noqa: S101 - a CLONE always makes a version
     return result
@@ -205,7 +222,10 @@ def _files(
     """Return the files of the clone: recorded and checked, or copied."""
     version = source.version
     if request.shallow:
-        write_clone_record(table.objects, clones.record(canonical, table.location, version))
+        record = clones.record(canonical, table.location, version)
+        for location in dict.fromkeys((table.location, *clones.above(canonical))):
+            if location != canonical and table.roots.allows(location):
+                write_clone_record(ObjectStore(location, allowed=table.roots.allows), record)
         newest = loader.load(table.objects, table.name)
         if version != newest.version:
             loader.reading(
@@ -222,6 +242,14 @@ def _files(
 
 def _live(snapshot: Snapshot) -> list[AddFile]:
     return [add_from_row(row) for batch in snapshot.live.batches() for row in batch.to_pylist()]
+
+
+def _check_again(table: OpenTable, source: Snapshot, loader: SnapshotLoader, request: CloneRequest) -> None:
+    """Find out whether a VACUUM that began before the clone was recorded has taken files of an old version meanwhile."""
+    if request.shallow and source.version != loader.load(table.objects, table.name).version:
+        loader.reading(
+            table.objects, table.name, lambda found: _check_files(table, found), version=source.version
+        )
 
 
 def _check_files(table: OpenTable, source: Snapshot) -> None:

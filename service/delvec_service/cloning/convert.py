@@ -62,6 +62,7 @@ def convert(tables: Tables, roots: Roots, request: ConvertRequest, transaction_i
         record, _ = tables.register(canonical, request.name)
         return Converted(record, 0 if made else None, {})
     _check_format(canonical, roots, request)
+    _check_outside_tables(canonical, roots)
     partitions = StructType(())
     if request.partition_schema is not None:
         given = StructType.from_json(request.partition_schema)
@@ -130,3 +131,16 @@ def _check_format(location: str, roots: Roots, request: ConvertRequest) -> None:
             operation="CONVERT",
             location=location,
         )
+
+
+def _check_outside_tables(location: str, roots: Roots) -> None:
+    """Refuse a directory within a Delta table: VACUUM of each would delete files of the other."""
+    above = location.rpartition("/")[0]
+    while len(above) > len("file://") and roots.allows(above):
+        if ObjectStore(above, allowed=roots.allows).list_from("_delta_log"):
+            raise InvalidTableChange(
+                f"The directory {location} cannot be converted: it is within the Delta table at {above}, and VACUUM of each would "
+                "delete files of the other. Move the files elsewhere, or convert nothing.",
+                location=location,
+            )
+        above = above.rpartition("/")[0]

@@ -1,7 +1,8 @@
 """The files of a deep clone: copies of data files and of files of deletion vectors, each made once."""
 
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,13 +14,16 @@ from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode_uuid, file_name
 from delvec_kernel.errors import DelvecError, MissingCloneFiles
 from delvec_kernel.storage.copies import copy_file
-from delvec_kernel.storage.files import Allowed, delete_file
+from delvec_kernel.storage.files import Allowed, delete_file, stat
 
-__all__ = ["CopiedFiles", "copied_files"]
+__all__ = ["CopiedFiles", "copied_files", "remove_copies"]
 
 _AT_ONCE: Final = 8
 _LONGEST_NAME: Final = 200
 _LISTED: Final = 100
+_OWN: Final = ("_delta_log", "_delvec")
+"""Directories of a table in which a file means more than its rows."""
+_LONG_SECONDS: Final = 3600.0
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,8 @@ def _new_path(key: str, mark: str) -> str:
     """Return the path of a copy: in its partition's directory, under a name that nothing in the target has."""
     # What lies elsewhere does so under the directories of another table.
     directory, _, name = ("" if "://" in key else key).rpartition("/")
+    if directory.partition("/")[0] in _OWN:
+        directory = ""
     name = unquote(name or key.rpartition("/")[2])
     while len(name.encode()) > _LONGEST_NAME:
         name = name[1:]
@@ -100,6 +106,7 @@ def _new_path(key: str, mark: str) -> str:
 
 
 def _copy(copies: Sequence[_Copy], source: str, target: str, version: int, allowed: Allowed) -> None:
+    began = time.monotonic()
     missing: list[str] = []
     made: list[str] = []
 
@@ -122,6 +129,9 @@ def _copy(copies: Sequence[_Copy], source: str, target: str, version: int, allow
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+        if time.monotonic() - began > _LONG_SECONDS:
+            # A VACUUM of the target may have taken the first ones for what nobody needs.
+            missing += [copy.path for copy in copies if stat(target, copy.new_path) is None]
         if missing:
             named = "one of its files is" if len(missing) == 1 else f"{len(missing)} of its files are"
             raise MissingCloneFiles(
@@ -133,7 +143,21 @@ def _copy(copies: Sequence[_Copy], source: str, target: str, version: int, allow
                 missing=sorted(missing)[:_LISTED],
             )
     except DelvecError:
-        for path in made:
-            with suppress(DelvecError):
-                delete_file(target, path)
+        _delete(target, made)
         raise
+
+
+def remove_copies(files: Sequence[AddFile], target: str) -> None:
+    """Delete the files of a deep clone that came to nothing, as far as storage lets us."""
+    vectors = {
+        path
+        for add in files
+        if add.deletion_vector is not None and (path := add.deletion_vector.relative_path()) is not None
+    }
+    _delete(target, [*(add.path for add in files), *vectors])
+
+
+def _delete(target: str, paths: Iterable[str]) -> None:
+    for path in paths:
+        with suppress(DelvecError):
+            delete_file(target, path)

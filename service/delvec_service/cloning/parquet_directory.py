@@ -24,7 +24,7 @@ from delvec_kernel.storage.trees import TreeListing
 __all__ = ["ParquetDirectory"]
 
 _AT_ONCE: Final = 16
-_ESCAPED: Final = re.compile("%([0-9A-Fa-f]{2})")
+_ESCAPED: Final = re.compile("(?:%[0-9A-Fa-f]{2})+")
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,12 @@ class ParquetDirectory:
 
 
 def _listed(location: str, partitions: StructType, allowed: Allowed) -> list[_File]:
-    shown = tuple(f"{field.name}=" for field in partitions.fields)
+    shown = tuple(f"{field.name.lower()}=" for field in partitions.fields)
     listing = TreeListing(
-        location, lambda name: name.startswith(("_", ".")) and not name.startswith(shown), allowed
+        location,
+        lambda name: name.startswith(("_", ".")) and not _unescaped(name).lower().startswith(shown),
+        allowed,
+        hides_metadata=False,
     )
     found = [row for batch in listing.batches() for row in batch.to_pylist()]
     if listing.links or listing.shielded:
@@ -115,6 +118,13 @@ def _listed(location: str, partitions: StructType, allowed: Allowed) -> list[_Fi
             "would be missed. Put the files themselves there, or move it elsewhere.",
             location=location,
             file=first,
+        )
+    if listing.left_out:
+        raise InvalidTableChange(
+            f"The directory {location} cannot be converted: {listing.left_out[0]!r} in it has a name that is not UTF-8, or "
+            "lies too deep, and would be missed. Rename it, or move it elsewhere.",
+            location=location,
+            file=listing.left_out[0],
         )
     if not found:
         raise BadRequest(
@@ -159,8 +169,16 @@ def _values(path: str, partitions: StructType) -> dict[str, str | None]:
 
 
 def _unescaped(text: str) -> str:
-    """Return a name or value without Hive's escapes, each of one character."""
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+    """Return a name or value without Hive's escapes, each of one character, or DuckDB's, each of a byte of UTF-8."""
+
+    def plain(found: re.Match[str]) -> str:
+        octets = bytes.fromhex(found[0].replace("%", ""))
+        try:
+            return octets.decode("utf-8")
+        except UnicodeDecodeError:
+            return octets.decode("latin-1")
+
+    return _ESCAPED.sub(plain, text)
 
 
 def _footer(location: str, path: str, allowed: Allowed) -> pq.FileMetaData:

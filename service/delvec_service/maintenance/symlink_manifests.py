@@ -33,6 +33,8 @@ __all__ = ["Generated", "SymlinkManifests"]
 _AT_ONCE: Final = 8
 _MOST_KNOWN: Final = 10_000
 _EVER: Final = 1 << 62
+_ROUNDS: Final = 3
+"""So often newer versions are looked for: on a table that is written all the time there is always one."""
 _NAME: Final = "manifest"
 _CHECKSUM: Final = ".manifest.crc"
 """Hadoop's, of a local manifest that Spark wrote: it would refuse to read what was written since."""
@@ -65,7 +67,7 @@ class SymlinkManifests:
     def __init__(self, loader: SnapshotLoader) -> None:
         self._loader = loader
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._fresh: dict[str, int] = {}
+        self._fresh: dict[str, tuple[str, int]] = {}
 
     def generate(self, table: OpenTable) -> Generated:
         """Write the manifests of the newest version, and delete those of partitions that it does not have.
@@ -93,7 +95,7 @@ class SymlinkManifests:
             return
         with self._locks[table.location]:
             try:
-                self._refresh(table, version)
+                self._refresh(table)
             except DelvecError as error:
                 self._fresh.pop(table.location, None)
                 logger.warning(
@@ -104,14 +106,20 @@ class SymlinkManifests:
                     error=error.message,
                 )
 
-    def _refresh(self, table: OpenTable, version: int) -> None:
-        seen = self._fresh.get(table.location)
-        if seen is None:
-            # What others committed is not in them, if there are any at all.
+    def created(self, table: OpenTable) -> None:
+        """Write the manifests of a table that was just made, where it asks for them."""
+        known = self._loader.load(table.objects, table.name)
+        self.committed(table, known.version, known.configuration)
+
+    def _refresh(self, table: OpenTable) -> None:
+        known = self._fresh.get(table.location)
+        snapshot = self._loader.load(table.objects, table.name)
+        if known is None or known[0] != snapshot.metadata.id or snapshot.version < known[1]:
+            # What others committed is not in them, if there are any at all; or it is another table by now.
             self._generate(table)
             return
-        while True:
-            snapshot = self._loader.load(table.objects, table.name)
+        _, seen = known
+        for _ in range(_ROUNDS):
             if snapshot.version <= seen:
                 break
             changed: set[str] = set()
@@ -126,19 +134,24 @@ class SymlinkManifests:
             if changed:
                 self._write(table, snapshot.version, changed)
             seen = snapshot.version
-        self._know(table, max(seen, version))
+            snapshot = self._loader.load(table.objects, table.name)
+        self._know(table, snapshot.metadata.id, seen)
 
     def _generate(self, table: OpenTable) -> Generated:
         seen, done = -1, Generated(-1, 0, 0, 0)
-        while (version := self._loader.load(table.objects, table.name).version) != seen:
-            seen, done = version, self._write(table, version, None)
-        self._know(table, seen)
+        for _ in range(_ROUNDS):
+            snapshot = self._loader.load(table.objects, table.name)
+            if snapshot.version == seen:
+                break
+            seen, done = snapshot.version, self._write(table, snapshot.version, None)
+            # A commit that comes after this one brings its own directories up to date.
+            self._know(table, snapshot.metadata.id, seen)
         return done
 
-    def _know(self, table: OpenTable, version: int) -> None:
+    def _know(self, table: OpenTable, metadata_id: str, version: int) -> None:
         if len(self._fresh) >= _MOST_KNOWN:
             self._fresh.clear()
-        self._fresh[table.location] = version
+        self._fresh[table.location] = metadata_id, version
 
     def _write(self, table: OpenTable, version: int, changed: Collection[str] | None) -> Generated:
         """Write the manifests of a version, all or those of some directories; delete those that it has none for."""

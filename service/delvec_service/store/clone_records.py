@@ -1,6 +1,7 @@
 """Shallow clones in the folder of their source, ``_delvec/clones/``: what VACUUM knows of them where the database is another one.
 
-One JSON file for each clone. Nobody's VACUUM deletes files below a name that begins with ``_``.
+One JSON file for each clone that was made; one that is made again has another name, so that what is forgotten is never the newer one.
+Nobody's VACUUM deletes files below a name that begins with ``_``.
 """
 
 import json
@@ -8,20 +9,23 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from delvec_kernel.errors import CorruptTable, StorageDenied
+from delvec_kernel import locations
+from delvec_kernel.errors import CorruptTable, DelvecError, StorageDenied
 from delvec_service.logs import logger
 from delvec_service.store.clones import CloneRecord
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.registry import table_id
 
-__all__ = ["read_clone_records", "remove_clone_record", "write_clone_record"]
+__all__ = ["read_clone_records", "write_clone_record"]
 
 _FOLDER: Final = "_delvec/clones"
 _MAX_BYTES: Final = 64 * 1024
 
 
 def write_clone_record(source: ObjectStore, record: CloneRecord) -> None:
-    """Note a clone in its source's folder, unless that cannot be written: then this service cannot vacuum it either.
+    """Note a clone in the folder of a table whose files it needs, unless that cannot be written.
+
+    Where it cannot, this service cannot vacuum that table either.
 
     Raises:
         StorageError: storage did not answer.
@@ -32,16 +36,17 @@ def write_clone_record(source: ObjectStore, record: CloneRecord) -> None:
         "source-version": record.source_version,
         "created-at": record.created_at.isoformat(),
     }
+    name = f"{table_id(record.location)}-{record.created_at:%Y%m%dT%H%M%S%f}.json"
     try:
-        source.put(_path(record.location), json.dumps(content, ensure_ascii=False).encode())
+        source.put(f"{_FOLDER}/{name}", json.dumps(content, ensure_ascii=False).encode())
     except StorageDenied as error:
-        logger.warning(
-            "clone not recorded in its source", source=record.source_location, reason=error.message
-        )
+        logger.warning("clone not recorded in its source", source=source.location, reason=error.message)
 
 
-def read_clone_records(source: ObjectStore, table: str) -> Sequence[CloneRecord]:
-    """Return the clones that a table's folder names.
+def read_clone_records(source: ObjectStore, table: str) -> Sequence[tuple[str, CloneRecord]]:
+    """Return the clones that a table's folder names, each with the path of its record.
+
+    What a record says may come from anyone: its locations are canonical, and for the caller to hold against the roots.
 
     Raises:
         CorruptTable: a record cannot be read; what its clone needs cannot be told.
@@ -51,10 +56,10 @@ def read_clone_records(source: ObjectStore, table: str) -> Sequence[CloneRecord]
     for meta in source.list_from(_FOLDER):
         path = f"{_FOLDER}/{meta.name}"
         try:
-            found.append(_parsed(source.get_start(path, _MAX_BYTES)))
+            found.append((path, _parsed(source.get_start(path, _MAX_BYTES))))
         except FileNotFoundError:
             continue  # forgotten since
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, DelvecError) as error:
             raise CorruptTable(
                 f"The record of a shallow clone of table '{table}', {path}, cannot be read, so that nobody knows which files the "
                 "clone needs, and none is deleted. Restore the record, or delete it if there is no such clone.",
@@ -64,26 +69,12 @@ def read_clone_records(source: ObjectStore, table: str) -> Sequence[CloneRecord]
     return found
 
 
-def remove_clone_record(source: ObjectStore, location: str) -> None:
-    """Drop the record of a clone that is gone.
-
-    Raises:
-        StorageError: storage did not answer.
-    """
-    source.delete(_path(location))
-
-
-def _path(location: str) -> str:
-    return f"{_FOLDER}/{table_id(location)}.json"
-
-
 def _parsed(content: bytes) -> CloneRecord:
     value = json.loads(content)
     location, source, version = value["location"], value["source-location"], value["source-version"]
     created = datetime.fromisoformat(value["created-at"])
-    if (
-        not (isinstance(location, str) and isinstance(source, str) and type(version) is int)
-        or not created.tzinfo
-    ):
+    if type(version) is not int or version < 0 or not created.tzinfo:
         raise ValueError("not a record of a clone")
+    if locations.canonical(location) != location or locations.canonical(source) != source:
+        raise ValueError("not canonical")
     return CloneRecord(location, source, version, created)

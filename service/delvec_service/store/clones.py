@@ -99,11 +99,31 @@ class CloneStore:
         with self._database.read() as session:
             return [CloneRecord(*values) for values in session.execute(query)]
 
-    def forget(self, location: str) -> None:
-        """Drop what is known of a clone that is gone.
+    def above(self, location: str) -> Sequence[str]:
+        """Return the locations of the tables whose files a clone may need, its source's among them.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        row, pending = CloneRow, [location]
+        found: list[str] = []
+        with self._database.read() as session:
+            while pending:
+                query = select(row.source_location).where(row.clone_id == table_id(pending.pop()))
+                new = [each for each in session.scalars(query) if each not in found]
+                found += dict.fromkeys(new)
+                pending += dict.fromkeys(new)
+        return found
+
+    def forget(self, record: CloneRecord) -> None:
+        """Drop what is known of a clone that is gone, and not of one that was made in its place since.
 
         Raises:
             ServiceUnavailable: the database does not answer.
         """
         with self._database.write() as session:
-            session.execute(delete(CloneRow).where(CloneRow.clone_id == table_id(location)))
+            session.execute(
+                delete(CloneRow).where(
+                    CloneRow.clone_id == table_id(record.location), CloneRow.created_at <= record.created_at
+                )
+            )

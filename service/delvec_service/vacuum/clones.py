@@ -16,7 +16,7 @@ from delvec_kernel.vacuum.references import References
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.tombstones import with_tombstones
-from delvec_service.store.clone_records import read_clone_records, remove_clone_record
+from delvec_service.store.clone_records import read_clone_records
 from delvec_service.store.clones import CloneRecord, CloneStore
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.open_table import OpenTable
@@ -42,6 +42,7 @@ class ClonesKept:
     store: CloneStore
     now: int
     _seen: set[CloneRecord] = field(default_factory=set)
+    _files: dict[str, list[tuple[ObjectStore, str, CloneRecord]]] = field(default_factory=dict)
 
     def keep(self, kept: References) -> None:
         """Keep what clones need that were made since this was last asked for.
@@ -61,22 +62,34 @@ class ClonesKept:
         found = {record.location: record for record in self.store.of(self.table.location)}
         folders, looked_at = [self.table.objects], {self.table.location}
         while folders:
-            for record in read_clone_records(folders.pop(), self.table.name):
-                found.setdefault(record.location, record)
+            objects = folders.pop()
+            for path, record in read_clone_records(objects, self.table.name):
+                self._files.setdefault(record.location, []).append((objects, path, record))
+                known = found.get(record.location)
+                if known is None or known.created_at < record.created_at:
+                    found[record.location] = record
                 if record.location not in looked_at and self.table.roots.allows(record.location):
                     looked_at.add(record.location)
                     folders.append(self._objects(record.location))
         return found.values()
 
+    def _forget(self, record: CloneRecord) -> None:
+        self.store.forget(record)
+        for objects, path, found in self._files.get(record.location, ()):
+            if found.created_at <= record.created_at:
+                objects.delete(path)
+
     def _keep(self, record: CloneRecord, kept: References) -> None:
-        if not self.table.roots.allows(record.location):
-            raise LocationNotAllowed(
-                f"Table '{self.table.name}' has a shallow clone at {record.location}, which lies outside the roots by now: what "
-                "it needs of the table's files cannot be told, so none is deleted. Add its directory to DELVEC_ROOTS.",
-                table=self.table.name,
-                location=record.location,
-            )
-        is_young = datetime.now(UTC) - record.created_at < _BEING_MADE
+        for location in (record.location, record.source_location):
+            if not self.table.roots.allows(location):
+                raise LocationNotAllowed(
+                    f"Table '{self.table.name}' has a shallow clone at {record.location}, made of {record.source_location}, and "
+                    f"{location} lies outside the roots by now: what the clone needs of the table's files cannot be told, so "
+                    "none is deleted. Add the directory to DELVEC_ROOTS.",
+                    table=self.table.name,
+                    location=location,
+                )
+        is_young = abs(datetime.now(UTC) - record.created_at) < _BEING_MADE
         if is_young:
             self._keep_source(record, kept)
         objects = self._objects(record.location)
@@ -84,8 +97,7 @@ class ClonesKept:
             snapshot = self.loader.load(objects, record.location)
         except NotADeltaTable:
             if not is_young:
-                self.store.forget(record.location)
-                remove_clone_record(self._objects(record.source_location), record.location)
+                self._forget(record)
             return
         self.loader.reading(objects, record.location, lambda found: self._keep_live(found, kept))
         retention = LogPolicy.of(snapshot.configuration, snapshot.protocol).deleted_file_retention
