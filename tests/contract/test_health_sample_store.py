@@ -75,6 +75,14 @@ def test_a_table_in_the_place_of_another_begins_anew(store):
     assert [one.version for one in store.series("t", None, 10)] == [1, 0]
 
 
+def test_counts_that_do_not_fit_stay_at_the_largest(store):
+    for _ in range(2):
+        store.count("t", CommitCounts(1, 1, 0, 2**63 - 1))
+
+    assert store.counts("t").rows_saved == 2**63 - 1
+    assert store.counts("t").commits == 2
+
+
 def test_counts_add_up(store):
     assert store.counts("t") == CommitCounts()
     store.count("t", CommitCounts(5, 2, 1, 40, since=NOW))

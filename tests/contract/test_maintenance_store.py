@@ -1,18 +1,20 @@
 """Policies, leases and runs, in SQLite and PostgreSQL."""
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from sqlalchemy import update
 
 from delvec_kernel.errors import MaintenanceUnderWay, PolicyNotFound
 from delvec_kernel.wire import MaintenanceRun, Policy, PolicyContent
+from delvec_service.store.health_samples import CommitCounts, HealthSample, HealthSampleStore
 from delvec_service.store.maintenance import MaintenanceStore
 from delvec_service.store.models import MaintenanceLeaseRow
 from delvec_service.store.registry import Registry, table_id
 
 NOW = datetime.now(UTC).replace(microsecond=0)
+SAMPLE = HealthSample(0, "m", NOW, 100.0, 1, 1, 1, 0, 0.0, 0, 0, 0, 0, 0, 0, "")
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ def test_policies_belong_to_a_catalog(store):
 def test_of_many_at_once_one_has_the_lease(store):
     def take(owner):
         try:
-            return store.lease("t", f"owner {owner}", 600).owner
+            return store.lease("t", "people", f"owner {owner}", 600).owner
         except MaintenanceUnderWay:
             return None
 
@@ -67,21 +69,21 @@ def test_of_many_at_once_one_has_the_lease(store):
         taken = [one for one in pool.map(take, range(16)) if one]
 
     assert len(taken) == 1
-    assert store.lease("t", taken[0], 600).owner == taken[0]
-    assert store.lease("another", "x", 600).owner == "x"
+    assert store.lease("t", "people", taken[0], 600).owner == taken[0]
+    assert store.lease("another", "others", "x", 600).owner == "x"
 
 
 def test_a_lease_of_a_process_that_died_ends(store, database):
-    store.lease("t", "dead", 600)
+    store.lease("t", "people", "dead", 600)
     store.release("t", "alive")
-    with pytest.raises(MaintenanceUnderWay, match="under way elsewhere"):
-        store.lease("t", "alive", 600)
+    with pytest.raises(MaintenanceUnderWay, match="'people' is under way elsewhere"):
+        store.lease("t", "people", "alive", 600)
     with database.write() as session:
         session.execute(update(MaintenanceLeaseRow).values(expires_at=NOW - timedelta(seconds=1)))
 
-    assert store.lease("t", "alive", 600).owner == "alive"
+    assert store.lease("t", "people", "alive", 600).owner == "alive"
     with pytest.raises(MaintenanceUnderWay):
-        store.lease("t", "dead", 600)
+        store.lease("t", "people", "dead", 600)
 
 
 def test_runs_are_those_of_registered_tables_the_newest_first(store, database):
@@ -96,8 +98,51 @@ def test_runs_are_those_of_registered_tables_the_newest_first(store, database):
     assert [(one.table, one.id) for one in store.runs("")] == [("b", "1"), ("a", "2"), ("a", "1")]
     assert [one.id for one in store.runs("", table_id=a, since=NOW - timedelta(minutes=90))] == ["2"]
     assert len(store.runs("", limit=2)) == 2
+    assert [one.id for one in store.runs("", state="failed")] == ["2"]
+    assert [one.id for one in store.runs("", run_type="system.vacuum", table_id=a, limit=1)] == ["2"]
+    assert store.runs("", run_type="system.checkpoint") == []
     assert store.runs("other") == []
     assert store.runs("", table_id=b) == [run("1").model_copy(update={"table": "b"})]
+
+
+def test_times_are_compared_in_utc(store, database):
+    a = Registry(database).add("file:///a", None, "a")[0].id
+    east, west = timezone(timedelta(hours=14)), timezone(timedelta(hours=-11))
+    told = {"started_at": NOW.astimezone(east), "ended_at": NOW.astimezone(west)}
+    store.record(a, run("1").model_copy(update=told))
+
+    assert [one.id for one in store.runs("", since=(NOW - timedelta(minutes=1)).astimezone(west))] == ["1"]
+    assert store.runs("", since=(NOW + timedelta(minutes=1)).astimezone(west)) == []
+    assert store.runs("")[0].started_at == NOW
+
+
+def test_a_table_in_the_place_of_a_dropped_one_inherits_nothing_but_runs(store, database):
+    mine, other, samples = Registry(database), Registry(database, "file:///lake"), HealthSampleStore(database)
+    a = mine.add("file:///a", None, "a")[0].id
+    other.add("file:///a", None, "a")
+    for catalog in (mine.catalog, other.catalog):
+        store.set_policy(catalog, policy("own", table_id=a))
+        store.set_policy(catalog, policy("all"))
+    store.lease(a, "a", "somebody", 600)
+    store.record(a, run("1"))
+    samples.count(a, CommitCounts(5))
+    samples.record(a, SAMPLE)
+
+    mine.remove(a)
+
+    assert [one.name for one in store.policies(mine.catalog)] == ["all"]
+    assert [one.name for one in store.policies(other.catalog)] == ["all", "own"]
+    assert (len(samples.series(a, None, 10)), samples.counts(a).commits) == (1, 5)
+    with pytest.raises(MaintenanceUnderWay):
+        store.lease(a, "a", "somebody else", 600)
+
+    other.remove(a)
+    mine.add("file:///a", None, "a")
+
+    assert [one.name for one in store.policies(other.catalog)] == ["all"]
+    assert (samples.series(a, None, 10), samples.counts(a)) == ([], CommitCounts())
+    assert store.lease(a, "a", "somebody else", 600).owner == "somebody else"
+    assert [one.id for one in store.runs(mine.catalog)] == ["1"]
 
 
 def test_runs_of_more_than_a_year_ago_go(store, database):

@@ -1,5 +1,6 @@
 """Health of all tables, and over time, over HTTP."""
 
+import json
 import time
 
 import pytest
@@ -114,3 +115,24 @@ def test_a_thousand_tables_are_listed_quickly(client):
     assert len(found) == 1000
     assert found[0]["name"] == "t0"
     assert best < 2.0  # about 0.05 s here: this only tells a query per table from one query
+
+
+def test_sizes_that_no_database_keeps_are_no_reason_to_answer_nothing(client, table):
+    adds = [{**table.write_file(f"{number}.parquet", range(10)), "size": 2**62} for number in range(4)]
+    log = [json.dumps({"add": {**add, "dataChange": True}}) for add in adds]
+    (table.log / f"{1:020}.json").write_text("\n".join(log) + "\n")
+
+    answer = client.get(f"{table.url}/health")
+
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["size-in-bytes"] == 4 * 2**62
+    sample, *_ = client.get(f"{table.url}/health/samples").json()["samples"]
+    assert sample["size-in-bytes"] == 2**63 - 1
+
+
+def test_a_sample_that_cannot_be_kept_does_not_decide_about_the_answer(client, filled, monkeypatch):
+    def broken(*_):
+        raise OverflowError("too large")
+
+    monkeypatch.setattr(client.service.health.store, "record", broken)
+    assert client.get(f"{filled.url}/health").status_code == 200

@@ -52,6 +52,10 @@ def test_a_tables_own_policy_goes_before_the_others(client, table):
         {"content": {"config": {}}},
         {"content": {"enable": True, "version": "1"}},
         {"content": {"enable": True, "config": {"fast": True}}},
+        {"content": {"enable": True, "config": {"min_gain_bytes": True}}},
+        {"content": {"enable": True, "config": {"max_deleted_ratio": True}}},
+        {"content": {"enable": True, "config": {"min_interval_hours": "5"}}},
+        {"type": "system.vacuum", "content": {"enable": True, "config": {"retention_hours": True}}},
         {"table": "people", "pattern": "*"},
         {"pattern": "[a-z]"},
         {"name": "a/b"},
@@ -72,6 +76,7 @@ def test_one_at_a_time_looks_after_a_table(client, table):
     refused = client.post(url, json={"owner": "b", "seconds": 600})
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "MAINTENANCE_UNDER_WAY")
     assert refused.json()["error"]["details"]["owner"] == "a"
+    assert f"'{table.name}'" in refused.json()["error"]["message"]
     longer = client.post(url, json={"owner": "a", "seconds": 900}).json()
     assert longer["expires-at"] > first.json()["expires-at"]
     assert client.delete(url, params={"owner": "b"}).status_code == 204
@@ -90,4 +95,50 @@ def test_runs_are_kept_once_and_listed(client, table):
     assert (found[1]["predicted-gain-bytes"], found[1]["measured-gain-bytes"]) == (10, 11)
     since = {"table": table.name, "since": "2026-11-20T11:00:00Z"}
     assert [one["id"] for one in client.get("/v1/maintenance-runs", params=since).json()["runs"]] == ["r2"]
+    for chosen, ids in (
+        ({"state": "done"}, ["r1"]),
+        ({"type": "system.vacuum", "limit": 1}, ["r2"]),
+        ({"type": "system.checkpoint"}, []),
+    ):
+        runs = client.get("/v1/maintenance-runs", params=chosen).json()["runs"]
+        assert [one["id"] for one in runs] == ids, chosen
     assert client.get("/v1/maintenance-runs", params={"table": "nobody"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cost-bytes": 2**63},
+        {"measured-gain-files": -(2**63) - 1},
+        {"started-at": "2026-11-20T10:00:00"},
+        {"ended-at": "0001-01-01T00:00:00+14:00"},
+    ],
+)
+def test_what_no_database_keeps_is_no_run(client, table, error, change):
+    answer = client.post(f"{table.url}/maintenance-runs", json={**RUN, **change})
+    assert (answer.status_code, error(answer)["code"]) == (400, "BAD_REQUEST")
+    assert client.get("/v1/maintenance-runs").json()["runs"] == []
+
+
+@pytest.mark.parametrize("since", ["9" * 18, "-" + "9" * 18, "0001-01-01T00:00:00+14:00", "yesterday"])
+def test_a_time_that_does_not_fit_is_refused_by_the_parameters_name(client, table, error, since):
+    for url in ("/v1/maintenance-runs", f"{table.url}/health/samples"):
+        answer = client.get(url, params={"since": since})
+        assert answer.status_code == 400, answer.text
+        assert error(answer)["message"].startswith("since: ")
+
+
+def test_runs_are_told_in_utc(client, table):
+    told = {**RUN, "started-at": "2026-11-20T23:30:00-11:00"}
+    client.post(f"{table.url}/maintenance-runs", json=told).raise_for_status()
+    for since, count in (("2026-11-21T10:00:00Z", 1), ("2026-11-21T11:00:00Z", 0)):
+        found = client.get("/v1/maintenance-runs", params={"since": since}).json()["runs"]
+        assert len(found) == count, since
+
+
+def test_a_table_in_the_place_of_a_dropped_one_has_no_policy_of_it(client, table):
+    client.post("/v1/policies", json={**POLICY, "table": table.name}).raise_for_status()
+    assert client.delete(table.url).status_code == 204
+    client.post("/v1/tables", json={"location": str(table.folder), "name": table.name}).raise_for_status()
+    assert client.get(f"{table.url}/policies").json()["policies"] == []
+    assert client.get("/v1/policies").json()["policies"] == []

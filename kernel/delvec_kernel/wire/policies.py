@@ -1,9 +1,18 @@
 """Maintenance policies, in the form of the catalogs' policy APIs, and what was done by them."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationError,
+    model_validator,
+)
 
 from delvec_kernel.wire.shapes import Answer, Envelope, JsonObject, Long, Text, TransactionId
 
@@ -23,6 +32,7 @@ __all__ = [
     "PolicyContent",
     "PolicyRequest",
     "PolicyType",
+    "RunState",
     "VacuumConfig",
     "config_of",
 ]
@@ -38,9 +48,24 @@ PolicyType: TypeAlias = Literal[
     "system.checkpoint",
     "system.vacuum",
 ]
-_Ratio: TypeAlias = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-_Size: TypeAlias = Annotated[int, Field(ge=1, lt=2**63)]
+RunState: TypeAlias = Literal["done", "failed"]
 _Version: TypeAlias = Literal["2025-02-03"]
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("lies outside the years 1 to 9999 in UTC") from None
+
+
+# Strict: true is no number of hours.
+_Ratio: TypeAlias = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
+_Hours: TypeAlias = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
+_Size: TypeAlias = Annotated[int, Field(strict=True, ge=1, lt=2**63)]
+_Count: TypeAlias = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+_Change: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+_Moment: TypeAlias = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
 class PolicyConfig(BaseModel):
@@ -54,7 +79,7 @@ class PolicyConfig(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     quiet_hours: list[Annotated[str, Field(pattern=_HOURS)]] = Field(default_factory=list, max_length=24)
-    min_interval_hours: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+    min_interval_hours: _Hours = 0.0
 
 
 class CompactionConfig(PolicyConfig):
@@ -70,8 +95,8 @@ class CompactionConfig(PolicyConfig):
 
     target_file_size_bytes: _Size | None = None
     max_deleted_ratio: _Ratio = 0.05
-    min_files_saved: Long = 10
-    min_gain_bytes: Long = 1 << 30
+    min_files_saved: _Count = 10
+    min_gain_bytes: _Count = 1 << 30
     max_bytes_per_run: _Size | None = None
 
 
@@ -85,7 +110,7 @@ class DvPurgeConfig(PolicyConfig):
     """
 
     min_deleted_ratio: _Ratio = 0.05
-    min_gain_bytes: Long = 0
+    min_gain_bytes: _Count = 0
     max_bytes_per_run: _Size | None = None
 
 
@@ -96,7 +121,7 @@ class DvCompactionConfig(PolicyConfig):
         min_files_saved: nothing is done for fewer files of deletion vectors less to open.
     """
 
-    min_files_saved: Annotated[int, Field(ge=1, lt=2**63)] = 10
+    min_files_saved: _Size = 10
 
 
 class CheckpointConfig(PolicyConfig):
@@ -107,7 +132,7 @@ class CheckpointConfig(PolicyConfig):
         clean_up: also delete what ``delta.logRetentionDuration`` need not keep.
     """
 
-    min_commits: Annotated[int, Field(ge=1, lt=2**63)] = 20
+    min_commits: _Size = 20
     clean_up: StrictBool = False
 
 
@@ -120,10 +145,10 @@ class VacuumConfig(PolicyConfig):
         min_gain_bytes: nothing is deleted for fewer bytes.
     """
 
-    min_interval_hours: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 24.0
+    min_interval_hours: _Hours = 24.0
     mode: Literal["full", "lite"] = "full"
-    retention_hours: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
-    min_gain_bytes: Long = 1
+    retention_hours: _Hours | None = None
+    min_gain_bytes: _Count = 1
 
 
 _CONFIGS: Final[dict[str, type[PolicyConfig]]] = {
@@ -230,17 +255,17 @@ class MaintenanceRun(Envelope):
         default=None, description="By which it was done."
     )
     type: PolicyType = Field(description="What was done.")
-    state: Literal["done", "failed"] = Field(description="Whether it was done to the end.")
+    state: RunState = Field(description="Whether it was done to the end.")
     reason: Annotated[Text, Field(max_length=2000)] = Field(description="Why it was worth it.")
-    started_at: datetime = Field(description="ISO 8601.")
-    ended_at: datetime = Field(description="ISO 8601.")
-    cost_bytes: int | None = Field(default=None, description="Bytes that were to be written again.")
-    predicted_gain_bytes: int | None = Field(
+    started_at: _Moment = Field(description="ISO 8601 with a zone.")
+    ended_at: _Moment = Field(description="ISO 8601 with a zone.")
+    cost_bytes: _Change | None = Field(default=None, description="Bytes that were to be written again.")
+    predicted_gain_bytes: _Change | None = Field(
         default=None, description="Bytes that scans would not read any more, or that storage would have free."
     )
-    measured_gain_bytes: int | None = Field(default=None, description="The same, as it came out.")
-    predicted_gain_files: int | None = Field(default=None, description="Files fewer, as it was expected.")
-    measured_gain_files: int | None = Field(default=None, description="The same, as it came out.")
+    measured_gain_bytes: _Change | None = Field(default=None, description="The same, as it came out.")
+    predicted_gain_files: _Change | None = Field(default=None, description="Files fewer, as it was expected.")
+    measured_gain_files: _Change | None = Field(default=None, description="The same, as it came out.")
     version: Long | None = Field(default=None, description="The last version that it made.")
     error: Annotated[Text, Field(max_length=2000)] | None = Field(
         default=None, description="What went wrong; what was done before stays."

@@ -4,13 +4,11 @@ import base64
 import binascii
 import json
 import math
-from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from delvec_kernel.errors import BadRequest, ServiceUnavailable
+from delvec_kernel.errors import BadRequest
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.wire import (
     HealthListResponse,
@@ -23,7 +21,7 @@ from delvec_service.api.dependencies import PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.routes import Route
 from delvec_service.maintenance.health import health
-from delvec_service.snapshots.time_travel import milliseconds
+from delvec_service.snapshots.time_travel import moment_of
 from delvec_service.store import health_samples
 from delvec_service.store.health_samples import HealthOrder
 
@@ -54,8 +52,7 @@ def get_health(
         found = health(snapshot, table.objects, table.name, traced=files, partitions=partitions)
         if is_newest:
             # Others may have committed since the last sample, or there is none.
-            with suppress(ServiceUnavailable):
-                service.health.observe(table.record.id, snapshot, found.report)
+            service.health.keep(table.record.id, snapshot, found.report)
         return found.response(overwritten, counts)
 
     return service.loader.reading(
@@ -74,7 +71,7 @@ def list_health_samples(
     limit: Annotated[int, Query(ge=1, le=100_000, description="Only the newest so many.")] = 1000,
 ) -> HealthSamplesResponse:
     """Return how a table was after its versions, as it was kept then: no log is read."""
-    start = None if since is None else datetime.fromtimestamp(milliseconds(since) / 1000, UTC)
+    start = None if since is None else moment_of("since", since)
     found = service.health.store.series(table.record.id, start, limit)
     return HealthSamplesResponse(table=table.name, samples=[_sample(one) for one in found])
 

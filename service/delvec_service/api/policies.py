@@ -16,10 +16,11 @@ from delvec_kernel.wire import (
     Policy,
     PolicyRequest,
 )
+from delvec_kernel.wire.policies import PolicyType, RunState
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, responses
 from delvec_service.api.repeats import Mutation
-from delvec_service.snapshots.time_travel import milliseconds
+from delvec_service.snapshots.time_travel import moment_of
 
 __all__ = ["router"]
 
@@ -78,7 +79,7 @@ def list_applicable_policies(table: Table, service: ServiceState) -> PoliciesRes
 )
 def lease_table(table: Table, body: LeaseRequest, service: ServiceState) -> LeaseResponse:
     """Reserve a table for those who are about to look after it, or extend what they have."""
-    return service.maintenance.lease(table.record.id, body.owner, body.seconds)
+    return service.maintenance.lease(table.record.id, table.name, body.owner, body.seconds)
 
 
 @router.delete(
@@ -116,10 +117,14 @@ def list_runs(
             description="Only runs that began then or later: ISO 8601; without a zone it is UTC.",
         ),
     ] = None,
+    run_type: Annotated[PolicyType | None, Query(alias="type", description="Only runs of this type.")] = None,
+    state: Annotated[RunState | None, Query(description="Only what was done, or what failed.")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000, description="Only the newest so many.")] = 100,
 ) -> MaintenanceRunsResponse:
     """List what was done to tables by their policies, the newest first."""
-    start = None if since is None else datetime.fromtimestamp(milliseconds(since) / 1000, UTC)
+    start = None if since is None else moment_of("since", since)
     identifier = None if table is None else service.tables.open(table).record.id
-    found = service.maintenance.runs(service.tables.catalog, table_id=identifier, since=start, limit=limit)
+    found = service.maintenance.runs(
+        service.tables.catalog, table_id=identifier, since=start, run_type=run_type, state=state, limit=limit
+    )
     return MaintenanceRunsResponse(runs=list(found))

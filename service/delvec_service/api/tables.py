@@ -109,8 +109,11 @@ def get_table(table: Table) -> TableResource:
     "/tables/{table}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(*MUTATION, *OPENING)
 )
 def forget_table(service: ServiceState, table: str) -> None:
-    """Forget a table. Its files stay, and registering its location brings it back under the same id."""
-    service.tables.forget(table)
+    """Forget a table, its own policies and its health samples. Its files stay, and so do maintenance runs.
+
+    Registering its location brings it back under the same id.
+    """
+    service.health.forget(service.tables.forget(table).id)
 
 
 @router.post("/tables/{table}/rename", responses=responses(*MUTATION, *OPENING, TableAlreadyExists))

@@ -26,6 +26,7 @@ from delvec_kernel.errors import (
     FileSizeMismatch,
     FileTooOld,
     InvalidCommit,
+    InvalidTableChange,
     MissingChangeFiles,
     MissingDataFile,
 )
@@ -40,7 +41,7 @@ from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.store.objects import ObjectMeta
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["check_adds", "check_files", "check_table", "num_records"]
+__all__ = ["check_adds", "check_files", "check_repacking", "check_table", "num_records"]
 
 _CONCURRENT_HEADS: Final = 16
 
@@ -53,6 +54,7 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
             what the commit does: rows that are copied keep no row ids.
         AppendOnlyTable: the commit removes rows, and the table does not let go of any.
         MissingChangeFiles: the table keeps a change data feed, and rows are copied or changed without change files.
+        InvalidTableChange: deletion vectors are to be written again, and the table has them turned off.
         InvalidCommit: rows are to be deleted by deletion vector, and the table has those turned off; or all columns are
             new, and files would stay.
     """
@@ -71,7 +73,9 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
             table=table.name,
             version=snapshot.version,
         )
-    if (changes.row_deletes or changes.added_deletes or changes.repacked) and not snapshot.dv_enabled:
+    if changes.repacked:
+        check_repacking(table, snapshot)
+    if (changes.row_deletes or changes.added_deletes) and not snapshot.dv_enabled:
         raise InvalidCommit(
             f"Table '{table.name}' does not have deletion vectors enabled, and Delvec does not enable them by "
             "itself: rewrite the files, sending adds and removes, or set delta.enableDeletionVectors=true.",
@@ -82,6 +86,21 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
         raise InvalidCommit(
             f"The commit gives table '{table.name}' other columns, and leaves files that do not have them: it removes "
             f"{len(changes.removes)} of the {snapshot.num_files} files of version {snapshot.version}; remove them all.",
+            table=table.name,
+            version=snapshot.version,
+        )
+
+
+def check_repacking(table: OpenTable, snapshot: Snapshot) -> None:
+    """Refuse to write deletion vectors again for a table that has them turned off.
+
+    Raises:
+        InvalidTableChange: it has; says what to do instead.
+    """
+    if not snapshot.dv_enabled:
+        raise InvalidTableChange(
+            f"Table '{table.name}' has delta.enableDeletionVectors=false, so no deletion vector is written, not even "
+            "again; write the files that have one without the deleted rows: table.optimize.purge().",
             table=table.name,
             version=snapshot.version,
         )

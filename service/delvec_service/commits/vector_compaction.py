@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_kernel.compaction import RepackedVectors, repack
-from delvec_kernel.errors import ConcurrentWrite, InvalidTableChange
+from delvec_kernel.errors import ConcurrentWrite
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits.commit import Commits, Committed, NothingToDo
+from delvec_service.commits.commit_checks import check_repacking
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
@@ -61,7 +62,7 @@ class VectorCompaction:
         """Write what is worth it again, some at a time.
 
         Raises:
-            InvalidTableChange: the table's deletion vectors are turned off.
+            InvalidTableChange: there are some, and the table's deletion vectors are turned off; so with ``dry_run``.
             UnsupportedTable: or a subclass: the table must not be written.
             CorruptDeletionVector: or a subclass: one cannot be read; nothing of its commit took effect.
             ConcurrentWrite: others change the table's metadata all the time.
@@ -71,15 +72,11 @@ class VectorCompaction:
         check_writable(snapshot.protocol, snapshot.metadata, table.name)
         files = snapshot.live.columns(["path", "deletion_vector"])
         found = repack(files, self._target)
-        if dry_run or not len(found.files):
+        if not len(found.files):
             return Repacked(found)
-        if not snapshot.dv_enabled:
-            raise InvalidTableChange(
-                f"Table '{table.name}' has delta.enableDeletionVectors=false, so no deletion vector is written, not even "
-                "again; write the files that have one without the deleted rows: table.optimize.purge().",
-                table=table.name,
-                version=snapshot.version,
-            )
+        check_repacking(table, snapshot)
+        if dry_run:
+            return Repacked(found)
         version = None
         for paths in _batches(files.take(pa.array(found.files))):
             version = self._commit(table, paths, snapshot.version, user_metadata) or version

@@ -14,12 +14,14 @@ from delvec_kernel.errors import ServiceUnavailable
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.health.health import HealthReport, examine
 from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service.logs import logger
 from delvec_service.store.health_samples import CommitCounts, HealthSample, HealthSampleStore
 
 __all__ = ["HealthWatch"]
 
 _ROWS: Final = ("numDeletedRows", "numUpdatedRows", "numTargetRowsDeleted", "numTargetRowsUpdated")
 _MOST_TABLES: Final = 10_000
+_LONG: Final = 2**63 - 1
 
 
 class HealthWatch:
@@ -40,7 +42,7 @@ class HealthWatch:
     def committed(self, table_id: str, metrics: Mapping[str, int], *, rebased: bool) -> None:
         """Count a commit that took effect."""
         rows = sum(metrics.get(name, 0) for name in _ROWS) if rebased else 0
-        self._add(table_id, CommitCounts(1, int(rebased), 0, rows))
+        self._add(table_id, CommitCounts(1, int(rebased), 0, _long(rows)))
 
     def conflicted(self, table_id: str) -> None:
         """Count a commit that did not take effect because another had."""
@@ -58,6 +60,15 @@ class HealthWatch:
             return  # the next commit, or the next question, reads the log again
         self.flush(table_id)
         self.store.record(table_id, _sample(snapshot, found))
+
+    def keep(self, table_id: str, snapshot: Snapshot, report: HealthReport) -> None:
+        """Keep a sample of a version for a reader, who has an answer without it: what goes wrong is only logged."""
+        try:
+            self.observe(table_id, snapshot, report)
+        except ServiceUnavailable as error:
+            logger.warning("health sample not kept", table_id=table_id, error=error.message)
+        except Exception:  # noqa: BLE001 - whatever is wrong with the sample, the answer is right
+            logger.exception("health sample not kept", table_id=table_id)
 
     def counts(self, table_id: str) -> CommitCounts:
         """Return what became of a table's commits, those that are only in memory included."""
@@ -86,6 +97,11 @@ class HealthWatch:
         with suppress(ServiceUnavailable):
             self.flush()
 
+    def forget(self, table_id: str) -> None:
+        """Drop what is counted of a table that is registered no more, and not written down."""
+        with self._lock:
+            self._counts.pop(table_id, None)
+
     def _add(self, table_id: str, found: CommitCounts) -> None:
         with self._lock:
             if len(self._counts) >= _MOST_TABLES and table_id not in self._counts:
@@ -96,7 +112,7 @@ class HealthWatch:
                 commits=known.commits + found.commits,
                 rebased=known.rebased + found.rebased,
                 conflicts=known.conflicts + found.conflicts,
-                rows_saved=known.rows_saved + found.rows_saved,
+                rows_saved=_long(known.rows_saved + found.rows_saved),
             )
 
 
@@ -109,16 +125,21 @@ def _sample(snapshot: Snapshot, report: HealthReport) -> HealthSample:
         metadata_id=snapshot.metadata.id,
         sampled_at=datetime.now(UTC),
         score=report.score,
-        num_files=report.num_files,
-        size_in_bytes=report.size_in_bytes,
-        num_records=report.num_physical_rows,
-        num_deleted_rows=report.num_deleted_rows,
+        num_files=_long(report.num_files),
+        size_in_bytes=_long(report.size_in_bytes),
+        num_records=None if report.num_physical_rows is None else _long(report.num_physical_rows),
+        num_deleted_rows=_long(report.num_deleted_rows),
         deleted_ratio=report.deleted_ratio,
-        deleted_bytes=report.deleted_bytes,
-        num_deletion_vectors=report.num_files_with_deletion_vectors,
-        small_files=report.small_files,
-        commits_since_checkpoint=report.commits_since_checkpoint,
-        gain_bytes=0 if best is None else best.gain_bytes or 0,
-        cost_bytes=0 if best is None else best.cost_bytes or 0,
+        deleted_bytes=_long(report.deleted_bytes),
+        num_deletion_vectors=_long(report.num_files_with_deletion_vectors),
+        small_files=_long(report.small_files),
+        commits_since_checkpoint=_long(report.commits_since_checkpoint),
+        gain_bytes=0 if best is None else _long(best.gain_bytes or 0),
+        cost_bytes=0 if best is None else _long(best.cost_bytes or 0),
         actions=",".join(one.action for one in found),
     )
+
+
+def _long(number: int) -> int:
+    """Return a number as the database can keep it: a log may claim any."""
+    return max(-_LONG - 1, min(number, _LONG))

@@ -13,7 +13,7 @@ from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.table_properties import is_true
 from delvec_service.snapshots.log_reader import LogReader
 
-__all__ = ["first_stamped", "iso", "milliseconds", "version_at"]
+__all__ = ["first_stamped", "iso", "milliseconds", "moment_of", "version_at"]
 
 _EPOCH: Final = DateTime(1970, 1, 1, tzinfo=UTC)
 _MILLISECONDS: Final = re.compile(r"-?\d{1,18}", re.ASCII)
@@ -35,7 +35,7 @@ def milliseconds(text: str) -> int:
         return int(text)
     try:
         moment = _moment(text)
-    except (ValueError, ZoneInfoNotFoundError, OSError):
+    except (ValueError, OverflowError, ZoneInfoNotFoundError, OSError):
         raise BadRequest(
             f"'{text[:100]}' is no timestamp: give ISO 8601, as 2026-01-31T08:00:00Z, or milliseconds since 1970.",
             timestamp=text[:100],
@@ -43,6 +43,28 @@ def milliseconds(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def moment_of(parameter: str, text: str) -> DateTime:
+    """Return a time that a parameter gives, in UTC.
+
+    Args:
+        parameter: its name.
+        text: as :func:`milliseconds` takes it.
+
+    Raises:
+        BadRequest: it is no time, or one that no calendar has; names the parameter.
+    """
+    try:
+        return _EPOCH + timedelta(milliseconds=milliseconds(text))
+    except BadRequest as error:
+        raise BadRequest(f"{parameter}: {error.message}", parameter=parameter, timestamp=text[:100]) from None
+    except OverflowError:
+        raise BadRequest(
+            f"{parameter}: '{text[:100]}' lies outside the years 1 to 9999; give another time.",
+            parameter=parameter,
+            timestamp=text[:100],
+        ) from None
 
 
 def _moment(text: str) -> DateTime:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
-from sqlalchemy import and_, delete, func, or_, select
+from sqlalchemy import and_, case, delete, func, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -36,6 +36,7 @@ _SPACING: Final = (
 )
 """From an age on, how far samples are apart; None where none are kept."""
 _LONGEST_ID: Final = 64
+_LONG: Final = 2**63 - 1
 _UNKNOWN: Final = -1.0e300
 """Where a table goes that has no sample, or no such number: behind all others."""
 
@@ -124,7 +125,7 @@ class HealthSampleStore:
             statement = _insert(session)(row).values(
                 table_id=table_id, since=found.since or datetime.now(UTC), **counted
             )
-            added = {name: getattr(row, name) + statement.excluded[name] for name in counted}
+            added = {name: _sum(getattr(row, name), statement.excluded[name]) for name in counted}
             session.execute(statement.on_conflict_do_update(index_elements=["table_id"], set_=added))
 
     def counts(self, table_id: str) -> CommitCounts:
@@ -238,6 +239,11 @@ def _thin(session: Session, table_id: str, now: datetime) -> None:
     gone = superfluous({row[0]: row[1] for row in session.execute(old)}, now)
     if gone:
         session.execute(delete(row).where(row.table_id == table_id, row.version.in_(gone[:10_000])))
+
+
+def _sum(known: Any, more: Any) -> Any:
+    """Return the sum of two counts, at most what the column holds: SQLite would make a float of it, PostgreSQL fail."""
+    return case((known > _LONG - more, _LONG), else_=known + more)
 
 
 def _columns() -> list[Any]:

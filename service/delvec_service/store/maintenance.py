@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from delvec_kernel.errors import MaintenanceUnderWay, PolicyNotFound
 from delvec_kernel.wire import LeaseResponse, MaintenanceRun, Policy, PolicyContent
+from delvec_kernel.wire.policies import PolicyType, RunState
 from delvec_service.store.database import Database
 from delvec_service.store.models import (
     MaintenanceLeaseRow,
@@ -80,8 +81,8 @@ class MaintenanceStore:
         with self._database.write() as session:
             session.execute(delete(row).where(row.catalog == catalog, row.name == name))
 
-    def lease(self, table_id: str, owner: str, seconds: float) -> LeaseResponse:
-        """Give a table to those who look after it, or extend what they have.
+    def lease(self, table_id: str, name: str, owner: str, seconds: float) -> LeaseResponse:
+        """Give a table to those who look after it, or extend what they have; its name is for the error.
 
         Raises:
             MaintenanceUnderWay: somebody else has it.
@@ -100,7 +101,8 @@ class MaintenanceStore:
             found = session.execute(select(row.owner, row.expires_at).where(row.table_id == table_id)).one()
         if found.owner != owner:
             raise MaintenanceUnderWay(
-                f"Maintenance of the table is under way elsewhere, until {found.expires_at:%H:%M:%S} UTC at the latest.",
+                f"Maintenance of table '{name}' is under way elsewhere, until {found.expires_at:%H:%M:%S} UTC at the latest.",
+                table=name,
                 owner=found.owner,
                 expires_at=found.expires_at.isoformat(),
             )
@@ -124,7 +126,14 @@ class MaintenanceStore:
             )
 
     def runs(
-        self, catalog: str, *, table_id: str | None = None, since: datetime | None = None, limit: int = 100
+        self,
+        catalog: str,
+        *,
+        table_id: str | None = None,
+        since: datetime | None = None,
+        run_type: PolicyType | None = None,
+        state: RunState | None = None,
+        limit: int = 100,
     ) -> Sequence[MaintenanceRun]:
         """Return runs on the registered tables of a catalog, or on one of them, the newest first."""
         row = MaintenanceRunRow
@@ -132,6 +141,10 @@ class MaintenanceStore:
         query = query.where(TableRow.catalog == catalog)
         if table_id is not None:
             query = query.where(row.table_id == table_id)
+        if run_type is not None:
+            query = query.where(row.type == run_type)
+        if state is not None:
+            query = query.where(row.state == state)
         if since is not None:
             query = query.where(row.started_at >= since)
         with self._database.read() as session:

@@ -86,6 +86,10 @@ class _Moment(TypeDecorator[datetime]):
     impl = DateTime(timezone=True)
     cache_ok = True
 
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        del dialect
+        return value.astimezone(UTC) if value is not None and value.tzinfo is not None else value
+
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         del dialect
         return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value

@@ -11,7 +11,13 @@ from sqlalchemy.exc import IntegrityError
 
 from delvec_kernel.errors import AmbiguousTable, TableAlreadyExists, TableNotFound
 from delvec_service.store.database import Database
-from delvec_service.store.models import TableRow
+from delvec_service.store.models import (
+    CommitCountsRow,
+    HealthSampleRow,
+    MaintenanceLeaseRow,
+    MaintenancePolicyRow,
+    TableRow,
+)
 
 __all__ = ["Registry", "TableRecord", "table_id"]
 
@@ -229,11 +235,22 @@ class Registry:
         )
 
     def remove(self, identifier: str) -> None:
-        """Forget a table; its files stay."""
+        """Forget a table and what was set for it and counted of it; its files stay, and the record of maintenance runs.
+
+        Another table at its location has its id, and must not get its policies. Those of other catalogs are another's; what is
+        kept by the id alone goes with the last catalog that has the table.
+        """
+        policy = MaintenancePolicyRow
         with self._database.write() as session:
             session.execute(
                 delete(TableRow).where(TableRow.catalog == self._catalog, TableRow.id == identifier)
             )
+            session.execute(
+                delete(policy).where(policy.catalog == self._catalog, policy.table_id == identifier)
+            )
+            if session.scalars(select(TableRow.id).where(TableRow.id == identifier).limit(1)).first() is None:
+                for row in (HealthSampleRow, CommitCountsRow, MaintenanceLeaseRow):
+                    session.execute(delete(row).where(row.table_id == identifier))
 
 
 def _record(row: TableRow) -> TableRecord:

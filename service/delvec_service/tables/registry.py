@@ -160,8 +160,8 @@ class Tables:
         except DelvecError:
             return None
 
-    def forget(self, name_or_id: str) -> None:
-        """Forget a table; its files stay.
+    def forget(self, name_or_id: str) -> TableRecord:
+        """Forget a table and its own policies, and return what it was; its files stay.
 
         Raises:
             TableNotFound: there is none of that name or id.
@@ -171,6 +171,7 @@ class Tables:
         self._registry.remove(record.id)
         self._opened.pop(record.id, None)
         self._loader.forget(record.location)
+        return record
 
     def register(self, location: str | None, name: str | None) -> tuple[TableRecord, bool]:
         """Register the Delta table at a location; return its row, and whether it is new.
