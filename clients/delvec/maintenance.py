@@ -1,5 +1,6 @@
 """Maintenance by policies: ``lake.maintenance``."""
 
+import logging
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from delvec_kernel.wire import (
     PolicyContent,
     PolicyRequest,
 )
-from delvec_kernel.wire.policies import PolicyConfig, PolicyType, config_of
+from delvec_kernel.wire.policies import PolicyConfig, PolicyType, RunState, config_of
 
 if TYPE_CHECKING:
     from delvec.connection import Connection
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Maintenance", "MaintenanceResult"]
 
+_LOGGER: Final = logging.getLogger(__name__)
 _LEASE_SECONDS: Final = 120.0
-_RUNS: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -125,22 +126,36 @@ class Maintenance:
     # --- runs -------------------------------------------------------------------------------------------
 
     def runs(
-        self, table: str | None = None, *, since: str | datetime | None = None, limit: int = 100
+        self,
+        table: str | None = None,
+        *,
+        since: str | datetime | None = None,
+        type: PolicyType | None = None,  # noqa: A002 - as on the wire
+        state: RunState | None = None,
+        limit: int = 100,
     ) -> list[dict[str, Any]]:
         """Return what was done, the newest first; names are as on the wire.
 
         Args:
             table: only what was done to this table.
             since: only what began then or later: ISO 8601 text or a datetime; without a zone it is UTC.
+            type: only runs of policies of this type.
+            state: only what was ``done``, or what ``failed``.
             limit: only so many.
+
+        Raises:
+            BadRequest: ``since`` is no time, or there is no such type or state.
+            TableNotFound: there is no such table.
         """
         identifier = None if table is None else self._lake.table(table).id
-        return [one.model_dump(by_alias=True) for one in self._runs(identifier, since, limit)]
+        found = self._runs(identifier, since, limit, type, state)
+        return [one.model_dump(by_alias=True) for one in found]
 
     def run(self, tables: Sequence[str] | None = None, *, dry_run: bool = False) -> list[MaintenanceResult]:
         """Do what the policies ask for now, table by table; or only say what that is, and why.
 
-        Of several processes that do so at once, one works on a table at a time. What fails on one table holds up no other.
+        Of several processes that do so at once, one works on a table at a time. What fails holds up nothing else, whatever it
+        is: it is a result, too. Each table is looked after by the policies that there are when its turn comes.
 
         Args:
             tables: by name or location; by default all registered ones.
@@ -149,57 +164,63 @@ class Maintenance:
         policies = answer(PoliciesResponse, self._service.get("/v1/policies")).policies
         if not policies:
             return []
-        names = [one.id for one in self._lake.tables()] if tables is None else tables
+        chosen = (
+            [(one.id, one.name) for one in self._lake.tables()]
+            if tables is None
+            else [(name, name) for name in tables]
+        )
         results: list[MaintenanceResult] = []
-        for name in names:
+        for identifier, name in chosen:
             try:
-                results += self._maintain(self._lake.table(name), policies, dry_run=dry_run)
-            except DelvecError as error:
-                results.append(MaintenanceResult(name, None, None, "failed", error.message))
+                results += self._maintain(self._lake.table(identifier), policies, dry_run=dry_run)
+            except Exception as error:  # noqa: BLE001 - the other tables are to be looked after, too
+                results.append(MaintenanceResult(name, None, None, "failed", _told(error, name)))
         return results
 
     def _maintain(
         self, table: "DeltaTable", policies: Sequence[Policy], *, dry_run: bool
     ) -> list[MaintenanceResult]:
-        held = applicable(policies, table.id, table.name)
-        wanted = [
-            (held[kind], _config(held[kind])) for kind in TASKS if kind in held and held[kind].content.enable
-        ]
-        if not wanted:
+        if not _wanted(applicable(policies, table.id, table.name)):
             return []
         if dry_run:
-            return [self._one(table, policy, config, dry_run=True) for policy, config in wanted]
+            return [self._one(table, policy, dry_run=True) for policy in self._held(table)]
         try:
             with self._lease(table):
-                return [self._one(table, policy, config, dry_run=False) for policy, config in wanted]
+                return [self._one(table, policy, dry_run=False) for policy in self._held(table)]
         except MaintenanceUnderWay as error:
             return [MaintenanceResult(table.name, None, None, "elsewhere", error.message)]
 
-    def _one(
-        self, table: "DeltaTable", policy: Policy, config: PolicyConfig, *, dry_run: bool
-    ) -> MaintenanceResult:
+    def _held(self, table: "DeltaTable") -> list[Policy]:
+        """Return what is to be looked at now: tables before this one may have taken hours."""
+        answered = self._service.get(table_path(table.id, "policies"))
+        return _wanted({one.type: one for one in answer(PoliciesResponse, answered).policies})
+
+    def _one(self, table: "DeltaTable", policy: Policy, *, dry_run: bool) -> MaintenanceResult:
         """Decide about one policy, and do what it asks for."""
         found = MaintenanceResult(table.name, policy.name, policy.type, "not-due", "")
         task, started = TASKS[policy.type], datetime.now(UTC)
         try:
+            config = config_of(policy.type, policy.content.config)
             waits = self._waits(table, policy, config, started)
             if waits is not None:
                 return replace(found, reason=waits)
             decision = task.decide(table, config)
-        except DelvecError as error:
-            return replace(found, state="failed", reason=error.message)
+        except Exception as error:  # noqa: BLE001 - the other policies are to be looked at, too
+            return replace(found, state="failed", reason=_told(error, table.name, policy.name))
         found = _predicted(found, decision)
         if dry_run or not decision.is_due:
             return found
         try:
             outcome = task.perform(table, config)
-        except DelvecError as error:
-            self._record(table, found, started, error=error.message)
-            return replace(found, state="failed", reason=error.message)
-        self._record(table, found, started, outcome)
+        except Exception as error:  # noqa: BLE001 - the other policies are to be looked at, too
+            told = _told(error, table.name, policy.name)
+            unrecorded = self._record(table, found, started, error=told)
+            return replace(found, state="failed", reason=told + unrecorded)
+        unrecorded = self._record(table, found, started, outcome)
         return replace(
             found,
             state="done",
+            reason=found.reason + unrecorded,
             measured_gain_bytes=outcome.gain_bytes,
             measured_gain_files=outcome.gain_files,
             version=outcome.version,
@@ -213,15 +234,22 @@ class Maintenance:
         if not config.min_interval_hours:
             return None
         interval = timedelta(hours=config.min_interval_hours)
-        for run in self._runs(table.id, now - interval, _RUNS):
-            if run.type == policy.type and run.state == "done":
-                hours = config.min_interval_hours
-                return f"done at {run.started_at:%Y-%m-%d %H:%M} (UTC), again after {hours:g} hours"
-        return None
+        last = self._runs(table.id, now - interval, 1, policy.type, "done")
+        if not last:
+            return None
+        hours = config.min_interval_hours
+        return f"done at {last[0].started_at:%Y-%m-%d %H:%M} (UTC), again after {hours:g} hours"
 
-    def _runs(self, identifier: str | None, since: str | datetime | None, limit: int) -> list[MaintenanceRun]:
+    def _runs(
+        self,
+        identifier: str | None,
+        since: str | datetime | None,
+        limit: int,
+        kind: PolicyType | None,
+        state: RunState | None,
+    ) -> list[MaintenanceRun]:
         start = since.isoformat() if isinstance(since, datetime) else since
-        parameters = {"table": identifier, "since": start, "limit": limit}
+        parameters = {"table": identifier, "since": start, "type": kind, "state": state, "limit": limit}
         return answer(MaintenanceRunsResponse, self._service.get("/v1/maintenance-runs", parameters)).runs
 
     def _record(
@@ -232,26 +260,31 @@ class Maintenance:
         outcome: Outcome | None = None,
         *,
         error: str | None = None,
-    ) -> None:
+    ) -> str:
+        """Keep a run; return nothing, or what is to be said where that fails: what was done was done."""
         measured = Outcome() if outcome is None else outcome
-        body = request(
-            MaintenanceRun,
-            id=str(uuid.uuid4()),
-            policy=found.policy,
-            type=found.type,
-            state="failed" if outcome is None else "done",
-            reason=found.reason[:2000],
-            started_at=started,
-            ended_at=datetime.now(UTC),
-            cost_bytes=found.cost_bytes,
-            predicted_gain_bytes=found.predicted_gain_bytes,
-            measured_gain_bytes=measured.gain_bytes,
-            predicted_gain_files=found.predicted_gain_files,
-            measured_gain_files=measured.gain_files,
-            version=measured.version,
-            error=None if error is None else error[:2000],
-        )
-        self._service.post(table_path(table.id, "maintenance-runs"), body)
+        try:
+            body = request(
+                MaintenanceRun,
+                id=str(uuid.uuid4()),
+                policy=found.policy,
+                type=found.type,
+                state="failed" if outcome is None else "done",
+                reason=found.reason[:2000],
+                started_at=started,
+                ended_at=datetime.now(UTC),
+                cost_bytes=found.cost_bytes,
+                predicted_gain_bytes=found.predicted_gain_bytes,
+                measured_gain_bytes=measured.gain_bytes,
+                predicted_gain_files=found.predicted_gain_files,
+                measured_gain_files=measured.gain_files,
+                version=measured.version,
+                error=None if error is None else error[:2000],
+            )
+            self._service.post(table_path(table.id, "maintenance-runs"), body)
+        except Exception as failure:  # noqa: BLE001 - the other policies are to be looked at, too
+            return f"; could not be recorded: {_told(failure, table.name, found.policy)}"
+        return ""
 
     @contextmanager
     def _lease(self, table: "DeltaTable") -> Iterator[None]:
@@ -268,7 +301,7 @@ class Maintenance:
         def keep() -> None:
             while not ended.wait(_LEASE_SECONDS / 3):
                 # A lease that is lost costs work that is done twice, and nothing else: commits decide.
-                with suppress(DelvecError):
+                with suppress(Exception):
                     take()
 
         take()
@@ -280,12 +313,21 @@ class Maintenance:
         finally:
             ended.set()
             keeper.join()
-            with suppress(DelvecError):  # it ends by itself
+            with suppress(Exception):  # it ends by itself
                 self._service.delete(path, {"owner": self._owner})
 
 
-def _config(policy: Policy) -> PolicyConfig:
-    return config_of(policy.type, policy.content.config)
+def _wanted(held: Mapping[PolicyType, Policy]) -> list[Policy]:
+    """Return those that are not turned off, in the order in which they are done."""
+    return [held[kind] for kind in TASKS if kind in held and held[kind].content.enable]
+
+
+def _told(error: Exception, table: str, policy: str | None = None) -> str:
+    """Return what to say of an error; one that nobody foresaw is logged with its trace."""
+    if isinstance(error, DelvecError):
+        return error.message
+    _LOGGER.error("maintenance of table '%s' failed (policy: %s)", table, policy, exc_info=error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _predicted(found: MaintenanceResult, decision: Decision) -> MaintenanceResult:

@@ -116,7 +116,7 @@ class _Compaction(_Rewrite):
         if not found.cost_bytes:
             return Decision(False, self._over_budget(table, config) or "no file is worth writing again")
         saved, gained = found.gain_files or 0, found.gain_bytes or 0
-        reason = f"{planned['numRemovedFiles']} files become {planned['numBins']}, {gained:,} bytes of deleted rows go"
+        reason = f"{planned['numRemovedFiles']} files become {planned.num_new_files}, {gained:,} bytes of deleted rows go"
         is_due = saved >= config.min_files_saved or gained >= config.min_gain_bytes
         if not is_due:
             reason += f"; {config.min_files_saved:,} files fewer or {config.min_gain_bytes:,} bytes wanted"
@@ -196,8 +196,8 @@ class _Vacuum:
 
 
 def _planned(planned: PlannedCompaction) -> Decision:
-    removed, bins = planned["numRemovedFiles"] or 0, planned["numBins"] or 0
-    return Decision(False, "", planned.gain_bytes, removed - bins, planned["numRemovedBytes"])
+    saved = (planned["numRemovedFiles"] or 0) - planned.num_new_files
+    return Decision(False, "", planned.gain_bytes, saved, planned["numRemovedBytes"])
 
 
 def _decision(found: Decision, reason: str, is_due: bool) -> Decision:

@@ -106,6 +106,20 @@ class Packing:
     sizes: npt.NDArray[np.int64]
     live_sizes: npt.NDArray[np.int64]
 
+    @classmethod
+    def of(cls, bins: Sequence[Bin]) -> "Packing":
+        """Return bins as columns."""
+        counts, sizes, live = (
+            np.array(column, np.int64)
+            for column in (
+                [len(each.files) for each in bins],
+                [each.size for each in bins],
+                [each.live_size for each in bins],
+            )
+        )
+        files = np.concatenate([np.zeros(0, np.int64), *(each.files for each in bins)])
+        return cls(files, counts, sizes, live)
+
     def bins(self) -> list[Bin]:
         """Return the bins one by one."""
         ends = np.cumsum(self.counts).tolist()

@@ -11,6 +11,7 @@ import pytest
 import delvec
 from delvec.cli import main
 from delvec.maintenance_tasks import TASKS
+from delvec_kernel.wire import MaintenanceRun
 
 
 @pytest.fixture
@@ -80,25 +81,29 @@ def test_a_budget_and_thresholds_are_kept(lake, dirty):
     assert (done.state, done.measured_gain_files) == ("done", 12)
 
 
-def test_quiet_hours_intervals_and_policies_that_are_off(lake, dirty):
+def test_quiet_hours_intervals_and_policies_that_are_off(lake, tmp_path):
+    few = lake.create_table(
+        tmp_path / "few", "id long"
+    )  # so few commits that the service makes no checkpoint
+    few.append(pa.table({"id": [0]}))
     lake.maintenance.set_policy(
         "all", "system.checkpoint", {"min_commits": 1, "quiet_hours": ["00:00-00:00"]}
     )
     (quiet,) = lake.maintenance.run()
     assert (quiet.state, quiet.reason) == ("not-due", "quiet hours 00:00-00:00 (UTC)")
-    lake.maintenance.set_policy("off", "system.checkpoint", enable=False, table="dirty")
+    lake.maintenance.set_policy("off", "system.checkpoint", enable=False, table="few")
     assert lake.maintenance.run() == []
     lake.maintenance.set_policy(
-        "off", "system.checkpoint", {"min_commits": 1, "min_interval_hours": 5}, table="dirty"
+        "off", "system.checkpoint", {"min_commits": 1, "min_interval_hours": 5}, table="few"
     )
     (done,) = lake.maintenance.run()
     assert done.state == "done"
     assert done.measured_gain_files > 0
-    dirty.append(pa.table({"id": [1], "value": [0.5]}))
+    few.append(pa.table({"id": [1]}))
     (waits,) = lake.maintenance.run()
     assert waits.state == "not-due"
     assert waits.reason.endswith("again after 5 hours")
-    (held,) = lake.maintenance.policies("dirty")
+    (held,) = lake.maintenance.policies("few")
     assert held["name"] == "off"
     lake.maintenance.drop_policy("off")
     with pytest.raises(delvec.PolicyNotFound):
@@ -172,6 +177,124 @@ def test_what_fails_midway_is_recorded(lake, dirty, monkeypatch):
     assert (run["state"], run["error"]) == ("failed", "the disk is on fire")
     assert run["predicted-gain-bytes"] > 0
     assert dirty.count() == 300_012
+
+
+@pytest.fixture
+def two(lake, tmp_path):
+    """Tables ``a`` and ``b`` of a few commits, both with the policy ``checkpoints`` and ``a`` with ``purge`` before it."""
+    tables = [lake.create_table(tmp_path / name, "id long") for name in "ab"]
+    for table in tables:
+        table.append(pa.table({"id": [1, 2]}))
+        table.delete("id = 1")
+    lake.maintenance.set_policy("checkpoints", "system.checkpoint", {"min_commits": 1})
+    lake.maintenance.set_policy("purge", "system.dv-purge", table="a")
+    return tables
+
+
+def outcomes(results):
+    return {(one.table, one.policy): one.state for one in results}
+
+
+ALL_DONE = {("a", "purge"): "done", ("a", "checkpoints"): "done", ("b", "checkpoints"): "done"}
+
+
+@pytest.mark.parametrize("step", ["decide", "perform"])
+def test_an_error_that_nobody_foresaw_ends_no_round(lake, two, monkeypatch, caplog, step):
+    def broken(*_):
+        raise ValueError("no such thing")
+
+    monkeypatch.setattr(type(TASKS["system.dv-purge"]), step, broken)
+    found = lake.maintenance.run()
+    assert outcomes(found) == ALL_DONE | {("a", "purge"): "failed"}
+    assert found[0].reason == "ValueError: no such thing"
+    assert "table 'a' failed (policy: purge)" in caplog.text
+    failed = [run["error"] for run in lake.maintenance.runs(state="failed")]
+    assert failed == (["ValueError: no such thing"] if step == "perform" else [])
+
+
+def test_work_that_cannot_be_recorded_is_done_all_the_same(lake, two, monkeypatch):
+    post = lake.maintenance._service.post
+
+    def deaf(path, *arguments, **named):
+        if path.endswith("/maintenance-runs"):
+            raise delvec.ServiceUnavailable("the database sleeps")
+        return post(path, *arguments, **named)
+
+    monkeypatch.setattr(lake.maintenance._service, "post", deaf)
+    found = lake.maintenance.run()
+    assert outcomes(found) == ALL_DONE
+    assert all(one.reason.endswith("; could not be recorded: the database sleeps") for one in found)
+    assert lake.maintenance.runs() == []
+
+
+def test_a_table_that_cannot_be_opened_is_told_by_its_name(lake, two, monkeypatch):
+    def broken(*_):
+        raise delvec.ServiceUnavailable("out to lunch")
+
+    monkeypatch.setattr(lake, "table", broken)
+    assert [(one.table, one.state) for one in lake.maintenance.run()] == [("a", "failed"), ("b", "failed")]
+
+
+def test_a_policy_that_is_dropped_during_a_round_holds_no_more(lake, two, monkeypatch):
+    task = type(TASKS["system.checkpoint"])
+    perform = task.perform
+
+    def last(self, table, config):
+        lake.maintenance.drop_policy("checkpoints")
+        return perform(self, table, config)
+
+    monkeypatch.setattr(task, "perform", last)
+    assert outcomes(lake.maintenance.run()) == {
+        ("a", "purge"): "done",
+        ("a", "checkpoints"): "done",
+    }
+
+
+def test_an_interval_holds_whatever_else_was_done_since(lake, two):
+    lake.maintenance.set_policy(
+        "checkpoints", "system.checkpoint", {"min_commits": 1, "min_interval_hours": 5}
+    )
+    assert outcomes(lake.maintenance.run()) == ALL_DONE
+    b = two[1]
+    b.append(pa.table({"id": [3]}))
+    now = datetime.now(UTC)
+    for kind, state in (("system.vacuum", "done"), ("system.checkpoint", "failed")):
+        run = MaintenanceRun(id=kind, type=kind, state=state, reason="", started_at=now, ended_at=now)
+        lake._service.post(f"/v1/tables/{b.id}/maintenance-runs", run)
+
+    (waits,) = lake.maintenance.run(["b"])
+
+    assert waits.reason.endswith("again after 5 hours")
+    assert [run["type"] for run in lake.maintenance.runs("b", type="system.vacuum")] == ["system.vacuum"]
+    assert [run["state"] for run in lake.maintenance.runs("b", state="failed")] == ["failed"]
+
+
+def test_deletion_vectors_that_are_turned_off_are_nothing_to_compact(lake, tmp_path):
+    table = lake.create_table(tmp_path / "off", "id long")
+    for first in range(0, 40, 10):
+        table.append(pa.table({"id": list(range(first, first + 10))}))
+        table.delete(f"id = {first}")
+    table.alter.set_properties({"delta.enableDeletionVectors": "false"})
+    lake.maintenance.set_policy("vectors", "system.dv-compaction", {"min_files_saved": 1})
+    (waits,) = lake.maintenance.run()
+    assert (waits.state, "purge()" in waits.reason) == ("not-due", True)
+    assert lake.maintenance.runs() == []
+
+
+def test_the_files_of_a_clustered_table_are_predicted(lake, tmp_path):
+    table = lake.create_table(tmp_path / "clustered", "id long, value double", cluster_by=["id"])
+    random = np.random.default_rng(1)
+    for _ in range(12):
+        ids = random.permutation(10_000)
+        table.append(pa.table({"id": ids, "value": random.random(10_000)}))
+    size = table.detail()["sizeInBytes"]
+    config = {"target_file_size_bytes": size // 4, "min_files_saved": 1}
+    lake.maintenance.set_policy("compact", "system.data-compaction", config)
+
+    (done,) = lake.maintenance.run()
+
+    assert done.reason.startswith("12 files become 4,")
+    assert (done.predicted_gain_files, done.measured_gain_files) == (8, 8)
 
 
 @pytest.fixture

@@ -125,7 +125,7 @@ def maintain(
         int, typer.Option(min=1, max=10_000, help="With --history: only the newest so many.")
     ] = 100,
 ) -> None:
-    """Look after tables as their policies ask: compaction, PURGE, checkpoints, VACUUM.
+    """Look after tables as their policies ask: compaction, PURGE, compaction of deletion vectors, checkpoints, VACUUM.
 
     [bold]delvec maintain --dry-run[/bold]
 
@@ -166,6 +166,8 @@ def _loop(lake: Connection, tables: Sequence[str] | None, every: float, *, as_js
                 _report([one for one in found if one.state != "not-due"], as_json=as_json, quiet=True)
             except DelvecError as error:
                 say(f"delvec: {error.message}")
+            except Exception as error:  # noqa: BLE001 - the next round may go well
+                say(f"delvec: {type(error).__name__}: {error}")
             ended.wait(every)
     finally:
         for kind, handler in before.items():

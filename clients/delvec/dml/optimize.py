@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from delvec.display import shown
 from delvec.dml import row_command
 from delvec.dml.retry import checked, with_retries
@@ -21,6 +23,8 @@ from delvec_kernel.compaction import (
     MAX_DELETED_RATIO,
     Bin,
     CompactionRules,
+    Packing,
+    new_files,
     pack,
     target_file_size,
     within,
@@ -29,7 +33,7 @@ from delvec_kernel.errors import BadRequest, InvalidPredicate, InvalidTableChang
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import parse_path, path_text
 from delvec_kernel.wire import AddFile, RepackRequest, RepackResponse
-from delvec_kernel.zcubes import CLUSTERING_PROVIDER, ZCubeRules, check_columns, choose
+from delvec_kernel.zcubes import CLUSTERING_PROVIDER, ZCubeRules, check_columns, choose, files_to_come
 
 if TYPE_CHECKING:
     from delvec.table import DeltaTable
@@ -121,14 +125,20 @@ class PlannedCompaction(Metrics):
     Attributes:
         bins: the paths that would be written again together.
         gain_bytes: estimated bytes of deleted rows in them, which the new files lack.
+        num_new_files: how many files they would become, about.
     """
 
     def __init__(
-        self, values: Mapping[str, int | None], bins: Sequence[Sequence[str]], gain_bytes: int = 0
+        self,
+        values: Mapping[str, int | None],
+        bins: Sequence[Sequence[str]],
+        gain_bytes: int = 0,
+        num_new_files: int = 0,
     ) -> None:
         super().__init__(values, None)
         self.bins = tuple(tuple(paths) for paths in bins)
         self.gain_bytes = gain_bytes
+        self.num_new_files = num_new_files
 
     def __str__(self) -> str:
         counts = ", ".join(f"{name}: {value}" for name, value in shown(self).items())
@@ -352,7 +362,8 @@ class _Run:
             **self._elapsed(),
         }
         gain = sum(each.size - each.live_size for each in bins)
-        return PlannedCompaction(values, [[paths[place] for place in each.files] for each in bins], gain)
+        named = [[paths[place] for place in each.files] for each in bins]
+        return PlannedCompaction(values, named, gain, self._new_files(scan, bins))
 
     def execute(self) -> Metrics:
         """Write and commit, batch by batch."""
@@ -392,6 +403,13 @@ class _Run:
             bins = pack(scan.files, keys, rules)
         left = None if wanted.max_bytes is None else max(0, wanted.max_bytes - self._done_bytes)
         return scan, within(bins, left)
+
+    def _new_files(self, scan: Scan, bins: Sequence[Bin]) -> int:
+        """Return how many files the bins become, about."""
+        if self._cubes is None:
+            return int(new_files(Packing.of(bins), CompactionRules(self._target_size)).sum())
+        facts = scan.files.select(["size", "num_records", "deletion_vector"])
+        return sum(files_to_come(facts.take(pa.array(each.files)), self._target_size) for each in bins)
 
     def _cube_rules(self, scan: Scan) -> ZCubeRules | None:
         """Return how rows are to be sorted, None where they keep their order."""
