@@ -7,7 +7,7 @@ RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 OTHERS := $(if $(PYTHON),$(PYTHON),python3) dev/versions.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos dml mutants bench bench-reading bench-commits bench-dml serve lock wheel clean
+.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos dml mutants bench bench-reading bench-commits bench-dml bench-maintenance serve lock wheel clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,10 @@ bench-commits: ## Measure commits again (about 20 minutes)
 bench-dml: ## Measure row changes side by side again (about 45 minutes)
 	@$(SETUP) --java --jars
 	@$(RUN) python -m benchmarks.dml
+
+bench-maintenance: ## Measure OPTIMIZE, Z-order and VACUUM beside deltalake (about 5 minutes)
+	@$(SETUP)
+	@$(RUN) python -m benchmarks.maintenance
 
 serve: ## Serve the tables under ./data on port 8710
 	@$(SETUP)
