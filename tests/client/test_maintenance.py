@@ -17,7 +17,9 @@ from delvec_kernel.wire import MaintenanceRun
 @pytest.fixture
 def dirty(lake, tmp_path):
     """A table of one file of random numbers, of which 40 % are deleted, and twelve small ones."""
-    table = lake.create_table(tmp_path / "dirty", "id long, value double")
+    # No checkpoint but those that are asked for: the service would write one at version 10, sooner or later.
+    properties = {"delta.checkpointInterval": "1000"}
+    table = lake.create_table(tmp_path / "dirty", "id long, value double", properties=properties)
     random = np.random.default_rng(1)
     for first, count in [(0, 500_000), *((600_000 + n, 1) for n in range(12))]:
         ids = first + random.permutation(count)  # rows that are as hard to compress before as after

@@ -22,6 +22,7 @@ from delvec_service.scans.warm_up import warm_up
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store import database
 from delvec_service.store.database import Database
+from delvec_service.store.models import REVISION
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.segments import SegmentStore
 from delvec_service.store.snapshot_state import LogMark
@@ -483,7 +484,7 @@ def test_migrating_down_and_up_again_loses_a_cache_and_nothing_else(replica, peo
     replica.execute(
         "INSERT INTO tables (id, name, location, created_at) VALUES ('i', 'n', 'l', '2026-01-01 00:00:00+00')"
     )
-    replica.database.migrate("-4")  # to the revision before the snapshots
+    replica.database.migrate(f"-{int(REVISION) - 1}")  # to the first, which had no snapshots
     replica.database.migrate()
     assert replica.count("tables") == 1
     assert replica.count("segment_blobs") == 0
