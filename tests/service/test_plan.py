@@ -217,7 +217,10 @@ def test_a_plan_is_what_the_wire_carries(table):
     packed = table.pack({"a": BitMap64([1, 2])})
     planned = plan(table.write(add("a", "NZ", dv=packed["a"]), add("b", None)), "people", stats=True)
     fields = list(PlanFile.model_fields)
-    assert fields == [*PLAN_SCHEMA.names, "base_row_id", "default_row_commit_version"]
+    asked_for = ["base_row_id", "default_row_commit_version", "tags", "clustering_provider"]
+    assert fields == [*PLAN_SCHEMA.names, *asked_for]
+    ids_and_tags = plan(planned.snapshot, "people", row_ids=True, clustering=True).files
+    assert ids_and_tags.column_names == [*PLAN_SCHEMA.names, "tags", "clustering_provider"]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, planned.files.schema) as writer:
         writer.write_table(planned.files)
