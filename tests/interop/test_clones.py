@@ -56,7 +56,9 @@ def test_the_log_says_what_that_of_delta_sparks_clone_does(lake, delta_spark, so
     assert said(tmp_path / "ours") == said(tmp_path / "theirs")
 
 
-@pytest.mark.parametrize("shallow", [True, False], ids=["shallow", "deep"])
+@pytest.mark.parametrize(
+    "shallow", [True, pytest.param(False, marks=pytest.mark.long)], ids=["shallow", "deep"]
+)
 def test_everybody_reads_a_clone_and_changes_it(lake, delta_spark, agreed, source, tmp_path, shallow):
     clone = lake.table(source, engine=delta_spark).clone(tmp_path / "clone", shallow=shallow)
     path = f"delta.`{tmp_path}/clone`"
