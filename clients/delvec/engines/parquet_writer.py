@@ -5,6 +5,7 @@ listed. Partition columns are not stored (PROTOCOL.md, "Data Files"). One backgr
 collects the statistics of the same rows, so that the caller computes the next ones meanwhile.
 """
 
+import hashlib
 import os
 import re
 import sys
@@ -65,6 +66,9 @@ _ZSTD_LEVEL: Final = 1
 """Higher ones take half as long again, for nothing: Parquet encodes first."""
 
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
+
+_LONGEST_FOLDER: Final = 200
+"""Characters; local disks take 255 bytes."""
 
 _Key = tuple[str | None, ...]
 
@@ -347,7 +351,7 @@ class DataFileWriter:
         )
         directory = partition_values.partition_path(dict(zip(self._partition_names, key, strict=True)))
         # ASCII alone: deltalake and delta-spark disagree on how a log spells other characters.
-        directory = _NOT_ASCII.sub(lambda found: quote(found[0]), directory)
+        directory = "/".join(map(_folder_name, directory.split("/")))
         path = locations.log_path(self._folder + (f"{directory}/{name}" if directory else name))
         opened = storage.open_output(self._target.location, path, durable=True)
         sink = opened.__enter__()  # closed by _close or _abandon, whichever comes
@@ -421,6 +425,14 @@ def _abandon(file: _OpenFile) -> None:
         file.parquet.close()
     with suppress(Exception):
         file.opened.__exit__(StorageError, failure, None)
+
+
+def _folder_name(name: str) -> str:
+    """Return the name of a partition's folder in ASCII, and so short that storage takes it: the log has the values."""
+    found = _NOT_ASCII.sub(lambda part: quote(part[0]), name)
+    if len(found) <= _LONGEST_FOLDER:
+        return found
+    return f"{found[: _LONGEST_FOLDER // 2]}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
 def _uuid7() -> uuid.UUID:
