@@ -88,7 +88,7 @@ class Maintenance:
         table: str | None = None,
         pattern: str | None = None,
     ) -> dict[str, Any]:
-        """Keep a policy, in the place of one of the same name; without table and pattern it is about all tables.
+        """Set a policy; it replaces one of the same name. Without a table or pattern it applies to all tables.
 
         Of several policies of one type, a table's own goes before a pattern's, and that before one for all.
 

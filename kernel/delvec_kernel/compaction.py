@@ -35,6 +35,7 @@ __all__ = [
     "partition_numbers",
     "repack",
     "target_file_size",
+    "with_room",
     "within",
 ]
 
@@ -44,8 +45,6 @@ MAX_DELETED_RATIO: Final = 0.05
 """As delta-spark's ``spark.databricks.delta.optimize.maxDeletedRowsRatio``."""
 _SMALL: Final = 0.75
 """Of the target size: a file at least so large stays as it is, or each run would write nearly full files again."""
-_ROOM: Final = 1.25
-"""Of the target size: what a bin's estimate leaves over must not become a small file of its own."""
 _SIZE: Final = re.compile(r"\s*(\d{1,15})\s*([kmgt]?)b?\s*", re.IGNORECASE | re.ASCII)
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
@@ -206,9 +205,14 @@ def is_small(live_sizes: npt.NDArray[Any], rules: CompactionRules) -> npt.NDArra
     return live_sizes < _SMALL * rules.target_size
 
 
+def with_room(target_size: int) -> int:
+    """Return the bytes at which a file of a bin is closed: what an estimate leaves over is no small file of its own."""
+    return target_size + target_size // 4
+
+
 def new_files(found: Packing, rules: CompactionRules) -> npt.NDArray[np.int64]:
     """Return how many files each bin becomes, about."""
-    made = np.ceil(found.live_sizes / (_ROOM * rules.target_size)).astype(np.int64)
+    made = np.ceil(found.live_sizes / with_room(rules.target_size)).astype(np.int64)
     return np.minimum(made, found.counts)
 
 
@@ -287,7 +291,7 @@ def repack(files: pa.Table, target_size: int) -> RepackedVectors:
     """Return which deletion vectors to write again; none where that makes no file fewer, and frees nothing.
 
     Those in small files are, so that a scan opens fewer, and those in files of which most is vectors that nobody needs any
-    more. How large a file is is told by the last vector in it that is still needed.
+    more. A file's size is estimated from the last vector in it that is still needed.
 
     Args:
         files: ``deletion_vector`` of live files.

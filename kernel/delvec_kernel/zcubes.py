@@ -27,9 +27,9 @@ from delvec_kernel.compaction import (
     partition_numbers,
 )
 from delvec_kernel.errors import InvalidTableChange
-from delvec_kernel.schema.column_paths import ColumnPath, field_at, path_text
+from delvec_kernel.schema.column_paths import ColumnPath, as_in_schema, field_at, path_text
 from delvec_kernel.schema.types import DecimalType, PrimitiveType, StructType
-from delvec_kernel.statistics.file_statistics import indexed_columns
+from delvec_kernel.statistics.file_statistics import columns_with_statistics
 
 __all__ = ["CLUSTERING_PROVIDER", "MAX_CUBE_SIZE", "ZCubeRules", "check_columns", "choose", "files_to_come"]
 
@@ -197,15 +197,12 @@ def check_columns(
     """
     if not columns:
         raise InvalidTableChange("ZORDER BY needs at least one column.")
-    with_statistics = {
-        tuple(item.name for item in leaf)
-        for leaf in indexed_columns(schema, partition_columns, configuration)
-    }
+    with_statistics = columns_with_statistics(schema, partition_columns, configuration)
     partitioned = {name.lower() for name in partition_columns}
     found: list[ColumnPath] = []
     for path in columns:
         kind = field_at(schema, path).type
-        spelled = tuple(field_at(schema, path[: depth + 1]).name for depth in range(len(path)))
+        spelled = as_in_schema(schema, path)
         name = path_text(spelled)
         if spelled[0].lower() in partitioned:
             raise InvalidTableChange(

@@ -27,6 +27,7 @@ from delvec_kernel.compaction import (
     new_files,
     pack,
     target_file_size,
+    with_room,
     within,
 )
 from delvec_kernel.errors import BadRequest, InvalidPredicate, InvalidTableChange
@@ -468,9 +469,7 @@ class _Run:
         cubes, engine = self._cubes, self._table.engine
         scan, target = row_ids.copying(scan, target)
         if cubes is None:
-            # A little more than planned, or what is over would become a small file of its own.
-            room = self._target_size + self._target_size // 4
-            compacted = engine.compact(scan, bins, _with_file_size(target, room))
+            compacted = engine.compact(scan, bins, _with_file_size(target, with_room(self._target_size)))
             return _sorted_as_before(scan, compacted) if self._wanted.purge else compacted
         adds: list[AddFile] = []
         provider = CLUSTERING_PROVIDER if cubes.is_clustering else None

@@ -156,7 +156,7 @@ def _comparable(values: pa.Array, prefix: bytes | None) -> npt.NDArray[Any]:
 
 def _texts(values: pa.Array, prefix: bytes) -> npt.NDArray[Any]:
     """Return of each text the bytes after a common prefix; of one that does not begin with it, what sorts like it."""
-    whole = _large(pc.fill_null(values, pa.scalar(_empty(values.type), values.type)))
+    whole = pc.fill_null(_large(values), b"")
     length = len(prefix)
     rest = _fixed(whole, length, _TEXT_BYTES)
     if not length:
@@ -198,14 +198,5 @@ def _fixed(values: pa.Array, start: int, width: int) -> npt.NDArray[Any]:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
-    return any(test(kind) for test in (*tests, *binary))
-
-
-def _empty(kind: pa.DataType) -> str | bytes:
-    return (
-        ""
-        if any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
-        else b""
-    )
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)

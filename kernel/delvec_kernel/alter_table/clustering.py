@@ -7,9 +7,9 @@ from typing import Any, Final
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import DomainMetadata
 from delvec_kernel.errors import CorruptTable, InvalidTableChange
-from delvec_kernel.schema.column_paths import ColumnPath, field_at, path_text, physical_path
+from delvec_kernel.schema.column_paths import ColumnPath, as_in_schema, field_at, path_text, physical_path
 from delvec_kernel.schema.types import DecimalType, PrimitiveType, StructType
-from delvec_kernel.statistics.file_statistics import indexed_columns
+from delvec_kernel.statistics.file_statistics import columns_with_statistics
 
 __all__ = ["CLUSTERING_DOMAIN", "check_clustering", "clustering_domain", "clustering_paths"]
 
@@ -66,10 +66,7 @@ def check_clustering(
     physical = [physical_path(schema, path) for path in paths]
     if len(set(physical)) < len(physical):
         raise InvalidTableChange("A clustering column is named twice; name each once.")
-    with_statistics = {
-        tuple(field.name for field in leaf)
-        for leaf in indexed_columns(schema, partition_columns, configuration)
-    }
+    with_statistics = columns_with_statistics(schema, partition_columns, configuration)
     for path in paths:
         kind = field_at(schema, path).type
         if not isinstance(kind, PrimitiveType | DecimalType) or kind.to_json() in _WITHOUT_RANGE:
@@ -78,13 +75,9 @@ def check_clustering(
                 "least and greatest in statistics.",
                 column=path_text(path),
             )
-        if _spelled(schema, path) not in with_statistics:
+        if as_in_schema(schema, path) not in with_statistics:
             raise InvalidTableChange(
                 f"Files cannot be clustered by '{path_text(path)}', which has no statistics; name it in "
                 "delta.dataSkippingStatsColumns, or raise delta.dataSkippingNumIndexedCols.",
                 column=path_text(path),
             )
-
-
-def _spelled(schema: StructType, path: ColumnPath) -> ColumnPath:
-    return tuple(field_at(schema, path[: number + 1]).name for number in range(len(path)))

@@ -10,6 +10,7 @@ from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructField
 
 __all__ = [
     "ColumnPath",
+    "as_in_schema",
     "backticked",
     "field_at",
     "parse_path",
@@ -124,6 +125,16 @@ def field_at(schema: StructType, path: Sequence[str]) -> StructField:
             column=path_text(path),
         )
     return parent.field(path[-1])
+
+
+def as_in_schema(schema: StructType, path: Sequence[str]) -> ColumnPath:
+    """Return a path with its names as the schema spells them.
+
+    Raises:
+        UnknownColumn: it leads nowhere.
+        InvalidTableChange: it leads to the element of an array, or the key or value of a map.
+    """
+    return tuple(field_at(schema, path[: depth + 1]).name for depth in range(len(path)))
 
 
 def with_field(

@@ -31,6 +31,7 @@ __all__ = [
     "StatisticsCollector",
     "bound",
     "collect",
+    "columns_with_statistics",
     "dump",
     "indexed_columns",
     "load",
@@ -183,6 +184,14 @@ def indexed_columns(
     except ValueError:
         count = _NUM_INDEXED
     return leaves if count < 0 else leaves[:count]
+
+
+def columns_with_statistics(
+    schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str]
+) -> set[tuple[str, ...]]:
+    """Return the names that lead to each of :func:`indexed_columns`, as the schema spells them."""
+    leaves = indexed_columns(schema, partition_columns, configuration)
+    return {tuple(field.name for field in leaf) for leaf in leaves}
 
 
 def _leaves(schema: StructType, above: Path = ()) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""Parquet footers before they are read: a file says itself how large its footer is, and whoever reads it takes that much memory."""
+"""Parquet footers before they are read: a file states the size of its own footer, and reading it takes that much memory."""
 
 from typing import Final
 

@@ -131,14 +131,12 @@ def _check_files(table: OpenTable, target: Snapshot, adds: Sequence[AddFile]) ->
     )
     if not checked.findings:
         return
-    first, count = checked.findings[0], len(checked.findings)
-    named = "one of its files is" if count == 1 else f"{count} of its files are"
     raise MissingRestoreFiles(
-        f"Version {target.version} of table '{table.name}' cannot be restored, because {named} missing from storage or "
-        f"damaged. {first.message} Restore another version, or get the files back from a backup first.",
+        f"Version {target.version} of table '{table.name}' cannot be restored, because {checked.problem} Restore another "
+        "version, or get the files back from a backup first.",
         table=table.name,
         version=target.version,
-        count=count,
+        count=len(checked.findings),
         missing=[
             {"file": finding.file, "problem": finding.message} for finding in checked.findings[:_LISTED]
         ],

@@ -31,7 +31,7 @@ _Name = Annotated[str, Path(description="The policy's name.", max_length=128)]
 
 @router.post("/policies", responses=responses(*MUTATION, *OPENING))
 def set_policy(body: PolicyRequest, service: ServiceState) -> Policy:
-    """Keep a maintenance policy, in the place of one of the same name."""
+    """Set a maintenance policy; it replaces one of the same name."""
     policy = Policy(
         name=body.name,
         type=body.type,

@@ -256,14 +256,12 @@ def _check_files(table: OpenTable, source: Snapshot) -> None:
     """Refuse a version that VACUUM has taken files of."""
     checked = check_files(source, table.objects, table.name, table.roots.allows, data_files=True)
     if checked.findings:
-        first, count = checked.findings[0], len(checked.findings)
-        named = "one of its files is" if count == 1 else f"{count} of its files are"
         raise MissingCloneFiles(
-            f"Version {source.version} of table '{table.name}' cannot be cloned, because {named} missing from storage or "
-            f"damaged. {first.message} Clone another version, or get the files back from a backup first.",
+            f"Version {source.version} of table '{table.name}' cannot be cloned, because {checked.problem} Clone another "
+            "version, or get the files back from a backup first.",
             table=table.name,
             version=source.version,
-            count=count,
+            count=len(checked.findings),
             missing=[finding.file for finding in checked.findings[:_LISTED]],
         )
 

@@ -36,6 +36,13 @@ class FilesChecked:
     vectors: int = 0
     findings: list[Finding] = field(default_factory=list)
 
+    @property
+    def problem(self) -> str:
+        """What is wrong, where something is: how many files of the version, and the first of them."""
+        first, count = self.findings[0], len(self.findings)
+        named = "one of its files is" if count == 1 else f"{count} of its files are"
+        return f"{named} missing from storage or damaged. {first.message}"
+
 
 def check_files(
     snapshot: Snapshot,

@@ -1,7 +1,7 @@
 """GENERATE symlink_format_manifest, and the manifests that commits keep up to date.
 
 Partitions are independent of each other, as for delta-spark: a reader may see some of them before a commit and others
-after it. Whoever writes them looks for newer versions afterwards, so that the last one to write wrote the newest.
+after it. Each writer then looks for newer versions, so that the last to write has written the newest.
 """
 
 import threading

@@ -1,7 +1,7 @@
 """Shallow clones in the folder of their source, ``_delvec/clones/``: what VACUUM knows of them where the database is another one.
 
 One JSON file for each clone that was made; one that is made again has another name, so that what is forgotten is never the newer one.
-Nobody's VACUUM deletes files below a name that begins with ``_``.
+No VACUUM deletes files in a directory whose name begins with ``_``.
 """
 
 import json
