@@ -97,7 +97,7 @@ SUBJECTS: Final = (
         [
             *(
                 "tests/kernel/file_index/test_live_files.py",
-                "tests/kernel/file_index/test_part_cache.py",
+                "tests/service/store/test_file_index_engine.py",
                 "tests/kernel/file_index/test_file_clustering.py",
             ),
             *("tests/kernel/snapshot/test_replay.py", "tests/contract/test_snapshot_store.py"),

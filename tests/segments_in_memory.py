@@ -2,13 +2,30 @@
 
 import pyarrow as pa
 
+from delvec_kernel.file_index.engine import FileIndexEngine
 from delvec_kernel.file_index.file_counts import FileCounts
 from delvec_kernel.file_index.files import FILES_SCHEMA
 from delvec_kernel.file_index.live_files import LiveFiles, LiveSegment, dead_rows
-from delvec_kernel.file_index.part_cache import DECODED
 from delvec_kernel.file_index.segment import Segment, SegmentsLost
 
 LOCATION = "file:///data/t"
+
+
+class PartsInMemory:
+    """Decoded parts, as many as there are."""
+
+    def __init__(self):
+        self.values = {}
+
+    def get(self, segment, part):
+        return self.values.get((segment, part))
+
+    def put(self, segment, part, value, nbytes):  # noqa: ARG002 - as the protocol has it
+        self.values[segment, part] = value
+
+    def drop(self, segment):
+        for key in [key for key in self.values if key[0] == segment]:
+            del self.values[key]
 
 
 class SegmentsInMemory:
@@ -32,10 +49,11 @@ class SegmentsInMemory:
 
     def restore(self, kept, counts):
         """Return live files of which nothing is in memory."""
-        members = [LiveSegment(Segment.stored(id_, rows, self), dead_rows(dead)) for id_, rows, dead in kept]
-        for member in members:
-            DECODED.drop(member.segment.id)
-        return LiveFiles.restored(LOCATION, members, counts)
+        engine = FileIndexEngine(PartsInMemory(), map)
+        members = [
+            LiveSegment(Segment.stored(id_, rows, self, engine), dead_rows(dead)) for id_, rows, dead in kept
+        ]
+        return LiveFiles.restored(LOCATION, members, counts, engine)
 
     def blobs(self, ids, name):
         self.calls.append(name)

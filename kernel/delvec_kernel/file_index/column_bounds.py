@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -15,7 +14,6 @@ import pyarrow.compute as pc
 import xxhash
 
 from delvec_kernel.errors import CorruptLog
-from delvec_kernel.file_index.part_cache import DECODED
 from delvec_kernel.file_index.segment import Bound, Segment, SegmentSource, Summary, load_parts
 from delvec_kernel.file_index.segment_parts import FILES, PARTITIONS, STATS, decoded, encoded_batch
 from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructType
@@ -44,7 +42,6 @@ __all__ = [
 _RULES: Final = 1
 """Goes up when bounds are worked out differently, so that none of older rules is taken from a store."""
 _AT_ONCE: Final = 8
-_THREADS: Final = 2
 _LONGEST: Final = 64
 _LAST_CHARACTER: Final = "\U0010ffff"
 
@@ -129,7 +126,7 @@ def _kept(segments: Sequence[Segment], column: KnownColumn) -> dict[str, pa.Reco
     stores: dict[int, tuple[SegmentSource, list[str]]] = {}
     blobs: dict[str, bytes] = {}
     for segment in segments:
-        batch = DECODED.get(segment.id, column.part)
+        batch = segment.decoded(column.part)
         blob = segment.blob(column.part)
         if batch is not None:
             found[segment.id] = batch
@@ -139,10 +136,11 @@ def _kept(segments: Sequence[Segment], column: KnownColumn) -> dict[str, pa.Reco
             stores.setdefault(id(segment.source), (segment.source, []))[1].append(segment.id)
     for source, ids in stores.values():
         blobs.update(source.optional_blobs(ids, column.part))
-    for segment_id, blob in blobs.items():
-        batch, nbytes = decoded(column.part, blob)
-        DECODED.put(segment_id, column.part, batch, nbytes)
-        found[segment_id] = batch
+    for segment in segments:
+        if segment.id in blobs:
+            batch, nbytes = decoded(column.part, blobs[segment.id])
+            segment.keep_decoded(column.part, batch, nbytes)
+            found[segment.id] = batch
     return found
 
 
@@ -159,10 +157,7 @@ def _parsed(
         segment, columns = group[place]
         return _read(segment, columns, texts[place], files[place])
 
-    if len(group) == 1:
-        return parse(0)
-    with ThreadPoolExecutor(_THREADS, "delvec-bounds") as pool:
-        return [each for found in pool.map(parse, range(len(group))) for each in found]
+    return [each for found in segments[0].engine.parallel(parse, range(len(group))) for each in found]
 
 
 def _read(
@@ -177,7 +172,7 @@ def _read(
     for column in columns:
         # What has been decoded holds no more memory than it needs, unlike what a reader of JSON has built.
         batch, nbytes = decoded(column.part, _keep(segment, column, bounds[column.names]))
-        DECODED.put(segment.id, column.part, batch, nbytes)
+        segment.keep_decoded(column.part, batch, nbytes)
         found.append((segment, column, batch))
     return found
 

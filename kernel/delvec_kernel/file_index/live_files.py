@@ -1,12 +1,13 @@
 """The live files of a version, so that the next version costs what its commit changes and not what the table holds."""
 
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from delvec_kernel.actions.actions import AddFile
+from delvec_kernel.file_index.engine import SERIAL, FileIndexEngine
 from delvec_kernel.file_index.file_counts import FileCounts
 from delvec_kernel.file_index.files import FILES_SCHEMA
 from delvec_kernel.file_index.packed_files import FileChange, LiveSegment, PackedFiles, dead_rows
@@ -19,6 +20,10 @@ _MOST_RECENT = 256
 """Changes of so many files are kept beside the segments."""
 
 
+_State: TypeAlias = tuple[PackedFiles, Mapping[str, AddFile | None]]
+"""Files in segments, and what has changed since; replaced together, as other threads read it."""
+
+
 class LiveFiles:
     """The live files of one version; immutable, and shares what did not change with other versions.
 
@@ -29,19 +34,25 @@ class LiveFiles:
         location: the table's canonical location, which relative paths start from.
         members: in no order that means anything.
         counts: of all files.
+        engine: what works on segments.
     """
 
     def __init__(
-        self, location: str, members: Iterable[LiveSegment] = (), counts: FileCounts | None = None
+        self,
+        location: str,
+        members: Iterable[LiveSegment] = (),
+        counts: FileCounts | None = None,
+        engine: FileIndexEngine = SERIAL,
     ) -> None:
         self.location = location
         self.counts = FileCounts() if counts is None else counts
-        self._packed = PackedFiles(location, tuple(members), self.counts)
-        self._recent: Mapping[str, AddFile | None] = {}
-        self._lock = threading.Lock()
+        self._state: _State = PackedFiles(location, tuple(members), self.counts, engine), {}
+        self._whole_ones: dict[str, PackedFiles] = {}
 
     @classmethod
-    def from_batches(cls, batches: Iterable[pa.RecordBatch], location: str) -> "LiveFiles":
+    def from_batches(
+        cls, batches: Iterable[pa.RecordBatch], location: str, engine: FileIndexEngine = SERIAL
+    ) -> "LiveFiles":
         """Take rows of FILES_SCHEMA, each a different file; batches are let go of one after the other.
 
         They may have a further column, :data:`~delvec_kernel.statistics.typed_statistics.STATS_PARSED`.
@@ -50,12 +61,18 @@ class LiveFiles:
             LocationNotAllowed: a path leads out of the table.
             CorruptLog: one is no path.
         """
-        return cls._of(PackedFiles.from_batches(batches, location))
+        return cls._of(PackedFiles.from_batches(batches, location, engine))
 
     @classmethod
-    def restored(cls, location: str, members: Iterable[LiveSegment], counts: FileCounts) -> "LiveFiles":
+    def restored(
+        cls,
+        location: str,
+        members: Iterable[LiveSegment],
+        counts: FileCounts,
+        engine: FileIndexEngine = SERIAL,
+    ) -> "LiveFiles":
         """Bring back what a store has kept."""
-        return cls(location, members, counts)
+        return cls(location, members, counts, engine)
 
     @classmethod
     def _of(
@@ -65,7 +82,7 @@ class LiveFiles:
         counts: FileCounts | None = None,
     ) -> "LiveFiles":
         found = cls(packed.location, (), packed.counts if counts is None else counts)
-        found._packed, found._recent = packed, {} if recent is None else recent
+        found._state = packed, {} if recent is None else recent
         return found
 
     @property
@@ -80,12 +97,12 @@ class LiveFiles:
     @property
     def segments(self) -> list[Segment]:
         """The segments that it rests on now; :attr:`members` may make others of them."""
-        return [member.segment for member in self._packed.members]
+        return [member.segment for member in self._state[0].members]
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory that its segments hold now."""
-        return self._packed.nbytes
+        return self._state[0].nbytes
 
     @property
     def table(self) -> pa.Table:
@@ -127,7 +144,7 @@ class LiveFiles:
 
     def apply(self, changes: Mapping[str, FileChange]) -> "LiveFiles":
         """Return the live files after ``changes``, which are keyed by canonical path; costs O(changes)."""
-        packed, recent = self._state()
+        packed, recent = self._state
         if len(recent) + len(changes) > _MOST_RECENT or not all(
             _is_plain(change.add) for change in changes.values()
         ):
@@ -150,19 +167,17 @@ class LiveFiles:
         counts = self.counts.minus(FileCounts.of_adds(gone)).plus(FileCounts.of_adds(added))
         return self._of(packed, states, counts)
 
-    def _state(self) -> tuple[PackedFiles, Mapping[str, AddFile | None]]:
-        with self._lock:
-            return self._packed, self._recent
-
     def _whole(self) -> PackedFiles:
         """Return all files in segments."""
-        with self._lock:
-            if self._recent:
-                self._packed, self._recent = self._packed.follow(self._recent), {}
-            return self._packed
+        packed, recent = self._state
+        if recent:
+            # Threads may fold at the same time; all of them go on with the segments of one, so that a store has them once.
+            packed = self._whole_ones.setdefault("files", packed.follow(recent))
+            self._state = packed, {}
+        return packed
 
     def _find(self, keys: set[str]) -> dict[str, AddFile]:
-        packed, recent = self._state()
+        packed, recent = self._state
         found = {key: add for key in keys if (add := recent.get(key)) is not None}
         rest = keys.difference(recent)
         return found | packed.find(rest) if rest else found

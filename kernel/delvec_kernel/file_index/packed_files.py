@@ -1,8 +1,6 @@
-"""What a run of commits does to one file."""
+"""The live files of a version in segments, how commits change them, and the index that finds them by path."""
 
-from collections import deque
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import chain
@@ -17,6 +15,7 @@ import xxhash
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.file_index.column_bounds import keep_typed
+from delvec_kernel.file_index.engine import SERIAL, FileIndexEngine
 from delvec_kernel.file_index.file_counts import COUNTED, FileCounts
 from delvec_kernel.file_index.files import add_from_row, batch_from_adds
 from delvec_kernel.file_index.segment import SEGMENT_ROWS, Chosen, Segment, load_parts, rows_of
@@ -204,8 +203,6 @@ def _partition_ranks(maps: pa.MapArray) -> list[_Ranks]:
 
 _HOLLOW: Final = 4
 """A segment of which one row in so many is dead is written anew."""
-_THREADS: Final = 2
-_AHEAD: Final = 2
 _MANY: Final = 16
 _MOST_ASKED: Final = 256
 _LONGEST_STATS: Final = 8192
@@ -259,16 +256,20 @@ class PackedFiles:
         location: the table's canonical location, which relative paths start from.
         members: in no order that means anything.
         counts: of all files.
+        engine: what makes segments.
     """
 
     location: str
     members: tuple[LiveSegment, ...] = ()
     counts: FileCounts = field(default_factory=FileCounts)
+    engine: FileIndexEngine = SERIAL
     _index: PathIndex | None = field(default=None, repr=False)
     _asked: dict[str, AddFile | None] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
-    def from_batches(cls, batches: Iterable[pa.RecordBatch], location: str) -> "PackedFiles":
+    def from_batches(
+        cls, batches: Iterable[pa.RecordBatch], location: str, engine: FileIndexEngine = SERIAL
+    ) -> "PackedFiles":
         """Take rows of FILES_SCHEMA, each a different file; batches are let go of one after the other.
 
         They may have a further column, :data:`~delvec_kernel.statistics.typed_statistics.STATS_PARSED`.
@@ -278,9 +279,9 @@ class PackedFiles:
             CorruptLog: one is no path.
         """
         counts: list[FileCounts] = []
-        members = tuple(map(LiveSegment, _segments(clustered(_counted(batches, counts)), location)))
+        members = tuple(map(LiveSegment, _segments(clustered(_counted(batches, counts)), location, engine)))
         pa.default_memory_pool().release_unused()
-        return cls(location, members, reduce(FileCounts.plus, counts, FileCounts()))
+        return cls(location, members, reduce(FileCounts.plus, counts, FileCounts()), engine)
 
     @property
     def nbytes(self) -> int:
@@ -361,7 +362,7 @@ class PackedFiles:
             new.append(batch_from_adds(added))
             counts = counts.plus(FileCounts.of(new[0]))
         packed = tuple(self._packed(members, new))
-        return PackedFiles(self.location, packed, counts, self._newest_index)
+        return PackedFiles(self.location, packed, counts, self.engine, self._newest_index)
 
     def _gone(self, changes: Mapping[str, FileChange]) -> dict[int, Rows]:
         """Return, by the place of a member, the rows that die."""
@@ -400,7 +401,7 @@ class PackedFiles:
         moved = set(map(id, moving))
         yield from (member for member in kept if id(member) not in moved)
         old = rows_of([member.chosen for member in moving], keep=False)
-        yield from map(LiveSegment, _segments(chain(old, new), self.location))
+        yield from map(LiveSegment, _segments(chain(old, new), self.location, self.engine))
 
     def _with_hashes(self, hashes: _Hashes) -> Iterator[tuple[int, Rows, list[str]]]:
         """Yield the places of members that may hold such files, the rows, and the canonical paths of those."""
@@ -461,32 +462,24 @@ def _counted(batches: Iterable[pa.RecordBatch], counts: list[FileCounts]) -> Ite
         yield batch
 
 
-def _segments(batches: Iterable[pa.RecordBatch], location: str) -> Iterator[Segment]:
+def _segments(batches: Iterable[pa.RecordBatch], location: str, engine: FileIndexEngine) -> Iterator[Segment]:
     """Yield segments, made a few at a time: to encode one takes no lock."""
-    filled = _filled(batches)
-    first, second = next(filled, None), next(filled, None)
-    if first is None:
-        return
-    if second is None:
-        yield _segment(first, location)
-        return
-    pending: deque[Future[Segment]] = deque()
-    with ThreadPoolExecutor(_THREADS, "delvec-segments") as pool:
-        for number, batch in enumerate(chain((first, second), filled)):
-            if number % _MANY == 0:
-                # Arrow would keep what other threads have let go of, and read the next batch into new memory.
-                pa.default_memory_pool().release_unused()
-            pending.append(pool.submit(_segment, batch, location))
-            if len(pending) > _AHEAD:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+
+    def segment(batch: pa.RecordBatch) -> Segment:
+        made = Segment.of(batch, location, engine)
+        keep_typed(made, batch)
+        return made
+
+    return engine.parallel(segment, _releasing(_filled(batches)))
 
 
-def _segment(batch: pa.RecordBatch, location: str) -> Segment:
-    segment = Segment.of(batch, location)
-    keep_typed(segment, batch)
-    return segment
+def _releasing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same batches, and give memory back now and then."""
+    for number, batch in enumerate(batches, 1):
+        if number % _MANY == 0:
+            # Arrow would keep what other threads have let go of, and read the next batch into new memory.
+            pa.default_memory_pool().release_unused()
+        yield batch
 
 
 def _filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -24,8 +24,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from delvec_kernel.file_index.engine import SERIAL, FileIndexEngine
 from delvec_kernel.file_index.files import FILES_SCHEMA
-from delvec_kernel.file_index.part_cache import DECODED
 from delvec_kernel.file_index.segment_parts import (
     FILES,
     KEYS,
@@ -124,6 +124,7 @@ class Segment:
         id: 32 hexadecimal digits.
         num_rows: dead ones included.
         source: the store that has it, None if none has.
+        engine: what works on it.
     """
 
     __slots__ = (
@@ -132,41 +133,51 @@ class Segment:
         "_new_blobs",
         "_new_summaries",
         "_summaries",
+        "engine",
         "id",
         "num_rows",
         "source",
     )
 
     def __init__(
-        self, segment_id: str, num_rows: int, blobs: Mapping[str, bytes], source: SegmentSource | None
+        self,
+        segment_id: str,
+        num_rows: int,
+        blobs: Mapping[str, bytes],
+        source: SegmentSource | None,
+        engine: FileIndexEngine,
     ) -> None:
         self.id = segment_id
         self.num_rows = num_rows
         self.source = source
+        self.engine = engine
         self._blobs = dict(blobs)
         self._new_blobs = set(blobs) if source is None else set()
         self._summaries: dict[str, Summary] = {}
         self._new_summaries: set[str] = set()
-        weakref.finalize(self, DECODED.drop, segment_id).atexit = False
+        weakref.finalize(self, engine.decoded.drop, segment_id).atexit = False
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch, location: str) -> "Segment":
+    def of(cls, batch: pa.RecordBatch, location: str, engine: FileIndexEngine = SERIAL) -> "Segment":
         """Return a new segment.
 
         Args:
             batch: rows of FILES_SCHEMA, at most SEGMENT_ROWS.
             location: the table's canonical location, which relative paths start from.
+            engine: what works on it.
 
         Raises:
             LocationNotAllowed: a path leads out of the table.
             CorruptLog: one is no path.
         """
-        return cls(uuid.uuid4().hex, batch.num_rows, encoded_parts(batch, location), None)
+        return cls(uuid.uuid4().hex, batch.num_rows, encoded_parts(batch, location), None, engine)
 
     @classmethod
-    def stored(cls, segment_id: str, num_rows: int, source: SegmentSource) -> "Segment":
+    def stored(
+        cls, segment_id: str, num_rows: int, source: SegmentSource, engine: FileIndexEngine = SERIAL
+    ) -> "Segment":
         """Return a segment that a store has."""
-        return cls(segment_id, num_rows, {}, source)
+        return cls(segment_id, num_rows, {}, source, engine)
 
     @property
     def nbytes(self) -> int:
@@ -208,6 +219,14 @@ class Segment:
         elif name in _HELD:
             self._blobs[name] = blob
 
+    def decoded(self, part: str) -> Any | None:
+        """Return a decoded part that is in memory, or None."""
+        return self.engine.decoded.get(self.id, part)
+
+    def keep_decoded(self, part: str, value: Any, nbytes: int) -> None:
+        """Keep a decoded part as long as there is room."""
+        self.engine.decoded.put(self.id, part, value, nbytes)
+
     def summary(self, column: str) -> Summary | None:
         """Return a summary that is in memory, or None."""
         return self._summaries.get(column)
@@ -231,14 +250,14 @@ def load_parts(segments: Iterable[Segment], part: str, *, keep: bool = True) -> 
         SegmentsLost: a store does not have it any more.
     """
     wanted = list(segments)
-    found = {segment.id: DECODED.get(segment.id, part) for segment in wanted}
+    found = {segment.id: segment.decoded(part) for segment in wanted}
     fetched = _fetched([segment for segment in wanted if found[segment.id] is None], part)
     for segment in wanted:
         if found[segment.id] is None:
             value, nbytes = decoded(part, fetched[segment.id])
             found[segment.id] = value
             if keep:
-                DECODED.put(segment.id, part, value, nbytes)
+                segment.keep_decoded(part, value, nbytes)
     return [found[segment.id] for segment in wanted]
 
 

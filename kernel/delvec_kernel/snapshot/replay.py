@@ -18,6 +18,7 @@ from delvec_kernel.actions.actions import (
 )
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import DelvecError
+from delvec_kernel.file_index.engine import SERIAL, FileIndexEngine
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.file_index.packed_files import FileChange
 from delvec_kernel.locations import canonical_log_path
@@ -58,7 +59,12 @@ class ReplayState:
 
     @classmethod
     def from_checkpoint(
-        cls, batches: Iterable[pa.RecordBatch], actions: Sequence[Action], where: LogFile, location: str
+        cls,
+        batches: Iterable[pa.RecordBatch],
+        actions: Sequence[Action],
+        where: LogFile,
+        location: str,
+        engine: FileIndexEngine = SERIAL,
     ) -> "ReplayState":
         """Return the state that a checkpoint holds.
 
@@ -67,6 +73,7 @@ class ReplayState:
             actions: all else in it; tombstones mean nothing here.
             where: the checkpoint, for errors.
             location: the table's canonical location.
+            engine: what works on the segments of its files.
 
         Raises:
             CorruptLog: a file occurs twice; also what reading the batches raises.
@@ -81,7 +88,7 @@ class ReplayState:
                 raise
 
         try:
-            live = LiveFiles.from_batches(read(), location)
+            live = LiveFiles.from_batches(read(), location, engine)
             twice = live.duplicate()
         except DelvecError as error:
             if error in unreadable:

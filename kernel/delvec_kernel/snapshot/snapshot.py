@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -110,17 +110,24 @@ class Snapshot:
             self.domain_metadata,
             self.in_commit_timestamp,
         )
-        return Snapshot.of(
+        found = Snapshot.of(
             replay(before, commits),
             commits[-1].where,
             version=self.version + len(commits),
             file_time=max(file_time, self.timestamp + 1),
             checkpoint_version=self.checkpoint_version if checkpoint_version is None else checkpoint_version,
         )
+        return self._with_schema(found)
 
     def with_checkpoint(self, version: int) -> "Snapshot":
         """Return the same snapshot, knowing of a newer checkpoint."""
-        return replace(self, checkpoint_version=version)
+        return self._with_schema(replace(self, checkpoint_version=version))
+
+    def _with_schema(self, other: "Snapshot") -> "Snapshot":
+        """Hand the parsed schema on: the versions of a table nearly always have the same one."""
+        if "schema" in self.__dict__ and other.metadata == self.metadata:
+            other.__dict__["schema"] = self.schema
+        return other
 
     # --- what the table is ------------------------------------------------------------------------------
 
@@ -215,9 +222,7 @@ class Snapshot:
         return self.live.counts.num_records
 
 
-@lru_cache(maxsize=256)
 def _schema(text: str, mapped: bool) -> StructType:
-    # The versions of a table have nearly always the same.
     schema = StructType.from_json(text)
     # Where mapping is off, names of an earlier one may be left over, and mean nothing.
     return schema if mapped else without_physical_names(schema)

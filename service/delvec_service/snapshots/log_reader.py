@@ -21,6 +21,7 @@ from delvec_kernel.log.commit_file import known_protocol, parse_commit
 from delvec_kernel.log.log_segment import ListedFile, LogCheckpoint, LogCompaction, LogListing, commit_name
 from delvec_kernel.log.version_checksum import ChecksumPolicy, VersionChecksum
 from delvec_kernel.snapshot.replay import Commit, ReplayState
+from delvec_service.store.file_index_engine import FILE_INDEX_ENGINE
 from delvec_service.store.objects import ObjectStore
 
 __all__ = ["LogReader"]
@@ -233,11 +234,13 @@ class LogReader:
                 chain.from_iterable(map(partial(self._sidecar, checkpoint.version), sidecars)),
             )
             actions = [action for part in parts for action in part.actions]
-            return ReplayState.from_checkpoint(batches, actions, where, self.objects.location)
+            return ReplayState.from_checkpoint(
+                batches, actions, where, self.objects.location, FILE_INDEX_ENGINE
+            )
 
     def nothing(self) -> ReplayState:
         """Return the state before the first commit."""
-        return ReplayState(LiveFiles(self.objects.location))
+        return ReplayState(LiveFiles(self.objects.location, engine=FILE_INDEX_ENGINE))
 
     def head(self, version: int) -> ListedFile | None:
         """Return what is known of a commit's file without reading it, or None if it does not exist."""

@@ -13,6 +13,7 @@ from delvec_kernel.file_index.file_counts import FileCounts
 from delvec_kernel.file_index.live_files import LiveFiles, LiveSegment
 from delvec_kernel.log.log_segment import ListedFile
 from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service.store.file_index_engine import FILE_INDEX_ENGINE
 
 __all__ = ["FORMAT", "LogMark", "StoredSegment", "checksum", "decode_state", "digest", "encode_state"]
 
@@ -87,7 +88,7 @@ def decode_state(state: bytes, version: int, members: Iterable[LiveSegment]) -> 
         timestamp=document["timestamp"],
         protocol=Protocol.from_json(document["protocol"]),
         metadata=Metadata.from_json(document["metadata"]),
-        live=LiveFiles.restored(location, members, FileCounts(**document["counts"])),
+        live=LiveFiles.restored(location, members, FileCounts(**document["counts"]), FILE_INDEX_ENGINE),
         txns={txn.app_id: txn for txn in txns},
         domain_metadata={domain.domain: domain for domain in domains},
         in_commit_timestamp=document["inCommitTimestamp"],

@@ -16,6 +16,7 @@ from delvec_kernel.file_index.live_files import LiveSegment, dead_rows
 from delvec_kernel.file_index.segment import Segment, SegmentRecord, SegmentsLost
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.store.database import Database
+from delvec_service.store.file_index_engine import FILE_INDEX_ENGINE
 from delvec_service.store.models import SegmentRow, SnapshotMemberRow, SnapshotRow
 from delvec_service.store.registry import table_id
 from delvec_service.store.segments import SegmentStore, unused
@@ -235,7 +236,7 @@ class SnapshotStore:
             return self.segments.sweep(grace, stopping)
 
     def _member(self, member: StoredSegment) -> LiveSegment:
-        segment = Segment.stored(member.segment_id, member.num_rows, self.segments)
+        segment = Segment.stored(member.segment_id, member.num_rows, self.segments, FILE_INDEX_ENGINE)
         return LiveSegment(segment, dead_rows(member.dead))
 
     def _row(self, location: str) -> tuple[SnapshotRow | None, list[StoredSegment] | None]:

@@ -174,9 +174,7 @@ def test_batches_become_full_segments_whatever_their_size():
 def test_many_small_commits_leave_few_segments_and_copy_few_rows(monkeypatch):
     made = []
     of = Segment.of
-    monkeypatch.setattr(
-        Segment, "of", lambda batch, location: made.append(batch.num_rows) or of(batch, location)
-    )
+    monkeypatch.setattr(Segment, "of", lambda batch, *where: made.append(batch.num_rows) or of(batch, *where))
     live, count = LiveFiles(LOCATION), 300
     for number in range(count):
         add = _add(f"p=0/{number}")

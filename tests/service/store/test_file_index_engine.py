@@ -2,7 +2,7 @@
 
 import threading
 
-from delvec_kernel.file_index.part_cache import PartCache
+from delvec_service.store.file_index_engine import PartCache
 
 
 def test_what_was_used_longest_ago_goes_first():

@@ -1,16 +1,26 @@
-"""Decoded parts of segments in memory: those used last, of all tables together, up to one number of bytes."""
+"""How this process works on segments of live files: one cache of decoded parts for all tables, and two threads a task."""
 
 import threading
 from collections import OrderedDict, deque
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
+from typing import Any, Final, TypeVar
 
-__all__ = ["DECODED", "PartCache"]
+from delvec_kernel.file_index.engine import FileIndexEngine
+
+__all__ = ["FILE_INDEX_ENGINE", "PartCache", "in_parallel"]
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 _BUDGET: Final = 96 * 1024 * 1024
+_THREADS: Final = 2
+_AHEAD: Final = 2
 
 
 class PartCache:
-    """Values by segment and part; what was used longest ago goes first. Safe to share between threads.
+    """Decoded parts, by segment and part; what was used longest ago goes first. Safe to share between threads.
 
     Args:
         max_bytes: of all values together.
@@ -27,12 +37,6 @@ class PartCache:
     def nbytes(self) -> int:
         """Bytes held now."""
         return self._nbytes
-
-    def resize(self, max_bytes: int) -> None:
-        """Change the budget."""
-        with self._lock:
-            self._max_bytes = max_bytes
-            self._shrink()
 
     def get(self, segment: str, part: str) -> Any | None:
         """Return a value, or None."""
@@ -83,5 +87,22 @@ class PartCache:
             self._remove(next(iter(self._values)))
 
 
-DECODED: Final = PartCache()
+def in_parallel(work: Callable[[_Item], _Result], items: Iterable[_Item], /) -> Iterator[_Result]:
+    """Yield the results in the order of the items, of which few are taken ahead."""
+    following = iter(items)
+    first = list(islice(following, 2))
+    if len(first) == 1:  # as for nearly every commit: no thread is worth its start
+        yield work(first[0])
+        return
+    pending: deque[Future[_Result]] = deque()
+    with ThreadPoolExecutor(_THREADS, "delvec-segments") as pool:
+        for item in chain(first, following):
+            pending.append(pool.submit(work, item))
+            if len(pending) > _AHEAD:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+FILE_INDEX_ENGINE: Final = FileIndexEngine(PartCache(), in_parallel)
 """The one of this process."""
