@@ -207,7 +207,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         loader, OwnCommitStore(database), stored_answers, watched=settings.commit_watch_seconds
     )
     health = HealthWatch(HealthSampleStore(database))
-    upkeep = LogUpkeep(loader, Checkpoints(loader), health, enabled=settings.log_upkeep)
+    upkeep = LogUpkeep(loader, Checkpoints(loader), health, alone=database.alone, enabled=settings.log_upkeep)
     answers = Answers(stored_answers)
     manifests = SymlinkManifests(loader)
     commits = Commits(

@@ -48,6 +48,15 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", description="Other than loopback only with a token.")
     port: int = Field(default=8710, ge=0, le=65535)
+    workers: int = Field(
+        default=1, ge=1, le=64, description="Processes that serve the port, with one database in common."
+    )
+    drain_seconds: float = Field(
+        default=0.0,
+        ge=0,
+        le=600,
+        description="After SIGTERM `/readyz` answers 503 for so long, and everything else as before; then the process ends.",
+    )
     token: SecretStr | None = Field(
         default=None, min_length=1, description="The bearer token that every request under /v1 must carry."
     )

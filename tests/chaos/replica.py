@@ -97,6 +97,18 @@ class Replica:
             self._process.wait(120)
             return True
 
+    def send(self, number):
+        """Send a signal to it."""
+        self._process.send_signal(number)
+
+    def ready(self):
+        """Whether ``/readyz`` says yes, as a load balancer would ask."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5):
+                return True
+        except (urllib.error.URLError, OSError):
+            return False
+
     def ended(self, seconds=60):
         """Wait until it ends by itself; return its exit code."""
         return self._process.wait(seconds)

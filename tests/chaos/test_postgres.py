@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import psycopg
 import pyarrow as pa
@@ -17,7 +18,7 @@ from tests.chaos.oracle import Log
 
 from delvec.connection import Connection
 from delvec.http.service_client import ServiceClient
-from delvec_kernel.errors import DelvecError
+from delvec_kernel.errors import DelvecError, ServiceUnavailable
 from delvec_service.commits import fault_points
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -113,6 +114,30 @@ def test_a_server_that_crashes_again_and_again_loses_nothing(tmp_path, running, 
         assert sorted(lakes[1].table(str(location)).to_arrow()["id"].to_pylist()) == sorted(
             read_with_deltalake(location)
         )
+    check(location, writers, {1, 2, 3})
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_server_that_is_away_for_a_minute_fails_requests_in_words_and_loses_none(
+    tmp_path, running, postgres
+):
+    location = tmp_path / "table"
+    with running(database_url=postgres.url) as one, running(database_url=postgres.url) as two:
+        lakes = [lake_of(one), lake_of(two)]
+        lakes[0].create_table(str(location), SCHEMA).append(rows(1, 2, 3))
+        with Writers([lake.table(str(location)) for lake in lakes]) as writers:
+            writers.wait_for(3)
+            postgres.stop()
+            end = time.monotonic() + 60
+            while time.monotonic() < end:
+                assert (one.get("/livez").status_code, one.get("/readyz").status_code) == (200, 503)
+                with suppress(ServiceUnavailable):  # or the rows, but nothing else
+                    assert {1, 2, 3} <= set(lakes[0].table(str(location)).to_arrow()["id"].to_pylist())
+                time.sleep(0.5)
+            postgres.start()
+            writers.wait_for(6)
+    assert writers.errors <= {"ServiceUnavailable", "CommitOutcomeUnknown"}
     check(location, writers, {1, 2, 3})
 
 

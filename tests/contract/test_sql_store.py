@@ -1,9 +1,11 @@
 """Registry, ledger and migrations do the same on SQLite and on PostgreSQL."""
 
+import ast
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -44,17 +46,86 @@ def test_migrations_lead_to_the_models_and_back(url):
     database.close()
 
 
+@contextmanager
+def newer_schema(database, *, oldest):
+    """What a Delvec of revision 9999 leaves, which says from which on its schema can be worked with."""
+    with database._engine.begin() as connection:
+        was = connection.execute(text("SELECT oldest FROM schema_compatibility")).scalar()
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text("UPDATE schema_compatibility SET oldest = :oldest"), {"oldest": oldest})
+    yield
+    with database._engine.begin() as connection:  # the server outlives the test
+        connection.execute(text("UPDATE alembic_version SET version_num = :was"), {"was": REVISION})
+        connection.execute(text("UPDATE schema_compatibility SET oldest = :was"), {"was": was})
+
+
 def test_a_database_of_a_newer_version_is_refused_in_words(url):
     database = Database(url)
     database.migrate()
-    with database._engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with newer_schema(database, oldest="9998"):
+        for refused in (database.migrate, database.check):
+            with pytest.raises(ServiceUnavailable, match=r"revision 9999.*upgrade Delvec"):
+                refused()
+    database.close()
 
-    with pytest.raises(ServiceUnavailable, match=r"revision 9999.*upgrade Delvec"):
+
+def test_replicas_of_the_version_before_go_on_and_start_on_a_schema_that_suits_them(url):
+    database = Database(url)
+    database.migrate()
+    with newer_schema(database, oldest=REVISION):
+        database.check()
         database.migrate()
+        with database._engine.connect() as connection:
+            assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "9999"
+    database.close()
 
-    with database._engine.begin() as connection:  # the server outlives the test
-        connection.execute(text("UPDATE alembic_version SET version_num = :was"), {"was": REVISION})
+
+_ADDING = {"create_table", "create_index", "add_column"}
+
+
+def test_migrations_only_add_or_say_which_version_can_live_with_them():
+    scripts = sorted(migrations_directory().glob("versions/*.py"))
+    for script in scripts:
+        tree = ast.parse(script.read_text())
+        names = {node.targets[0].id for node in tree.body if isinstance(node, ast.Assign)}
+        revision = next(ast.literal_eval(n.value) for n in tree.body if isinstance(n, ast.Assign))
+        if "oldest_compatible" in names or revision < "0009":  # nobody ran replicas of those
+            continue
+        upgrade = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "upgrade")
+        for call in (n for n in ast.walk(upgrade) if isinstance(n, ast.Call)):
+            name = getattr(call.func, "attr", None)
+            if getattr(getattr(call.func, "value", None), "id", None) != "op":
+                continue
+            assert name in _ADDING, f"{script.name}: op.{name} needs oldest_compatible (docs/upgrading.md)"
+            if name == "add_column":
+                given = {keyword.arg: keyword.value for keyword in call.args[1].keywords}
+                nullable = "nullable" not in given or given["nullable"].value is True
+                assert nullable or "server_default" in given, f"{script.name}: older replicas leave it out"
+    assert scripts
+
+
+def test_one_process_at_a_time_does_what_is_done_alone(postgres_url):
+    one, two = Database(postgres_url), Database(postgres_url)
+    try:
+        with one.alone("checkpoint of a") as first, two.alone("checkpoint of a") as second:
+            assert (first, second) == (True, False)
+            with two.alone("checkpoint of b") as other:
+                assert other
+        with two.alone("checkpoint of a") as again:
+            assert again
+        with pytest.raises(KeyError), one.alone("checkpoint of a"):
+            raise KeyError
+        with two.alone("checkpoint of a") as again:
+            assert again
+    finally:
+        one.close()
+        two.close()
+
+
+def test_a_database_that_does_not_answer_keeps_nobody_from_what_is_done_alone(tmp_path):
+    database = Database(f"postgresql://delvec@/postgres?host={tmp_path}")
+    with database.alone("checkpoint of a") as nobody_to_ask:
+        assert nobody_to_ask
     database.close()
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from delvec.cli import alter, inspection, maintenance, policies, rows, serve, sql, tables
+from delvec.cli import alter, database, inspection, maintenance, policies, rows, serve, sql, tables
 from delvec.cli import rows as changes
 from delvec.cli.session import Session
 from delvec_kernel.errors import DelvecError, InternalError
@@ -82,6 +82,7 @@ app.command("downgrade")(maintenance.downgrade)
 app.command("generate")(maintenance.generate)
 app.command("maintain")(policies.maintain)
 app.add_typer(policies.app, name="policy")
+app.add_typer(database.app, name="database")
 
 
 def _show_version(asked: bool) -> None:

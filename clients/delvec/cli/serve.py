@@ -10,8 +10,6 @@ from delvec_kernel.errors import BadRequest, EngineUnavailable
 
 __all__ = ["serve"]
 
-_GRACE_SECONDS = 30
-
 
 def serve(
     context: typer.Context,
@@ -34,6 +32,15 @@ def serve(
         str | None,
         typer.Option(help="Where names and the ledger are kept.", show_default="DELVEC_DATABASE_URL"),
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=64,
+            help="Processes that serve the port, with one database.",
+            show_default="DELVEC_WORKERS or 1",
+        ),
+    ] = None,
 ) -> None:
     """Run the service until it is interrupted.
 
@@ -45,11 +52,7 @@ def serve(
     listens on this machine only.
     """
     try:
-        import uvicorn
-
-        from delvec_service import logs
-        from delvec_service.api.connections import BoundedProtocol
-        from delvec_service.app import create_app
+        from delvec_service import server
         from delvec_service.config import Settings, check_servable
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
@@ -61,6 +64,7 @@ def serve(
         "roots": tuple(part.strip() for root in roots or () for part in root.split(",") if part.strip()),
         "database_url": database_url,
         "token": session(context).token,
+        "workers": workers,
     }
     try:
         settings = Settings(**{name: value for name, value in given.items() if value not in (None, ())})
@@ -71,15 +75,4 @@ def serve(
         raise typer.BadParameter(f"DELVEC_{field.upper()}: {first['msg']}") from error
     except BadRequest as error:
         raise typer.BadParameter(error.message) from error
-    logs.configure(settings.log_level)
-    uvicorn.run(
-        create_app(settings),
-        host=settings.host,
-        port=settings.port,
-        log_config=None,
-        access_log=False,
-        http=BoundedProtocol,
-        ws="none",
-        log_level=settings.log_level,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
-    )
+    server.run(settings)

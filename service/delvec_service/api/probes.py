@@ -27,18 +27,30 @@ config_router = APIRouter(tags=["config"])
 
 
 class Readiness:
-    """Whether the database answers; asked in one thread, however many ask."""
+    """Whether the database answers; asked in one thread, however many ask.
+
+    Attributes:
+        draining: this process is about to end, and wants no new clients.
+    """
+
+    draining = False
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._asked: asyncio.Future[None] | None = None
 
+    def drain(self) -> None:
+        """Say no from now on."""
+        self.draining = True
+
     async def check(self) -> None:
         """Wait for the answer, but not for long.
 
         Raises:
-            ServiceUnavailable: there is none, or it is no.
+            ServiceUnavailable: there is none, or it is no, or this process is about to end.
         """
+        if self.draining:
+            raise ServiceUnavailable("This process is shutting down; send requests to another replica.")
         loop = asyncio.get_running_loop()
         if self._asked is None or self._asked.done() or self._asked.get_loop() is not loop:
             work = anyio.to_thread.run_sync(self._database.check, limiter=CapacityLimiter(1))
@@ -59,7 +71,7 @@ async def livez() -> dict[str, str]:
 
 @router.get("/readyz", responses=responses(ServiceUnavailable))
 async def readyz(request: Request) -> dict[str, str]:
-    """Whether requests can be served: the database answers."""
+    """Whether requests can be served: the database answers, and the process is not shutting down."""
     await request.app.state.readiness.check()
     return {"status": "ok"}
 

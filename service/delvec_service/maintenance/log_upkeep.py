@@ -8,6 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -147,6 +148,7 @@ class LogUpkeep:
         loader: reads snapshots.
         checkpoints: writes checkpoints.
         health: keeps samples of tables.
+        alone: tells whether no other replica does the same just now, see :meth:`Database.alone`; by default none does.
         enabled: whether to do anything; replicas need not all do it.
     """
 
@@ -156,11 +158,13 @@ class LogUpkeep:
         checkpoints: Checkpoints,
         health: HealthWatch | None = None,
         *,
+        alone: Callable[[str], AbstractContextManager[bool]] = lambda _: nullcontext(True),
         enabled: bool = True,
     ) -> None:
         self._loader = loader
         self._health = health
         self._checkpoints = checkpoints
+        self._alone = alone
         self._enabled = enabled
         # A checkpoint, or a sample, takes as long as its table is large; checksums must not wait for it.
         self._checksums = _Worker("delvec-checksums", self._checksum)
@@ -224,7 +228,9 @@ class LogUpkeep:
         """Keep a sample of the newest version that is known."""
         snapshot = self._loader.known(work.table.location)
         if snapshot is not None and self._health is not None:
-            self._health.observe(work.table.record.id, snapshot)
+            with self._alone(f"sample of {work.table.record.id}") as ours:
+                if ours:
+                    self._health.observe(work.table.record.id, snapshot)
 
     def _keep(self, work: _Work) -> None:
         table = work.table
@@ -242,6 +248,11 @@ class LogUpkeep:
             time.sleep(_PAUSE_SECONDS)
             self._keepers.add(work)
             return
+        with self._alone(f"checkpoint of {table.record.id}") as ours:
+            if ours:  # else another replica is at it, and takes its time
+                self._write_checkpoint(table)
+
+    def _write_checkpoint(self, table: OpenTable) -> None:
         written = self._checkpoints.write(table)
         if written.written:
             logger.info("checkpoint written", table=table.name, version=written.version, form=written.form)

@@ -1,9 +1,10 @@
 """The SQL database: connecting, migrating, and transactions that are as short as they can be."""
 
+import hashlib
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,20 +49,20 @@ class Database:
         self._engine = _engine(_parse(url))
 
     def migrate(self, revision: str = "head") -> None:
-        """Bring the schema to ``revision``; several processes may do so at once.
+        """Bring the schema to ``revision``; several processes may do so at once, and older ones go on.
+
+        A schema that a newer Delvec made stays as it is.
 
         Raises:
-            ServiceUnavailable: the database does not answer, or a newer Delvec has migrated it.
+            ServiceUnavailable: the database does not answer, or a newer Delvec has made it one that this cannot work with.
         """
         with _failures():
             found = self._revision() if revision == "head" else None
             if found == REVISION:
                 return  # spares every start the import of Alembic
             if found is not None and found > REVISION:
-                raise ServiceUnavailable(
-                    f"The service's database has schema revision {found}, and this Delvec knows up to {REVISION}: "
-                    "upgrade Delvec, or name another database in DELVEC_DATABASE_URL."
-                )
+                self._check_newer(found)
+                return
             with self._engine.connect().execution_options(**_WRITES) as connection, connection.begin():
                 if self._engine.dialect.name == "postgresql":
                     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
@@ -71,10 +72,13 @@ class Database:
         """Ask the database for a sign of life.
 
         Raises:
-            ServiceUnavailable: it does not answer, or its schema is not the service's.
+            ServiceUnavailable: it does not answer, or its schema is none that the service can work with.
         """
         with _failures():
             revision = self._revision()
+            if revision is not None and revision > REVISION:
+                self._check_newer(revision)
+                return
         if revision != REVISION:
             raise ServiceUnavailable(
                 f"The service's database has schema revision {revision}, not {REVISION}: restart the service."
@@ -157,6 +161,61 @@ class Database:
                     "The service's database was empty and has been made again; register tables again."
                 ) from error
 
+    def revision(self) -> str | None:
+        """Return the revision of the schema, None before the first migration.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        with _failures():
+            return self._revision()
+
+    @contextmanager
+    def alone(self, subject: str) -> Iterator[bool]:
+        """Find out whether any other process of this PostgreSQL does the same; none does until the end of the block.
+
+        True as well where nobody can be asked (SQLite, or a database that does not answer): what is done under it must be
+        right when two do it, and is only spared. The lock is the connection's, and goes with the process.
+
+        Args:
+            subject: what is done, and to which table.
+        """
+        connection, key = None, _lock_key(subject)
+        if self._engine.dialect.name == "postgresql":
+            with suppress(DBAPIError, PoolTimeoutError):
+                connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        if connection is None:
+            yield True
+            return
+        with connection:
+            try:
+                ours = bool(connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": key}))
+            except DBAPIError:
+                connection.invalidate()
+                ours, connection = True, None
+            try:
+                yield ours
+            finally:
+                if ours and connection is not None:
+                    try:
+                        connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": key})
+                    except DBAPIError:
+                        connection.invalidate()  # and with it the lock
+
+    def _check_newer(self, found: str) -> None:
+        """Look whether a schema that a newer Delvec made serves this one, too.
+
+        Raises:
+            ServiceUnavailable: it does not.
+        """
+        with self._engine.connect() as connection:
+            oldest = connection.execute(text("SELECT oldest FROM schema_compatibility")).scalar()
+        if oldest is None or oldest > REVISION:
+            raise ServiceUnavailable(
+                f"The service's database has schema revision {found}, and this Delvec knows up to {REVISION}: "
+                "upgrade Delvec, or name another database in DELVEC_DATABASE_URL."
+            )
+
     def _make_again(self) -> None:
         try:
             self.migrate()
@@ -174,6 +233,10 @@ class Database:
             if _lacks_tables(error):
                 return None
             raise
+
+
+def _lock_key(subject: str) -> int:
+    return int.from_bytes(hashlib.blake2b(subject.encode(), digest_size=8).digest(), "big", signed=True)
 
 
 def migrations_directory() -> Path:

@@ -37,6 +37,7 @@ __all__ = [
     "MaintenanceRunRow",
     "OverwrittenCommitRow",
     "OwnCommitRow",
+    "SchemaCompatibilityRow",
     "SegmentBlobRow",
     "SegmentRow",
     "SegmentSummaryRow",
@@ -48,7 +49,7 @@ __all__ = [
     "storable",
 ]
 
-REVISION: Final = "0008"
+REVISION: Final = "0009"
 """The newest migration; the database is migrated only where it is behind this."""
 _NOT_STORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
@@ -427,3 +428,14 @@ class MaintenanceRunRow(Base):
     measured_gain_files: Mapped[int | None] = mapped_column(BigInteger)
     version: Mapped[int | None] = mapped_column(BigInteger)
     error: Mapped[str | None] = mapped_column(_LongText())
+
+
+class SchemaCompatibilityRow(Base):
+    """The oldest revision of Delvec that can work with the schema as it is: one row, which the migrations write.
+
+    So replicas that run go on while the first new one migrates, and the last upgrade can be taken back.
+    """
+
+    __tablename__ = "schema_compatibility"
+
+    oldest: Mapped[str] = mapped_column(String(32), primary_key=True)

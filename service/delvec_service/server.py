@@ -1,0 +1,139 @@
+"""The service as processes that listen: one or several workers, and how they end without failing a request."""
+
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from types import FrameType
+from typing import Final
+
+import uvicorn
+from fastapi import FastAPI
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.supervisors import Multiprocess
+
+from delvec_kernel.errors import BadRequest
+from delvec_service import logs
+from delvec_service.api.connections import BoundedProtocol
+from delvec_service.api.probes import Readiness
+from delvec_service.app import create_app
+from delvec_service.config import Settings
+
+__all__ = ["run"]
+
+_GRACE_SECONDS: Final = 30
+_WORKER_SECONDS: Final = 60
+"""After so long without a sign of life a worker is replaced, and a new one is given up."""
+_STARTUP_FAILURE: Final = 3
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT; with several workers SIGHUP replaces them one after the other.
+
+    After SIGTERM ``/readyz`` says no for ``drain_seconds`` while everything is answered as before; then no connection is
+    taken any more, requests that run have 30 seconds, and the process ends.
+
+    Raises:
+        BadRequest: a setting means nothing, or the workers would have no database in common.
+        ServiceUnavailable: the database does not answer, or a newer Delvec has migrated it.
+        SystemExit: the port is taken, or a worker does not start.
+    """
+    if settings.workers > 1 and settings.database_url.get_secret_value() in (
+        "sqlite://",
+        "sqlite:///:memory:",
+    ):
+        raise BadRequest(
+            f"{settings.workers} workers cannot share a database in memory: set DELVEC_DATABASE_URL to a file or to PostgreSQL."
+        )
+    logs.configure(settings.log_level)
+    config = uvicorn.Config(
+        partial(_application, settings),  # pickled: a worker makes its own
+        factory=True,
+        host=settings.host,
+        port=settings.port,
+        workers=settings.workers,
+        log_config=None,
+        access_log=False,
+        http=BoundedProtocol,
+        ws="none",
+        log_level=settings.log_level,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        timeout_worker_healthcheck=_WORKER_SECONDS,
+    )
+    if settings.workers == 1:
+        server = uvicorn.Server(config)
+        server.run()
+        if not server.started:
+            sys.exit(_STARTUP_FAILURE)
+        return
+    _check(settings)
+    workers = Multiprocess(config, sockets=[config.bind_socket()])
+    workers.run()
+    if any(process.exitcode == _STARTUP_FAILURE for process in workers.processes):
+        sys.exit(_STARTUP_FAILURE)
+
+
+def _check(settings: Settings) -> None:
+    """Find out once, and not in every worker, what is wrong with the settings; migrate the database."""
+    database = create_app(settings).state.service.database
+    try:
+        database.migrate()
+    finally:
+        database.close()
+
+
+def _application(settings: Settings) -> ASGIApp:
+    """Return the application of one process."""
+    logs.configure(settings.log_level)
+    app = create_app(settings)
+    if not settings.drain_seconds:
+        return app
+    readiness: Readiness = app.state.readiness
+    _drain_first(app, readiness, settings.drain_seconds)
+    return _LastAnswers(app, readiness)
+
+
+def _drain_first(app: FastAPI, readiness: Readiness, seconds: float) -> None:
+    """Let SIGTERM say first, through ``/readyz``, that this process will end."""
+    serve = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(served: FastAPI) -> AsyncIterator[None]:
+        end = signal.getsignal(signal.SIGTERM)  # the server's own by now, which stops listening
+
+        def drain(number: int, frame: FrameType | None) -> None:
+            if not callable(end):
+                return
+            if readiness.draining:
+                end(number, frame)  # said twice: at once
+                return
+            readiness.drain()
+            timer = threading.Timer(seconds, end, (number, frame))
+            timer.daemon = True
+            timer.start()
+
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, drain)
+        async with serve(served):
+            yield
+
+    app.router.lifespan_context = lifespan
+
+
+class _LastAnswers:
+    """Closes connections after their next answer once the process is to end, so that clients open theirs elsewhere."""
+
+    def __init__(self, app: ASGIApp, readiness: Readiness) -> None:
+        self._app = app
+        self._readiness = readiness
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def last(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._readiness.draining:
+                MutableHeaders(scope=message)["Connection"] = "close"
+            await send(message)
+
+        await self._app(scope, receive, last if scope["type"] == "http" else send)
