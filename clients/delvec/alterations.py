@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from delvec.ddl import parse_ddl, parse_type
 from delvec.dml.identity_marks import reached
 from delvec.http.service_client import ServiceClient, answer, request, table_path
+from delvec.reading import ReadableTable
 from delvec_kernel.constraints.declared import DEFAULT, GENERATION
 from delvec_kernel.errors import ConcurrentModification, ConstraintViolation, UnsupportedOperation
 from delvec_kernel.schema.char_varchar import CHARACTERS
@@ -33,9 +34,6 @@ from delvec_kernel.wire import (
     UnsetProperties,
     UpgradeProtocol,
 )
-
-if TYPE_CHECKING:
-    from delvec.table import DeltaTable
 
 __all__ = ["Alterations", "Altered"]
 
@@ -71,7 +69,7 @@ class Alterations:
         MetadataChanged: others change the table all the time.
     """
 
-    def __init__(self, service: ServiceClient, table: "DeltaTable") -> None:
+    def __init__(self, service: ServiceClient, table: ReadableTable) -> None:
         self._service = service
         self._table = table
         self._waiting: list[TableChange] | None = None

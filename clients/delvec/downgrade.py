@@ -6,12 +6,11 @@ downgrade that was interrupted goes on when it is called again.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
+from delvec.alterations import Alterations
+from delvec.dml.optimize import Optimizer
 from delvec_kernel.errors import InvalidTableChange
-
-if TYPE_CHECKING:
-    from delvec.table import DeltaTable
 
 __all__ = ["Downgrade", "DowngradeStep", "downgrade"]
 
@@ -68,8 +67,30 @@ class Downgrade:
         )
 
 
+class DowngradableTable(Protocol):
+    """What a downgrade needs of a table."""
+
+    @property
+    def alter(self) -> Alterations:
+        """Changes of the table itself."""
+        ...
+
+    @property
+    def optimize(self) -> Optimizer:
+        """OPTIMIZE and PURGE."""
+        ...
+
+    def detail(self) -> dict[str, Any]:
+        """Return what DESCRIBE DETAIL says."""
+        ...
+
+    def checkpoint(self, *, clean_up: bool = False) -> dict[str, Any]:
+        """Write a checkpoint, and delete what the log may lose."""
+        ...
+
+
 def downgrade(
-    table: "DeltaTable",
+    table: DowngradableTable,
     *,
     truncate_history: bool = False,
     dry_run: bool = False,
@@ -100,7 +121,7 @@ def _purge(files: int) -> DowngradeStep:
     return DowngradeStep("purge", f"{which} written again without the deleted rows")
 
 
-def _planned(table: "DeltaTable", truncate_history: bool) -> Iterator[DowngradeStep]:
+def _planned(table: DowngradableTable, truncate_history: bool) -> Iterator[DowngradeStep]:
     detail = table.detail()
     if _FEATURE in detail["tableFeatures"]:
         if _PROPERTY in detail["properties"]:
@@ -120,7 +141,7 @@ _RETENTION: Final = (
 )
 
 
-def _taken(table: "DeltaTable", truncate_history: bool) -> Iterator[DowngradeStep]:
+def _taken(table: DowngradableTable, truncate_history: bool) -> Iterator[DowngradeStep]:
     detail = table.detail()
     has = _FEATURE in detail["tableFeatures"]
     if has and _PROPERTY in detail["properties"]:
@@ -143,7 +164,7 @@ def _taken(table: "DeltaTable", truncate_history: bool) -> Iterator[DowngradeSte
         yield _truncated(table)
 
 
-def _truncated(table: "DeltaTable") -> DowngradeStep:
+def _truncated(table: DowngradableTable) -> DowngradeStep:
     table.checkpoint(clean_up=True)
     try:
         done = table.alter.drop_feature(_PROTECTION, truncate_history=True)

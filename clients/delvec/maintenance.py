@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
+from delvec.catalog import Catalog
 from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.maintenance_tasks import TASKS, Decision, Outcome
 from delvec_kernel.errors import DelvecError, MaintenanceUnderWay
@@ -26,7 +27,6 @@ from delvec_kernel.wire import (
 from delvec_kernel.wire.policies import PolicyConfig, PolicyType, RunState, config_of
 
 if TYPE_CHECKING:
-    from delvec.connection import Connection
     from delvec.table import DeltaTable
 
 __all__ = ["Maintenance", "MaintenanceResult"]
@@ -65,7 +65,7 @@ class MaintenanceResult:
 class Maintenance:
     """Policies and what is done by them: ``lake.maintenance``."""
 
-    def __init__(self, service: ServiceClient, lake: "Connection") -> None:
+    def __init__(self, service: ServiceClient, lake: Catalog) -> None:
         self._service = service
         self._lake = lake
         self._owner = str(uuid.uuid4())

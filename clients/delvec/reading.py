@@ -33,7 +33,7 @@ from delvec_kernel.wire import (
 
 __all__ = ["ReadableTable", "check", "partitions"]
 
-_INTERNAL: Final = frozenset({"change_from_itself", "check_made_from", "made_from", "replace_with"})
+_INTERNAL: Final = frozenset({"change_from_itself", "check_source_version", "source_version", "replace_with"})
 """What other parts of Delvec call, and completion does not offer."""
 _FILES_TO_ASK_ABOUT: Final = 10_000
 

@@ -15,7 +15,7 @@ from delvec.dml.merge_builder import MergeBuilder, MergeStatement
 from delvec.dml.optimize import Optimizer
 from delvec.dml.overwrite import PartitionOverwrite, Replacement, overwrite
 from delvec.dml.retry import DEFAULT_RETRIES, checked, with_retries
-from delvec.dml.self_reads import own_version
+from delvec.dml.self_reads import WritableTable, own_version
 from delvec.dml.table_definition import (
     REPLACING,
     TableDefinition,
@@ -31,9 +31,8 @@ from delvec.engines.protocol import Engine
 from delvec.engines.row_changes import MergeSource
 from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.peer_names import assignments, condition_of
-from delvec.reading import ReadableTable
 from delvec.transaction import Metrics, Transaction, TransactionOptions, begin
-from delvec_kernel.errors import BadRequest, ConcurrentWrite, SchemaMismatch
+from delvec_kernel.errors import BadRequest, SchemaMismatch
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.wire import (
     CheckpointRequest,
@@ -54,7 +53,7 @@ from delvec_kernel.wire import (
 __all__ = ["DeltaTable"]
 
 
-class DeltaTable(ReadableTable):
+class DeltaTable(WritableTable):
     """A table, through its service, on one engine. Get one from a :class:`~delvec.Connection`.
 
     Every read is of one version: the latest when the method is called, or the one asked for. ``timestamp``
@@ -66,10 +65,7 @@ class DeltaTable(ReadableTable):
         name: what URLs call the table.
         location: canonical URL, without a trailing slash.
         engine: what reads and writes the data files.
-        made_from: in :meth:`change_from_itself` the version that rows are made from, else None.
     """
-
-    made_from: int | None = None
 
     def __init__(
         self,
@@ -426,9 +422,9 @@ class DeltaTable(ReadableTable):
         allowed = self._allowed(retries) if is_repeatable(data) else 0
         replacement = Replacement(replace_where, partition_overwrite)
         options = WriteOptions(merge_schema, overwrite_schema, partition_by, txn, user_metadata)
-        read = own_version(self, data) if self.made_from is None else None
+        read = own_version(self, data) if self.source_version is None else None
         # The same rows again would put what was read in the place of what others have written since.
-        table, allowed = (self, allowed) if read is None else (self._made_from(read), 0)
+        table, allowed = (self, allowed) if read is None else (self._reading(read), 0)
         return with_retries(
             self._service, allowed, lambda: overwrite(self._service, table, data, replacement, options)
         )
@@ -641,7 +637,7 @@ class DeltaTable(ReadableTable):
         """Change the table with rows that a query makes of its own, so that nothing that others do meanwhile is lost.
 
         Args:
-            command: makes the rows from version ``made_from`` of the table that it is given, and changes that table.
+            command: makes the rows from version ``source_version`` of the table that it is given, and changes that table.
                 It is called again, for a newer version, where another writer won: as often as the connection says.
 
         Raises:
@@ -649,28 +645,15 @@ class DeltaTable(ReadableTable):
         """
 
         def attempt() -> Metrics:
-            return command(self._made_from(self.version()))
+            return command(self._reading(self.version()))
 
         return with_retries(self._service, self._retries, attempt)
 
-    def _made_from(self, version: int) -> "DeltaTable":
+    def _reading(self, version: int) -> "DeltaTable":
         table = copy(self)
         # What is run again without the query would put old rows in the place of new ones.
-        table._retries, table.made_from = 0, version  # noqa: SLF001 - a copy of this one
+        table._retries, table.source_version = 0, version  # noqa: SLF001 - a copy of this one
         return table
-
-    def check_made_from(self, version: int) -> None:
-        """Refuse to change a version with rows that were made from another one.
-
-        Raises:
-            ConcurrentWrite: the table was changed since; nothing is committed.
-        """
-        if self.made_from is not None and version != self.made_from:
-            raise ConcurrentWrite(
-                f"New rows for table '{self.name}' were made from its version {self.made_from}, and it is at version "
-                f"{version} by now. Nothing was committed; make them again.",
-                conflict={"winning-version": version},
-            )
 
     def _allowed(self, retries: int | None) -> int:
         return self._retries if retries is None else checked(retries)

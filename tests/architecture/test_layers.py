@@ -2,8 +2,10 @@
 
 import re
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 from importlinter.cli import lint_imports
 
@@ -27,6 +29,14 @@ def test_imports_point_one_way(monkeypatch):
 def test_module_is_one_noun_of_readable_length(path):
     assert path.stem not in NAMES_THAT_SAY_NOTHING
     assert len(path.read_text().splitlines()) <= LONGEST_MODULE
+
+
+def test_no_modules_import_each_other_in_a_circle_not_even_for_their_types():
+    graph = grimp.build_graph("delvec_kernel", "delvec_service", "delvec")
+
+    TopologicalSorter(
+        {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    ).prepare()
 
 
 def test_all_sql_is_in_the_store():

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from delvec.dml import data_schema
+from delvec.dml.self_reads import WritableTable
 from delvec.engines import identity
 from delvec.engines.protocol import WriteTarget
 from delvec.http.service_client import ServiceClient, request
@@ -19,9 +20,6 @@ from delvec_kernel.table_properties import is_true
 from delvec_kernel.wire import AddFile, AppTransaction, BeginResponse, WriteChange
 
 __all__ = ["NewRows", "WriteOptions", "add_rows", "append", "is_repeatable"]
-
-if TYPE_CHECKING:
-    from delvec.table import DeltaTable
 
 
 _ATTEMPTS: Final = 3
@@ -59,7 +57,7 @@ class NewRows:
     """
 
     service: ServiceClient
-    table: "DeltaTable"
+    table: WritableTable
     begun: BeginResponse
     data: Any
     target: WriteTarget
@@ -70,7 +68,7 @@ class NewRows:
 
     @classmethod
     def begin(
-        cls, service: ServiceClient, table: "DeltaTable", data: Any, options: WriteOptions
+        cls, service: ServiceClient, table: WritableTable, data: Any, options: WriteOptions
     ) -> "NewRows":
         """Open a transaction for rows.
 
@@ -113,14 +111,14 @@ class NewRows:
                     if now.version == begun.version:
                         raise
                     begun = now
-        table.check_made_from(begun.version)
+        table.check_source_version(begun.version)
         return cls(service, table, begun, data, _target(begun, schema), options, changes)
 
     def transaction(
         self, *, predicate: str | None = None, parameters: Mapping[str, str] | None = None
     ) -> Transaction:
         """Return the transaction, with the changes of the table."""
-        is_made = self.table.made_from is not None
+        is_made = self.table.source_version is not None
         rests = parameters is not None or is_made or bool(self.changes or self.target.identity)
         transaction = Transaction(
             self.service,
@@ -208,15 +206,11 @@ def _check_identity(schema: StructType, data: StructType) -> None:
             )
 
 
-if TYPE_CHECKING:
-    from delvec.table import DeltaTable
-
-
 _METRICS: Final[Mapping[str, int]] = dict.fromkeys(("numFiles", "numOutputRows", "numOutputBytes"), 0)
 _READ_AGAIN: Final = frozenset({"delvec", "duckdb", "pandas", "polars", "pyarrow", "pyspark"})
 
 
-def append(service: ServiceClient, table: "DeltaTable", data: Any, options: WriteOptions) -> Metrics:
+def append(service: ServiceClient, table: WritableTable, data: Any, options: WriteOptions) -> Metrics:
     """Write ``data`` as new files, and commit them; see :meth:`delvec.DeltaTable.append`."""
     return add_rows(NewRows.begin(service, table, data, options))
 

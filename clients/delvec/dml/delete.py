@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +13,7 @@ from delvec.dml.touched_files import TouchedFile
 from delvec.engines.footers import with_row_counts
 from delvec.engines.row_changes import SOURCE, TARGET, Clause, MergeSource, RowChange
 from delvec.http.service_client import ServiceClient
+from delvec.reading import ReadableTable
 from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, begin
 from delvec_kernel.errors import BadRequest, UnknownColumn
@@ -21,9 +22,6 @@ from delvec_kernel.expressions.join_condition import conjuncts, join_keys, key_r
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import StructType
-
-if TYPE_CHECKING:
-    from delvec.table import DeltaTable
 
 __all__ = ["delete", "delete_keys"]
 
@@ -34,7 +32,7 @@ _EVERYTHING: Final = "true"
 
 def delete(
     service: ServiceClient,
-    table: "DeltaTable",
+    table: ReadableTable,
     predicate: str | None,
     *,
     dry_run: bool = False,
@@ -80,7 +78,7 @@ def delete(
 
 def delete_keys(
     service: ServiceClient,
-    table: "DeltaTable",
+    table: ReadableTable,
     predicate: str | None,
     source: MergeSource,
     on: str | Sequence[str] | None,
@@ -158,7 +156,7 @@ def delete_keys(
 
 def _with_change_files(
     service: ServiceClient,
-    table: "DeltaTable",
+    table: ReadableTable,
     scan: Scan,
     condition: Predicate,
     user_metadata: str | None,
@@ -184,7 +182,7 @@ def _with_change_files(
 
 def _transaction(
     service: ServiceClient,
-    table: "DeltaTable",
+    table: ReadableTable,
     scan: Scan,
     predicate: str | None,
     user_metadata: str | None,

@@ -2,24 +2,22 @@
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow.compute as pc
 
 from delvec.engines.identity import START, STEP, high_water_mark
+from delvec.reading import ReadableTable
 from delvec.scan import Scan
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import StructField
-
-if TYPE_CHECKING:
-    from delvec.reading import ReadableTable
 
 __all__ = ["reached"]
 
 _SIDES: Final = ("minValues", "maxValues")
 
 
-def reached(table: "ReadableTable", column: str, version: int) -> int | None:
+def reached(table: ReadableTable, column: str, version: int) -> int | None:
     """Return the last number in a version, in the direction of the column's step.
 
     Only files are read whose statistics leave open whether they have a number beyond the high-water mark, and beyond those

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -12,6 +12,7 @@ from delvec.dml.assignments import Relations, inserted, updated
 from delvec.dml.merge_builder import MergeStatement, When
 from delvec.dml.row_command import Clock
 from delvec.dml.schema_evolution import new_columns, with_new_columns
+from delvec.dml.self_reads import WritableTable
 from delvec.engines import identity, row_ids
 from delvec.engines.row_changes import SOURCE, TARGET, ChangedRows, Clause, MergeSource, RowChange
 from delvec.http.service_client import ServiceClient
@@ -23,9 +24,6 @@ from delvec_kernel.expressions.expression import Expression, parse_expression
 from delvec_kernel.expressions.join_condition import conjuncts, join_keys, key_ranges, target_terms
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.wire import SnapshotResponse
-
-if TYPE_CHECKING:
-    from delvec.table import DeltaTable
 
 __all__ = ["merge"]
 
@@ -83,7 +81,7 @@ class _Resolved:
 
 def merge(
     service: ServiceClient,
-    table: "DeltaTable",
+    table: WritableTable,
     statement: MergeStatement,
     source: MergeSource,
     *,
@@ -109,7 +107,7 @@ def merge(
     else:
         begun, schema = begin(service, table.id, "MERGE")
         transaction_id = begun.transaction_id
-    table.check_made_from(begun.version)
+    table.check_source_version(begun.version)
     itself = statement.source if isinstance(statement.source, ReadableTable) else None
     if itself is not None and itself.id == table.id:
         # Rows of another version, even of a moment ago, would undo what was done to them since.
@@ -125,7 +123,7 @@ def merge(
                 raise
             return merge(service, table, statement, source, user_metadata=user_metadata)
         begun, transaction_id = evolved, evolved.transaction_id
-        table.check_made_from(begun.version)
+        table.check_source_version(begun.version)
     resolved = _resolve(statement, schema, target_schema, source)
     reads = None if resolved.reads == _EVERY_ROW else resolved.reads
     scan, _ = table.plan(predicate=reads, version=begun.version, row_ids=True)
@@ -165,7 +163,7 @@ def merge(
         operation_parameters=_parameters(statement),
         user_metadata=user_metadata,
     )
-    reads_itself = table.made_from is not None or (itself is not None and itself.id == table.id)
+    reads_itself = table.source_version is not None or (itself is not None and itself.id == table.id)
     transaction.mark_read(whole_table=reads_itself, rows=changed.matched)
     transaction.change_table([*added, *identity.advances(target.identity, changed.adds)])
     changed = replace(changed, adds=identity.without_marks(changed.adds))

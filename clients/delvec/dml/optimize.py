@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from delvec.engines.compaction import Compacted
 from delvec.engines.operation import running
 from delvec.engines.protocol import WriteTarget
 from delvec.http.service_client import ServiceClient, answer, request, table_path
+from delvec.reading import ReadableTable
 from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, begin
 from delvec_kernel.compaction import (
@@ -35,9 +36,6 @@ from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import parse_path, path_text
 from delvec_kernel.wire import AddFile, RepackRequest, RepackResponse
 from delvec_kernel.zcubes import CLUSTERING_PROVIDER, ZCubeRules, check_columns, choose, files_to_come
-
-if TYPE_CHECKING:
-    from delvec.table import DeltaTable
 
 __all__ = ["Optimize", "Optimizer", "PlannedCompaction"]
 
@@ -153,7 +151,7 @@ class PlannedCompaction(Metrics):
 class Optimizer:
     """OPTIMIZE of a table: ``table.optimize()``, ``.optimize.compact()``, ``.optimize.z_order([…])``, ``.optimize.purge()``."""
 
-    def __init__(self, service: ServiceClient, table: "DeltaTable", retries: int) -> None:
+    def __init__(self, service: ServiceClient, table: ReadableTable, retries: int) -> None:
         self._service = service
         self._table = table
         self._retries = retries
@@ -338,7 +336,7 @@ class Optimizer:
 class _Run:
     """One OPTIMIZE. What was committed before a lost race is counted, and not done again."""
 
-    def __init__(self, service: ServiceClient, table: "DeltaTable", wanted: Optimize) -> None:
+    def __init__(self, service: ServiceClient, table: ReadableTable, wanted: Optimize) -> None:
         self._service = service
         self._table = table
         self._wanted = wanted

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec.dml import touched_files
 from delvec.dml.append import NewRows, WriteOptions
+from delvec.dml.self_reads import WritableTable
 from delvec.http.service_client import ServiceClient
 from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction
@@ -18,9 +19,6 @@ from delvec_kernel.errors import BadRequest, ConstraintViolation, UnsupportedWri
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.column_paths import backticked
-
-if TYPE_CHECKING:
-    from delvec.table import DeltaTable
 
 __all__ = ["PartitionOverwrite", "Replacement", "overwrite", "replace_rows"]
 
@@ -76,7 +74,7 @@ class Replacement:
 
 
 def overwrite(
-    service: ServiceClient, table: "DeltaTable", data: Any, replacement: Replacement, options: WriteOptions
+    service: ServiceClient, table: WritableTable, data: Any, replacement: Replacement, options: WriteOptions
 ) -> Metrics:
     """Write ``data`` in place of rows that are there; see :meth:`delvec.DeltaTable.overwrite`."""
     replacement.check(options)
@@ -155,7 +153,7 @@ def _take_out(rows: NewRows, transaction: Transaction, rest: Scan, condition: Pr
     if rewritten:
         # Rows that stay are written as they were, by the schema that they have.
         target = rows.copying(rest)
-        if table.made_from is None:  # else it rests on the whole table
+        if table.source_version is None:  # else it rests on the whole table
             # To remove what is gone already is no conflict of an overwrite; to write it again would bring it back.
             transaction.mark_read(files=rewritten)
     return touched_files.change(transaction, table.engine, rest, gone, files, target, vectors=vectors)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sqlglot import exp
 
@@ -10,6 +10,7 @@ from delvec.dml import touched_files
 from delvec.dml.touched_files import TouchedFile
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import ChangedRows
+from delvec.reading import ReadableTable
 from delvec.scan import Scan
 from delvec.transaction import Transaction
 from delvec_kernel.constraints.declared import generates
@@ -25,9 +26,6 @@ __all__ = [
     "take_over",
     "target_of",
 ]
-
-if TYPE_CHECKING:
-    from delvec.table import DeltaTable
 
 
 _RANDOM: Final = frozenset(
@@ -102,7 +100,7 @@ def check_deterministic(condition: Expression, what: str) -> None:
 
 
 def take_over(
-    transaction: Transaction, table: "DeltaTable", scan: Scan, changed: ChangedRows, target: WriteTarget
+    transaction: Transaction, table: ReadableTable, scan: Scan, changed: ChangedRows, target: WriteTarget
 ) -> int:
     """Put what an engine did into a transaction; return how many rows were written again as they were."""
     vectors = scan.deletes_by_vector

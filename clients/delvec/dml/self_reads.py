@@ -1,18 +1,39 @@
 """Rows that are read from the very table whose rows they replace: they must be of the version that is replaced."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from delvec.reading import ReadableTable
 from delvec.rows import Rows
 from delvec_kernel import locations
-from delvec_kernel.errors import DelvecError, UnsupportedOperation
+from delvec_kernel.errors import ConcurrentWrite, DelvecError, UnsupportedOperation
 
-if TYPE_CHECKING:
-    from delvec.table import DeltaTable
-
-__all__ = ["own_version"]
+__all__ = ["WritableTable", "own_version"]
 
 
-def own_version(table: "DeltaTable", data: Any) -> int | None:
+class WritableTable(ReadableTable):
+    """A table as commands change it.
+
+    Attributes:
+        source_version: the version of this table that the new rows were read from, None where they come from elsewhere.
+    """
+
+    source_version: int | None = None
+
+    def check_source_version(self, version: int) -> None:
+        """Refuse to change a version with rows that were read from another one.
+
+        Raises:
+            ConcurrentWrite: the table was changed since; nothing is committed.
+        """
+        if self.source_version is not None and version != self.source_version:
+            raise ConcurrentWrite(
+                f"The new rows of table '{self.name}' were read from its version {self.source_version}, and the table is now at "
+                f"version {version}. Nothing was committed; read them again.",
+                conflict={"winning-version": version},
+            )
+
+
+def own_version(table: ReadableTable, data: Any) -> int | None:
     """Return the version of a table that lazy rows are read from; None where they are not, or nobody can tell.
 
     A version that was asked for by number or time does not count: who asks for one wants its rows, whatever came after.
@@ -44,7 +65,7 @@ def _is_spark_frame(data: Any) -> bool:
     return type(data).__module__.startswith("pyspark.sql.") and hasattr(data, "toDF")
 
 
-def _check_formats(table: "DeltaTable", frame: Any) -> None:
+def _check_formats(table: ReadableTable, frame: Any) -> None:
     from delvec.engines.spark.frame_reads import paths_by_format
 
     for path in paths_by_format(frame):

@@ -4,17 +4,15 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from delvec.http.service_client import ServiceClient, request
+from delvec.reading import ReadableTable
 from delvec.transaction import Metrics, Transaction, begin
 from delvec_kernel import locations
 from delvec_kernel.errors import BadRequest
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.wire import ReplaceTable, TableRequest
-
-if TYPE_CHECKING:
-    from delvec.table import DeltaTable
 
 __all__ = ["REPLACING", "TableDefinition", "location_of", "property_text", "replace_table"]
 
@@ -78,7 +76,7 @@ class TableDefinition:
 
 
 def replace_table(
-    service: ServiceClient, table: "DeltaTable", definition: TableDefinition, operation: str
+    service: ServiceClient, table: ReadableTable, definition: TableDefinition, operation: str
 ) -> Metrics:
     """Replace columns, properties and rows of a table, in one version; what it was stays readable by version.
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from delvec.dml import row_command, touched_files
 from delvec.dml.assignments import Relations, updated
@@ -10,13 +10,11 @@ from delvec.dml.row_command import Clock
 from delvec.engines import row_ids
 from delvec.engines.row_changes import TARGET, Clause, RowChange
 from delvec.http.service_client import ServiceClient
+from delvec.reading import ReadableTable
 from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, begin
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.expressions.expression import parse_expression
-
-if TYPE_CHECKING:
-    from delvec.table import DeltaTable
 
 __all__ = ["update"]
 
@@ -25,7 +23,7 @@ _METRICS: Final = row_command.metrics_of_rows("numUpdatedRows")
 
 def update(
     service: ServiceClient,
-    table: "DeltaTable",
+    table: ReadableTable,
     given: Mapping[str, Any],
     predicate: str | None,
     *,
@@ -77,7 +75,7 @@ def _clause(scan: Scan, given: Mapping[str, Any], predicate: str | None) -> Clau
     return Clause("matched", "update", condition, updated(given, tables, "UPDATE SET", (TARGET,)))
 
 
-def _dry_run(table: "DeltaTable", scan: Scan, predicate: str | None, clock: Clock) -> Metrics:
+def _dry_run(table: ReadableTable, scan: Scan, predicate: str | None, clock: Clock) -> Metrics:
     condition = predicates.parse("true" if predicate is None else predicate, scan.schema)
     gone = table.engine.find_rows(scan, condition) if len(scan) else {}
     files = touched_files.touched_files(scan, gone, vectors=scan.deletes_by_vector)

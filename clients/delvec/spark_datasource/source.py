@@ -1,10 +1,7 @@
 """Connections of the processes that Spark keeps on the driver to plan and to commit."""
 
-import gc
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -19,9 +16,9 @@ from pyspark.sql.datasource import (
 )
 
 from delvec.change_feed.stream_options import StreamOptions
-from delvec.connection import Connection, connect
 from delvec.engines.spark.file_slices import read_slices
 from delvec.engines.spark.row_sets import plainly
+from delvec.spark_datasource.driver_connection import driver_connection
 from delvec.spark_datasource.partitions import FilesOfTask, cut
 from delvec.spark_datasource.sink_options import NOT_IN_CATALOGS, refuse_catalog
 from delvec.spark_datasource.stream_source import default_limits, reader_of
@@ -29,28 +26,7 @@ from delvec_kernel.change_feed.feed_schema import feed_schema
 from delvec_kernel.errors import BadRequest, SchemaMismatch, UnsupportedOperation, UnsupportedTable
 from delvec_kernel.schema.types import StructType, has_variant
 
-__all__ = ["DelvecSource", "driver_connection"]
-
-
-@lru_cache(maxsize=4)
-def driver_connection(url: str | None, token: str | None) -> Connection:
-    """Return a connection that stays: Spark uses the process again, and a service in it takes a while to start."""
-    with _nothing_collected():
-        return connect(url, token=token)
-
-
-@contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Spare what is made meanwhile the search for garbage, now and later: imports make much, and all of it stays.
-
-    It would be a fifth of the time in which a service starts. Not for processes of users, whose garbage would stay too.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
+__all__ = ["DelvecSource"]
 
 
 if TYPE_CHECKING:

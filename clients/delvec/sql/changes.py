@@ -97,7 +97,7 @@ def insert(cursor: Cursor, opened: OpenTable, run: RunQuery) -> Metrics:
     text = cursor.rest()
 
     def change(table: "DeltaTable", rows: Any) -> Metrics:
-        schema = table.schema(version=table.made_from)
+        schema = table.schema(version=table.source_version)
         if not by_name:
             wanted = schema.names if columns is None else columns
             found = list(rows.columns if _is_frame(rows) else rows.column_names)
@@ -130,8 +130,8 @@ def _with_rows(
         return change(table, run(query))
 
     def attempt(made: "DeltaTable") -> Metrics:
-        assert made.made_from is not None  # noqa: S101 - it was made so
-        return change(made, run(replace(query, versions=dict.fromkeys(own, made.made_from))))
+        assert made.source_version is not None  # noqa: S101 - it was made so
+        return change(made, run(replace(query, versions=dict.fromkeys(own, made.source_version))))
 
     return table.change_from_itself(attempt)
 

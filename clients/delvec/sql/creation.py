@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
+from delvec.catalog import Catalog
 from delvec.sql.tokens import Cursor, invalid, newest_version
 from delvec.transaction import Metrics
 from delvec_kernel.errors import BadRequest, UnsupportedOperation
 
 if TYPE_CHECKING:
-    from delvec.connection import Connection
     from delvec.sql.changes import OpenTable
 
 __all__ = ["clone", "convert"]
@@ -58,7 +58,7 @@ def clone(cursor: Cursor, opened: "OpenTable") -> Metrics:
     )[1]
 
 
-def convert(lake: "Connection", cursor: Cursor, engine: Any) -> Metrics:
+def convert(lake: Catalog, cursor: Cursor, engine: Any) -> Metrics:
     """Run CONVERT TO DELTA parquet.`path` [NO STATISTICS] [PARTITIONED BY (column type, ...)].
 
     Raises:

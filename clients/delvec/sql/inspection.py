@@ -1,21 +1,19 @@
 """DESCRIBE, SHOW TABLES: what tables are there, and what they are."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
+from delvec.catalog import Catalog
 from delvec.display import type_text
 from delvec.sql.tokens import Cursor
 from delvec_kernel.schema.types import StructType
 
-if TYPE_CHECKING:
-    from delvec.connection import Connection
-
 __all__ = ["describe", "show"]
 
 
-def describe(lake: "Connection", cursor: Cursor) -> pa.Table:
+def describe(lake: Catalog, cursor: Cursor) -> pa.Table:
     """Run DESCRIBE [TABLE] [EXTENDED], DESCRIBE DETAIL or DESCRIBE HISTORY.
 
     Raises:
@@ -46,7 +44,7 @@ def describe(lake: "Connection", cursor: Cursor) -> pa.Table:
     )
 
 
-def show(lake: "Connection", namespace: str | None = None) -> pa.Table:
+def show(lake: Catalog, namespace: str | None = None) -> pa.Table:
     """Run SHOW TABLES [IN namespace]."""
     found = lake.tables(namespace)
     return pa.table(

@@ -2,12 +2,13 @@
 
 import re
 import uuid
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
 from sqlglot.tokenizer_core import Token, TokenType
 
+from delvec.catalog import Catalog
 from delvec.engines.duckdb.data_files import as_pattern, file_names
 from delvec.engines.duckdb.relation import relation
 from delvec.engines.duckdb.statements import damage
@@ -23,9 +24,6 @@ from delvec_kernel.schema.types import PrimitiveType, has_variant
 
 __all__ = ["query_duckdb", "query_spark"]
 
-if TYPE_CHECKING:
-    from delvec.connection import Connection
-
 
 _FLOAT: Final = PrimitiveType("float")
 _NAMED: Final = re.compile(
@@ -40,7 +38,7 @@ _CONFIG: Final = {
 }
 
 
-def query_duckdb(lake: "Connection", query: Query) -> pa.Table:
+def query_duckdb(lake: Catalog, query: Query) -> pa.Table:
     """Return the rows of a query.
 
     Raises:
@@ -106,7 +104,7 @@ def _is_word(token: Token, word: str) -> bool:
     return token.token_type != TokenType.STRING and token.text.lower() == word.lower()
 
 
-def _planned(lake: "Connection", table: TableName, condition: str | None) -> Scan:
+def _planned(lake: Catalog, table: TableName, condition: str | None) -> Scan:
     source = lake.table(table.name)
     if condition is not None:
         try:
@@ -134,11 +132,7 @@ def _lock(database: Any, scans: list[Scan]) -> None:
     database.execute("SET lock_configuration = true")
 
 
-if TYPE_CHECKING:
-    from delvec.connection import Connection
-
-
-def query_spark(lake: "Connection", query: Query, spark: Any) -> Any:
+def query_spark(lake: Catalog, query: Query, spark: Any) -> Any:
     """Return a query's rows as a lazy DataFrame; each table is pinned to one version.
 
     Raises:

@@ -2,14 +2,12 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from delvec.catalog import Catalog
 from delvec_kernel.errors import BadRequest, DelvecError, TableAlreadyExists
 from delvec_kernel.schema.column_paths import backticked
-
-if TYPE_CHECKING:
-    from delvec.connection import Connection
 
 __all__ = ["SparkViews"]
 
@@ -24,16 +22,14 @@ class SparkViews:
     :meth:`sql` sees the newest ones. Get it from :meth:`delvec.Connection.register_views`.
     """
 
-    def __init__(self, lake: "Connection", spark: Any, tables: Mapping[str, str]) -> None:
+    def __init__(self, lake: Catalog, spark: Any, tables: Mapping[str, str]) -> None:
         self._lake = lake
         self._spark = spark
         self._tables = dict(tables)
         self._versions: dict[str, int] = {}
 
     @classmethod
-    def of(
-        cls, lake: "Connection", spark: Any, tables: Sequence[str] | Mapping[str, str] | None
-    ) -> "SparkViews":
+    def of(cls, lake: Catalog, spark: Any, tables: Sequence[str] | Mapping[str, str] | None) -> "SparkViews":
         """Make the views; see :meth:`delvec.Connection.register_views`."""
         if isinstance(tables, str):
             raise BadRequest(

@@ -8,6 +8,7 @@ import sqlglot
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from delvec.alterations import Altered
+from delvec.catalog import Catalog
 from delvec.sql import changes, creation, inspection, maintenance
 from delvec.sql.queries import DIALECTS, Query, parse_query
 from delvec.sql.tokens import Cursor, TableName, invalid, parse_error
@@ -41,7 +42,6 @@ def alter(cursor: Cursor, opened: "OpenTable") -> Altered:
 
 
 if TYPE_CHECKING:
-    from delvec.connection import Connection
     from delvec.table import DeltaTable
 
 
@@ -62,7 +62,7 @@ _CHANGES: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT"})
 
 
 def run(
-    lake: "Connection", text: str, engine: Any = None, dialect: str = "spark", functions: Collection[str] = ()
+    lake: Catalog, text: str, engine: Any = None, dialect: str = "spark", functions: Collection[str] = ()
 ) -> Any:
     """Run one statement; see :meth:`delvec.Connection.sql`."""
     if dialect not in DIALECTS:
@@ -98,7 +98,7 @@ def run(
     )
 
 
-def _change(lake: "Connection", word: str, text: str, engine: Any, functions: Collection[str]) -> Metrics:
+def _change(lake: Catalog, word: str, text: str, engine: Any, functions: Collection[str]) -> Metrics:
     cursor = Cursor(text, None if engine in (None, "duckdb") else functions)
 
     def opened(name: TableName) -> "DeltaTable":
@@ -118,7 +118,7 @@ def _is_spark(engine: Any) -> bool:
     return hasattr(engine, "createDataFrame")
 
 
-def _rows(lake: "Connection", query: Query, engine: Any, functions: Collection[str]) -> Any:
+def _rows(lake: Catalog, query: Query, engine: Any, functions: Collection[str]) -> Any:
     if _is_spark(engine):
         from delvec.sql.query_engines import query_spark
 

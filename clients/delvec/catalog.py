@@ -1,0 +1,37 @@
+"""The tables that statements in SQL and maintenance find by name."""
+
+import os
+from typing import Any, Protocol
+
+from delvec.table import DeltaTable
+from delvec.transaction import Metrics
+from delvec_kernel.wire import TableResource
+
+__all__ = ["Catalog"]
+
+
+class Catalog(Protocol):
+    """What statements need of a :class:`~delvec.Connection`, which has all of it."""
+
+    def table(self, name_or_location: str | os.PathLike[str], engine: Any = None) -> DeltaTable:
+        """Return an existing table.
+
+        Raises:
+            TableNotFound: there is no table of that name.
+        """
+        ...
+
+    def tables(self, namespace: str | None = None) -> list[TableResource]:
+        """Return the registered tables in the order of their names: all, or those of ``namespace``."""
+        ...
+
+    def run_convert(
+        self,
+        location: str | os.PathLike[str],
+        partition_by: Any = None,
+        *,
+        engine: Any = None,
+        **options: Any,
+    ) -> tuple[DeltaTable, Metrics]:
+        """Make a table of a directory of Parquet files; return it, and Delta's metrics."""
+        ...
