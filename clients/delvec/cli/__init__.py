@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from delvec.cli import alter, database, inspection, maintenance, policies, rows, serve, sql, tables
+from delvec.cli import alter, database, doctor, inspection, maintenance, policies, rows, serve, sql, tables
 from delvec.cli import rows as changes
 from delvec.cli.session import Session
 from delvec_kernel.errors import DelvecError, InternalError
@@ -56,6 +56,7 @@ app = typer.Typer(
     "--url, --token, --warehouse and --json may also follow the command.",
 )
 app.command("serve")(serve.serve)
+app.command("doctor")(doctor.doctor)
 app.command("create")(tables.create)
 app.command("clone")(tables.clone)
 app.command("convert")(tables.convert)

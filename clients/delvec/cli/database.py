@@ -1,12 +1,17 @@
 """``delvec database``: the SQL store of the service that ``DELVEC_DATABASE_URL`` names, without the service."""
 
+import os
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from delvec.cli.output import print_json, say
+from delvec.cli.output import print_json, print_table, say
 from delvec.cli.session import session
-from delvec_kernel.errors import EngineUnavailable
+from delvec_kernel.errors import BadRequest, EngineUnavailable
 
 if TYPE_CHECKING:
     from delvec_service.store.database import Database
@@ -56,3 +61,77 @@ def migrate(context: typer.Context, database_url: _Url = None) -> None:
         print_json({"revision": revision})
     else:
         say(f"the database has schema revision {revision}")
+
+
+@app.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="Where to; '-' is standard output.")], database_url: _Url = None
+) -> None:
+    """Write what only the SQL store knows to a file: names, policies, runs, samples, whatever was granted.
+
+    What can be read from the logs again is left out. The service may run meanwhile. The file is as secret as the database.
+
+    [bold]delvec database backup delvec.jsonl[/bold]
+    """
+    database = _open(database_url)
+    from delvec_service.store.backup import backup as lines
+
+    try:
+        if str(file) == "-":
+            sys.stdout.writelines(lines(database))
+            return
+        # Whole or not at all, and never readable for others.
+        number, draft = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.absolute().parent)
+        try:
+            with os.fdopen(number, "w", encoding="utf-8") as written:
+                rows = -2  # the first and the last line
+                for line in lines(database):
+                    written.write(line)
+                    rows += 1
+                written.flush()
+                os.fsync(written.fileno())
+            Path(draft).replace(file)
+        except BaseException:
+            Path(draft).unlink(missing_ok=True)
+            raise
+    finally:
+        database.close()
+    say(f"{rows} rows are in {file}")
+
+
+@app.command()
+def restore(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="A backup; '-' is standard input.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Delete the names, policies and so on that are there before.")
+    ] = False,
+    database_url: _Url = None,
+) -> None:
+    """Put a backup into the SQL store, whole or not at all; it is migrated first. Rows that are there stay.
+
+    [bold]delvec database restore delvec.jsonl[/bold]
+    """
+    database = _open(database_url)
+    from delvec_service.store.backup import restore as put
+
+    try:
+        if str(file) == "-":
+            found = put(database, sys.stdin, replace=replace)
+        else:
+            with file.open(encoding="utf-8") as lines:
+                found = put(database, lines, replace=replace)
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"{file} is no backup of Delvec: it is not UTF-8 ({error.reason}).") from error
+    finally:
+        database.close()
+    if session(context).as_json:
+        print_json(asdict(found))
+        return
+    print_table(
+        ["table", "rows", "added"],
+        [(name, count, found.added.get(name, 0)) for name, count in sorted(found.rows.items())],
+        right=["rows", "added"],
+    )
+    if found.unknown:
+        say(f"left out, since this version has no place for it: {', '.join(found.unknown)}")

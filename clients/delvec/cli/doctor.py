@@ -1,0 +1,50 @@
+"""``delvec doctor``: whether this machine can serve."""
+
+from dataclasses import asdict
+
+import typer
+from pydantic import ValidationError
+
+from delvec.cli.output import print_json, print_table, say
+from delvec.cli.session import session
+from delvec_kernel.errors import EngineUnavailable
+
+__all__ = ["doctor"]
+
+
+def doctor(context: typer.Context) -> int:
+    """Check what `delvec serve` needs, and say what to do: settings, database, storage, clocks, Java and PySpark.
+
+    It reads the same DELVEC_ variables, writes a file to each root and deletes it, and changes nothing else. The exit code is 1
+    where the service would not work.
+
+    [bold]DELVEC_ROOTS=s3://bucket/lake delvec doctor[/bold]
+    """
+    try:
+        from delvec_service.config import Settings
+        from delvec_service.doctor import Finding, examine
+    except ModuleNotFoundError as error:
+        raise EngineUnavailable(
+            f"the service needs {error.name}: pip install '.[service]' in Delvec's clone"
+        ) from error
+    try:
+        findings = list(examine(Settings()))
+    except ValidationError as error:
+        findings = [
+            Finding(
+                "configuration",
+                "failed",
+                f"DELVEC_{str(one['loc'][0]).upper() if one['loc'] else ''}: {one['msg']}",
+                "see docs/service.md",
+            )
+            for one in error.errors(include_url=False, include_input=False)
+        ]
+    code = int(any(one.state == "failed" for one in findings))
+    if session(context).as_json:
+        print_json({"findings": [asdict(one) for one in findings], "ok": not code})
+        return code
+    print_table(["check", "state", "found"], [(one.check, one.state, one.found) for one in findings])
+    for one in findings:
+        if one.advice:
+            say(f"{one.check}: {one.advice}")
+    return code

@@ -1,0 +1,222 @@
+"""``delvec doctor``: whether this machine can serve, and what to do where it cannot."""
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final, Literal
+
+from delvec_kernel.errors import AtomicCreateUnsupported, DelvecError
+from delvec_kernel.storage.roots import Roots
+from delvec_service.config import Settings, check_servable
+from delvec_service.store.database import Database
+from delvec_service.store.objects import ObjectStore
+
+__all__ = ["Finding", "examine"]
+
+State = Literal["ok", "warning", "failed"]
+
+_RACERS: Final = 8
+_JAVA: Final = 17
+_JAVA_SECONDS: Final = 20
+_CLOCK_SECONDS: Final = 60.0
+_SLOW_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found.
+
+    Attributes:
+        check: what was looked at: ``configuration``, ``database``, ``storage``, ``put-if-absent``, ``clock``, ``java``, ``pyspark``.
+        state: ``failed``: the service does not work so; ``warning``: it does, with something amiss.
+        found: what is the case.
+        advice: what to do; empty where nothing is.
+    """
+
+    check: str
+    state: State
+    found: str
+    advice: str = ""
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Yield findings, one after the other; each root gets a file, which is deleted again.
+
+    Nothing is raised: what goes wrong is a finding.
+    """
+    yield from _configuration(settings)
+    yield _database(settings)
+    try:
+        roots = Roots(settings.roots)
+    except DelvecError as error:
+        yield Finding("storage", "failed", error.message, "correct DELVEC_ROOTS")
+    else:
+        for root in dict.fromkeys(roots.canonical(one) for one in settings.roots):
+            yield from _storage(root, roots)
+    yield _java()
+    yield _pyspark()
+
+
+def _configuration(settings: Settings) -> Iterator[Finding]:
+    try:
+        check_servable(settings)
+    except DelvecError as error:
+        yield Finding("configuration", "failed", error.message, "see docs/service.md")
+        return
+    url = settings.database_url.get_secret_value()
+    if settings.workers > 1 and url.startswith("sqlite"):
+        yield Finding(
+            "configuration",
+            "warning",
+            f"{settings.workers} workers share an SQLite database, and wait for each other where they write",
+            "set DELVEC_DATABASE_URL to a PostgreSQL",
+        )
+    elif settings.fault_points:
+        yield Finding("configuration", "warning", "fault points are armed", "unset DELVEC_FAULT_POINTS")
+    else:
+        yield Finding("configuration", "ok", f"{len(settings.roots)} roots, port {settings.port}")
+
+
+def _database(settings: Settings) -> Finding:
+    try:
+        database = Database(settings.database_url.get_secret_value())
+    except DelvecError as error:
+        return Finding("database", "failed", error.message, "correct DELVEC_DATABASE_URL")
+    try:
+        revision = database.revision()
+        if revision is None:
+            return Finding(
+                "database", "ok", "it answers and is empty; `delvec serve` makes the tables at its start"
+            )
+        began = time.perf_counter()
+        database.check()
+        seconds = time.perf_counter() - began
+    except DelvecError as error:
+        return Finding(
+            "database",
+            "failed",
+            error.message,
+            "start the database, or run `delvec database migrate` where the schema is old",
+        )
+    finally:
+        database.close()
+    found = f"schema revision {revision}, answers in {seconds * 1000:.0f} ms"
+    if seconds > _SLOW_SECONDS:
+        return Finding(
+            "database", "warning", found, "put the database nearer to the service: commits wait for it"
+        )
+    return Finding("database", "ok", found)
+
+
+def _storage(root: str, roots: Roots) -> Iterator[Finding]:
+    objects = ObjectStore(root, allowed=roots.allows)
+    name = f"_delvec_doctor_{uuid.uuid4().hex}.tmp"
+    try:
+        began = time.time()
+        objects.put(name, b"doctor")
+        written = objects.head(name)
+        read = objects.get(name)
+        seconds = time.time() - began
+        if written is None or read != b"doctor":
+            yield Finding(
+                "storage",
+                "failed",
+                f"{root} does not return what was just written",
+                "use a store that is consistent after a write, without a cache in front",
+            )
+            return
+        yield Finding("storage", "ok", f"{root} is written, read and deleted; {seconds * 1000:.0f} ms")
+        yield _clock(root, written.last_modified_ms / 1000 - began)
+        objects.delete(name)
+        yield _put_if_absent(root, objects, name)
+    except DelvecError as error:
+        yield Finding(
+            "storage",
+            "failed",
+            error.message,
+            "check the rights and the variables of the store: docs/object-stores.md",
+        )
+    except OSError as error:
+        yield Finding(
+            "storage", "failed", f"{root}: {error}", "check that the directory is there, and its rights"
+        )
+    finally:
+        with suppress(DelvecError, OSError):
+            objects.delete(name)
+
+
+def _clock(root: str, ahead: float) -> Finding:
+    """Compare the storage's clock with this machine's; a file system may round to two seconds."""
+    if abs(ahead) <= _CLOCK_SECONDS:
+        return Finding("clock", "ok", f"{root} and this machine agree to {abs(ahead):.0f} s")
+    which = "ahead of" if ahead > 0 else "behind"
+    return Finding(
+        "clock",
+        "warning",
+        f"the clock of {root} is {abs(ahead):.0f} s {which} this machine's",
+        "set both by NTP: VACUUM and time travel compare times",
+    )
+
+
+def _put_if_absent(root: str, objects: ObjectStore, name: str) -> Finding:
+    """Let several writers create one file at once: exactly one may."""
+    start = threading.Barrier(_RACERS)
+
+    def create(number: int) -> bool:
+        start.wait(60)
+        return objects.put_if_absent(name, f"writer {number}".encode())
+
+    try:
+        with ThreadPoolExecutor(_RACERS) as pool:
+            winners = sum(pool.map(create, range(_RACERS)))
+    except AtomicCreateUnsupported as error:
+        return Finding("put-if-absent", "failed", error.message, "use a store with conditional writes")
+    if winners == 1:
+        return Finding("put-if-absent", "ok", f"of {_RACERS} writers at {root}, one created the file")
+    return Finding(
+        "put-if-absent",
+        "failed",
+        f"of {_RACERS} writers at {root}, {winners} believe that they created the file: commits would replace each other",
+        "use a store with conditional writes (If-None-Match), or without a proxy that drops the condition",
+    )
+
+
+def _java() -> Finding:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=os.path.join(home, "bin")) if home else None  # noqa: PTH118 - a search path
+    java = java or shutil.which("java")
+    advice = f"install Java {_JAVA} and set JAVA_HOME, where Spark is to be used; nothing else needs it"
+    if java is None:
+        return Finding("java", "warning", "there is no Java", advice)
+    try:
+        done = subprocess.run(  # noqa: S603 - the program that was found
+            [java, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("java", "warning", f"{java} does not run: {error}", advice)
+    said = re.search(r'version "(\d+)', done.stderr + done.stdout)
+    if done.returncode or said is None:
+        return Finding("java", "warning", f"{java} does not say its version", advice)
+    if int(said[1]) < _JAVA:
+        return Finding("java", "warning", f"{java} is Java {said[1]}", advice)
+    return Finding("java", "ok", f"Java {said[1]}")
+
+
+def _pyspark() -> Finding:
+    advice = "pip install '.[spark]' in Delvec's clone, where Spark is to be used; nothing else needs it"
+    try:
+        found = version("pyspark")
+    except PackageNotFoundError:
+        return Finding("pyspark", "warning", "there is no PySpark", advice)
+    if not (4, 0) <= tuple(int(part) for part in found.split(".")[:2]) < (4, 4):
+        return Finding("pyspark", "warning", f"PySpark {found}, and Delvec knows 4.0 to 4.3", advice)
+    return Finding("pyspark", "ok", f"PySpark {found}")

@@ -1,0 +1,240 @@
+"""A copy of what only the SQL store knows, as JSON lines that outlive the schema.
+
+The first line says what the file is, each further one holds a row, and the last one counts them: a file that was cut off
+is no backup. What can be had again from the logs (snapshots, answers, the ledger) is left out.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, Final, TypeAlias, cast
+
+from sqlalchemy import DateTime, Table, TypeDecorator, delete, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from delvec_kernel.errors import BadRequest
+from delvec_service.store.database import Database
+from delvec_service.store.models import REVISION, Base
+
+__all__ = ["FORMAT_VERSION", "LEFT_OUT", "Restored", "backup", "restore"]
+
+FORMAT_VERSION: Final = 1
+LEFT_OUT: Final = frozenset(
+    {
+        "answers",
+        "ledger_files",
+        "maintenance_leases",
+        "overwritten_commits",
+        "own_commits",
+        "schema_compatibility",
+        "segment_blobs",
+        "segment_summaries",
+        "segments",
+        "snapshot_members",
+        "snapshots",
+        "transactions",
+    }
+)
+"""Tables that are rebuilt from the logs, or mean something only while a process runs."""
+_FORMAT: Final = "delvec-backup"
+_BATCH: Final = 500
+_LINE: Final = 16 * 1024 * 1024
+
+_Json: TypeAlias = Mapping[str, Any]
+
+
+@dataclass
+class Restored:
+    """What a restore did.
+
+    Attributes:
+        rows: of the backup, by table.
+        added: of those, that were not there already.
+        unknown: tables, and ``table.column``, that this version of Delvec does not have.
+    """
+
+    rows: dict[str, int] = field(default_factory=dict)
+    added: dict[str, int] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+
+
+def backup(database: Database) -> Iterator[str]:
+    """Yield the lines of a backup, as the database is now; rows of different tables may be of different moments.
+
+    Raises:
+        ServiceUnavailable: the database does not answer, or its schema is not that of this version.
+    """
+    database.check()
+    yield _line(
+        {
+            "format": _FORMAT,
+            "format-version": FORMAT_VERSION,
+            "schema-revision": REVISION,
+            "delvec-version": version("delvec"),
+            "created-at": datetime.now(UTC).isoformat(),
+        }
+    )
+    count = 0
+    with database.read() as session:
+        for table in _kept():
+            for row in session.execute(select(table)).mappings().yield_per(_BATCH):
+                values = {name: _plain(value) for name, value in row.items()}
+                yield _line({"table": table.name, "row": values})
+                count += 1
+    yield _line({"rows": count})
+
+
+def restore(database: Database, lines: Iterable[str], *, replace: bool = False) -> Restored:
+    """Put the rows of a backup into the database, all or none; it is migrated first.
+
+    Rows that are there stay as they are. A column that the backup does not have, because it is older, gets its default.
+
+    Args:
+        database: where to.
+        lines: of the backup.
+        replace: delete what is there before, of all tables that a backup has.
+
+    Raises:
+        BadRequest: it is no backup, a newer version made it, or it is damaged; nothing was changed.
+        ServiceUnavailable: the database does not answer; nothing was changed.
+    """
+    database.migrate()
+    found = Restored()
+    tables = {table.name: table for table in _kept()}
+    with database.write() as session:
+        if replace:
+            for table in tables.values():
+                session.execute(delete(table))
+        before = {name: _count(session, table) for name, table in tables.items()}
+        waiting: dict[str, list[dict[str, Any]]] = {}
+        for name, row in _rows(lines):
+            table_of = tables.get(name)
+            if table_of is None:
+                _note(found.unknown, name)
+                continue
+            found.rows[name] = found.rows.get(name, 0) + 1
+            _queue(session, table_of, _values(table_of, row, found.unknown), waiting)
+        for name, rows in waiting.items():
+            _insert(session, tables[name], rows)
+        found.added = {
+            name: added for name, table in tables.items() if (added := _count(session, table) - before[name])
+        }
+    return found
+
+
+def _kept() -> Sequence[Table]:
+    return [table for table in Base.metadata.sorted_tables if table.name not in LEFT_OUT]
+
+
+def _rows(lines: Iterable[str]) -> Iterator[tuple[str, _Json]]:
+    """Check the first and the last line, and yield what is between them."""
+    count, ended, number = 0, False, 0
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        entry = _parsed(line, number)
+        if ended:
+            raise BadRequest(f"Line {number} of the backup follows its last one; it is damaged.")
+        if number == 1:
+            _check_header(entry)
+        elif isinstance(entry.get("table"), str) and isinstance(entry.get("row"), dict):
+            count += 1
+            yield entry["table"], entry["row"]
+        elif entry.get("rows") == count:
+            ended = True
+        else:
+            raise BadRequest(f"Line {number} of the backup is neither a row nor its end; it is damaged.")
+    if not ended:
+        raise BadRequest(
+            f"The backup ends after line {number} without saying so: it was cut off. Use a whole one."
+        )
+
+
+def _parsed(line: str, number: int) -> _Json:
+    if len(line) > _LINE:
+        raise BadRequest(f"Line {number} of the backup has more than {_LINE} characters; no row has.")
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        entry = None
+    if not isinstance(entry, dict):
+        raise BadRequest(f"Line {number} of the backup is no JSON object: it is no backup, or damaged.")
+    return entry
+
+
+def _check_header(entry: _Json) -> None:
+    if entry.get("format") != _FORMAT:
+        raise BadRequest("The file is no backup of Delvec: its first line does not say so.")
+    if entry.get("format-version") != FORMAT_VERSION:
+        raise BadRequest(
+            f"The backup has format version {entry.get('format-version')!r}, and this Delvec reads {FORMAT_VERSION}: "
+            "restore it with the version of Delvec that made it."
+        )
+    revision = entry.get("schema-revision")
+    if not isinstance(revision, str) or revision > REVISION:
+        raise BadRequest(
+            f"The backup is of schema revision {revision!r}, and this Delvec knows up to {REVISION}: upgrade Delvec."
+        )
+
+
+def _values(table: Table, row: _Json, unknown: list[str]) -> dict[str, Any]:
+    values = {}
+    for name, value in row.items():
+        column = table.columns.get(name)
+        if column is None:
+            _note(unknown, f"{table.name}.{name}")
+        elif isinstance(value, str) and _is_time(column.type):
+            try:
+                values[name] = datetime.fromisoformat(value)
+            except ValueError:
+                raise BadRequest(
+                    f"The backup has {value[:64]!r} for {table.name}.{name}, which is no time."
+                ) from None
+        elif isinstance(value, dict | list):
+            raise BadRequest(f"The backup has no plain value for {table.name}.{name}; it is damaged.")
+        else:
+            values[name] = value
+    missing = [column.name for column in table.primary_key if column.name not in values]
+    if missing:
+        raise BadRequest(f"The backup has a row of {table.name} without {', '.join(missing)}; it is damaged.")
+    return values
+
+
+def _queue(
+    session: Session, table: Table, values: dict[str, Any], waiting: dict[str, list[dict[str, Any]]]
+) -> None:
+    """Insert rows in batches; those of one batch have the same columns."""
+    rows = waiting.setdefault(table.name, [])
+    if rows and (len(rows) >= _BATCH or rows[0].keys() != values.keys()):
+        _insert(session, table, rows)
+        rows.clear()
+    rows.append(values)
+
+
+def _insert(session: Session, table: Table, rows: list[dict[str, Any]]) -> None:
+    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    session.execute(cast(Any, dialect).insert(table).on_conflict_do_nothing(), rows)
+
+
+def _count(session: Session, table: Table) -> int:
+    return session.execute(select(func.count()).select_from(table)).scalar_one()
+
+
+def _is_time(kind: Any) -> bool:
+    return isinstance(kind.impl if isinstance(kind, TypeDecorator) else kind, DateTime)
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _note(names: list[str], name: str) -> None:
+    if name[:200] not in names and len(names) < _BATCH:
+        names.append(name[:200])
+
+
+def _line(entry: _Json) -> str:
+    return json.dumps(entry, ensure_ascii=True) + "\n"
