@@ -35,3 +35,9 @@ class Catalog(Protocol):
     ) -> tuple[DeltaTable, Metrics]:
         """Make a table of a directory of Parquet files; return it, and Delta's metrics."""
         ...
+
+    def run_import_iceberg(
+        self, source: str | os.PathLike[str], location: str | os.PathLike[str] | None = None, **options: Any
+    ) -> tuple[DeltaTable, Metrics]:
+        """Make a table of an Iceberg table; return it, and Delta's metrics."""
+        ...

@@ -315,7 +315,7 @@ class Connection:
         Raises:
             BadRequest: there is no Parquet file, or the directories are named by other columns.
             InvalidTableChange: or InvalidSchema: the files contradict each other, or have columns that no table has.
-            UnsupportedOperation: it is an Iceberg table.
+            UnsupportedOperation: it is an Iceberg table, which :meth:`import_iceberg` takes.
             LocationNotAllowed: the service does not work there.
         """
         return self.run_convert(
@@ -327,6 +327,59 @@ class Connection:
             description=description,
             engine=engine,
         )[0]
+
+    def import_iceberg(
+        self,
+        source: str | os.PathLike[str],
+        location: str | os.PathLike[str] | None = None,
+        *,
+        name: str | None = None,
+        collect_statistics: bool = True,
+        properties: Mapping[str, Any] | None = None,
+        description: str | None = None,
+        engine: Any = None,
+    ) -> DeltaTable:
+        """Make a Delta table of an Iceberg table: a log is written that names its data files, and no file is changed.
+
+        Its position deletes and deletion vectors become deletion vectors of the Delta table. A location that is a Delta
+        table already is returned as it is.
+
+        Args:
+            source: the Iceberg table's directory, or the metadata file that its catalog says is current.
+            location: of the Delta table; without it the Iceberg table's directory.
+            name: the table's name; without one it is called by the location's last part.
+            collect_statistics: take statistics from the manifests, which makes reads skip files.
+            properties: table properties, as in :meth:`create_table`.
+            description: free text.
+            engine: as for :meth:`table`.
+
+        Raises:
+            BadRequest: there is no Iceberg table, or only its catalog knows which metadata file is current.
+            UnsupportedOperation: it has equality deletes, or a column of a type that Delta does not have.
+            InvalidTableChange: its files contradict each other, or are missing.
+            LocationNotAllowed: the service does not work there, or a file lies outside the roots.
+        """
+        return self.run_import_iceberg(
+            source,
+            location,
+            name=name,
+            collect_statistics=collect_statistics,
+            properties=properties,
+            description=description,
+            engine=engine,
+        )[0]
+
+    def run_import_iceberg(
+        self, source: str | os.PathLike[str], location: str | os.PathLike[str] | None = None, **options: Any
+    ) -> tuple[DeltaTable, Metrics]:
+        """Do the same as :meth:`import_iceberg`; return Delta's metrics, too."""
+        given = locations.absolute(os.fspath(source))
+        directory = given
+        if _is_iceberg_metadata(given):
+            directory = given.rpartition("/")[0].removesuffix("/metadata")
+        return self.run_convert(
+            directory if location is None else location, source_format="iceberg", source=given, **options
+        )
 
     def run_convert(
         self,
@@ -597,6 +650,10 @@ def _spark_engine(spark: Any) -> Engine:
         ) from error
     engine: Engine = SparkEngine(spark)
     return engine
+
+
+def _is_iceberg_metadata(path: str) -> bool:
+    return path.endswith((".metadata.json", ".metadata.json.gz"))
 
 
 def _schema(schema: Any) -> StructType:

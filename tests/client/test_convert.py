@@ -198,14 +198,14 @@ def test_what_is_no_table_is_refused(lake, tmp_path):
     refused(delvec.InvalidSchema, "a.parquet", times)
 
 
-def test_iceberg_is_refused(lake, tmp_path):
+def test_iceberg_tables_are_not_taken_for_parquet_files(lake, tmp_path):
     folder = tmp_path / "iceberg"
     written(folder / "data" / "a.parquet", id=pa.array([1]))
     (folder / "metadata").mkdir()
     (folder / "metadata" / "v1.metadata.json").write_text("{}")
     with pytest.raises(delvec.UnsupportedOperation, match="Iceberg"):
         lake.convert(folder)
-    with pytest.raises(delvec.UnsupportedOperation, match="Iceberg"):
+    with pytest.raises(delvec.BadRequest, match=r"no metadata/version-hint\.text"):
         lake.sql(f"CONVERT TO DELTA iceberg.`{folder}`")
 
 

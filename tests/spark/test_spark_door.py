@@ -423,7 +423,7 @@ def test_parquet_files_are_converted(people, spark, tmp_path):
     assert made.toDF().count() == people.toDF().count()
     again = DeltaTable.convertToDelta(spark, f"parquet.`{path}`", T.StructType([]))
     assert again.history().count() == 1
-    for identifier in ("iceberg.`/x`", "catalog.name", f"parquet.{path}"):
+    for identifier in ("orc.`/x`", "catalog.name", f"parquet.{path}"):
         with pytest.raises(delvec.UnsupportedOperation):
             DeltaTable.convertToDelta(spark, identifier)
 

@@ -15,7 +15,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from delvec.cli import alter, database, doctor, inspection, maintenance, policies, rows, serve, sql, tables
+from delvec.cli import (
+    alter,
+    database,
+    doctor,
+    iceberg,
+    inspection,
+    maintenance,
+    policies,
+    rows,
+    serve,
+    sql,
+    tables,
+)
 from delvec.cli import rows as changes
 from delvec.cli.session import Session
 from delvec_kernel.errors import DelvecError, InternalError
@@ -60,6 +72,7 @@ app.command("doctor")(doctor.doctor)
 app.command("create")(tables.create)
 app.command("clone")(tables.clone)
 app.command("convert")(tables.convert)
+app.add_typer(iceberg.app, name="iceberg")
 app.command("tables")(tables.tables)
 app.command("register")(tables.register)
 app.command("rename")(tables.rename)

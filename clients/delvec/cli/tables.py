@@ -12,7 +12,7 @@ from delvec.cli.session import Table, session
 from delvec.table import DeltaTable
 from delvec_kernel.errors import InvalidSchema
 
-__all__ = ["clone", "convert", "create", "drop", "register", "rename", "tables"]
+__all__ = ["clone", "convert", "create", "drop", "pairs", "register", "rename", "tables"]
 
 _Table: TypeAlias = Annotated[str, typer.Argument(metavar="TABLE", help="Its name or its location.")]
 _IF_NOT_EXISTS: Final = "Do nothing where the table is there already."
@@ -64,7 +64,7 @@ def create(
             name_or_location,
             schema if like is None else _schema_of(like),
             partition_by=_names(partition_by),
-            properties=_pairs(properties),
+            properties=pairs(properties),
             description=description,
             name=name,
             cluster_by=_names(cluster_by),
@@ -123,7 +123,7 @@ def clone(
             timestamp=timestamp,
             replace=replace,
             if_not_exists=if_not_exists,
-            properties=_pairs(properties),
+            properties=pairs(properties),
             name=name,
         )
     if now.as_json:
@@ -166,7 +166,7 @@ def convert(
             partition_by,
             name=name,
             collect_statistics=not no_statistics,
-            properties=_pairs(properties),
+            properties=pairs(properties),
         )
     if now.as_json:
         found = {"id": table.id, "name": table.name, "location": table.location}
@@ -263,9 +263,14 @@ def _names(text: str | None) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()] if text else []
 
 
-def _pairs(properties: list[str] | None) -> dict[str, str]:
-    pairs = [entry.partition("=") for entry in properties or ()]
-    for key, separator, _ in pairs:
+def pairs(properties: list[str] | None) -> dict[str, str]:
+    """Return the properties that ``--property KEY=VALUE`` gave.
+
+    Raises:
+        typer.BadParameter: one has no key, or no value.
+    """
+    found = [entry.partition("=") for entry in properties or ()]
+    for key, separator, _ in found:
         if not separator or not key:
             raise typer.BadParameter(f"--property takes KEY=VALUE, not {key!r}")
-    return {key: value for key, _, value in pairs}
+    return {key: value for key, _, value in found}

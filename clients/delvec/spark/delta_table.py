@@ -155,24 +155,27 @@ class DeltaTable:
     def convertToDelta(
         cls, sparkSession: SparkSession, identifier: str, partitionSchema: str | T.StructType | None = None
     ) -> "DeltaTable":
-        """Make a Delta table of the Parquet files of a directory.
+        """Make a Delta table of the Parquet files of a directory, or of an Iceberg table.
 
         Args:
             sparkSession: classic or Connect.
-            identifier: ``parquet.`/path` ``.
+            identifier: ``parquet.`/path` ``, or ``iceberg.`/path` ``.
             partitionSchema: the columns of the directories: DDL, or a StructType.
 
         Raises:
             BadRequest: there is no Parquet file, or the directories are named by other columns.
-            UnsupportedOperation: it is an Iceberg table, or a table of a catalog.
+            UnsupportedOperation: it is a table of a catalog, or an Iceberg table has what Delta does not have.
         """
         kind, _, path = identifier.partition(".")
         quoted = path.startswith("`") and path.endswith("`")
-        if kind.lower() != "parquet" or not quoted:
+        if kind.lower() not in ("parquet", "iceberg") or not quoted:
             raise UnsupportedOperation(
-                f"Delvec converts directories of Parquet files, parquet.`/path`, and not {identifier!r}.",
+                "Delvec converts directories of Parquet files, parquet.`/path`, and Iceberg tables, iceberg.`/path`, and not "
+                f"{identifier!r}.",
                 operation="convertToDelta",
             )
+        if kind.lower() == "iceberg":
+            return cls(sparkSession, current().import_iceberg(path[1:-1], engine=sparkSession))
         return cls(sparkSession, current().convert(path[1:-1], partitionSchema, engine=sparkSession))
 
     @classmethod

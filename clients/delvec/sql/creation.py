@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from delvec.catalog import Catalog
 from delvec.sql.tokens import Cursor, invalid, newest_version
 from delvec.transaction import Metrics
-from delvec_kernel.errors import BadRequest, UnsupportedOperation
+from delvec_kernel.errors import BadRequest
 
 if TYPE_CHECKING:
     from delvec.sql.changes import OpenTable
@@ -59,23 +59,21 @@ def clone(cursor: Cursor, opened: "OpenTable") -> Metrics:
 
 
 def convert(lake: Catalog, cursor: Cursor, engine: Any) -> Metrics:
-    """Run CONVERT TO DELTA parquet.`path` [NO STATISTICS] [PARTITIONED BY (column type, ...)].
+    """Run CONVERT TO DELTA parquet.`path` [NO STATISTICS] [PARTITIONED BY (column type, ...)], or of iceberg.`path`.
 
     Raises:
         InvalidStatement: it is something else.
-        UnsupportedOperation: it is an Iceberg table.
+        UnsupportedOperation: the Iceberg table has what Delta does not have.
     """
     cursor.expect("CONVERT", "TO", "DELTA")
     at = cursor.position
     source = cursor.name("parquet.`path`").lower()
-    if source == "iceberg":
-        raise UnsupportedOperation(
-            "CONVERT TO DELTA iceberg... is not part of Delvec yet: read the table with an Iceberg reader, and write its rows "
-            "to a new table.",
-            operation="CONVERT",
+    if source not in ("parquet", "iceberg") or not cursor.take("."):
+        raise invalid(
+            cursor.text,
+            at,
+            "parquet.`path` is expected, the directory of the files, or iceberg.`path`, that of an Iceberg table.",
         )
-    if source != "parquet" or not cursor.take("."):
-        raise invalid(cursor.text, at, "parquet.`path` is expected: the directory of the files.")
     path = cursor.name("a path in backticks")
     collects = not cursor.take("NO", "STATISTICS")
     partitions = None
@@ -86,6 +84,10 @@ def convert(lake: Catalog, cursor: Cursor, engine: Any) -> Metrics:
         partitions = cursor.columns()
         cursor.expect(")")
     cursor.end()
+    if source == "iceberg":
+        if partitions is not None:
+            raise invalid(cursor.text, at, "an Iceberg table says itself what its partition columns are.")
+        return lake.run_import_iceberg(path, collect_statistics=collects, engine=engine)[1]
     return lake.run_convert(path, partitions, collect_statistics=collects, engine=engine)[1]
 
 

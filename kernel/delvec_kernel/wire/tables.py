@@ -153,19 +153,26 @@ class CloneResponse(Answer):
 class ConvertRequest(Envelope):
     """Which Parquet files become a table, where they are."""
 
-    location: FilePath = Field(description="Of the directory: a path, or a URL: file, s3, gs, az.")
+    location: FilePath = Field(
+        description="Of the table, and of the directory whose files it gets: a path, or a URL: file, s3, gs, az."
+    )
     name: _Name | None = Field(
         default=None, description="Of the table; without one it is called by the last part of its location."
     )
     source_format: Literal["parquet", "iceberg"] = Field(
-        default="parquet", description="What the files are; Iceberg tables are not converted yet."
+        default="parquet", description="What is there: Parquet files, or an Iceberg table."
+    )
+    source: FilePath | None = Field(
+        default=None,
+        description="Of an Iceberg table: its directory, or one of its metadata files; without it the location.",
     )
     partition_schema: JsonObject | None = Field(
         default=None,
         description="Delta's schema JSON of the partition columns, in the order of the directories; without it there are none.",
     )
     collect_statistics: bool = Field(
-        default=True, description="Take statistics from the footers of the files."
+        default=True,
+        description="Take statistics from the footers of the files, or from an Iceberg table's manifests.",
     )
     properties: Properties = Field(default_factory=dict, description="Table properties, delta.* among them.")
     description: Text | None = None

@@ -1,4 +1,4 @@
-"""CONVERT TO DELTA: a directory of Parquet files becomes a table, by a log that names them; no file is changed."""
+"""CONVERT TO DELTA: Parquet files, of a directory or an Iceberg table, become a table, by a log that names them; no file is changed."""
 
 import json
 import time
@@ -9,12 +9,19 @@ from typing import Final
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
 from delvec_kernel.alter_table.creation import first_version
 from delvec_kernel.alter_table.definition import Definition
-from delvec_kernel.errors import InvalidTableChange, UnsupportedOperation
+from delvec_kernel.errors import (
+    BadRequest,
+    CommitOutcomeUnknown,
+    DelvecError,
+    InvalidTableChange,
+    UnsupportedOperation,
+)
 from delvec_kernel.schema.column_mapping import MODE
 from delvec_kernel.schema.types import StructField, StructType
 from delvec_kernel.storage.roots import Roots
 from delvec_kernel.transaction.cloning import Clone, first_version_of
 from delvec_kernel.wire import ConvertRequest
+from delvec_service.cloning.iceberg_import import import_iceberg, remove_vectors
 from delvec_service.cloning.parquet_directory import ParquetDirectory
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.registry import TableRecord
@@ -40,7 +47,7 @@ class Converted:
 
 
 def convert(tables: Tables, roots: Roots, request: ConvertRequest, transaction_id: str) -> Converted:
-    """Make a table of the Parquet files of a directory, once, however often it is asked for.
+    """Make a table of the Parquet files of a directory, or of an Iceberg table, once, however often it is asked for.
 
     Args:
         tables: knows where tables may be.
@@ -49,7 +56,7 @@ def convert(tables: Tables, roots: Roots, request: ConvertRequest, transaction_i
         transaction_id: of version 0.
 
     Raises:
-        UnsupportedOperation: it is an Iceberg table.
+        UnsupportedOperation: a directory of Parquet files is an Iceberg table, or an Iceberg table has what Delta does not have.
         BadRequest: there are no files, or other partition columns.
         InvalidTableChange: or a sibling: files contradict each other, or cannot be a table's.
         LocationNotAllowed: the location lies outside the roots.
@@ -61,7 +68,10 @@ def convert(tables: Tables, roots: Roots, request: ConvertRequest, transaction_i
         # As in delta-spark: it is what was asked for.
         record, _ = tables.register(canonical, request.name)
         return Converted(record, 0 if made else None, {})
-    _check_format(canonical, roots, request)
+    engine_info = f"{request.engine_info} {ENGINE_INFO}" if request.engine_info else ENGINE_INFO
+    if request.source_format == "iceberg":
+        return _convert_iceberg(tables, roots, request, canonical, transaction_id, engine_info)
+    _check_format(canonical, roots)
     _check_outside_tables(canonical, roots)
     partitions = StructType(())
     if request.partition_schema is not None:
@@ -71,7 +81,6 @@ def convert(tables: Tables, roots: Roots, request: ConvertRequest, transaction_i
     now = time.time_ns() // 1_000_000
     columns = [field.name for field in partitions.fields]
     definition = Definition(found.schema, columns, _properties(request), request.description)
-    engine_info = f"{request.engine_info} {ENGINE_INFO}" if request.engine_info else ENGINE_INFO
     metadata_id = str(uuid.uuid4())
     empty = first_version(
         definition,
@@ -105,6 +114,37 @@ def convert(tables: Tables, roots: Roots, request: ConvertRequest, transaction_i
     return Converted(record, version, metrics)
 
 
+def _convert_iceberg(
+    tables: Tables,
+    roots: Roots,
+    request: ConvertRequest,
+    canonical: str,
+    transaction_id: str,
+    engine_info: str,
+) -> Converted:
+    if request.partition_schema is not None:
+        raise BadRequest("An Iceberg table says itself what its partition columns are; leave them out.")
+    _check_outside_tables(canonical, roots)
+    source = canonical if request.source is None else roots.canonical(request.source)
+    found = import_iceberg(
+        canonical,
+        source,
+        request,
+        roots.allows,
+        properties=_properties(request),
+        transaction_id=transaction_id,
+        engine_info=engine_info,
+    )
+    try:
+        record, version = tables.begin(canonical, request.name, transaction_id, found.actions)
+    except CommitOutcomeUnknown:
+        raise
+    except DelvecError:
+        remove_vectors(canonical, found.vectors, roots.allows)
+        raise
+    return Converted(record, version, found.metrics)
+
+
 def _properties(request: ConvertRequest) -> dict[str, str]:
     for name, value in request.properties.items():
         lower = name.lower()
@@ -119,15 +159,13 @@ def _properties(request: ConvertRequest) -> dict[str, str]:
     return dict(request.properties)
 
 
-def _check_format(location: str, roots: Roots, request: ConvertRequest) -> None:
+def _check_format(location: str, roots: Roots) -> None:
     """Refuse Iceberg tables: their directories hold files that their metadata left behind."""
     objects = ObjectStore(location, allowed=roots.allows)
-    if request.source_format == "iceberg" or any(
-        each.name.endswith(_ICEBERG) for each in objects.list_from("metadata")
-    ):
+    if any(each.name.endswith(_ICEBERG) for each in objects.list_from("metadata")):
         raise UnsupportedOperation(
-            f"What is at {location} is an Iceberg table: not all Parquet files there belong to it, and Delvec does not "
-            "convert Iceberg tables yet. Read it with an Iceberg reader, and write its rows to a new table.",
+            f"What is at {location} is an Iceberg table: not all Parquet files there belong to it. Import it as one, with "
+            "the source format iceberg (`delvec iceberg import`), which reads its metadata.",
             operation="CONVERT",
             location=location,
         )

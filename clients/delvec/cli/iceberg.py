@@ -1,0 +1,60 @@
+"""``delvec iceberg``: tables of Apache Iceberg."""
+
+from typing import Annotated
+
+import typer
+
+from delvec.cli.output import number, print_json, say
+from delvec.cli.session import session
+from delvec.cli.tables import pairs
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Exchange tables with Apache Iceberg.")
+
+
+@app.command("import")
+def import_(
+    context: typer.Context,
+    source: Annotated[
+        str, typer.Argument(help="The Iceberg table's directory, or its current metadata file.")
+    ],
+    location: Annotated[
+        str | None,
+        typer.Argument(help="Where the Delta table is to be; by default in the Iceberg table's directory."),
+    ] = None,
+    *,
+    no_statistics: Annotated[
+        bool, typer.Option("--no-statistics", help="Take no statistics from the manifests.")
+    ] = False,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="KEY=VALUE", help="A table property; repeatable."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What to call it; by default the location's last part.")
+    ] = None,
+) -> None:
+    """Make a Delta table of an Iceberg table, without changing or copying its data files.
+
+    [bold]delvec iceberg import ./events[/bold]
+
+    [bold]delvec iceberg import ./events/metadata/00007-5d1c.metadata.json ./events-delta[/bold]
+    """
+    now = session(context)
+    with now.connect() as lake:
+        table, done = lake.run_import_iceberg(
+            source,
+            location,
+            name=name,
+            collect_statistics=not no_statistics,
+            properties=pairs(properties),
+        )
+    if now.as_json:
+        found = {"id": table.id, "name": table.name, "location": table.location}
+        print_json({**found, "version": done.version, "metrics": dict(done)})
+    elif done.version is None:
+        say(f"{table.location} is a Delta table already")
+    else:
+        files, rows = number(done["numConvertedFiles"]), number(done["numDeletedRows"])
+        say(f"table '{table.name}' of {files} files, {rows} rows of them deleted, at {table.location}")

@@ -1,0 +1,180 @@
+"""The deleted rows of an Iceberg snapshot: position delete files and deletion vectors become bitmaps (Iceberg spec, "Scan Planning")."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, Descriptor, Where, unframe
+from delvec_kernel.errors import CorruptDeletionVector
+from delvec_kernel.storage.files import Allowed, open_input, read_ranges
+from delvec_kernel.storage.parquet_footers import check_footer
+from delvec_service.cloning.iceberg_manifests import DataFile, DeleteFile, Partition
+from delvec_service.cloning.iceberg_metadata import IcebergSource, refusal
+
+__all__ = ["deleted_rows"]
+
+_MAX_VECTOR: Final = 1 << 30
+_FILE_PATH, _POSITION = 2147483546, 2147483545
+_PARQUET_ID: Final = b"PARQUET:field_id"
+
+
+@dataclass
+class _Deletes:
+    """What the delete files say of one data file.
+
+    Attributes:
+        vector: of its deletion vector.
+        positions: by the sequence number and partition of the files that they are in.
+    """
+
+    vector: tuple[DeleteFile, BitMap64] | None = None
+    positions: dict[tuple[int, Partition], BitMap64] = field(default_factory=dict)
+
+
+def deleted_rows(
+    source: IcebergSource, data: Iterable[DataFile], deletes: Sequence[DeleteFile], allowed: Allowed
+) -> dict[str, BitMap64]:
+    """Return the deleted rows of each data file that has some, by the file's URL.
+
+    Raises:
+        InvalidTableChange: a delete file is missing, damaged or contradicts the data files.
+        LocationNotAllowed: one lies outside the roots.
+        StorageError: storage did not answer.
+    """
+    found: dict[str, _Deletes] = {}
+    for file in deletes:
+        try:
+            if file.extent is None:
+                _take_positions(source, file, found, allowed)
+            else:
+                _take_vector(source, file, file.extent, found, allowed)
+        except FileNotFoundError as error:
+            raise refusal(
+                source.location,
+                f"the delete file '{file.path}' is missing, so that its deleted rows are unknown. Get it back from a backup.",
+                file=file.path,
+            ) from error
+    if not found:
+        return {}
+    rows = {file.url: _rows_of(source, file, found[file.path]) for file in data if file.path in found}
+    return {url: bitmap for url, bitmap in rows.items() if bitmap}
+
+
+def _rows_of(source: IcebergSource, file: DataFile, deletes: _Deletes) -> BitMap64:
+    if deletes.vector is not None and deletes.vector[0].sequence >= file.sequence:
+        # It holds the rows of older position deletes, too.
+        vector, rows = deletes.vector
+        _check_partition(source, file, vector.partition)
+    else:
+        rows = BitMap64()
+        for (sequence, partition), positions in deletes.positions.items():
+            if sequence >= file.sequence:
+                _check_partition(source, file, partition)
+                rows |= positions
+    if rows and rows.max() >= file.records:
+        raise refusal(
+            source.location,
+            f"a delete file says that row {rows.max()} of '{file.path}' is deleted, which has {file.records} rows.",
+            file=file.path,
+        )
+    return rows
+
+
+def _check_partition(source: IcebergSource, file: DataFile, partition: Partition) -> None:
+    """Refuse deletes of another partition or spec: some Iceberg readers apply them, and others do not."""
+    if partition != file.partition:
+        raise refusal(
+            source.location,
+            f"'{file.path}' and the delete file of its rows are of different partitions or partition specs. Rewrite the "
+            "table's position delete files with Iceberg first.",
+            file=file.path,
+        )
+
+
+def _take_vector(
+    source: IcebergSource,
+    file: DeleteFile,
+    extent: tuple[int, int],
+    found: dict[str, _Deletes],
+    allowed: Allowed,
+) -> None:
+    offset, length = extent
+    size = length - FRAME_OVERHEAD
+    if file.referenced is None or offset < 0 or not 0 < size <= _MAX_VECTOR:
+        raise refusal(
+            source.location,
+            f"the deletion vector at {offset} of '{file.path}' has {length} bytes and names the data file "
+            f"{file.referenced!r}, which cannot be.",
+            file=file.path,
+        )
+    [buffer] = read_ranges(source.location, file.url, [(offset, offset + length)], allowed=allowed)
+    # As bytes the two are the same: Iceberg took Delta's format over.
+    descriptor = Descriptor("p", file.url, offset, size, file.records)
+    try:
+        rows = unframe(buffer, descriptor, Where(source.location, None, file.referenced))
+    except CorruptDeletionVector as error:
+        raise refusal(
+            source.location,
+            f"the deletion vector of '{file.referenced}', at {offset} of '{file.path}', is damaged ({error.message}).",
+            file=file.path,
+        ) from error
+    deletes = found.setdefault(file.referenced, _Deletes())
+    if deletes.vector is not None:
+        raise refusal(source.location, f"'{file.referenced}' has two deletion vectors.", file=file.referenced)
+    deletes.vector = file, rows
+
+
+def _take_positions(
+    source: IcebergSource, file: DeleteFile, found: dict[str, _Deletes], allowed: Allowed
+) -> None:
+    key = file.sequence, file.partition
+    try:
+        with open_input(source.location, file.url, allowed=allowed) as opened:
+            check_footer(opened, file.path)
+            parquet = pq.ParquetFile(opened)
+            names = _columns(parquet.schema_arrow)
+            for batch in parquet.iter_batches(columns=names, batch_size=1 << 16):
+                for path, rows in _by_file(batch.column(names[0]), batch.column(names[1])):
+                    deletes = found.setdefault(path, _Deletes())
+                    deletes.positions.setdefault(key, BitMap64()).update(rows)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise refusal(
+            source.location,
+            f"the position delete file '{file.path}' cannot be read ({str(error)[:200]}).",
+            file=file.path,
+        ) from error
+
+
+def _columns(schema: pa.Schema) -> list[str]:
+    """Return what a file calls the two columns, which have ids of their own."""
+    by_id = {(each.metadata or {}).get(_PARQUET_ID): each.name for each in schema}
+    found = [
+        by_id.get(str(number).encode(), name)
+        for number, name in ((_FILE_PATH, "file_path"), (_POSITION, "pos"))
+    ]
+    if not set(found) <= set(schema.names):
+        raise ValueError(f"it has the columns {', '.join(schema.names)[:200]}")
+    return found
+
+
+def _by_file(paths: pa.Array, positions: pa.Array) -> Iterable[tuple[str, Any]]:
+    """Yield the positions of each data file of a batch."""
+    if paths.null_count or positions.null_count or not pa.types.is_integer(positions.type):
+        raise ValueError("it has a null, or a position that is no number")
+    encoded = pc.dictionary_encode(paths)
+    numbers = encoded.indices.to_numpy()
+    rows = positions.to_numpy()
+    if len(rows) and rows.min() < 0:
+        raise ValueError("it has a negative position")
+    order = np.argsort(numbers, kind="stable")
+    cuts = np.flatnonzero(np.diff(numbers[order])) + 1
+    for part in np.split(order, cuts) if len(order) else ():
+        yield encoded.dictionary[int(numbers[part[0]])].as_py(), rows[part].astype(np.uint64)

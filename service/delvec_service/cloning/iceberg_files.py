@@ -1,0 +1,232 @@
+"""The data files of an Iceberg snapshot as Delta's add actions: paths, partition values, statistics."""
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from math import isnan
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delvec_kernel.errors import DelvecError
+from delvec_kernel.schema import partition_values
+from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
+from delvec_kernel.statistics.file_statistics import Number, Path, bound, dump, indexed_columns, tree
+from delvec_kernel.storage.files import Allowed, open_input
+from delvec_kernel.storage.parquet_footers import check_footer
+from delvec_service.cloning.iceberg_manifests import DataFile
+from delvec_service.cloning.iceberg_metadata import IcebergSource, refusal
+
+__all__ = ["footers", "partition_columns", "partition_texts", "statistics"]
+
+_AT_ONCE: Final = 16
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def footers(
+    source: IcebergSource, files: Sequence[DataFile], allowed: Allowed
+) -> Iterable[tuple[DataFile, pq.FileMetaData]]:
+    """Yield each file with its footer, in order.
+
+    Raises:
+        InvalidTableChange: a file is missing, no Parquet file, or of another size than its manifest says.
+        UnusableFile: a footer has more than 256 MiB.
+        LocationNotAllowed: a file lies outside the roots.
+        StorageError: storage did not answer.
+    """
+
+    def read(file: DataFile) -> pq.FileMetaData:
+        try:
+            with open_input(source.location, file.url, allowed=allowed) as opened:
+                check_footer(opened, file.path)
+                size, footer = opened.size(), pq.read_metadata(opened)
+        except (pa.ArrowException, OSError) as error:
+            raise refusal(
+                source.location,
+                f"its data file '{file.path}' is missing, or no Parquet file ({str(error).partition(chr(10))[0][:200]}).",
+                file=file.path,
+            ) from error
+        if (size, footer.num_rows) != (file.size, file.records):
+            raise refusal(
+                source.location,
+                f"its data file '{file.path}' has {size} bytes and {footer.num_rows} rows, and its manifest says {file.size} and "
+                f"{file.records}.",
+                file=file.path,
+            )
+        return footer
+
+    with ThreadPoolExecutor(_AT_ONCE, "delvec-footers") as pool:
+        yield from zip(files, pool.map(read, files), strict=True)
+
+
+def partition_columns(
+    source: IcebergSource, schema: StructType, files: Iterable[DataFile]
+) -> dict[str, dict[str, str | None]]:
+    """Return the columns that partition every file by their own values, in order: for each its texts by the file's URL.
+
+    Others are columns of the files like any other: Delta needs no partition to find them. So is one with a value that a
+    log cannot tell from NULL.
+
+    Raises:
+        InvalidTableChange: a file has other values than its partition spec has fields.
+    """
+    listed = list(files)
+    known = {file.partition.spec_id for file in listed} or set(source.specs)
+    identities = [
+        [field.source_id for field in source.specs.get(number, ()) if field.transform == "identity"]
+        for number in sorted(known)
+    ]
+    wanted = (
+        [number for number in identities[-1] if all(number in each for each in identities)]
+        if identities
+        else []
+    )
+    by_id = {field.field_id: field for field in schema.fields}
+    found: dict[str, dict[str, str | None]] = {}
+    for number in dict.fromkeys(wanted):
+        field = by_id.get(number)
+        if field is not None and len(found) + 1 < len(schema.fields):
+            texts = partition_texts(source, field, listed)
+            if texts is not None:
+                found[field.name] = texts
+    return found
+
+
+def partition_texts(
+    source: IcebergSource, field: StructField, files: Iterable[DataFile]
+) -> dict[str, str | None] | None:
+    """Return a column's value in each file as a log has it, by the file's URL; None where one cannot be written.
+
+    Raises:
+        InvalidTableChange: a file has other values than its partition spec has fields.
+    """
+    found: dict[str, str | None] = {}
+    for file in files:
+        spec = source.specs.get(file.partition.spec_id, ())
+        if len(spec) != len(file.partition.values):
+            raise refusal(
+                source.location,
+                f"'{file.path}' has {len(file.partition.values)} partition values, and its partition spec {len(spec)} fields.",
+                file=file.path,
+            )
+        place = next(
+            place
+            for place, each in enumerate(spec)
+            if (each.source_id, each.transform) == (field.field_id, "identity")
+        )
+        value = file.partition.values[place]
+        try:
+            plain = _plain(value, field.type)
+            text = partition_values.serialize(plain, field.type)
+        except (DelvecError, ValueError, TypeError, OverflowError):
+            return None
+        if text is None and value is not None:
+            return None
+        found[file.url] = text
+    return found
+
+
+def _plain(value: Any, kind: DataType) -> Any:
+    """Return Python's value of what Avro has."""
+    name = kind.name if isinstance(kind, PrimitiveType) else ""
+    match value:
+        case None | datetime() | Decimal() | date():
+            if isinstance(value, datetime) and name == "timestamp_ntz":
+                return value.replace(tzinfo=None)
+            return value
+        case int() if name == "date":
+            return date(1970, 1, 1) + timedelta(days=value)
+        case int() if name in ("timestamp", "timestamp_ntz"):
+            moment = _EPOCH + timedelta(microseconds=value)
+            return moment if name == "timestamp" else moment.replace(tzinfo=None)
+        case bytes() if isinstance(kind, DecimalType):
+            return _decimal(value, kind)
+        case _:
+            return value
+
+
+def statistics(
+    file: DataFile,
+    schema: StructType,
+    partitions: Sequence[str],
+    configuration: Mapping[str, str],
+    has: frozenset[int],
+) -> str:
+    """Return the ``stats`` of an add action, as far as a file's metrics tell: what they leave open is left out.
+
+    Bounds are wide, as Iceberg does not promise that a value equals one. Floating-point columns have bounds only where
+    there is no NaN, which Iceberg's leave out and Delta's do not.
+
+    Args:
+        file: whose metrics.
+        schema: of the table, with physical names.
+        partitions: have no statistics.
+        configuration: table properties, which say which columns have some.
+        has: the ids of the columns and fields that are in the file.
+    """
+    lows: list[tuple[Path, str | Number | None]] = []
+    highs: list[tuple[Path, str | Number | None]] = []
+    nulls: list[tuple[Path, str | Number | None]] = []
+    for path in indexed_columns(schema, partitions, configuration):
+        number, kind = path[-1].field_id, path[-1].type
+        if number is None or number not in has:
+            nulls.append((path, Number(file.records)))
+            continue
+        missing = file.nulls.get(number)
+        if missing is not None and 0 <= missing <= file.records:
+            nulls.append((path, Number(missing)))
+        low, high = (_bound(each.get(number), kind) for each in (file.lower, file.upper))
+        is_float = kind in (PrimitiveType("float"), PrimitiveType("double"))
+        if low is None or high is None or low > high or (is_float and file.nans.get(number) != 0):
+            continue
+        lows.append((path, bound(low, kind, upper=False)))
+        highs.append((path, bound(high, kind, upper=True)))
+    return dump(
+        {
+            "numRecords": Number(file.records),
+            "minValues": tree(lows),
+            "maxValues": tree(highs),
+            "nullCount": tree(nulls),
+            "tightBounds": False,
+        }
+    )
+
+
+def _bound(data: Any, kind: DataType) -> Any:
+    """Return a bound as :func:`bound` takes it, None where there is none, or it is none of the type (or of a narrower one)."""
+    if not isinstance(data, bytes):
+        return None
+    if isinstance(kind, DecimalType):
+        return _decimal(data, kind) if data else None
+    name = kind.name if isinstance(kind, PrimitiveType) else ""
+    read = _BOUNDS.get((name, len(data))) or _BOUNDS.get((name, None))
+    try:
+        found = None if read is None else read(data)
+    except (UnicodeDecodeError, struct.error):
+        return None
+    return None if isinstance(found, float) and isnan(found) else found
+
+
+def _decimal(data: bytes, kind: DecimalType) -> Decimal:
+    # By way of text: arithmetic would round to 28 digits.
+    return Decimal(f"{int.from_bytes(data, 'big', signed=True)}e-{kind.scale}")
+
+
+def _number(layout: str) -> Callable[[bytes], Any]:
+    def read(data: bytes) -> Any:
+        return struct.unpack(layout, data)[0]
+
+    return read
+
+
+_BOUNDS: Final[Mapping[tuple[str, int | None], Callable[[bytes], Any]]] = {
+    ("string", None): lambda data: data.decode("utf-8"),
+    ("float", 4): _number("<f"),
+    ("double", 4): _number("<f"),
+    ("double", 8): _number("<d"),
+    **{(name, 4): _number("<i") for name in ("integer", "long", "date")},
+    **{(name, 8): _number("<q") for name in ("long", "timestamp", "timestamp_ntz")},
+}

@@ -1,0 +1,198 @@
+"""The live files of an Iceberg snapshot, from its manifest list and manifests (Iceberg spec, "Manifests")."""
+
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import fastavro
+
+from delvec_kernel.errors import DelvecError
+from delvec_kernel.storage.files import Allowed, read
+from delvec_service.cloning.iceberg_metadata import IcebergSource, file_url, refusal, unsupported
+
+__all__ = ["DataFile", "DeleteFile", "Partition", "SnapshotFiles", "snapshot_files"]
+
+_MAX_MANIFEST: Final = 256 << 20
+_DELETED: Final = 2
+_DATA, _POSITION_DELETES, _EQUALITY_DELETES = 0, 1, 2
+_DELETES: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """To which partition a file belongs.
+
+    Attributes:
+        spec_id: of the spec that it was written with.
+        values: one per field of the spec, as Avro has them.
+    """
+
+    spec_id: int
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file; counts and bounds are by field id, bounds in Iceberg's binary form.
+
+    Attributes:
+        path: as the metadata spells it.
+        url: canonical.
+        sequence: of its data.
+        modified: milliseconds since the epoch: when its snapshot was made.
+    """
+
+    path: str
+    url: str
+    size: int
+    records: int
+    sequence: int
+    partition: Partition
+    modified: int
+    nulls: Mapping[int, int]
+    nans: Mapping[int, int]
+    lower: Mapping[int, bytes]
+    upper: Mapping[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """A file of position deletes, or one deletion vector.
+
+    Attributes:
+        referenced: the one data file that it is about, as the metadata spells it; None where the file itself says.
+        extent: offset and length of a deletion vector in its Puffin file; None for position deletes.
+    """
+
+    path: str
+    url: str
+    records: int
+    sequence: int
+    partition: Partition
+    referenced: str | None
+    extent: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class SnapshotFiles:
+    """The files of a snapshot."""
+
+    data: list[DataFile]
+    deletes: list[DeleteFile]
+
+
+def snapshot_files(source: IcebergSource, allowed: Allowed) -> SnapshotFiles:
+    """Read the manifests of the current snapshot.
+
+    Raises:
+        UnsupportedOperation: there are equality deletes, files that are not Parquet, or encrypted ones.
+        InvalidTableChange: a manifest is missing or damaged, or a data file is listed twice.
+        UnusableFile: a manifest has more than 256 MiB.
+        LocationNotAllowed: a file lies outside the roots.
+        StorageError: storage did not answer.
+    """
+    found = SnapshotFiles([], [])
+    if source.manifest_list is None:
+        return found
+    for manifest in _records(source, source.manifest_list, allowed):
+        path = manifest["manifest_path"]
+        try:
+            holds_deletes = manifest.get("content") == _DELETES
+            for entry in _records(source, path, allowed):
+                if entry["status"] != _DELETED:
+                    _take(source, manifest, entry, found, holds_deletes=holds_deletes)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise refusal(
+                source.location, f"its manifest {path} is damaged ({error!r}).", file=str(path)
+            ) from error
+    twice = len(found.data) - len({file.url for file in found.data})
+    if twice:
+        raise refusal(source.location, f"its snapshot lists {twice} data files twice.")
+    return found
+
+
+def _records(source: IcebergSource, path: str, allowed: Allowed) -> Iterator[Any]:
+    try:
+        data = read(source.location, file_url(path), allowed=allowed, max_bytes=_MAX_MANIFEST)
+        yield from fastavro.reader(io.BytesIO(data))
+    except DelvecError:
+        raise
+    except FileNotFoundError as error:
+        raise refusal(
+            source.location, f"{path} is missing. Give a newer metadata file, if there is one.", file=path
+        ) from error
+    except Exception as error:  # fastavro has no error of its own for damaged files
+        raise refusal(
+            source.location, f"{path} cannot be read as Avro ({str(error)[:200]}).", file=path
+        ) from error
+
+
+def _take(
+    source: IcebergSource,
+    manifest: Mapping[str, Any],
+    entry: Mapping[str, Any],
+    found: SnapshotFiles,
+    *,
+    holds_deletes: bool,
+) -> None:
+    file = entry["data_file"]
+    path, content = str(file["file_path"]), file.get("content") or _DATA
+    if content == _EQUALITY_DELETES:
+        raise unsupported(
+            source.location,
+            f"'{path}' is a file of equality deletes, which Delta has no equivalent of. Compact the table with Iceberg "
+            "first, which applies them: CALL system.rewrite_data_files(...).",
+            file=path,
+            feature="equality-deletes",
+        )
+    if holds_deletes != (content == _POSITION_DELETES):
+        raise ValueError(f"'{path}' is of content {content}, which does not belong there")
+    if file.get("key_metadata") is not None:
+        raise unsupported(source.location, f"'{path}' is encrypted.", file=path)
+    sequence = entry.get("sequence_number")
+    sequence = int(manifest.get("sequence_number") or 0) if sequence is None else int(sequence)
+    partition = Partition(int(manifest["partition_spec_id"]), tuple((file["partition"] or {}).values()))
+    form, url = str(file["file_format"]).upper(), file_url(path)
+    extent = _extent(file) if form == "PUFFIN" and holds_deletes else None
+    if form != "PARQUET" and extent is None:
+        raise unsupported(
+            source.location,
+            f"'{path}' is of format {form[:20]}, and a Delta table has Parquet files alone. Rewrite it with Iceberg first.",
+            file=path,
+        )
+    if holds_deletes:
+        found.deletes.append(
+            DeleteFile(path, url, int(file["record_count"]), sequence, partition, _referenced(file), extent)
+        )
+        return
+    snapshot = int(entry.get("snapshot_id") or manifest.get("added_snapshot_id") or 0)
+    found.data.append(
+        DataFile(
+            path=path,
+            url=url,
+            size=int(file["file_size_in_bytes"]),
+            records=int(file["record_count"]),
+            sequence=sequence,
+            partition=partition,
+            modified=source.times.get(snapshot, max(source.times.values(), default=0)),
+            nulls=_by_id(file.get("null_value_counts")),
+            nans=_by_id(file.get("nan_value_counts")),
+            lower=_by_id(file.get("lower_bounds")),
+            upper=_by_id(file.get("upper_bounds")),
+        )
+    )
+
+
+def _extent(file: Mapping[str, Any]) -> tuple[int, int]:
+    return int(file["content_offset"]), int(file["content_size_in_bytes"])
+
+
+def _referenced(file: Mapping[str, Any]) -> str | None:
+    found = file.get("referenced_data_file")
+    return None if found is None else str(found)
+
+
+def _by_id(pairs: Any) -> dict[int, Any]:
+    """Return a map that Avro has as a list of pairs, as its keys are no text."""
+    return {int(pair["key"]): pair["value"] for pair in pairs or ()}

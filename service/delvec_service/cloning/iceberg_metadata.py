@@ -1,0 +1,238 @@
+"""What an Iceberg table is, by its metadata file: columns, partition specs, the current snapshot (Iceberg spec, "Table Metadata")."""
+
+import json
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from delvec_kernel import locations
+from delvec_kernel.errors import BadRequest, InvalidTableChange, UnsupportedOperation
+from delvec_kernel.storage.files import Allowed, read, stat
+
+__all__ = ["IcebergSource", "PartitionField", "file_url", "load_table", "refusal", "unsupported"]
+
+_MAX_METADATA: Final = 128 << 20
+_MAX_HINT: Final = 1024
+_NEWEST_FORMAT: Final = 3
+_NONE: Final = -1
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?://([^/]*))?(.*)", re.DOTALL)
+_METADATA_FILE: Final = re.compile(r".*\.metadata\.json(?:\.gz)?")
+_GZIP: Final = (".gz.metadata.json", ".metadata.json.gz")
+_GZIP_WINDOW: Final = 31
+
+
+@dataclass(frozen=True)
+class PartitionField:
+    """One field of a partition spec.
+
+    Attributes:
+        source_id: of the column.
+        field_id: of the value in manifests.
+        transform: ``identity``, ``day``, ``bucket[16]``, ...
+    """
+
+    source_id: int
+    field_id: int
+    transform: str
+
+
+@dataclass(frozen=True)
+class IcebergSource:
+    """An Iceberg table at its current snapshot.
+
+    Attributes:
+        location: canonical, of the directory that ``metadata`` is in.
+        metadata: canonical URL of the metadata file.
+        schema: the current schema's JSON.
+        specs: partition specs by id.
+        snapshot_id: None where the table has no snapshot yet.
+        manifest_list: as the metadata spells it; None as for ``snapshot_id``.
+        times: milliseconds since the epoch of every snapshot that is known, by id.
+        last_column_id: the highest id of a column, of dropped ones among them.
+        name_mapping: JSON of ``schema.name-mapping.default``; None where it is not set.
+    """
+
+    location: str
+    metadata: str
+    format_version: int
+    schema: Mapping[str, Any]
+    specs: Mapping[int, Sequence[PartitionField]]
+    snapshot_id: int | None
+    manifest_list: str | None
+    times: Mapping[int, int]
+    last_column_id: int
+    name_mapping: Sequence[Mapping[str, Any]] | None
+
+
+def refusal(location: str, problem: str, **details: Any) -> InvalidTableChange:
+    """Return the error for a table whose files contradict each other; ``problem`` says which, and what to do."""
+    return InvalidTableChange(
+        f"The Iceberg table at {location} cannot be imported: {problem}", location=location, **details
+    )
+
+
+def unsupported(location: str, problem: str, **details: Any) -> UnsupportedOperation:
+    """Return the error for what Delta, or Delvec, has no equivalent of; ``problem`` says what, and what to do."""
+    return UnsupportedOperation(
+        f"The Iceberg table at {location} cannot be imported: {problem}",
+        operation="CONVERT",
+        location=location,
+        **details,
+    )
+
+
+def file_url(text: str) -> str:
+    """Return the canonical URL of a file as Iceberg metadata spells it: no character of it is an escape.
+
+    Raises:
+        InvalidLocation: it is relative, of an unknown kind, or has ``..`` in it.
+    """
+    found = _SCHEME.fullmatch(text)
+    if found is None:
+        return locations.canonical(text)
+    scheme, authority, path = found[1], found[2], found[3]
+    return locations.canonical(f"{scheme}://{authority or ''}{quote(path, safe='/')}")
+
+
+def load_table(source: str, allowed: Allowed) -> IcebergSource:
+    """Read the newest metadata of a table.
+
+    Args:
+        source: canonical URL of the table's directory, or of one metadata file in its ``metadata``.
+        allowed: decides by URL what may be read.
+
+    Raises:
+        BadRequest: there is no metadata file, or it is unclear which one is the newest.
+        InvalidTableChange: it is no metadata of a table.
+        UnsupportedOperation: it is of a format version that Delvec does not know, or encrypted.
+        UnusableFile: it has more than 128 MiB.
+        LocationNotAllowed: it lies outside the roots.
+        StorageError: storage did not answer.
+    """
+    if _METADATA_FILE.fullmatch(source):
+        url, location = source, source.rpartition("/")[0].removesuffix("/metadata")
+    else:
+        url, location = _newest(source, allowed), source
+    try:
+        data = read(location, url, allowed=allowed, max_bytes=_MAX_METADATA)
+    except FileNotFoundError as error:
+        raise BadRequest(
+            f"There is no Iceberg metadata file at {url}.", location=location, file=url
+        ) from error
+    try:
+        return _parsed(location, url, json.loads(_plain(url, data)))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error) as error:
+        raise refusal(
+            location,
+            f"its metadata file {url} is damaged ({type(error).__name__}: {str(error)[:200]}). Give an older one.",
+            file=url,
+        ) from error
+
+
+def _newest(location: str, allowed: Allowed) -> str:
+    """Return the metadata file that the version hint names, or one that a writer finished after it."""
+    try:
+        hint = read(location, "metadata/version-hint.text", allowed=allowed, max_bytes=_MAX_HINT)
+    except FileNotFoundError as error:
+        raise BadRequest(
+            f"There is no metadata/version-hint.text at {location}, so that only the table's catalog knows which metadata "
+            "file is current: give that file, .../metadata/NNNNN-....metadata.json.",
+            location=location,
+        ) from error
+    text = hint.decode("utf-8", "replace").strip()
+    if not (text.isascii() and text.isdigit() and len(text) < 10):  # noqa: PLR2004 - as many versions as no table has
+        raise BadRequest(
+            f"metadata/version-hint.text at {location} says {text[:100]!r}, which is no version: give the metadata file.",
+            location=location,
+        )
+    version = int(text)
+    found = _version_file(location, version, allowed)
+    if found is None:
+        raise BadRequest(
+            f"metadata/version-hint.text at {location} says {version}, and there is no metadata/v{version}.metadata.json: "
+            "give the metadata file.",
+            location=location,
+        )
+    while (later := _version_file(location, version + 1, allowed)) is not None:
+        version, found = version + 1, later
+    return found
+
+
+def _version_file(location: str, version: int, allowed: Allowed) -> str | None:
+    for ending in ("metadata.json", "gz.metadata.json", "metadata.json.gz"):
+        path = f"metadata/v{version}.{ending}"
+        if stat(location, path, allowed=allowed) is not None:
+            return f"{location}/{path}"
+    return None
+
+
+def _plain(url: str, data: bytes) -> bytes:
+    if not url.endswith(_GZIP):
+        return data
+    unpacked = zlib.decompressobj(_GZIP_WINDOW).decompress(data, _MAX_METADATA)
+    if len(unpacked) >= _MAX_METADATA:
+        raise ValueError(f"it has more than {_MAX_METADATA} bytes")
+    return unpacked
+
+
+def _parsed(location: str, url: str, found: Mapping[str, Any]) -> IcebergSource:
+    version = found["format-version"]
+    if not isinstance(version, int) or not 1 <= version <= _NEWEST_FORMAT:
+        raise unsupported(
+            location,
+            f"it is of format version {str(version)[:20]}, and Delvec reads 1 to {_NEWEST_FORMAT}.",
+            file=url,
+        )
+    if found.get("encryption-keys"):
+        raise unsupported(location, "it is encrypted. Write its rows to a new table.", file=url)
+    current = found.get("current-snapshot-id")
+    snapshots = {int(each["snapshot-id"]): each for each in found.get("snapshots") or ()}
+    snapshot = None if current in (None, _NONE) else snapshots[int(str(current))]
+    if snapshot is not None and not isinstance(snapshot.get("manifest-list"), str):
+        raise unsupported(
+            location, "its snapshot has no manifest list. Rewrite its manifests with Iceberg first.", file=url
+        )
+    mapping = (found.get("properties") or {}).get("schema.name-mapping.default")
+    return IcebergSource(
+        location=location,
+        metadata=url,
+        format_version=version,
+        schema=_schema(found),
+        specs=_specs(found),
+        snapshot_id=None if snapshot is None else int(snapshot["snapshot-id"]),
+        manifest_list=None if snapshot is None else snapshot["manifest-list"],
+        times={number: int(each["timestamp-ms"]) for number, each in snapshots.items()},
+        last_column_id=int(found["last-column-id"]),
+        name_mapping=None if mapping is None else json.loads(mapping),
+    )
+
+
+def _schema(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "schemas" not in found:
+        schema: Mapping[str, Any] = found["schema"]
+        return schema
+    current: Mapping[str, Any]
+    [current] = [each for each in found["schemas"] if each["schema-id"] == found["current-schema-id"]]
+    return current
+
+
+def _specs(found: Mapping[str, Any]) -> dict[int, list[PartitionField]]:
+    listed = found.get("partition-specs") or [{"spec-id": 0, "fields": found.get("partition-spec") or []}]
+    first = 1000  # as format version 1 numbers the fields that have no id
+    return {
+        int(each["spec-id"]): [
+            PartitionField(
+                int(_source_id(field)), int(field.get("field-id", first + place)), str(field["transform"])
+            )
+            for place, field in enumerate(each["fields"])
+        ]
+        for each in listed
+    }
+
+
+def _source_id(field: Mapping[str, Any]) -> Any:
+    """Return the first of the columns that a transform takes: format version 3 may list several."""
+    return field["source-id"] if "source-id" in field else field["source-ids"][0]
