@@ -24,7 +24,7 @@ def with_column(schema, name, kind, **metadata):
 
 
 def texts(values):
-    return [None if value is None else value.sql("spark") for value in values]
+    return [None if value is None else value.sql() for value in values]
 
 
 def test_columns_that_are_not_set_stay():

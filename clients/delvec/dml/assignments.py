@@ -377,7 +377,7 @@ def _default(column: StructField) -> str:
 def _struct_text(path: tuple[str, ...], item: StructField, tree: _Tree, kept: DataType | None) -> str:
     """Return Spark's text of a struct of which some fields are set and the others stay; ``kept`` is its present type."""
     if path in tree.values:
-        return f"({tree.values[path].sql('spark')}\n)"
+        return f"({tree.values[path].sql()}\n)"
     if not tree.below(path) or not isinstance(item.type, StructType):
         return ".".join(backticked(each) for each in ("t", *path)) if kept is not None else "NULL"
     fields = ", ".join(

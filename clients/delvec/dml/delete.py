@@ -114,7 +114,7 @@ def delete_keys(
         row_command.check_deterministic(condition, "The condition of a DELETE by keys")
         wanted = target_terms([condition], TARGET)
         # Not a condition of the clause: then a key that comes twice would be an error.
-        on_text = f"{text} AND ({condition.sql('spark')})"
+        on_text = f"{text} AND ({condition.sql()})"
     if source.bounds is not None:
         keys = join_keys(terms, relations, TARGET, SOURCE)
         wanted += key_ranges(keys, source.bounds([key.source for key in keys])) if keys else []

@@ -3,19 +3,18 @@
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from sqlglot import exp
 
 from delvec_kernel.errors import AmbiguousColumn, InvalidPredicate, UnknownColumn
 from delvec_kernel.expressions import predicate as predicates
-from delvec_kernel.expressions.duckdb_sql import to_duckdb
 from delvec_kernel.expressions.expression_kinds import kind_of
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.expressions.predicate_checks import short
 from delvec_kernel.schema.types import StructField, StructType
 
-__all__ = ["Expression", "parse_expression"]
+__all__ = ["Expression", "parse_expression", "reworded"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,47 +26,32 @@ class Expression:
         root: parsed; a column is an ``exp.Dot`` below an ``exp.Column`` that names its relation.
         columns: top-level columns that it reads, as their schema spells them, by relation.
         is_deterministic: whether every evaluation gives the same answer.
+        relations: a column per relation, whose fields are that relation's columns.
     """
 
     text: str
     root: exp.Expr = field(repr=False)
     columns: Mapping[str, frozenset[str]]
     is_deterministic: bool
-    _relations: StructType = field(repr=False)
+    relations: StructType = field(repr=False)
     _predicate: Predicate = field(repr=False)
 
-    def sql(self, dialect: Literal["spark", "duckdb"]) -> str:
-        """Return SQL text in which every column stands behind its relation's name.
-
-        For Spark the text is the one given, apart from the columns and without comments.
-
-        Raises:
-            InvalidPredicate: DuckDB has no equivalent that is known to give Spark's answer.
-        """
-        return self._sql(dialect, {})
+    def sql(self) -> str:
+        """Return it in Spark's SQL: the text as it was given, without comments, every column behind its relation's name."""
+        return self._predicate.sql()
 
     @property
     def kind(self) -> str | None:
         """The kind of value, as ``kind_of`` names it; None if the text does not tell."""
-        return kind_of(self.root, self._relations)
+        return kind_of(self.root, self.relations)
 
     def reads_only(self, relation: str) -> bool:
         """Whether no other relation is read; true for a constant."""
         return all(name == relation for name in self.columns)
 
-    def over(self, relation: str, dialect: Literal["spark", "duckdb"] = "spark") -> str:
+    def over(self, relation: str) -> str:
         """Return the same with that relation's columns as those of a table of their own."""
-        return self._sql(dialect, {relation: ""})
-
-    def _sql(self, dialect: Literal["spark", "duckdb"], rename: Mapping[str, str]) -> str:
-        if dialect == "spark":
-            return self._predicate.sql("spark", rename)
-        try:
-            return predicates.with_room(
-                lambda: to_duckdb(self.root, self._relations, rename, self.text, self._relations.names)
-            )
-        except InvalidPredicate as error:
-            raise _reworded(error) from error
+        return self._predicate.sql({relation: ""})
 
     def __str__(self) -> str:
         return self.text
@@ -103,13 +87,13 @@ def parse_expression(
     try:
         parsed = predicates.parse(text, virtual, resolve=names.resolve, boolean=boolean)
     except InvalidPredicate as error:
-        raise error if boolean else _reworded(error) from error
+        raise error if boolean else reworded(error) from error
     return Expression(
         text=text,
         root=parsed.expression,
         columns={name: frozenset(found) for name, found in names.found.items()},
         is_deterministic=parsed.is_deterministic,
-        _relations=virtual,
+        relations=virtual,
         _predicate=parsed,
     )
 
@@ -229,7 +213,7 @@ def _hint(near: Sequence[str], names: Sequence[str]) -> str:
     return f"; there {'is' if len(names) == 1 else 'are'} {shown}{', ...' if len(names) > 20 else ''}."  # noqa: PLR2004
 
 
-def _reworded(error: InvalidPredicate) -> InvalidPredicate:
-    # The checks are the predicate's, and what is checked here may be a value.
+def reworded(error: InvalidPredicate) -> InvalidPredicate:
+    """Return an error of the predicate's checks as one of an expression, which may be a value."""
     message = error.message.replace("The predicate", "The expression", 1)
     return InvalidPredicate(message, **error.details)

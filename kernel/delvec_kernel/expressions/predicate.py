@@ -8,14 +8,13 @@ import difflib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from delvec_kernel.errors import BadRequest, InvalidPredicate, UnknownColumn
-from delvec_kernel.expressions.duckdb_sql import to_duckdb
 from delvec_kernel.expressions.predicate_checks import (
     MAX_DEPTH,
     MAX_LENGTH,
@@ -56,13 +55,14 @@ class Predicate:
         columns: top-level columns that it reads, as the schema spells them.
         is_deterministic: whether every evaluation gives the same answer: no random or clock function and no
             function whose nature is unknown here.
+        schema: what it was checked against.
     """
 
     text: str
     expression: exp.Expr = field(repr=False)
     columns: frozenset[str]
     is_deterministic: bool
-    _schema: StructType = field(repr=False)
+    schema: StructType = field(repr=False)
     _pieces: Sequence[str | tuple[str, str]] = field(repr=False)
 
     def uses_only(self, names: Iterable[str]) -> bool:
@@ -70,23 +70,14 @@ class Predicate:
         allowed = {name.lower() for name in names}
         return all(column.lower() in allowed for column in self.columns)
 
-    def sql(self, dialect: Literal["spark", "duckdb"], rename: Mapping[str, str] | None = None) -> str:
-        """Return the predicate as SQL text without comments, every column back-ticked or double-quoted.
-
-        For Spark the text is the one given, apart from the columns. For DuckDB it is translated so that the same
-        rows satisfy it; conversions that fail raise an error when run, as under ``spark.sql.ansi.enabled``.
+    def sql(self, rename: Mapping[str, str] | None = None) -> str:
+        """Return the predicate in Spark's SQL: the text as it was given, without comments, every column back-ticked.
 
         Args:
-            dialect: the engine that will evaluate it.
             rename: other names for top-level columns, by the schema's spelling. Without one, the empty text, only the
                 fields below it are named.
-
-        Raises:
-            InvalidPredicate: DuckDB has no equivalent that is known to give Spark's answer.
         """
         names = dict(rename or {})
-        if dialect == "duckdb":
-            return with_room(lambda: to_duckdb(self.expression, self._schema, names, self.text))
         return "".join(
             piece if isinstance(piece, str) else _renamed(names.get(piece[0], piece[0]), piece[1])
             for piece in self._pieces
@@ -166,7 +157,7 @@ def _parse(
         expression=root,
         columns=frozenset(columns),
         is_deterministic=all(is_deterministic_function(node) for node in root.walk()),
-        _schema=schema,
+        schema=schema,
         _pieces=_pieces(text, tokens, positions),
     )
 

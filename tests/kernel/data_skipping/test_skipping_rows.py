@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from delvec.engines.duckdb.dialect import predicate_sql
 from delvec_kernel.data_skipping.truth import prune
 from delvec_kernel.errors import InvalidPredicate
 from delvec_kernel.expressions.predicate import parse
@@ -397,7 +398,7 @@ def _check(text, files, live, connection):
     """Compare ``prune`` with the rows; return whether DuckDB can evaluate the predicate."""
     try:
         predicate = parse(text, SCHEMA)
-        tested = f"SELECT file, coalesce({predicate.sql('duckdb')}, FALSE) AS m FROM t"
+        tested = f"SELECT file, coalesce({predicate_sql(predicate)}, FALSE) AS m FROM t"
         query = f"SELECT file, bool_or(m), bool_and(m) FROM ({tested}) GROUP BY file"
         answers = {number: (some, every) for number, some, every in connection.execute(query).fetchall()}
     except (InvalidPredicate, duckdb.Error):

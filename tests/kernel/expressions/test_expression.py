@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from delvec import AmbiguousColumn, InvalidPredicate, UnknownColumn
+from delvec.engines.duckdb.dialect import expression_sql
 from delvec_kernel.expressions.expression import Expression, parse_expression
 from delvec_kernel.schema.types import StructType
 
@@ -62,7 +63,7 @@ def test_columns_are_found_and_the_rest_of_the_text_stays(text: str, spark: str 
         with pytest.raises(UnknownColumn):
             _parsed(text)
     else:
-        assert _parsed(text).sql("spark").split() == spark.split()
+        assert _parsed(text).sql().split() == spark.split()
 
 
 def test_what_is_read_is_told_by_relation() -> None:
@@ -88,7 +89,7 @@ def test_duckdb_reads_the_columns_of_relations_even_where_a_column_has_a_relatio
         ("s.t.id", 9),
         ("t.id + s.id", 3),
     ]:
-        sql = parse_expression(text, relations).sql("duckdb")
+        sql = expression_sql(parse_expression(text, relations))
         assert con.execute(f"SELECT {sql} FROM x AS t, y AS s").fetchall() == [(value,)]
 
 
@@ -141,4 +142,4 @@ def test_what_may_change_from_one_evaluation_to_the_next_is_told(text: str) -> N
 
 def test_duckdb_refuses_what_it_may_read_differently() -> None:
     with pytest.raises(InvalidPredicate, match="my_own_function"):
-        _parsed("my_own_function(name)").sql("duckdb")
+        expression_sql(_parsed("my_own_function(name)"))

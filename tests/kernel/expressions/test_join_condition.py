@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from delvec import BadRequest
+from delvec.engines.duckdb.dialect import expression_sql
 from delvec_kernel.expressions.expression import parse_expression
 from delvec_kernel.expressions.join_condition import conjuncts, join_keys, key_ranges, target_terms
 from delvec_kernel.expressions.literals import lit, literal
@@ -56,8 +57,8 @@ def test_terms_that_must_all_be_true(text, terms):
         with pytest.raises(BadRequest):
             conjuncts(text, BOTH)
     else:
-        found = [parse_expression(each, BOTH).sql("spark").split() for each in terms]
-        assert [each.sql("spark").split() for each in conjuncts(text, BOTH)] == found
+        found = [parse_expression(each, BOTH).sql().split() for each in terms]
+        assert [each.sql().split() for each in conjuncts(text, BOTH)] == found
 
 
 def test_terms_of_the_target_alone_are_predicates_over_it():
@@ -102,7 +103,7 @@ def test_keys_are_columns_that_are_compared_as_they_are():
     ],
 )
 def test_a_literal_means_its_value(value):
-    sql = parse_expression(literal(lit(value)), {}).sql("duckdb")
+    sql = expression_sql(parse_expression(literal(lit(value)), {}))
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         found = connection.execute(f"SELECT {sql}").fetchone()[0]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from delvec.engines.duckdb.dialect import predicate_sql
 from delvec_kernel.errors import InvalidPredicate, UnknownColumn
 from delvec_kernel.expressions.predicate import MAX_LENGTH, Predicate, parse
 from delvec_kernel.schema.types import StructType
@@ -110,7 +111,7 @@ def select():
     connection.register("t", _table())
 
     def run(predicate: Predicate):
-        rows = connection.execute(f"SELECT id FROM t WHERE {predicate.sql('duckdb')}").fetchall()
+        rows = connection.execute(f"SELECT id FROM t WHERE {predicate_sql(predicate)}").fetchall()
         return sorted(row[0] for row in rows)
 
     yield run
@@ -236,7 +237,7 @@ def test_duckdb_finds_the_rows_that_spark_finds(text, expected, schema, select):
     predicate = parse(text, schema)
     if expected == "refused":
         with pytest.raises(InvalidPredicate, match="DuckDB"):
-            predicate.sql("duckdb")
+            predicate_sql(predicate)
     elif expected == "error":
         with pytest.raises(duckdb.Error):
             select(predicate)
@@ -280,16 +281,16 @@ def test_what_fails_in_spark_fails_in_duckdb_too(text, schema, select):
 )
 def test_duckdb_refuses_what_it_might_read_differently(text, schema):
     predicate = parse(text, schema)
-    assert predicate.sql("spark")
+    assert predicate.sql()
     with pytest.raises(InvalidPredicate, match=r"cannot be evaluated by the DuckDB engine: .* Spark"):
-        predicate.sql("duckdb")
+        predicate_sql(predicate)
 
 
 def test_spark_gets_what_was_written_with_the_schema_s_columns(schema):
     predicate = parse("I = 7 /* seven */ and ST.q LIKE 'a\\_%' -- end", schema)
-    assert predicate.sql("spark") == "`i` = 7 and `st`.`Q` LIKE 'a\\_%'"
-    assert predicate.sql("spark", {"i": "col-`1"}) == "`col-``1` = 7 and `st`.`Q` LIKE 'a\\_%'"
-    assert '"col-1"' in predicate.sql("duckdb", {"i": "col-1"})
+    assert predicate.sql() == "`i` = 7 and `st`.`Q` LIKE 'a\\_%'"
+    assert predicate.sql({"i": "col-`1"}) == "`col-``1` = 7 and `st`.`Q` LIKE 'a\\_%'"
+    assert '"col-1"' in predicate_sql(predicate, {"i": "col-1"})
     assert predicate.columns == {"i", "st"}
     assert predicate.text.endswith("-- end")
     assert str(predicate) == predicate.text
@@ -424,8 +425,8 @@ def test_deep_input_is_read_or_refused_quickly(nest, size, schema):
     started = time.process_time()  # not the clock's: neighbours may be busy
     try:
         predicate = parse(nest(size), schema)
-        predicate.sql("spark")
-        predicate.sql("duckdb")
+        predicate.sql()
+        predicate_sql(predicate)
     except (InvalidPredicate, UnknownColumn):
         pass
     assert time.process_time() - started < 60
@@ -435,7 +436,7 @@ def test_where_the_caller_s_stack_is_nearly_used_up(schema):
     text = "(" * 30 + "i = 1" + ")" * 30
 
     def dive(levels):
-        return dive(levels - 1) if levels else parse(text, schema).sql("duckdb")
+        return dive(levels - 1) if levels else predicate_sql(parse(text, schema))
 
     depth = 0
     frame = sys._getframe()
@@ -468,8 +469,8 @@ def test_long_chains_and_lists(schema, select):
 def test_any_text_is_a_predicate_or_a_typed_error(text):
     with contextlib.suppress(InvalidPredicate, UnknownColumn):
         predicate = parse(text, StructType.from_arrow(SCHEMA))
-        assert predicate.sql("spark")
-        assert predicate.sql("duckdb")
+        assert predicate.sql()
+        assert predicate_sql(predicate)
 
 
 @pytest.fixture(scope="module")
@@ -485,5 +486,5 @@ def test_any_string_reaches_duckdb_as_it_is(strings, value):
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     predicate = parse(f"s = '{escaped}'", schema)
     strings.register("t", pa.table({"s": [value, value + "x", None]}))
-    found = strings.execute(f"SELECT s FROM t WHERE {predicate.sql('duckdb')}").fetchall()
+    found = strings.execute(f"SELECT s FROM t WHERE {predicate_sql(predicate)}").fetchall()
     assert found == [(value,)]

@@ -5,10 +5,10 @@ DuckDB's own casts round where Spark truncates and read more texts as numbers, s
 
 from typing import Any, Final
 
+from delvec.engines.duckdb.dialect_functions import to_real
 from delvec.engines.duckdb.file_columns import TYPES, sql_type
 from delvec.engines.duckdb.scan import quoted, string_literal
 from delvec_kernel.errors import InvalidPredicate
-from delvec_kernel.expressions.duckdb_functions import to_real
 from delvec_kernel.schema.types import ArrayType, DataType, DecimalType, MapType, PrimitiveType, StructType
 
 __all__ = ["FAILED", "assigned"]

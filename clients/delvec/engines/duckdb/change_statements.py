@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from delvec.engines.duckdb.assignment import FAILED, assigned
+from delvec.engines.duckdb.dialect import expression_sql
 from delvec.engines.duckdb.file_columns import sql_type
 from delvec.engines.duckdb.merge_source import SOURCE_ROW, SOURCE_TABLE
 from delvec.engines.duckdb.row_expressions import refuse_inexact
@@ -72,7 +73,7 @@ class ChangeStatements:
         self._scan = scan
         self._change = change
         self._target = target
-        self._on = None if change.on is None else change.on.sql("duckdb")
+        self._on = None if change.on is None else expression_sql(change.on)
         self._relations = StructType(
             tuple(
                 StructField(name, schema, nullable=False)
@@ -151,7 +152,9 @@ class ChangeStatements:
         conditions = [rule.clause.condition for rule in self._rules]
         if self._on is not None or len(conditions) != 1 or conditions[0] is None:
             return None
-        return source.filtered(conditions[0].over(TARGET, "duckdb"), self._target_columns(conditions[0]))
+        return source.filtered(
+            expression_sql(conditions[0], over=TARGET), self._target_columns(conditions[0])
+        )
 
     def _rows(self, source: ScanSource, scanned: str, *, strictly: bool) -> str:
         hides = strictly and source.live is not None and self._on is not None
@@ -251,7 +254,7 @@ class ChangeStatements:
         return expression.columns.get(TARGET, frozenset())
 
     def _rule(self, number: int, clause: Clause) -> _Rule:
-        condition = None if clause.condition is None else clause.condition.sql("duckdb")
+        condition = None if clause.condition is None else expression_sql(clause.condition)
         return _Rule(
             number,
             clause,
@@ -265,7 +268,7 @@ class ChangeStatements:
     def _value(self, value: Expression | None, item: StructField) -> str:
         if value is None:
             return f"CAST(NULL AS {sql_type(item.type, mapped=False)})"
-        sql = value.sql("duckdb")
+        sql = expression_sql(value)
         kind = None if value.kind in _ONLY else self._kinds[sql]
         return assigned(sql, kind, item.type, item.name)
 
@@ -276,7 +279,7 @@ class ChangeStatements:
             for value in clause.values:
                 if value is not None:
                     self._check_exact(value)
-                    values.setdefault(value.sql("duckdb"), value)
+                    values.setdefault(expression_sql(value), value)
         relations = ", ".join(
             f"(SELECT {_empty_columns(item.type)}) AS {item.name}"
             for item in self._relations.fields

@@ -10,12 +10,12 @@ import pyarrow as pa
 from sqlglot import exp
 
 from delvec.engines.arrow_conversion import conform_array
+from delvec.engines.duckdb.dialect import predicate_sql, to_duckdb
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.row_checks import RowChecks
 from delvec_kernel.constraints.declared import Check, Generated
 from delvec_kernel.errors import ConstraintViolation, InvalidPredicate, UnknownColumn
-from delvec_kernel.expressions.duckdb_sql import to_duckdb
 from delvec_kernel.expressions.expression_kinds import kind_of
 from delvec_kernel.expressions.literals import literal
 from delvec_kernel.expressions.predicate import parse
@@ -140,7 +140,7 @@ class RowExpressions:
         try:
             predicate = parse(self._checks.sql(check), self._schema)
             refuse_inexact(predicate.expression, self._schema)
-            return predicate.sql("duckdb")
+            return predicate_sql(predicate)
         except (InvalidPredicate, UnknownColumn) as error:
             raise self._checks.refused(check, error.message, "DuckDB") from error
 

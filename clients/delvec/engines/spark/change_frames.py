@@ -283,7 +283,7 @@ def _under(numbers: Sequence[int]) -> Column:
 
 
 def _sql(expression: Expression) -> str:
-    return f"(\n{expression.sql('spark')}\n)"
+    return f"(\n{expression.sql()}\n)"
 
 
 def _culprit(frame: DataFrame, texts: Mapping[str, Expression], error: AnalysisException) -> InvalidPredicate:

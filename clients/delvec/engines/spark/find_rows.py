@@ -128,7 +128,7 @@ def filter_rows(frame: DataFrame, predicate: Predicate, schema: StructType) -> D
     }
     for name, alias in hidden.items():
         frame = frame.withColumn(alias, opaque(F.col(backticked(name)), schema.field(name).type))
-    return frame.filter(predicate.sql("spark", hidden)).drop(*hidden.values())
+    return frame.filter(predicate.sql(hidden)).drop(*hidden.values())
 
 
 def opaque(column: Column, kind: DataType) -> Column:

@@ -1,4 +1,4 @@
-"""A predicate in DuckDB's SQL that is true for the rows for which Spark's is.
+"""Predicates and expressions of Spark's SQL in DuckDB's: true for the same rows, and equal in value.
 
 Everything is written out here, node by node and fully parenthesised, because a general translation keeps names
 and loses meanings: LIKE has no escape character in DuckDB, casts round instead of truncating, a REAL is compared
@@ -11,11 +11,14 @@ from typing import Final
 
 from sqlglot import exp
 
-from delvec_kernel.expressions.duckdb_functions import TEMPORAL, Operands, lower, rounded, to_re2, upper
+from delvec.engines.duckdb.dialect_functions import TEMPORAL, Operands, lower, rounded, to_re2, upper
+from delvec_kernel.errors import InvalidPredicate
+from delvec_kernel.expressions.expression import Expression, reworded
 from delvec_kernel.expressions.expression_kinds import NUMERIC_KINDS
+from delvec_kernel.expressions.predicate import Predicate, with_room
 from delvec_kernel.schema.types import StructType
 
-__all__ = ["to_duckdb"]
+__all__ = ["expression_sql", "predicate_sql", "to_duckdb"]
 
 _OPERATORS: Final[dict[type[exp.Expr], str]] = {
     exp.EQ: "=",
@@ -39,6 +42,42 @@ _DATE_PARTS: Final[dict[type[exp.Expr], str]] = {
     exp.Second: "second",
 }
 _TEXTUAL: Final = {"string", "integer", "boolean", "date", "null"}
+
+
+def predicate_sql(predicate: Predicate, rename: Mapping[str, str] | None = None) -> str:
+    """Return a predicate as DuckDB's SQL, every column double-quoted, so that the same rows satisfy it.
+
+    Conversions that fail raise an error when run, as under ``spark.sql.ansi.enabled``.
+
+    Args:
+        predicate: any.
+        rename: other names for top-level columns, as for :meth:`~delvec_kernel.expressions.predicate.Predicate.sql`.
+
+    Raises:
+        InvalidPredicate: DuckDB has no equivalent that is known to give Spark's answer.
+    """
+    names = dict(rename or {})
+    return with_room(lambda: to_duckdb(predicate.expression, predicate.schema, names, predicate.text))
+
+
+def expression_sql(expression: Expression, over: str | None = None) -> str:
+    """Return an expression as DuckDB's SQL, every column behind its relation's name.
+
+    Args:
+        expression: any.
+        over: a relation whose columns are those of a table of their own.
+
+    Raises:
+        InvalidPredicate: DuckDB has no equivalent that is known to give Spark's answer.
+    """
+    rename = {} if over is None else {over: ""}
+    relations = expression.relations
+    try:
+        return with_room(
+            lambda: to_duckdb(expression.root, relations, rename, expression.text, relations.names)
+        )
+    except InvalidPredicate as error:
+        raise reworded(error) from error
 
 
 def to_duckdb(

@@ -2,8 +2,8 @@
 
 import pytest
 
+from delvec.engines.duckdb.dialect_functions import rounded
 from delvec_kernel.expressions import predicate
-from delvec_kernel.expressions.duckdb_functions import rounded
 from delvec_kernel.schema.types import DecimalType, PrimitiveType, StructField, StructType
 
 SCHEMA = StructType(
