@@ -114,7 +114,7 @@ serve: ## Serve the tables under ./data on port 8710
 lock: ## Resolve pyproject.toml again into requirements.lock
 	@$(RUN) pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --upgrade \
-	  --extra service --extra spark --extra postgres --extra dev --output-file requirements.lock pyproject.toml
+	  --extra service --extra spark --extra postgres --extra traces --extra dev --output-file requirements.lock pyproject.toml
 
 wheel: ## Build the wheel into dist/
 	@$(SETUP)

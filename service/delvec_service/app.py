@@ -27,6 +27,7 @@ from delvec_service.api import (
     generate,
     health,
     history,
+    metrics,
     outcomes,
     plan,
     policies,
@@ -66,6 +67,7 @@ from delvec_service.store.own_commits import OwnCommitStore
 from delvec_service.store.registry import Registry
 from delvec_service.store.snapshots import SnapshotStore
 from delvec_service.tables.registry import Tables
+from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
 __all__ = ["create_app"]
 
@@ -125,6 +127,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
         if settings.roots:  # and not embedded, where the first request is as good a time
             with suppress(ServiceUnavailable):  # one that vanishes now is no reason not to run
                 warm_up(service.loader.store)
+        service.observer.keep_fresh(lambda: metrics.gauges(service))
         try:
             yield
         finally:
@@ -134,6 +137,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
             service.own_commits.close()
             service.loader.close()
             service.database.close()
+            service.observer.close()
 
     app = FastAPI(
         title="Delvec",
@@ -155,6 +159,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
         RequestMiddleware,
         token=settings.token.get_secret_value() if settings.token else None,
         max_request_bytes=settings.max_request_bytes,
+        observer=service.observer,
     )
     return app
 
@@ -181,6 +186,7 @@ def _routes() -> Sequence[BaseRoute]:
             app.include_router(probes.router)
             # Declares the scheme; the middleware enforces it, before a body is read.
             guard = Security(HTTPBearer(auto_error=False))
+            app.include_router(metrics.router, dependencies=[guard])
             for router in (*(module.router for module in _RESOURCES), probes.config_router):
                 app.include_router(router, prefix="/v1", dependencies=[guard])
             scope = {"type": "http", "method": "GET", "path": "/v1/nothing", "root_path": "", "headers": []}
@@ -190,7 +196,17 @@ def _routes() -> Sequence[BaseRoute]:
         return _BUILT
 
 
+def _observer(settings: Settings) -> Observer:
+    if not settings.metrics:
+        return NO_OBSERVER
+    from delvec_service.telemetry.metrics import Metrics  # takes a tenth of a second
+    from delvec_service.telemetry.tracing import tracing
+
+    return Metrics(tracing())
+
+
 def _service(settings: Settings, *, names_by_folder: bool) -> Service:
+    observer = _observer(settings)
     database = Database(settings.database_url.get_secret_value())
     ledger = Ledger(database)
     roots = Roots(settings.roots)
@@ -200,6 +216,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         checksums=settings.version_checksums,
         store=SnapshotStore(database) if settings.snapshot_store_bytes else None,
         max_stored_bytes=settings.snapshot_store_bytes,
+        observer=observer,
     )
     registry = Registry(database, warehouse if names_by_folder else None)
     stored_answers = AnswerStore(database, seconds=settings.idempotency_seconds, claim_seconds=_CLAIM_SECONDS)
@@ -220,6 +237,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         attempts=settings.commit_attempts,
         deletion_vector_target_bytes=settings.deletion_vector_target_bytes,
         max_file_age_seconds=settings.max_file_age_seconds,
+        observer=observer,
     )
     return Service(
         settings=settings,
@@ -233,6 +251,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
             loader,
             max_commit_bytes=settings.max_commit_bytes,
             by_folder=names_by_folder,
+            observer=observer,
         ),
         commits=commits,
         manifests=manifests,
@@ -247,7 +266,9 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
             queued=settings.max_queued_requests,
             seconds=settings.request_seconds,
             maintenance_seconds=settings.maintenance_seconds,
+            observer=observer,
         ),
+        observer=observer,
         outcomes=Outcomes(loader, commits.log, ledger, answers),
         row_commands=RowCommands(
             answers, Limits(settings.dml_max_bytes, settings.dml_memory_bytes, settings.dml_at_once)

@@ -141,9 +141,15 @@ class Settings(BaseSettings):
     dml_at_once: int = Field(
         default=2, ge=0, description="How many commands the service runs itself at the same time; 0: none."
     )
+    metrics: bool = Field(default=True, description="Answer GET /metrics, in the format of Prometheus.")
+    metrics_tables: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Tables whose health is among the metrics: names, or patterns with * for any characters, separated by "
+        "commas, or a JSON list; at most 1000 tables. Without any, metrics tell of no single table.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    @field_validator("roots", mode="before")
+    @field_validator("roots", "metrics_tables", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if not isinstance(value, str):
@@ -166,8 +172,8 @@ class Settings(BaseSettings):
             warehouse: where tables that are created by name go; None for ``DELVEC_WAREHOUSE``.
             roots: where tables may lie; without any, everywhere.
 
-        ``DELVEC_ROOTS``, ``DELVEC_TOKEN`` and the limits of time and of queues are about a service that others reach, so
-        they do not apply.
+        ``DELVEC_ROOTS``, ``DELVEC_TOKEN``, metrics and the limits of time and of queues are about a service that others
+        reach, so they do not apply.
         """
         given: dict[str, Any] = {} if warehouse is None else {"warehouse": warehouse}
         return cls(
@@ -177,6 +183,7 @@ class Settings(BaseSettings):
             max_queued_requests=0,
             request_seconds=0,
             maintenance_seconds=0,
+            metrics=False,
             **given,
         )
 

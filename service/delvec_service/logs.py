@@ -5,14 +5,43 @@ Nothing is configured by importing this: in a process that embeds the service, i
 
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final
 
 import structlog
 
-__all__ = ["configure", "logger"]
+__all__ = ["configure", "logger", "note", "of_request"]
 
 _LONGEST: Final = 8000
+_LONGEST_FACT: Final = 300
+_FACTS: Final[ContextVar[dict[str, Any] | None]] = ContextVar("delvec_request_facts", default=None)
+"""What is known of the request; its threads share it, so that the line at its end has what they found out."""
+
+
+@contextmanager
+def of_request(request_id: str) -> Iterator[None]:
+    """Have every line that is written for a request say whose it is, and what :meth:`note` was told of it."""
+    token = _FACTS.set({"request_id": request_id})
+    try:
+        yield
+    finally:
+        _FACTS.reset(token)
+
+
+def note(**facts: Any) -> None:
+    """Have the lines that are written for this request from now on say more: its table, principal, transaction."""
+    known = _FACTS.get()
+    if known is not None:
+        for name, value in facts.items():
+            known[name] = value[:_LONGEST_FACT] if isinstance(value, str) else value
+
+
+def _noted(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for name, value in (_FACTS.get() or {}).items():
+        event.setdefault(name, value)
+    return event
 
 
 def _capped(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -28,7 +57,7 @@ logger: Any = structlog.wrap_logger(
     logging.getLogger("delvec_service"),
     processors=[
         structlog.stdlib.filter_by_level,
-        structlog.contextvars.merge_contextvars,
+        _noted,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,

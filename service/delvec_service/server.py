@@ -1,11 +1,13 @@
 """The service as processes that listen: one or several workers, and how they end without failing a request."""
 
+import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Final
 
@@ -28,6 +30,7 @@ _GRACE_SECONDS: Final = 30
 _WORKER_SECONDS: Final = 60
 """After so long without a sign of life a worker is replaced, and a new one is given up."""
 _STARTUP_FAILURE: Final = 3
+_SHARED: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 
 def run(settings: Settings) -> None:
@@ -71,18 +74,33 @@ def run(settings: Settings) -> None:
         return
     _check(settings)
     workers = Multiprocess(config, sockets=[config.bind_socket()])
-    workers.run()
+    with _shared_metrics(settings):
+        workers.run()
     if any(process.exitcode == _STARTUP_FAILURE for process in workers.processes):
         sys.exit(_STARTUP_FAILURE)
 
 
 def _check(settings: Settings) -> None:
     """Find out once, and not in every worker, what is wrong with the settings; migrate the database."""
-    database = create_app(settings).state.service.database
+    database = create_app(settings.model_copy(update={"metrics": False})).state.service.database
     try:
         database.migrate()
     finally:
         database.close()
+
+
+@contextmanager
+def _shared_metrics(settings: Settings) -> Iterator[None]:
+    """Give workers a directory for their counts, so that whichever is scraped answers for all."""
+    if not settings.metrics or os.environ.get(_SHARED):
+        yield
+        return
+    with TemporaryDirectory(prefix="delvec-metrics-", ignore_cleanup_errors=True) as directory:
+        os.environ[_SHARED] = directory
+        try:
+            yield
+        finally:
+            del os.environ[_SHARED]
 
 
 def _application(settings: Settings) -> ASGIApp:

@@ -10,6 +10,7 @@ NOT_RUN = {
     "README.md": 2,
     "docs/first-hour-spark.md": 1,
     "docs/maintenance.md": 1,
+    "docs/monitoring.md": 1,
     "docs/replicas.md": 1,
     "docs/service.md": 1,
     "docs/sql.md": 1,

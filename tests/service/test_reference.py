@@ -29,6 +29,7 @@ OPERATION_IDS = {
     "get_table",
     "list_tables",
     "livez",
+    "metrics",
     "optimize_table",
     "plan_of_additions",
     "plan_of_changes",

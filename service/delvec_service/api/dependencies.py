@@ -14,6 +14,7 @@ from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.commits.vector_compaction import VectorCompaction
 from delvec_service.config import Settings
 from delvec_service.dml import RowCommands
+from delvec_service.logs import note
 from delvec_service.maintenance.health_watch import HealthWatch
 from delvec_service.maintenance.log_upkeep import LogUpkeep
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
@@ -24,6 +25,7 @@ from delvec_service.store.ledger import Ledger
 from delvec_service.store.maintenance import MaintenanceStore
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import Tables
+from delvec_service.telemetry.observer import Observer
 
 __all__ = ["Moment", "PointInTime", "Service", "ServiceState", "Table"]
 
@@ -49,6 +51,7 @@ class Service:
     outcomes: Outcomes
     row_commands: RowCommands
     lanes: Lanes
+    observer: Observer
 
 
 # What does no I/O is a coroutine: each plain function costs a change of thread and back.
@@ -68,7 +71,10 @@ async def _table(
     table: Annotated[str, Path(description="The table's name or id.", max_length=200)],
 ) -> OpenTable:
     found = service.tables.opened(table)
-    return await in_thread(service.tables.open, table) if found is None else found
+    if found is None:
+        found = await in_thread(service.tables.open, table)
+    note(table=found.name)
+    return found
 
 
 Table: TypeAlias = Annotated[OpenTable, Depends(_table)]

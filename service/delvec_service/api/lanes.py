@@ -16,6 +16,7 @@ from anyio import CapacityLimiter
 
 from delvec_kernel.errors import DelvecError, ServiceUnavailable
 from delvec_service.logs import logger
+from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
 __all__ = ["Kind", "Lane", "Lanes", "in_thread"]
 
@@ -43,17 +44,37 @@ class Lane:
         at_once: how many run at the same time.
         queued: how many wait; the next ones are refused. 0: as many as come, for as long as it takes.
         seconds: how long one may run until it is answered as late; 0: as long as it takes.
+        observer: is told of those that are refused, or late.
     """
 
-    def __init__(self, kind: Kind, *, at_once: int, queued: int, seconds: float) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        *,
+        at_once: int,
+        queued: int,
+        seconds: float,
+        observer: Observer = NO_OBSERVER,
+    ) -> None:
         self.kind = kind
         self.at_once = at_once
         self.queued = queued
         self.seconds = seconds
+        self._observer = observer
         self._running = 0
         self._late = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._threads: CapacityLimiter | None = None
+
+    @property
+    def running(self) -> int:
+        """How many run; those that were answered as late left room for others."""
+        return self._running
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for their turn."""
+        return len(self._waiting)
 
     @property
     def threads(self) -> CapacityLimiter:
@@ -83,6 +104,7 @@ class Lane:
         if finished:
             return task.result()
         place.late = True
+        self._observer.turned_away(self.kind, "late")
         logger.warning("request is late", kind=self.kind, seconds=self.seconds, late=self._late + 1)
         if self._late < self.at_once * _LATE:
             place.counted = True
@@ -128,6 +150,7 @@ class Lane:
             logger.warning("late request failed", kind=self.kind, reason=str(error)[:300])
 
     def _busy(self) -> ServiceUnavailable:
+        self._observer.turned_away(self.kind, "busy")
         return ServiceUnavailable(
             f"The service is busy: {self._running} requests of its kind ({self.kind}) run and {len(self._waiting)} wait. "
             "Nothing was done; try again.",
@@ -150,10 +173,19 @@ class Lanes:
         queued: how many requests of a kind may wait; 0: as many as come.
         seconds: how long a request may run; 0: as long as it takes.
         maintenance_seconds: the same for maintenance.
+        observer: is told of requests that are refused, or late.
     """
 
-    def __init__(self, *, queued: int, seconds: float, maintenance_seconds: float) -> None:
+    def __init__(
+        self,
+        *,
+        queued: int,
+        seconds: float,
+        maintenance_seconds: float,
+        observer: Observer = NO_OBSERVER,
+    ) -> None:
         self._queued = queued
+        self._observer = observer
         self._seconds = dict.fromkeys(_AT_ONCE, seconds) | {"maintenance": maintenance_seconds}
         self._lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Kind, Lane]] = WeakKeyDictionary()
 
@@ -163,10 +195,24 @@ class Lanes:
         lanes = self._lanes.get(loop)
         if lanes is None:
             lanes = self._lanes[loop] = {
-                each: Lane(each, at_once=at_once, queued=self._queued, seconds=self._seconds[each])
+                each: Lane(
+                    each,
+                    at_once=at_once,
+                    queued=self._queued,
+                    seconds=self._seconds[each],
+                    observer=self._observer,
+                )
                 for each, at_once in _AT_ONCE.items()
             }
         return lanes[kind]
+
+    def loads(self) -> dict[Kind, tuple[int, int]]:
+        """Return how many requests of each kind run, and how many wait, on all loops together."""
+        every = list(self._lanes.values())
+        return {
+            kind: (sum(one[kind].running for one in every), sum(one[kind].waiting for one in every))
+            for kind in _AT_ONCE
+        }
 
 
 _LANE: Final[ContextVar[Lane | None]] = ContextVar("delvec_lane", default=None)

@@ -23,6 +23,7 @@ from delvec_kernel.errors import (
     UnknownColumn,
     UnsupportedTable,
 )
+from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.wire import (
     AdditionsResponse,
     ChangesResponse,
@@ -96,22 +97,28 @@ def plan_scan(
         if arrow:
             raise BadRequest("An Arrow stream has no pages; leave out page-token.")
         version, offset = _position(body.page_token, body.version)
+
+    def planned_scan(snapshot: Snapshot) -> PlannedScan:
+        with service.observer.plan(table.name):
+            return plan(
+                snapshot,
+                table.name,
+                predicate=body.predicate,
+                columns=body.columns,
+                stats=body.stats,
+                row_ids=body.row_ids,
+                clustering=body.clustering,
+                inline_deletion_vectors=body.inline_deletion_vectors,
+                offset=offset,
+                limit=None if arrow else body.page_size,
+                allowed=table.roots.allows,
+                observer=service.observer,
+            )
+
     planned = service.loader.reading(
         table.objects,
         table.name,
-        lambda snapshot: plan(
-            snapshot,
-            table.name,
-            predicate=body.predicate,
-            columns=body.columns,
-            stats=body.stats,
-            row_ids=body.row_ids,
-            clustering=body.clustering,
-            inline_deletion_vectors=body.inline_deletion_vectors,
-            offset=offset,
-            limit=None if arrow else body.page_size,
-            allowed=table.roots.allows,
-        ),
+        planned_scan,
         version=version,
         timestamp=body.timestamp if body.page_token is None else None,
     )

@@ -101,6 +101,7 @@ def record_run(table: Table, body: MaintenanceRun, service: ServiceState) -> Mai
     """Keep what was done to a table, and what came of it."""
     run = body.model_copy(update={"table": table.record.name})
     service.maintenance.record(table.record.id, run)
+    service.observer.maintained(run.type, run.state)
     return run
 
 

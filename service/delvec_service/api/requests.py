@@ -6,19 +6,20 @@ import time
 import uuid
 from typing import Final
 
-import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from delvec_kernel.errors import DelvecError, InternalError, RequestTooLarge, Unauthorized
 from delvec_service.api import problems
-from delvec_service.logs import logger
+from delvec_service.logs import logger, note, of_request
+from delvec_service.telemetry.observer import NO_OBSERVER, Observer, RequestObserver
 
 __all__ = ["RequestMiddleware"]
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._\-]{1,128}")
 _BEARER: Final = "'Authorization: Bearer <token>'"
+_PREFIXES: Final = ("/v1",)
 _LOGGED: Final = 300
 """Characters of a path in the log."""
 _UNGUARDED: Final = ("/livez", "/readyz", "/openapi.json", "/docs")
@@ -31,8 +32,11 @@ class RequestMiddleware:
     and a stranger should not make the service read one.
     """
 
-    def __init__(self, app: ASGIApp, *, token: str | None, max_request_bytes: int) -> None:
+    def __init__(
+        self, app: ASGIApp, *, token: str | None, max_request_bytes: int, observer: Observer = NO_OBSERVER
+    ) -> None:
         self._app = app
+        self._observer = observer
         self._token = None if token is None else token.encode()
         self._limit = max_request_bytes
 
@@ -44,45 +48,32 @@ class RequestMiddleware:
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else str(uuid.uuid4())
-        status = 0
-
-        async def send_with_id(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                MutableHeaders(scope=message)["X-Request-Id"] = request_id
-            await send(message)
-
-        start = time.perf_counter()
-        with structlog.contextvars.bound_contextvars(request_id=request_id):
+        with of_request(request_id), self._observer.request(scope) as observed:
+            answering = _Answering(scope, send, request_id, observed)
+            if observed.trace_id is not None:
+                note(trace_id=observed.trace_id)
             try:
                 self._admit(scope, headers)
-                await self._app(scope, self._limited(receive), send_with_id)
+                await self._app(scope, self._limited(receive), answering.send)
             except ClientDisconnect:
                 pass  # nobody is left to answer
             except DelvecError as error:
-                await problems.answer(error)(scope, receive, send_with_id)
+                await problems.answer(error)(scope, receive, answering.send)
             except Exception:
                 # Not exception(): the standard library would add the traceback a second time, not as JSON.
                 logger.error(
                     "request failed", exc_info=True, method=scope["method"], path=scope["path"][:_LOGGED]
                 )
-                if status:
+                if answering.status:
                     raise  # half an answer is out: only breaking the connection tells the client
                 failure = InternalError(
                     f"Delvec failed in a way that it does not know; the service's log has the reason "
                     f"under request {request_id}.",
                     request_id=request_id,
                 )
-                await problems.answer(failure)(scope, receive, send_with_id)
+                await problems.answer(failure)(scope, receive, answering.send)
             finally:
-                logger.info(
-                    "request",
-                    method=scope["method"],
-                    path=scope["path"][:_LOGGED],
-                    status=status,
-                    milliseconds=round((time.perf_counter() - start) * 1000, 1),
-                )
+                answering.tell()
 
     def _admit(self, scope: Scope, headers: Headers) -> None:
         if self._token is not None and not scope["path"].startswith(_UNGUARDED):
@@ -119,3 +110,50 @@ class RequestMiddleware:
             "or raise DELVEC_MAX_REQUEST_BYTES.",
             limit=self._limit,
         )
+
+
+class _Answering:
+    """The answer to one request: it has the request's id, and those who count and the log are told of it once.
+
+    Attributes:
+        status: of the answer; 0 as long as there is none.
+    """
+
+    def __init__(self, scope: Scope, send: Send, request_id: str, observed: RequestObserver) -> None:
+        self.status = 0
+        self._scope, self._send, self._request_id, self._observed = scope, send, request_id, observed
+        self._begun = time.perf_counter()
+        self._is_told = False
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            MutableHeaders(scope=message)["X-Request-Id"] = self._request_id
+        elif not message.get("more_body"):
+            self.tell()  # before it is out: who has the answer finds it counted
+        await self._send(message)
+
+    def tell(self) -> None:
+        """Count the request and write its line, if that is not done."""
+        if self._is_told:
+            return
+        self._is_told = True
+        self._observed.answered(self.status, _route(self._scope))
+        logger.info(
+            "request",
+            method=self._scope["method"],
+            path=self._scope["path"][:_LOGGED],
+            status=self.status,
+            milliseconds=round((time.perf_counter() - self._begun) * 1000, 1),
+        )
+
+
+def _route(scope: Scope) -> str:
+    """Return the pattern of the address, so that labels are few: a stranger may ask for anything."""
+    pattern = getattr(scope.get("route"), "path", None)
+    if pattern is None:
+        return "none"
+    # Some versions of FastAPI give the pattern without the prefix of its router.
+    prefix = "/".join(scope["path"].split("/")[: -pattern.count("/")])
+    return f"{prefix}{pattern}" if prefix in _PREFIXES else str(pattern)

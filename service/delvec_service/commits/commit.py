@@ -26,13 +26,14 @@ from delvec_service.commits.dv_writer import files_named
 from delvec_service.commits.group_commit import GroupCommit
 from delvec_service.commits.metadata_changes import resolved
 from delvec_service.commits.overwrite_watch import OverwriteWatch
-from delvec_service.logs import logger
-from delvec_service.maintenance.health_watch import HealthWatch
+from delvec_service.logs import logger, note
+from delvec_service.maintenance.health_watch import HealthWatch, rows_changed
 from delvec_service.maintenance.log_upkeep import LogUpkeep
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.ledger import Ending, Ledger, Outcome
 from delvec_service.store.open_table import OpenTable
+from delvec_service.telemetry.observer import NO_OBSERVER, CommitOutcome, Observer
 
 __all__ = ["AlreadyApplied", "CommitResult", "Commits", "Committed", "NothingToDo", "Rebased"]
 
@@ -50,6 +51,7 @@ class Commits:
         attempts: how many times a commit tries to create a version.
         deletion_vector_target_bytes: deletion vectors of one commit share files of about this size.
         max_file_age_seconds: how long ago new files may have been written.
+        observer: is told what becomes of commits.
 
     Attributes:
         log: the commits that came last, read once for all who ask.
@@ -67,12 +69,14 @@ class Commits:
         attempts: int,
         deletion_vector_target_bytes: int,
         max_file_age_seconds: float = 3600,
+        observer: Observer = NO_OBSERVER,
     ) -> None:
         self._upkeep = upkeep
         self._own_commits = own_commits
         self._manifests = manifests
         self._health = health
         self._ledger = ledger
+        self._observer = observer
         self._loader = loader
         self._vectors = VectorCache()
         self._groups: GroupCommit[Member] = GroupCommit(self.run, self._properties)
@@ -89,6 +93,11 @@ class Commits:
             max_file_age_seconds=max_file_age_seconds,
         )
 
+    @property
+    def vector_bytes(self) -> int:
+        """Memory that deletion vectors take, about."""
+        return self._vectors.nbytes
+
     def commit(self, table: OpenTable, changes: Changes) -> CommitResult:
         """Commit a transaction once, however often it is asked for.
 
@@ -104,8 +113,15 @@ class Commits:
             StorageError: storage does not answer; the commit did not take effect.
         """
         fault_points.reach("begin")
-        member = Member(resolved(table, self._loader, changes))
-        self._groups.submit(table, member)
+        note(transaction=changes.transaction_id)
+        with self._observer.commit(table.name, changes.transaction_id):
+            try:
+                member = Member(resolved(table, self._loader, changes))
+                self._groups.submit(table, member)
+            except Exception:
+                self._observer.committed("failed")
+                raise
+            self._observe(table, member)
         try:
             fault_points.reach("before-answer")
         except StorageError as error:
@@ -115,6 +131,17 @@ class Commits:
             gone = self._own_commits.explain(table.objects, table.name, changes.read_version)
             raise gone or member.error
         return member.answer()
+
+    def _observe(self, table: OpenTable, member: Member) -> None:
+        """Tell of a commit's outcome those who count, and the log."""
+        outcome, result = _observed_outcome(member), member.result
+        rows = rows_changed(result.metrics) if isinstance(result, Rebased) and outcome == "rebased" else 0
+        self._observer.committed(outcome, rows)
+        note(outcome=outcome)
+        if isinstance(result, Conflict):
+            self._observer.conflicted(result.error(table.name).type)
+        elif isinstance(result, Committed):
+            note(version=result.version)
 
     def run(self, table: OpenTable, members: list[Member]) -> None:
         """Give each of the members of a group its answer, and tell the ledger."""
@@ -126,6 +153,7 @@ class Commits:
             if not members:
                 return
             run = self._loop.run(table, members)
+            self._observer.tried(len(members), run.attempts)
         except Exception:
             if is_alone:
                 raise
@@ -220,6 +248,17 @@ def _files(run: Run, member: Member) -> tuple[str, ...]:
         named = files_named(member.found.adds.values())
         return tuple(path for path in run.writer.files if path in named)
     return tuple(run.writer.files)
+
+
+def _observed_outcome(member: Member) -> CommitOutcome:
+    match member.result:
+        case Committed(replayed=True):
+            return "replayed"
+        case Rebased():
+            return "rebased"
+        case AlreadyApplied():
+            return "already-applied"
+    return _outcome(member)
 
 
 def _outcome(member: Member) -> Outcome:

@@ -59,6 +59,7 @@ class Run:
         files: of deletion vectors that the version names.
         own: what to know the version by, later.
         is_refused: whether nothing was done, for the table does not let transactions share a version.
+        attempts: how often the newest version was looked at, to create the next one.
     """
 
     table: OpenTable
@@ -70,6 +71,7 @@ class Run:
     files: Sequence[str] = ()
     own: OwnCommit | None = None
     is_refused: bool = False
+    attempts: int = 0
 
     @property
     def waiting(self) -> list[Member]:
@@ -168,6 +170,7 @@ class CommitLoop:
     def _attempt_all(self, run: Run) -> None:
         table, seen = run.table, -1
         for number in range(self._attempts):
+            run.attempts = number + 1
             snapshot = self._loader.load(table.objects, table.name, checkpoints=False)
             if snapshot.version == seen:
                 # The version that was taken is not listed yet, or its file is being replaced.

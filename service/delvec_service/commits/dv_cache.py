@@ -84,16 +84,18 @@ class VectorCache:
             else:
                 found[path] = rows
         if missing:
-            read = storage.read_deletion_vectors(
-                table.location,
-                list(missing.items()),
-                table=table.name,
-                version=version,
-                allowed=table.roots.allows,
-            )
+            with table.observer.storage("read-deletion-vectors"):
+                read = storage.read_deletion_vectors(
+                    table.location,
+                    list(missing.items()),
+                    table=table.name,
+                    version=version,
+                    allowed=table.roots.allows,
+                )
             for path, rows in read.items():
                 self.keep(table.location, missing[path], rows)
             found.update(read)
+        table.observer.vectors_found(len(wanted) - len(missing), len(missing))
         return found
 
     def _drop(self, key: tuple[str, str]) -> None:

@@ -17,7 +17,7 @@ from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.logs import logger
 from delvec_service.store.health_samples import CommitCounts, HealthSample, HealthSampleStore
 
-__all__ = ["HealthWatch"]
+__all__ = ["HealthWatch", "rows_changed"]
 
 _ROWS: Final = ("numDeletedRows", "numUpdatedRows", "numTargetRowsDeleted", "numTargetRowsUpdated")
 _MOST_TABLES: Final = 10_000
@@ -41,7 +41,7 @@ class HealthWatch:
 
     def committed(self, table_id: str, metrics: Mapping[str, int], *, rebased: bool) -> None:
         """Count a commit that took effect."""
-        rows = sum(metrics.get(name, 0) for name in _ROWS) if rebased else 0
+        rows = rows_changed(metrics) if rebased else 0
         self._add(table_id, CommitCounts(1, int(rebased), 0, _long(rows)))
 
     def conflicted(self, table_id: str) -> None:
@@ -114,6 +114,11 @@ class HealthWatch:
                 conflicts=known.conflicts + found.conflicts,
                 rows_saved=_long(known.rows_saved + found.rows_saved),
             )
+
+
+def rows_changed(metrics: Mapping[str, int]) -> int:
+    """Return how many rows a commit deleted or updated, by its metrics."""
+    return sum(metrics.get(name, 0) for name in _ROWS)
 
 
 def _sample(snapshot: Snapshot, report: HealthReport) -> HealthSample:

@@ -7,7 +7,7 @@ chance. Under load work is coalesced: of a table only what is newest when its tu
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
@@ -87,6 +87,11 @@ class _Worker:
                 self._thread.start()
             self._condition.notify_all()
 
+    @property
+    def backlog(self) -> int:
+        """How many tables wait."""
+        return len(self._waiting)
+
     def wait(self, seconds: float) -> bool:
         """Wait until there is nothing to do, which is done now; False if there still is."""
         with self._condition:
@@ -108,7 +113,8 @@ class _Worker:
         while (work := self._next()) is not None:
             began = time.monotonic()
             try:
-                self._task(work)
+                with work.table.observer.upkeep(self._name.removeprefix("delvec-"), work.table.name):
+                    self._task(work)
             except DelvecError as error:
                 logger.warning(
                     "log upkeep failed",
@@ -170,6 +176,14 @@ class LogUpkeep:
         self._checksums = _Worker("delvec-checksums", self._checksum)
         self._keepers = _Worker("delvec-checkpoints", self._keep)
         self._samples = _Worker("delvec-health", self._sample, share=_SAMPLES_SHARE)
+
+    def backlog(self) -> Mapping[str, int]:
+        """Return how many tables wait for each task."""
+        return {
+            "checksums": self._checksums.backlog,
+            "checkpoints": self._keepers.backlog,
+            "health": self._samples.backlog,
+        }
 
     def committed(self, table: OpenTable, version: int, transaction_id: str) -> None:
         """Take note of a commit; returns at once."""

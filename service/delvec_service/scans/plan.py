@@ -20,6 +20,7 @@ from delvec_kernel.file_index.files import DELETION_VECTOR, FILES_SCHEMA, TEXT_M
 from delvec_kernel.file_index.segment import rows_of
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.storage.files import Allowed, read_deletion_vectors
+from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
 __all__ = [
     "PLAN_SCHEMA",
@@ -86,6 +87,7 @@ def plan(
     offset: int = 0,
     limit: int | None = None,
     allowed: Allowed | None = None,
+    observer: Observer = NO_OBSERVER,
 ) -> PlannedScan:
     """Plan a scan of a version.
 
@@ -101,6 +103,7 @@ def plan(
         offset: files to pass over; the order is the same in every plan of a version.
         limit: files to return at most.
         allowed: decides by URL whether a file outside the table's location may be read; without it, none may.
+        observer: is told when deletion vectors are read, and how much was skipped.
 
     Raises:
         InvalidPredicate: the predicate is no Boolean expression that Delvec can parse.
@@ -139,9 +142,12 @@ def plan(
         found["stats"] = pa.chunked_array([pa.nulls(files.num_rows, pa.string())])
     found["deleted_rows"] = pa.chunked_array([pa.nulls(files.num_rows, pa.binary())])
     if inline_deletion_vectors and found["deletion_vector"].null_count < files.num_rows:
-        found["deleted_rows"] = inlined_vectors(files, snapshot, table, allowed)
+        with observer.storage("read-deletion-vectors"):
+            found["deleted_rows"] = inlined_vectors(files, snapshot, table, allowed)
     schema_of_plan = pa.schema([*PLAN_SCHEMA, *(FILES_SCHEMA.field(name) for name in more)])
     wanted = pa.table([found[name] for name in schema_of_plan.names], schema=schema_of_plan)
+    if not offset:  # and not once for each page
+        observer.planned(num_files, snapshot.num_files)
     return PlannedScan(snapshot, wanted, num_files)
 
 

@@ -29,6 +29,7 @@ from delvec_service.snapshots.time_travel import version_at
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.snapshot_state import LogMark
 from delvec_service.store.snapshots import SnapshotStore
+from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
 __all__ = ["SnapshotLoader"]
 
@@ -211,6 +212,7 @@ class SnapshotLoader:
         checksums: what to do about a version checksum that contradicts the log.
         store: keeps the newest version of each table for later and for others; None: only memory does.
         max_stored_bytes: of the store, for all tables together, about.
+        observer: is told where newest versions came from.
     """
 
     def __init__(
@@ -220,9 +222,11 @@ class SnapshotLoader:
         *,
         store: SnapshotStore | None = None,
         max_stored_bytes: int = _STORE_BUDGET,
+        observer: Observer = NO_OBSERVER,
     ) -> None:
         self._checksums: ChecksumPolicy = checksums
         self._max_bytes = max_bytes
+        self._observer = observer
         self._lock = threading.Lock()
         self._tables: OrderedDict[str, _Table] = OrderedDict()
         self.store = store
@@ -386,6 +390,12 @@ class SnapshotLoader:
         held = None if table is None else table.latest
         return None if held is None else held.snapshot
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that the snapshots take, about."""
+        with self._lock:
+            return sum(held.nbytes for held in self._tables.values())
+
     def discard(self, location: str) -> None:
         """Drop what is held of a table in memory."""
         with self._lock:
@@ -462,7 +472,9 @@ class SnapshotLoader:
                     self._forget_stored(start.snapshot, _gone(start.snapshot, error))
                     continue
                 if after is not None:
+                    self._observer.loaded("memory" if in_memory else "database")
                     return after
+        self._observer.loaded("log")
         return _held(reader, reader.list_recent())
 
     def _stored(self, reader: LogReader) -> _Held | None:

@@ -5,6 +5,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +34,15 @@ _BUSY_SECONDS: Final = 30
 _PIECE_PAGES: Final = 1000
 _PIECES: Final = 100
 _WRITES: Final = {"delvec_writes": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """Connections of a process to the database: in use, idle, and how many there may be."""
+
+    in_use: int
+    idle: int
+    limit: int
 
 
 class Database:
@@ -142,6 +152,14 @@ class Database:
                 raw = connection.connection.driver_connection
                 assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - of SQLite, as said above
                 raw.executescript(f"PRAGMA incremental_vacuum({_PIECE_PAGES})")
+
+    def connections(self) -> Connections:
+        """Return how many connections there are."""
+        pool = self._engine.pool
+        if not isinstance(pool, QueuePool):
+            return Connections(0, 0, 0)
+        most = pool.size() + max(0, pool._max_overflow)  # noqa: SLF001 - it does not say otherwise
+        return Connections(pool.checkedout(), pool.checkedin(), most)
 
     def close(self) -> None:
         """Close the connections."""

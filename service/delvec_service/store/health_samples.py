@@ -15,7 +15,15 @@ from sqlalchemy.orm import Session
 from delvec_service.store.database import Database
 from delvec_service.store.models import CommitCountsRow, HealthSampleRow, TableRow
 
-__all__ = ["CommitCounts", "HealthOrder", "HealthSample", "HealthSampleStore", "SampledTable", "superfluous"]
+__all__ = [
+    "CommitCounts",
+    "HealthOrder",
+    "HealthSample",
+    "HealthSampleStore",
+    "ObservedTable",
+    "SampledTable",
+    "superfluous",
+]
 
 HealthOrder: TypeAlias = Literal[
     "score",
@@ -85,6 +93,16 @@ class SampledTable:
     sort_key: float
 
 
+@dataclass(frozen=True, slots=True)
+class ObservedTable:
+    """A registered table, its newest sample, and what became of commits to it."""
+
+    name: str
+    sample: HealthSample
+    counts: CommitCounts
+
+
+_BANDS: Final = (("good", 80.0), ("fair", 50.0), ("poor", -1.0e9))
 _FIELDS: Final = tuple(field.name for field in fields(HealthSample))
 
 
@@ -175,11 +193,10 @@ class HealthSampleStore:
         Raises:
             ServiceUnavailable: the database does not answer.
         """
-        sample, newest = HealthSampleRow, HealthSampleRow.__table__.alias("newest")
+        sample = HealthSampleRow
         column: Any = getattr(sample, order_by.replace("-", "_"))
         # As floating point: exact up to 2**53, and ties are broken by the id.
         key = func.coalesce((-column if order_by == "score" else column) * 1.0, _UNKNOWN)
-        latest = select(func.max(newest.c.version)).where(newest.c.table_id == TableRow.id).scalar_subquery()
         query = (
             select(
                 TableRow.id,
@@ -188,7 +205,7 @@ class HealthSampleStore:
                 key,
                 *_columns(),
             )
-            .outerjoin(sample, and_(sample.table_id == TableRow.id, sample.version == latest))
+            .outerjoin(sample, and_(sample.table_id == TableRow.id, sample.version == _newest()))
             .where(TableRow.catalog == catalog)
         )
         if min_deleted_ratio is not None:
@@ -207,6 +224,62 @@ class HealthSampleStore:
                 )
                 for id_, name, location, sort_key, *values in rows
             ]
+
+    def observed(self, catalog: str, patterns: Sequence[str], limit: int) -> Sequence[ObservedTable]:
+        """Return the tables with a sample whose names match one of some patterns, by name.
+
+        Args:
+            catalog: whose names these are.
+            patterns: names; ``*`` stands for any characters.
+            limit: how many tables at most.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        row, counts, name = (
+            HealthSampleRow,
+            CommitCountsRow,
+            func.coalesce(TableRow.name, TableRow.folder_name),
+        )
+        exact = [one for one in patterns if "*" not in one]
+        wanted = [name.in_(exact), *(name.like(_like(one), escape="\\") for one in patterns if "*" in one)]
+        query = (
+            select(name, counts.commits, counts.rebased, counts.conflicts, counts.rows_saved, *_columns())
+            .select_from(TableRow)
+            .join(row, and_(row.table_id == TableRow.id, row.version == _newest()))
+            .outerjoin(counts, counts.table_id == TableRow.id)
+            .where(TableRow.catalog == catalog, or_(*wanted))
+            .order_by(name, TableRow.id)
+            .limit(limit)
+        )
+        with self._database.read() as session:
+            return [
+                ObservedTable(
+                    name_,
+                    HealthSample(*values),
+                    CommitCounts(committed or 0, rebased or 0, conflicts or 0, saved or 0),
+                )
+                for name_, committed, rebased, conflicts, saved, *values in session.execute(query)
+            ]
+
+    def bands(self, catalog: str) -> Mapping[str, int]:
+        """Return how many tables are ``good`` (a score of 80 or more), ``fair`` (50), ``poor``, and ``unknown``.
+
+        Raises:
+            ServiceUnavailable: the database does not answer.
+        """
+        row = HealthSampleRow
+        band = case(*((row.score >= least, name) for name, least in _BANDS), else_="unknown")
+        query = (
+            select(band, func.count())
+            .select_from(TableRow)
+            .outerjoin(row, and_(row.table_id == TableRow.id, row.version == _newest()))
+            .where(TableRow.catalog == catalog)
+            .group_by(band)
+        )
+        with self._database.read() as session:
+            found = {one: number for one, number in session.execute(query)}  # noqa: C416 - rows are no pairs
+        return {name: found.get(name, 0) for name in (*(name for name, _ in _BANDS), "unknown")}
 
 
 def superfluous(times: Mapping[int, datetime], now: datetime) -> list[int]:
@@ -244,6 +317,18 @@ def _thin(session: Session, table_id: str, now: datetime) -> None:
 def _sum(known: Any, more: Any) -> Any:
     """Return the sum of two counts, at most what the column holds: SQLite would make a float of it, PostgreSQL fail."""
     return case((known > _LONG - more, _LONG), else_=known + more)
+
+
+def _newest() -> Any:
+    """Return the version of a registered table's newest sample."""
+    newest = HealthSampleRow.__table__.alias("newest")
+    return select(func.max(newest.c.version)).where(newest.c.table_id == TableRow.id).scalar_subquery()
+
+
+def _like(pattern: str) -> str:
+    for special in ("\\", "%", "_"):
+        pattern = pattern.replace(special, f"\\{special}")
+    return pattern.replace("*", "%")
 
 
 def _columns() -> list[Any]:

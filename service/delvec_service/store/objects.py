@@ -15,6 +15,7 @@ from delvec_kernel.errors import LocationNotAllowed
 from delvec_kernel.storage import files as storage
 from delvec_kernel.storage import local_files as _local_files
 from delvec_kernel.storage.files import Allowed, Draft, Place, milliseconds, storage_errors
+from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
 __all__ = ["MAX_COMMIT_BYTES", "ObjectMeta", "ObjectStore"]
 
@@ -51,7 +52,12 @@ class ObjectStore:
     """
 
     def __init__(
-        self, location: str, *, allowed: Allowed | None = None, max_commit_bytes: int = MAX_COMMIT_BYTES
+        self,
+        location: str,
+        *,
+        allowed: Allowed | None = None,
+        max_commit_bytes: int = MAX_COMMIT_BYTES,
+        observer: Observer = NO_OBSERVER,
     ) -> None:
         """Bind to a table.
 
@@ -60,10 +66,12 @@ class ObjectStore:
             allowed: decides by URL whether a file outside ``location`` may be read, and whether links may lead there in
                 reading, listing, writing and deleting; without it, no to both.
             max_commit_bytes: larger JSON files of the log are not read.
+            observer: is told of each request.
         """
         self.location = location
         self.max_commit_bytes = max_commit_bytes
         self._allowed = allowed
+        self._observer = observer
 
     def list_from(self, prefix: str, start_after: str = "") -> list[ObjectMeta]:
         """Return the files directly in the directory ``prefix`` whose names sort after ``start_after``.
@@ -78,7 +86,7 @@ class ObjectStore:
         directory = prefix.rstrip("/")
         place = storage.locate(self.location, f"{directory}/_" if directory else "_", allowed=self._allowed)
         try:
-            with storage_errors("list", place.url.removesuffix("/_")):
+            with self._observer.storage("list"), storage_errors("list", place.url.removesuffix("/_")):
                 list_ = _list_remote if place.local is None else _list_local
                 return sorted(list_(place, start_after), key=lambda meta: os.fsencode(meta.name))
         except FileNotFoundError:
@@ -93,7 +101,8 @@ class ObjectStore:
             StorageError: storage did not answer.
         """
         most = self.max_commit_bytes if path.endswith(".json") else _MAX_WHOLE
-        return storage.read(self.location, path, allowed=self._allowed, max_bytes=most)
+        with self._observer.storage("get"):
+            return storage.read(self.location, path, allowed=self._allowed, max_bytes=most)
 
     def get_start(self, path: str, max_bytes: int) -> bytes:
         """Return a file's first bytes, all where it has no more than ``max_bytes``.
@@ -102,7 +111,8 @@ class ObjectStore:
             FileNotFoundError: it does not exist.
             StorageError: storage did not answer.
         """
-        return bytes(storage.read_ranges(self.location, path, [(0, max_bytes)], allowed=self._allowed)[0])
+        with self._observer.storage("get"):
+            return bytes(storage.read_ranges(self.location, path, [(0, max_bytes)], allowed=self._allowed)[0])
 
     def head(self, path: str) -> ObjectMeta | None:
         """Return what is known of a file without reading it, or None if it does not exist.
@@ -110,7 +120,8 @@ class ObjectStore:
         Raises:
             StorageError: storage did not answer.
         """
-        info = storage.stat(self.location, path, allowed=self._allowed)
+        with self._observer.storage("head"):
+            info = storage.stat(self.location, path, allowed=self._allowed)
         if info is None:
             return None
         return ObjectMeta(unquote(path).rpartition("/")[2], info.size, info.last_modified_ms, info.e_tag)
@@ -134,7 +145,12 @@ class ObjectStore:
             for name in names:
                 found = None
                 if directory is not None:
-                    with suppress(FileNotFoundError), storage_errors("look up", f"{place.url[:-1]}{name}"):
+                    url = f"{place.url[:-1]}{name}"
+                    with (
+                        suppress(FileNotFoundError),
+                        self._observer.storage("head"),
+                        storage_errors("look up", url),
+                    ):
                         found = _local_files.look_up(directory, place.local.with_name(name), place.check)
                 if found is None:
                     yield None
@@ -155,7 +171,10 @@ class ObjectStore:
             AtomicCreateUnsupported: the storage cannot create a file atomically.
             StorageError: storage did not answer, and the file may exist or not.
         """
-        return storage.create_file(self.location, path, data, allowed=self._allowed, directories=directories)
+        with self._observer.storage("create"):
+            return storage.create_file(
+                self.location, path, data, allowed=self._allowed, directories=directories
+            )
 
     def put(self, path: str, data: bytes) -> None:
         """Write a whole file, replacing what is there; durable when this returns.
@@ -163,7 +182,8 @@ class ObjectStore:
         Raises:
             StorageError: storage did not answer.
         """
-        storage.write_file(self.location, path, data, durable=True, allowed=self._allowed)
+        with self._observer.storage("put"):
+            storage.write_file(self.location, path, data, durable=True, allowed=self._allowed)
 
     def draft(self, path: str) -> AbstractContextManager[Draft]:
         """Begin a large file, to be published whole or not at all; see :class:`~delvec_kernel.storage.files.Draft`."""
@@ -176,7 +196,8 @@ class ObjectStore:
             FileNotFoundError: it does not exist.
             StorageError: storage did not answer.
         """
-        return storage.open_input(self.location, path, allowed=self._allowed)
+        with self._observer.storage("open"):
+            return storage.open_input(self.location, path, allowed=self._allowed)
 
     def delete(self, path: str) -> None:
         """Delete a file; one that does not exist is deleted already.
@@ -184,7 +205,8 @@ class ObjectStore:
         Raises:
             StorageError: storage did not answer, and the file may be there or not.
         """
-        storage.delete_file(self.location, path, allowed=self._allowed)
+        with self._observer.storage("delete"):
+            storage.delete_file(self.location, path, allowed=self._allowed)
 
 
 def _list_local(place: Place, start_after: str) -> Iterator[ObjectMeta]:

@@ -6,6 +6,7 @@ from functools import cached_property
 from delvec_kernel.storage.roots import Roots
 from delvec_service.store.objects import MAX_COMMIT_BYTES, ObjectStore
 from delvec_service.store.registry import TableRecord
+from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
 __all__ = ["OpenTable"]
 
@@ -17,6 +18,7 @@ class OpenTable:
     record: TableRecord
     roots: Roots
     max_commit_bytes: int = MAX_COMMIT_BYTES
+    observer: Observer = NO_OBSERVER
 
     @property
     def name(self) -> str:
@@ -32,5 +34,8 @@ class OpenTable:
     def objects(self) -> ObjectStore:
         """The table's files."""
         return ObjectStore(
-            self.record.location, allowed=self.roots.allows, max_commit_bytes=self.max_commit_bytes
+            self.record.location,
+            allowed=self.roots.allows,
+            max_commit_bytes=self.max_commit_bytes,
+            observer=self.observer,
         )

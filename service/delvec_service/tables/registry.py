@@ -31,6 +31,7 @@ from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.objects import MAX_COMMIT_BYTES, ObjectStore
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import Registry, TableRecord
+from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
 __all__ = ["ENGINE_INFO", "NewTable", "Tables"]
 
@@ -64,6 +65,7 @@ class Tables:
         loader: reads snapshots.
         max_commit_bytes: larger JSON files of a log are not read.
         by_folder: whether a name that is not registered also means the table in the warehouse's folder of that name.
+        observer: is told of requests to storage.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Tables:
         *,
         max_commit_bytes: int = MAX_COMMIT_BYTES,
         by_folder: bool = False,
+        observer: Observer = NO_OBSERVER,
     ) -> None:
         self._max_commit_bytes = max_commit_bytes
         self._registry = registry
@@ -82,6 +85,7 @@ class Tables:
         self._warehouse = warehouse
         self._loader = loader
         self._by_folder = by_folder
+        self._observer = observer
         self._opened: dict[str, tuple[OpenTable, float]] = {}
 
     @property
@@ -99,7 +103,7 @@ class Tables:
         """
         record = self._find(name_or_id)
         self._roots.check(record.location)
-        found = OpenTable(record, self._roots, self._max_commit_bytes)
+        found = OpenTable(record, self._roots, self._max_commit_bytes, self._observer)
         if len(self._opened) >= _MOST_OPENED:
             self._opened.clear()
         self._opened[record.id] = (found, time.monotonic())
@@ -297,7 +301,12 @@ class Tables:
             )
 
     def _objects(self, location: str) -> ObjectStore:
-        return ObjectStore(location, allowed=self._roots.allows, max_commit_bytes=self._max_commit_bytes)
+        return ObjectStore(
+            location,
+            allowed=self._roots.allows,
+            max_commit_bytes=self._max_commit_bytes,
+            observer=self._observer,
+        )
 
     def _made_by(self, objects: ObjectStore, transaction_id: str) -> bool:
         """Whether a transaction created the table: the request was made before, and its answer was lost."""

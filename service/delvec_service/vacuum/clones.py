@@ -144,5 +144,8 @@ class ClonesKept:
 
     def _objects(self, location: str) -> ObjectStore:
         return ObjectStore(
-            location, allowed=self.table.roots.allows, max_commit_bytes=self.table.max_commit_bytes
+            location,
+            allowed=self.table.roots.allows,
+            max_commit_bytes=self.table.max_commit_bytes,
+            observer=self.table.observer,
         )

@@ -1,0 +1,96 @@
+"""``/metrics``: what the service does, in the formats of Prometheus and OpenMetrics."""
+
+import asyncio
+from typing import Annotated, Final
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from fastapi import APIRouter, Header, Request, Response
+
+from delvec_kernel.errors import BadRequest, DelvecError, ServiceUnavailable
+from delvec_service.api.dependencies import Service, ServiceState
+from delvec_service.api.problems import COMMON, responses
+from delvec_service.logs import logger
+from delvec_service.telemetry.observer import Gauges
+from delvec_service.telemetry.table_metrics import band_lines, database_line, table_lines
+
+__all__ = ["gauges", "router"]
+
+_MOST_TABLES: Final = 1000
+_DATABASE_SECONDS: Final = 5.0
+_AT_ONCE: Final = 2
+
+router = APIRouter(tags=["probes"])
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Metrics as text; OpenMetrics where it is accepted.",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        },
+        **responses(*COMMON),
+    },
+)
+async def metrics(
+    request: Request, service: ServiceState, accept: Annotated[str, Header()] = "text/plain"
+) -> Response:
+    """Return the metrics of the service. In no lane: they are wanted most where everything else waits."""
+    if not service.settings.metrics:
+        raise BadRequest("This service keeps no metrics; turn them on with DELVEC_METRICS=true.")
+    lines = await _database_lines(request, service, openmetrics="openmetrics" in accept)
+    found = await anyio.to_thread.run_sync(service.observer.expose, accept, gauges(service), lines)
+    assert found is not None  # noqa: S101 - metrics are on
+    content, media_type = found
+    return Response(content, media_type=media_type)
+
+
+def gauges(service: Service) -> Gauges:
+    """Return what a process knows of itself when it looks."""
+    connections = service.database.connections()
+    lanes = service.lanes.loads()
+    return {
+        "cache_bytes": {
+            ("snapshots",): service.loader.nbytes,
+            ("deletion-vectors",): service.commits.vector_bytes,
+        },
+        "database_connections": {("in-use",): connections.in_use, ("idle",): connections.idle},
+        "database_connections_limit": {(): connections.limit},
+        "lane_requests": {
+            (kind, state): load
+            for kind, loads in lanes.items()
+            for state, load in zip(("running", "waiting"), loads, strict=True)
+        },
+        "upkeep_backlog": {(task,): waiting for task, waiting in service.upkeep.backlog().items()},
+    }
+
+
+async def _database_lines(request: Request, service: Service, *, openmetrics: bool) -> bytes:
+    """Return what the database knows; without an answer from it in time, that there is none."""
+    state = request.app.state
+    if not hasattr(state, "metrics_threads"):
+        # Threads of their own: those that a database holds up are not taken from anyone.
+        state.metrics_threads = CapacityLimiter(_AT_ONCE)
+    asked = asyncio.ensure_future(
+        anyio.to_thread.run_sync(_look, service, openmetrics, limiter=state.metrics_threads)
+    )
+    finished, _ = await asyncio.wait((asked,), timeout=_DATABASE_SECONDS)
+    try:
+        if not finished:
+            asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+            raise ServiceUnavailable("The database does not answer.")
+        return asked.result()
+    except DelvecError as error:
+        logger.warning("metrics without the database", reason=error.message)
+        return database_line(is_up=False, openmetrics=openmetrics)
+
+
+def _look(service: Service, openmetrics: bool) -> bytes:
+    store, catalog = service.health.store, service.tables.catalog
+    patterns = service.settings.metrics_tables
+    lines = band_lines(store.bands(catalog), openmetrics=openmetrics)
+    if patterns:
+        lines += table_lines(store.observed(catalog, patterns, _MOST_TABLES), openmetrics=openmetrics)
+    return database_line(is_up=True, openmetrics=openmetrics) + lines
