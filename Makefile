@@ -31,7 +31,7 @@ check: ## Lint, types and unit tests, within a minute
 	@$(RUN) ruff check .
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
-	@DELVEC_TEST_EXAMPLES=0.1 $(RUN) pytest tests/kernel tests/unit -m "not long" -n 2 -q
+	@DELVEC_TEST_EXAMPLES=0.1 $(RUN) pytest tests/kernel $$(grep -rl --include="test_*.py" "pytest.mark.unit" tests) -m "not long" -n 2 -q
 
 lint: ## Lint and check the format
 	@$(SETUP)
@@ -49,7 +49,7 @@ types: ## Check the types
 
 unit: ## The pure tests
 	@$(SETUP)
-	@$(RUN) pytest tests/kernel tests/unit -m "not long" -n 2 -q
+	@$(RUN) pytest tests/kernel $$(grep -rl --include="test_*.py" "pytest.mark.unit" tests) -m "not long" -n 2 -q
 
 test-changed: ## The tests of what has changed since main
 	@$(SETUP) --java --jars

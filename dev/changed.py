@@ -1,4 +1,4 @@
-"""Run the tests of what a change touches: those that import a changed module, or are named after it, and changed tests.
+"""Run the tests of what a change touches: those that import a changed module, lie in its folder or are named after it, and changed tests.
 
     python dev/changed.py [--since REVISION] [--list]
 
@@ -16,6 +16,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCES: Final = ("kernel", "clients", "service")
+_IN_PACKAGE: Final = 4
 ALWAYS: Final = "tests/architecture"
 """Quick, and about every module."""
 
@@ -38,6 +39,17 @@ def module_of(path: str) -> str | None:
     return ".".join(parts[1:-1] if parts[-1] == "__init__" else parts[1:])
 
 
+def folder_of(path: str) -> str | None:
+    """Return the folder of the tests of a package's modules; None for modules that are in no package but the root's.
+
+    ``service/delvec_service/scans/plan.py`` is tested in ``tests/service/scans``, a client's module below ``tests/client``.
+    """
+    parts = Path(path).parts
+    if module_of(path) is None or len(parts) < _IN_PACKAGE:
+        return None
+    return str(Path("tests", "client" if parts[0] == "clients" else parts[0], *parts[2:-1]))
+
+
 def selected(changed: Iterable[str], imports: dict[str, set[str]]) -> list[str]:
     """Return the tests to run, as pytest takes them.
 
@@ -48,9 +60,11 @@ def selected(changed: Iterable[str], imports: dict[str, set[str]]) -> list[str]:
     changed = list(changed)
     found = {ALWAYS}
     modules = {name for name in map(module_of, changed) if name}
+    folders = {folder for path in changed if (folder := folder_of(path)) is not None}
     for path, named in imports.items():
         is_test = Path(path).name.startswith("test_")
-        if is_test and (named & modules or any(_is_named_after(path, name) for name in modules)):
+        in_folder = str(Path(path).parent) in folders
+        if is_test and (in_folder or named & modules or any(_is_named_after(path, name) for name in modules)):
             found.add(path)
     for path in changed:
         if path.startswith("docs/") or path == "README.md":

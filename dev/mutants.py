@@ -42,7 +42,7 @@ _CONFLICTS: Final = (
     *("tests/kernel/transaction/test_row_runs.py", "tests/kernel/transaction/test_conflict_histories.py"),
 )
 _ROW_CHANGES: Final = (
-    "tests/client/test_row_commands.py",
+    "tests/client/dml/test_row_commands.py",
     "tests/engines/test_merge.py",
     "tests/engines/test_update.py",
 )
@@ -67,9 +67,9 @@ SUBJECTS: Final = (
         [_KERNEL + "transaction/commit_builder.py", _KERNEL + "deletion_vectors/dv_packing.py"],
         [
             "tests/kernel/transaction/test_commit_builder.py",
-            "tests/unit/test_change_files.py",
+            "tests/client/engines/test_change_files.py",
             "tests/kernel/deletion_vectors/test_dv_packing.py",
-            "tests/service/test_written_vectors.py",
+            "tests/service/commits/test_written_vectors.py",
         ],
     ),
     Subject(
@@ -113,7 +113,7 @@ SUBJECTS: Final = (
     ),
     Subject(
         [_KERNEL + "log/log_cleanup.py", _SERVICE + "maintenance/log_cleanup.py"],
-        ["tests/service/test_log_cleanup.py"],
+        ["tests/service/maintenance/test_log_cleanup.py"],
     ),
     Subject(
         [
@@ -121,11 +121,11 @@ SUBJECTS: Final = (
             for name in ("commit_loop", "commit_race", "commit_log", "commit_member", "overwrite_watch")
         ],
         [
-            *("tests/unit/test_commit_log.py", "tests/service/test_commit_loop.py"),
+            *("tests/service/commits/test_commit_log.py", "tests/service/commits/test_commit_loop.py"),
             *(
-                "tests/service/test_races.py",
-                "tests/service/test_own_commits.py",
-                "tests/service/test_commit.py",
+                "tests/service/commits/test_races.py",
+                "tests/service/commits/test_overwrite_watch.py",
+                "tests/service/commits/test_commit.py",
             ),
         ],
     ),
@@ -142,18 +142,18 @@ SUBJECTS: Final = (
             )
         ],
         [
-            *("tests/unit/test_vector_cache.py", "tests/service/test_written_vectors.py"),
-            *("tests/service/test_write_changes.py", "tests/service/test_commit_refusals.py"),
+            *("tests/service/commits/test_dv_cache.py", "tests/service/commits/test_written_vectors.py"),
+            *("tests/service/commits/test_write_changes.py", "tests/service/commits/test_commit_refusals.py"),
             *(
-                "tests/service/test_change_files.py",
-                "tests/service/test_commit.py",
-                "tests/service/test_races.py",
+                "tests/service/commits/test_change_files.py",
+                "tests/service/commits/test_commit.py",
+                "tests/service/commits/test_races.py",
             ),
         ],
     ),
     Subject(
         [_SERVICE + "commits/group_commit.py"],
-        ["tests/unit/test_group_queue.py", "tests/service/test_group_commit.py"],
+        ["tests/service/commits/test_group_commit_queue.py", "tests/service/commits/test_group_commit.py"],
     ),
     Subject(
         [_CLIENT + f"dml/{name}.py" for name in ("merge", "update", "row_command", "touched_files")],
@@ -162,9 +162,9 @@ SUBJECTS: Final = (
     Subject(
         [_CLIENT + "dml/delete.py", _CLIENT + "engines/found_rows.py", _CLIENT + "transaction.py"],
         [
-            *("tests/client/test_row_commands.py", "tests/client/test_delta_table.py"),
+            *("tests/client/dml/test_row_commands.py", "tests/client/test_delta_table.py"),
             *(
-                "tests/client/test_found_rows.py",
+                "tests/client/dml/test_found_rows.py",
                 "tests/client/test_transactions.py",
                 "tests/client/test_bad_input.py",
             ),
@@ -172,7 +172,7 @@ SUBJECTS: Final = (
     ),
     Subject(
         [_CLIENT + "engines/duckdb/row_changes.py", _CLIENT + "engines/row_changes.py"],
-        ["tests/client/test_duckdb_row_changes.py", *_ROW_CHANGES],
+        ["tests/client/engines/duckdb/test_row_changes.py", *_ROW_CHANGES],
     ),
     Subject(
         [_KERNEL + "deletion_vectors/deletion_vector.py", _KERNEL + "deletion_vectors/z85.py"],

@@ -27,7 +27,7 @@ PYTHONS: Final = ("3.11", "3.12", "3.13")
 _HERE: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 # Not tests/interop: the JARs of delta-spark are made for one Spark.
 _TESTS: Final = ("tests/spark", "tests/engines", "tests/client")
-_TESTS_OF_PYTHON: Final = ("tests/kernel", "tests/unit", *_TESTS)
+_TESTS_OF_PYTHON: Final = ("tests/kernel", "tests/service/store", "tests/service/test_config.py", *_TESTS)
 _NOT_OF_THE_LOCK: Final = ("pyspark", "py4j")
 
 

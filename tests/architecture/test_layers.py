@@ -59,6 +59,19 @@ def test_all_of_the_kernel_is_held_pure_but_its_storage():
     assert {"concurrent", "threading"} <= set(pure["forbidden_modules"])
 
 
+@pytest.mark.parametrize(
+    ("tests", "source"),
+    [("kernel", "kernel/delvec_kernel"), ("client", "clients/delvec"), ("service", "service/delvec_service")],
+)
+def test_tests_lie_in_folders_called_as_the_packages_that_they_test(tests, source):
+    folders = {
+        path.parent.relative_to(ROOT / "tests" / tests)
+        for path in (ROOT / "tests" / tests).rglob("test_*.py")
+    }
+
+    assert not [folder for folder in folders if not (ROOT / source / folder).is_dir()]
+
+
 def test_the_architecture_page_and_the_contracts_agree():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     page = (ROOT / "docs" / "architecture.md").read_text()

@@ -11,6 +11,7 @@ IMPORTS = {
     "tests/kernel/test_compaction.py": {"delvec_kernel.compaction", "pytest"},
     "tests/client/test_table.py": {"delvec", "delvec.table"},
     "tests/client/test_update.py": {"tests.scenes"},
+    "tests/client/dml/test_found_rows.py": {"pytest"},
     "tests/scenes.py": {"delvec.dml.update"},
     "tests/client/conftest.py": set(),
 }
@@ -22,7 +23,10 @@ IMPORTS = {
         ([], []),
         (["kernel/delvec_kernel/compaction.py"], ["tests/kernel/test_compaction.py"]),
         (["clients/delvec/__init__.py"], ["tests/client/test_table.py"]),
-        (["clients/delvec/dml/update.py"], ["tests/client/test_update.py"]),
+        (
+            ["clients/delvec/dml/update.py"],
+            ["tests/client/dml/test_found_rows.py", "tests/client/test_update.py"],
+        ),
         (["tests/scenes.py"], ["tests/client/test_update.py"]),
         (["tests/client/conftest.py", "tests/client/test_table.py"], ["tests/client"]),
         (["docs/sql.md", "Makefile"], ["tests/examples"]),

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-STARVED = "tests/service/test_commit.py::test_a_delete"
+STARVED = "tests/service/commits/test_commit.py::test_a_delete"
 CHANCE = (
-    "tests/service/test_races.py::test_keys_that_differ_are_refused",
+    "tests/service/commits/test_races.py::test_keys_that_differ_are_refused",
     "tests/state_machine/test_threads.py::test_some",
-    "tests/unit/test_vector_cache.py::test_threads_do_not_disturb_each_other",
+    "tests/service/commits/test_dv_cache.py::test_threads_do_not_disturb_each_other",
     "tests/contract/test_object_store.py::test_a_crash_leaves_no_entry_or_a_whole_one_and_the_version_can_be_written",
     "tests/contract/test_commit_storage.py::test_appends_at_once_all_succeed",
     "tests/interop/test_concurrent_deltalake.py::test_their_append_passes_ours",
-    "tests/service/test_alter.py::test_changes_at_the_same_time_are_all_made_once",
+    "tests/service/alter_table/test_alter.py::test_changes_at_the_same_time_are_all_made_once",
     "tests/spark/test_spark_stream_source.py::test_a_query_that_is_killed_goes_on_where_it_was",
     "tests/fuzz/test_fuzz.py::test_some",
     "tests/kernel/transaction/test_conflict_histories.py::test_some",
@@ -144,7 +144,7 @@ def test_what_is_promised_is_not_skipped(tmp_path, name):
     "path",
     [
         "corpus/test_change_feed.py",
-        "service/test_corpus_replay.py",
+        "service/snapshots/test_corpus_replay.py",
         "kernel/deletion_vectors/test_deletion_vector_codec.py",
     ],
 )

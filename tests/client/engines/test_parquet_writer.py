@@ -20,6 +20,8 @@ from delvec_kernel.errors import ConstraintViolation, SchemaMismatch, StorageErr
 from delvec_kernel.schema.types import ArrayType, DecimalType, MapType, PrimitiveType, StructField, StructType
 from delvec_kernel.storage import files as storage
 
+pytestmark = pytest.mark.unit
+
 TRANSACTION = "0192f0c1-7d3a-7b5e-9c44-1f2e3d4c5b6a"
 LONG, INTEGER, STRING = PrimitiveType("long"), PrimitiveType("integer"), PrimitiveType("string")
 NAME = re.compile(

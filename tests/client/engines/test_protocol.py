@@ -4,6 +4,8 @@ import pytest
 
 from delvec.engines.protocol import Engine
 
+pytestmark = pytest.mark.unit
+
 pytest.importorskip("pyspark")
 
 

@@ -7,6 +7,8 @@ import pytest
 from delvec_kernel.errors import BadRequest, StorageError
 from delvec_service.commits import fault_points
 
+pytestmark = pytest.mark.unit
+
 
 def failures(point, passages):
     failed = []

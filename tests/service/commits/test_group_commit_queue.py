@@ -11,6 +11,8 @@ from delvec_kernel.errors import InternalError
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.commits.group_commit import GroupCommit
 
+pytestmark = pytest.mark.unit
+
 LONG = 30.0
 
 

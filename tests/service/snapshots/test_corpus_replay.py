@@ -24,7 +24,7 @@ from delvec_service.scans.plan import plan
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CORPUS = Path(os.environ.get("DELVEC_CORPUS", ROOT.parent / "shared" / "corpus")) / "dev"
 MANIFEST = CORPUS / "MANIFEST.json"
 COUNTS = ("active_files", "files_with_dv", "deleted_rows")

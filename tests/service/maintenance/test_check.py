@@ -15,7 +15,7 @@ from delvec_service.maintenance.check import check
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.objects import ObjectStore
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 STATS = json.dumps({"numRecords": 5, "tightBounds": False})
 TIMES = {"delta.enableInCommitTimestamps": "true"}
 TRACKING = {

@@ -1,6 +1,10 @@
 """Marks of versions: whether two of them may be of one file."""
 
+import pytest
+
 from delvec_service.snapshots.version_marks import is_same
+
+pytestmark = pytest.mark.unit
 
 
 def test_a_mark_is_told_from_one_of_another_size_time_or_content():

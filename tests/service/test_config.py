@@ -5,6 +5,8 @@ from delvec_kernel.errors import BadRequest, InvalidLocation, LocationNotAllowed
 from delvec_kernel.storage.roots import Roots
 from delvec_service.config import Settings, check_servable
 
+pytestmark = pytest.mark.unit
+
 
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch, tmp_path):

@@ -15,6 +15,8 @@ from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.storage.roots import Roots
 
+pytestmark = pytest.mark.unit
+
 BOMB = BitMap64(range(1, 2**32))
 rows = st.lists(st.integers(0, 2**33), max_size=50)
 

@@ -7,6 +7,8 @@ from delvec.dml.merge_builder import MergeStatement, When
 from delvec.dml.schema_evolution import new_columns, with_new_columns
 from delvec_kernel.schema.types import StructType
 
+pytestmark = pytest.mark.unit
+
 HOME = pa.struct({"city": pa.string()})
 MORE = pa.struct(
     {"city": pa.string(), "zip": pa.int32(), "at": pa.struct({"x": pa.int32(), "y": pa.int32()})}

@@ -9,6 +9,8 @@ from delvec import BadRequest, SchemaMismatch, UnknownColumn, lit
 from delvec.dml.assignments import Relations, inserted, updated
 from delvec_kernel.schema.types import StructField, StructType
 
+pytestmark = pytest.mark.unit
+
 ADDRESS = pa.struct({"city": pa.string(), "geo": pa.struct({"x": pa.int32(), "y": pa.int32()})})
 PRESENT = StructType.from_arrow(
     pa.schema({"id": pa.int64(), "t": pa.string(), "address": ADDRESS, "at": pa.timestamp("us", "UTC")})

@@ -1,10 +1,14 @@
 """What a commit log keeps in memory, and what it reads in commits of others."""
 
+import pytest
+
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import AddFile, CommitInfo
 from delvec_kernel.snapshot.replay import Commit
 from delvec_service.commits import commit_log
 from delvec_service.commits.commit_log import CommitLog
+
+pytestmark = pytest.mark.unit
 
 
 class Loader:

@@ -12,6 +12,8 @@ from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
 from delvec_kernel.errors import CorruptTable
 from delvec_kernel.schema.types import StructType
 
+pytestmark = pytest.mark.unit
+
 
 @pytest.fixture
 def scan():

@@ -7,6 +7,8 @@ import pytest
 
 from delvec_service.store.objects import ObjectStore
 
+pytestmark = pytest.mark.unit
+
 NAMES = ["_sidecars/x.parquet", f"{2:020d}.json", f"{0:020d}.json", "_last_checkpoint", f"{1:020d}.json"]
 
 

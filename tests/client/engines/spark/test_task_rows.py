@@ -5,6 +5,8 @@ import pytest
 
 from delvec.engines.spark.task_rows import FewRows, batches_in, sendable_bytes
 
+pytestmark = pytest.mark.unit
+
 
 class _Writer:
     """Keeps what a writer of files is given, and how it ended."""

@@ -8,6 +8,8 @@ from delvec_kernel.deletion_vectors import deletion_vector
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_service.commits.dv_cache import VectorCache
 
+pytestmark = pytest.mark.unit
+
 SCATTERED = BitMap64(range(0, 2_000, 2))
 """2,000 bytes of memory, too few values for anything denser."""
 

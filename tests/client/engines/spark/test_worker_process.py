@@ -5,7 +5,11 @@ import sys
 import zipfile
 from zipimport import zipimporter
 
+import pytest
+
 from delvec.engines.spark.row_sets import forget_archives
+
+pytestmark = pytest.mark.unit
 
 
 def test_archives_are_forgotten_and_found_again(tmp_path, monkeypatch):

@@ -11,6 +11,8 @@ import pytest
 
 from delvec.engines.space_filling_curves import CurveKeys, curve_position
 
+pytestmark = pytest.mark.unit
+
 
 @pytest.mark.parametrize(("dimensions", "bits"), [(1, 5), (2, 1), (2, 4), (3, 3), (4, 2)])
 def test_the_curve_passes_every_point_once_in_steps_of_one(dimensions, bits):

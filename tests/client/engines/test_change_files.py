@@ -12,6 +12,8 @@ from delvec.engines.protocol import WriteTarget
 from delvec_kernel.errors import SchemaMismatch
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
 
+pytestmark = pytest.mark.unit
+
 
 def target(place: Path, configuration: dict[str, str] | None = None, *, mapped: bool = False) -> WriteTarget:
     def field(name: str, kind: str, number: int) -> StructField:
