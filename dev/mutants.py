@@ -40,6 +40,7 @@ _CONFLICTS: Final = (
         "tests/kernel/transaction/test_conflict_matrix.py",
     ),
     *("tests/kernel/transaction/test_row_runs.py", "tests/kernel/transaction/test_conflict_histories.py"),
+    "tests/kernel/transaction/test_row_maps.py",
 )
 _ROW_CHANGES: Final = (
     "tests/client/dml/test_row_commands.py",
@@ -57,6 +58,7 @@ SUBJECTS: Final = (
                 "current_transaction",
                 "metadata_conflicts",
                 "row_runs",
+                "row_maps",
                 "winning_commit",
                 "group_commit",
             )

@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 from delvec_kernel.actions.actions import AddFile, CommitInfo, Metadata, Protocol, RemoveFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.schema.types import PrimitiveType, StructField, StructType
-from delvec_kernel.transaction import row_runs
+from delvec_kernel.transaction import row_maps, row_runs
 from delvec_kernel.transaction.conflict_checker import WinningCommit
 from delvec_kernel.transaction.transaction_changes import Changes
 
@@ -145,6 +145,8 @@ class RowsInFiles:
             live[add.path] = replace(add, deletion_vector=descriptor, data_change=changes.data_change)
             actions.append(live[add.path])
         tags = {row_runs.TAG: row_runs.encode(changes.rewritten)} if changes.rewritten else {}
+        if changes.row_map is not None:
+            tags[row_maps.TAG] = row_maps.encode(changes.row_map)
         if group:
             tags["delvec.members"] = json.dumps([{"key": key, "readVersion": 0} for key in group])
         info = CommitInfo(

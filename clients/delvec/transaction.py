@@ -14,6 +14,7 @@ from delvec.dv_files import SENT_BYTES, DeletionVectorFiles
 from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
 from delvec_kernel.schema.types import StructType
+from delvec_kernel.statistics.file_statistics import num_records
 from delvec_kernel.wire import (
     AddFile,
     AppTransaction,
@@ -25,9 +26,12 @@ from delvec_kernel.wire import (
     CommitResponse,
     DeletionVectorDescriptor,
     FileRows,
+    MappedOutput,
     RemoveFile,
     RewrittenFile,
     RowDelete,
+    RowMap,
+    RowMapFile,
     RowRun,
     WriteChange,
 )
@@ -148,6 +152,7 @@ class Transaction:
         self._removes: list[RemoveFile] = []
         self._row_deletes: list[RowDelete] = []
         self._rewritten: list[RewrittenFile] = []
+        self._row_map: list[RowMapFile] = []
         self._table_changes: list[WriteChange] = []
         self._change_files: list[ChangeFile] = []
         self.read_version = read_version
@@ -239,6 +244,13 @@ class Transaction:
         """Say where each row of an added file comes from, so that a compaction and row-wise changes pass each other."""
         self._rewritten.append(RewrittenFile(path=path, runs=list(runs)))
 
+    def record_row_map(self, files: Sequence[RowMapFile]) -> None:
+        """Say where each row of the added files comes from where rows were sorted, in files that are written already.
+
+        They tell of the rows of all added files, in the order in which these were added, of which each needs statistics.
+        """
+        self._row_map = list(files)
+
     def rests_on(self, **reads: Any) -> None:
         """Call :meth:`mark_read`, which was called so until 0.1; goes with the next release."""
         warnings.warn("rests_on() is called mark_read() now", DeprecationWarning, stacklevel=2)
@@ -255,6 +267,14 @@ class Transaction:
         With column mapping, give columns to :func:`begin` too, which tells the names that files are written with.
         """
         self._table_changes.extend(changes)
+
+    def _mapped(self) -> RowMap | None:
+        outputs = [(add.path, num_records(add.stats) or 0) for add in self._adds if add.stats is not None]
+        if not self._row_map or len(outputs) < len(self._adds):
+            return None
+        return RowMap(
+            files=self._row_map, outputs=[MappedOutput(path=path, num_rows=rows) for path, rows in outputs]
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -293,6 +313,7 @@ class Transaction:
             row_deletes=self._row_deletes,
             data_change=self._data_change,
             rewritten=self._rewritten,
+            row_map=self._mapped(),
             table_changes=self._table_changes,
             change_files=self._change_files,
             keeps_row_ids=self.keeps_row_ids,

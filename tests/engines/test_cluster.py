@@ -1,11 +1,16 @@
 """Z-order and clustering: files with narrow ranges in several columns, the same rows, and nothing written twice for nothing."""
 
 import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import delvec
@@ -110,22 +115,59 @@ def test_one_value_makes_as_many_files_as_many(table):
     assert done["numAddedFiles"] >= size // 2 // 12_000
 
 
-def test_a_row_that_is_deleted_meanwhile_stays_deleted(lake, table, monkeypatch):
-    """Sorting does not say where each row went: it begins again."""
-    other = lake.table(table.location, engine="duckdb")
-    cluster = type(table.engine).cluster
-    once = iter([lambda: other.delete("id = 1")])
+def meanwhile(monkeypatch, owner, name, act):
+    """Do something once, when a method has done its work and nothing is committed yet."""
+    method, once = getattr(owner, name), iter([act])
 
-    def late(self, *arguments):
-        written = cluster(self, *arguments)
-        for delete in once:
-            delete()
-        return written
+    def late(self, *arguments, **options):
+        done = method(self, *arguments, **options)
+        for each in once:
+            each()
+        return done
 
-    monkeypatch.setattr(type(table.engine), "cluster", late)
-    before = rows(table)
-    assert table.optimize.z_order(["x"])["numAddedFiles"] > 1
-    assert rows(table) == [row for row in before if row["id"] != 1]
+    monkeypatch.setattr(owner, name, late)
+
+
+CHANGES = {
+    "delete": lambda table: table.delete("id % 10 = 1", retries=0),
+    "whole files": lambda table: table.delete("id < 3500", retries=0),
+    "update": lambda table: table.update({"word": "'new'"}, "id % 10 = 1", retries=0),
+    "merge": lambda table: (
+        table.merge(pa.table({"id": pa.array(range(1, 9000, 10), pa.int64())}), "target.id = source.id")
+        .when_matched_update({"word": "'new'"})
+        .execute(retries=0)
+    ),
+}
+
+
+def changed(name, before):
+    if name == "whole files":
+        return [row for row in before if row["id"] >= 3500]
+    ours = {row["id"] for row in before if row["id"] % 10 == 1 and (name != "merge" or row["id"] < 9000)}
+    if name == "delete":
+        return [row for row in before if row["id"] not in ours]
+    return [row | {"word": "new"} if row["id"] in ours else row for row in before]
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_rows_that_are_changed_while_they_are_sorted_are_changed(lake, table, monkeypatch, name):
+    """The engine says where each row went, so nothing is sorted twice."""
+    other, before = lake.table(table.location, engine="duckdb"), rows(table)
+    meanwhile(monkeypatch, type(table.engine), "cluster", lambda: CHANGES[name](other))
+    done = table.optimize.z_order(["x"], retries=0)
+    assert done["numAddedFiles"] > 1
+    assert rows(table) == changed(name, before)
+    assert table.check()["num-errors"] == 0
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_rows_that_were_sorted_before_they_are_changed_are_found(lake, table, monkeypatch, name):
+    other, before = lake.table(table.location, engine="duckdb"), rows(table)
+    meanwhile(monkeypatch, type(table), "plan", lambda: other.optimize.z_order(["x", "y"], retries=0))
+    CHANGES[name](table)
+    assert [entry["operation"] for entry in table.history(2)][1] == "OPTIMIZE"
+    assert rows(table) == changed(name, before)
+    assert table.check()["num-errors"] == 0
 
 
 def test_a_clustered_table_is_sorted_by_its_columns(clustered):
@@ -210,3 +252,114 @@ def test_sql(lake, table):
     assert table.history(1)[0]["operationParameters"]["zOrderBy"] == '["x", "s.d"]'
     with pytest.raises(delvec.InvalidTableChange, match="no clustering columns"):
         lake.sql(f"OPTIMIZE '{table.location}' FULL")
+
+
+def planned(lake, table, monkeypatch, between):
+    """Delete rows of files that are sorted, and then something else done, before the commit."""
+    other = lake.table(table.location, engine="duckdb")
+
+    def sort():
+        other.optimize.z_order(["x"])
+        between(*Path(unquote(urlparse(table.location).path), "_delvec", "row_maps").iterdir())
+
+    meanwhile(monkeypatch, type(table), "plan", sort)
+    return table.delete("id % 10 = 1", retries=0)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def turned(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 0xFF
+    path.write_bytes(content)
+
+
+def rewritten(**columns):
+    def write(path):
+        found = pq.read_table(path)
+        for name, values in columns.items():
+            found = found.set_column(found.schema.names.index(name), name, values(found[name]))
+        pq.write_table(found, path)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        Path.unlink,
+        cut,
+        turned,
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_text("PAR1 and no more"),
+        rewritten(row=lambda column: pc.add(column, 1 << 40)),
+        rewritten(row=lambda column: pc.cast(column, pa.string())),
+        rewritten(source=lambda column: pa.nulls(len(column), pa.string())),
+    ],
+    ids=["gone", "cut", "turned", "empty", "text", "rows", "types", "nulls"],
+)
+def test_without_a_map_that_can_be_read_it_is_a_conflict(lake, tmp_path, monkeypatch, damage):
+    table = make(lake, "duckdb", tmp_path / "table")
+    before = rows(table)
+    with pytest.raises(delvec.ConcurrentDeleteDelete, match="where each row is now cannot be told"):
+        planned(lake, table, monkeypatch, damage)
+    assert rows(table) == before
+    table.delete("id % 10 = 1")
+    assert rows(table) == changed("delete", before)
+
+
+def test_the_log_is_enough_to_find_rows(tmp_path, monkeypatch):
+    """Another service, with another database, commits what was planned before."""
+    urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("one", "two")]
+    services = [delvec.connect(database_url=url, roots=tmp_path) for url in urls]
+    table = make(services[0], "duckdb", tmp_path / "table")
+    before, other = rows(table), services[1].table(table.location)
+    meanwhile(monkeypatch, type(table), "plan", lambda: other.optimize.z_order(["x"], retries=0))
+    table.delete("id % 10 = 1", retries=0)
+    assert rows(other) == changed("delete", before)
+    for service in services:
+        service.close()
+
+
+def test_vacuum_deletes_maps_that_nobody_needs_any_more(lake, tmp_path):
+    table = make(lake, "duckdb", tmp_path / "table")
+    table.optimize.z_order(["x"])
+    folder = tmp_path / "table" / "_delvec" / "row_maps"
+    (found,) = folder.iterdir()
+    assert table.vacuum(dry_run=True)["num-files"] == 0
+    old = time.time() - 8 * 86_400
+    os.utime(found, (old, old))
+    (folder / "other").write_text("not a map")
+    os.utime(folder / "other", (old, old))
+    assert table.vacuum(dry_run=True)["files"] == [f"_delvec/row_maps/{found.name}"]
+    table.vacuum()
+    assert [path.name for path in folder.iterdir()] == ["other"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_hundreds_of_races_of_sorting_and_row_changes(lake, tmp_path):
+    """No conflict, no row lost, none back: DELETE, UPDATE and MERGE of two threads against Z-order, without a second try."""
+    table = make(lake, "duckdb", tmp_path / "table")
+    expected = {row["id"]: row["word"] for row in rows(table)}
+    with ThreadPoolExecutor(3) as pool:
+        for turn in range(100):
+            gone, new = range(turn * 20, turn * 20 + 5), range(6000 + turn * 20, 6005 + turn * 20)
+            column, word = ("x", "y", "word")[turn % 3], f"turn {turn}"
+            where = "id BETWEEN {0.start} AND {0.stop} - 1".format
+            work = [
+                pool.submit(table.optimize.z_order, [column], retries=0),
+                pool.submit(table.delete, where(gone), retries=0),
+                pool.submit(table.update, {"word": f"'{word}'"}, where(new), retries=0),
+            ]
+            for each in work:
+                each.result()
+            expected = {
+                key: word if key in new else before for key, before in expected.items() if key not in gone
+            }
+            if turn % 10 == 9:
+                assert {row["id"]: row["word"] for row in rows(table)} == expected
+    assert len(rows(table)) == len(expected)
+    assert table.check()["num-errors"] == 0

@@ -34,7 +34,7 @@ from delvec_kernel.compaction import (
 from delvec_kernel.errors import BadRequest, InvalidPredicate, InvalidTableChange
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import parse_path, path_text
-from delvec_kernel.wire import AddFile, RepackRequest, RepackResponse
+from delvec_kernel.wire import AddFile, RepackRequest, RepackResponse, RowMapFile
 from delvec_kernel.zcubes import CLUSTERING_PROVIDER, ZCubeRules, check_columns, choose, files_to_come
 
 __all__ = ["Optimize", "Optimizer", "PlannedCompaction"]
@@ -458,6 +458,8 @@ class _Run:
         transaction.add(written.adds)
         for path, runs in written.rewritten.items():
             transaction.record_rewrite(path, runs)
+        if written.row_map:
+            transaction.record_row_map(written.row_map)
         done = transaction.commit()
         self._version = done.version
         for name in _SUMMED:
@@ -470,11 +472,13 @@ class _Run:
             compacted = engine.compact(scan, bins, _with_file_size(target, with_room(self._target_size)))
             return _sorted_as_before(scan, compacted) if self._wanted.purge else compacted
         adds: list[AddFile] = []
+        row_map: list[RowMapFile] = []
         provider = CLUSTERING_PROVIDER if cubes.is_clustering else None
         for of_bin in engine.cluster(scan, bins, cubes.columns, _with_file_size(target, self._target_size)):
             facts = {"tags": dict(cubes.new_tags()), "clustering_provider": provider}
-            adds += [add.model_copy(update=facts) for add in of_bin]
-        return Compacted(adds, {})
+            adds += [add.model_copy(update=facts) for add in of_bin.adds]
+            row_map += of_bin.row_map
+        return Compacted(adds, {}, row_map)
 
     def _parameters(self) -> dict[str, str]:
         where = self._wanted.where

@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 from delvec.scan import Scan
 from delvec_kernel.errors import CorruptTable
 from delvec_kernel.statistics.file_statistics import num_records
-from delvec_kernel.wire import AddFile, RowRun
+from delvec_kernel.wire import AddFile, RowMapFile, RowRun
 
 __all__ = ["Compacted", "ReadOrder", "ReadRows", "Stretch", "check_complete", "check_rows", "row_runs"]
 
@@ -27,10 +27,12 @@ class Compacted:
     Attributes:
         adds: the new files; none where no row stayed.
         rewritten: for each of them, where its rows come from; empty where rows have another order than they had.
+        row_map: files that say so where they have; of the rows of all new files, in their order.
     """
 
     adds: Sequence[AddFile]
     rewritten: Mapping[str, Sequence[RowRun]]
+    row_map: Sequence[RowMapFile] = ()
 
 
 @dataclass(frozen=True)

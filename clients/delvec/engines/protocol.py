@@ -136,7 +136,7 @@ class Engine(Protocol):
 
     def cluster(
         self, scan: Scan, bins: Sequence[Sequence[str]], columns: Sequence[ColumnPath], target: WriteTarget
-    ) -> Sequence[Sequence[AddFile]]:
+    ) -> Sequence[Compacted]:
         """Write the live rows of each bin's files in the order of a curve through these columns.
 
         Args:
@@ -146,7 +146,7 @@ class Engine(Protocol):
             target: the table; the size of new files is in its configuration.
 
         Returns:
-            The new files of each bin.
+            The new files of each bin, with a row map.
 
         Raises:
             CorruptTable: not every row was read that the statistics promise; what was written is not to be committed.

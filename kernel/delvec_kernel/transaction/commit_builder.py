@@ -21,7 +21,7 @@ from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import CorruptTable, InvalidCommit, RowIndexOutOfRange
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics import file_statistics as statistics
-from delvec_kernel.transaction import row_runs
+from delvec_kernel.transaction import row_maps, row_runs
 from delvec_kernel.transaction.current_transaction import isolation_level
 from delvec_kernel.transaction.group_commit import REQUEST_HASH_TAG, MemberInfo, members_tag
 from delvec_kernel.transaction.transaction_changes import Changes
@@ -287,6 +287,8 @@ def _tags(changes: Changes, snapshot: Snapshot, members: Sequence[MemberInfo]) -
     tags = dict(row_tracking.tags(snapshot, loses_ids=loses))
     if changes.rewritten:
         tags[row_runs.TAG] = row_runs.encode(changes.rewritten)
+    if changes.row_map is not None:
+        tags[row_maps.TAG] = row_maps.encode(changes.row_map)
     if members:
         tags |= members_tag(members)
     elif changes.request_hash is not None:

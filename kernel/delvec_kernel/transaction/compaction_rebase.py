@@ -1,6 +1,6 @@
-"""Our own compaction: what others deleted in its sources meanwhile is deleted in its outputs."""
+"""Where compactions put rows: those that won, and our own, in whose outputs is deleted what others deleted in its sources."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -8,22 +8,79 @@ from pyroaring import BitMap64
 
 from delvec_kernel import locations
 from delvec_kernel.transaction.current_transaction import CurrentTransaction
+from delvec_kernel.transaction.row_maps import MovedRows, RowMaps
 from delvec_kernel.transaction.row_runs import SourceRuns, by_source, live_ranks
-from delvec_kernel.transaction.transaction_changes import Changes
-from delvec_kernel.transaction.winning_commit import num_records
+from delvec_kernel.transaction.transaction_changes import Changes, RowMap
+from delvec_kernel.transaction.winning_commit import WinningCommit, num_records
 
-__all__ = ["OurCompaction"]
+__all__ = ["CompactedRows", "OurCompaction"]
+
+
+class CompactedRows:
+    """Where winners put the rows of the files that they compacted, each record read once.
+
+    Args:
+        row_maps: reads those that are beside the table; None where none can be read.
+    """
+
+    def __init__(self, row_maps: RowMaps | None) -> None:
+        self._row_maps = row_maps
+        self._known: dict[tuple[int, str], MovedRows | None] = {}
+
+    def of(self, winner: WinningCommit, sources: Collection[str]) -> Mapping[str, MovedRows]:
+        """Return where the rows of these files of a winner are, by canonical path, of those of which it can be told."""
+        row_map = winner.row_map
+        if row_map is None or self._row_maps is None:
+            return {key: winner.sources[key] for key in sources if key in winner.sources}
+        unknown = [key for key in sources if (winner.version, key) not in self._known]
+        if unknown:
+            found = self._row_maps(row_map, [key for key in unknown if key in winner.removes])
+            self._known |= {(winner.version, key): found.get(key) for key in unknown}
+        told = {key: self._known[winner.version, key] for key in sources}
+        return {key: rows for key, rows in told.items() if rows is not None}
 
 
 class OurCompaction:
     """Where a compaction of ours put rows, as far as it says so."""
 
-    def __init__(self, ours: CurrentTransaction) -> None:
+    def __init__(self, ours: CurrentTransaction, row_maps: RowMaps | None) -> None:
         self._ours = ours
+        self._row_maps = row_maps
+        self._wanted: set[str] = set()
+        self._mapped: dict[str, MovedRows | None] = {}
         self._left_out: set[str] = set()
 
+    def want(self, sources: Collection[str]) -> None:
+        """Expect to be asked for these sources: a map is read for all of them at once."""
+        self._wanted |= set(sources)
+
+    def of(self, source: str) -> MovedRows | None:
+        """Return where the rows of a source are, named by its canonical path; None where that cannot be told."""
+        row_map = self._row_map
+        if row_map is None or self._row_maps is None:
+            return self._runs.get(source)
+        if source not in self._mapped:
+            unknown = [key for key in {*self._wanted, source} if key not in self._mapped]
+            found = self._row_maps(row_map, [key for key in unknown if key in self._ours.removes])
+            self._mapped |= {key: found.get(key) for key in unknown}
+        return self._mapped[source]
+
     @cached_property
-    def sources(self) -> Mapping[str, SourceRuns]:
+    def _row_map(self) -> RowMap | None:
+        """Our map, outputs as the commit adds them; None where it does not have their rows."""
+        row_map = self._ours.changes.row_map
+        if row_map is None:
+            return None
+        counts = {add.path: num_records(add) for add in self._ours.changes.adds}
+        is_ours = counts.keys() == dict(row_map.outputs).keys()
+        return (
+            row_map
+            if is_ours and all(counts[path] in (None, rows) for path, rows in row_map.outputs)
+            else None
+        )
+
+    @cached_property
+    def _runs(self) -> Mapping[str, SourceRuns]:
         """Where the rows of each source are, by its canonical path.
 
         Nothing where the runs contradict each other, or are not all rows of an output.
@@ -48,14 +105,14 @@ class OurCompaction:
         Nothing is left out, and nothing returned, where it cannot be told which they are, or nothing would be left.
         """
         outputs = {add.path for add in self._ours.changes.adds}
-        if source not in self.sources or not outputs <= self._ours.changes.rewritten.keys():
+        if source not in self._runs or not outputs <= self._ours.changes.rewritten.keys():
             return set()
-        together, group = {source}, set(self.sources[source].outputs)
+        together, group = {source}, set(self._runs[source].outputs)
         while more := {
-            key for key, runs in self.sources.items() if key not in together and runs.outputs & group
+            key for key, runs in self._runs.items() if key not in together and runs.outputs & group
         }:
             together |= more
-            group.update(*(self.sources[key].outputs for key in more))
+            group.update(*(self._runs[key].outputs for key in more))
         if outputs <= self._left_out | group:
             return set()
         self._left_out |= group
@@ -71,7 +128,7 @@ class OurCompaction:
         """
         deleted: dict[str, BitMap64] = {path: rows.copy() for path, rows in changes.added_deletes.items()}
         for source, rows in went.items():
-            runs = self.sources.get(source)
+            runs = self.of(source)
             if runs is None:
                 continue
             placed = runs.all_rows() if rows is None else runs.rows_at(live_ranks(*rows))
@@ -79,6 +136,8 @@ class OurCompaction:
                 deleted[output] = deleted[output] | found if output in deleted else found
         rewritten = {path: runs for path, runs in changes.rewritten.items() if path not in self._left_out}
         total = {path: sum(run.count for run in runs) for path, runs in rewritten.items()}
+        if changes.row_map is not None:
+            total |= dict(changes.row_map.outputs)
         gone = self._left_out | {path for path, rows in deleted.items() if len(rows) == total.get(path)}
         return replace(
             changes,

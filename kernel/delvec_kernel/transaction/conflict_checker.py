@@ -8,9 +8,11 @@ from pyroaring import BitMap64
 from delvec_kernel import locations
 from delvec_kernel.actions.actions import AddFile
 from delvec_kernel.errors import ConcurrentAppend, ConcurrentDeleteRead
+from delvec_kernel.transaction.compaction_rebase import CompactedRows
 from delvec_kernel.transaction.current_transaction import CurrentTransaction
 from delvec_kernel.transaction.metadata_conflicts import TableRules
 from delvec_kernel.transaction.rebase import DeletedRows, Rebase
+from delvec_kernel.transaction.row_maps import RowMaps
 from delvec_kernel.transaction.verdict import Conflict, Overlap, Passed, Vectors
 from delvec_kernel.transaction.winning_commit import AddedFiles, WinningCommit
 
@@ -32,9 +34,10 @@ _NO_ROWS: Final = BitMap64()
 class RowsRead:
     """Rows and files that matter to us; they move with compactions."""
 
-    def __init__(self, ours: CurrentTransaction, deleted: DeletedRows) -> None:
+    def __init__(self, ours: CurrentTransaction, deleted: DeletedRows, compacted: CompactedRows) -> None:
         self._ours = ours
         self._deleted = deleted
+        self._compacted = compacted
         reads, location = ours.changes.reads, ours.facts.location
         named = () if reads is None else reads.files
         rows = {} if reads is None else reads.rows
@@ -81,9 +84,11 @@ class RowsRead:
 
     def _move(self, winner: WinningCommit) -> None:
         """Follow rows into the files that a compaction wrote; where it does not say which, into all of them."""
-        for key in (self._files | self._rows.keys()) & (winner.removes.keys() - winner.adds.keys()):
+        keys = (self._files | self._rows.keys()) & (winner.removes.keys() - winner.adds.keys())
+        moved = self._compacted.of(winner, keys)
+        for key in keys:
             rows = self._rows.pop(key, None)
-            runs = winner.sources.get(key)
+            runs = moved.get(key)
             if runs is None or rows is None:
                 self._files.discard(key)
                 self._files |= winner.new_files.keys() if runs is None else runs.outputs
@@ -189,20 +194,27 @@ class AddedRows:
         return removed is None or not self._deleted.of(removed) <= self._deleted.of(add)
 
 
-def check(ours: CurrentTransaction, winners: Sequence[WinningCommit], vectors: Vectors) -> Passed | Conflict:
+def check(
+    ours: CurrentTransaction,
+    winners: Sequence[WinningCommit],
+    vectors: Vectors,
+    row_maps: RowMaps | None = None,
+) -> Passed | Conflict:
     """Return whether ``ours`` may be committed after ``winners``, and as what.
 
     Args:
         ours: the commit in the making.
         winners: the commits after the version that was read, in order and without a gap.
         vectors: reads deletion vectors.
+        row_maps: reads where compactions that sort put rows; without it that is not known.
 
     Raises:
         CorruptDeletionVector: or a subclass: a deletion vector that has to be looked at cannot be read.
     """
     deleted, files = DeletedRows(vectors), AddedFiles(ours, winners)
-    table, rebase = TableRules(ours), Rebase(ours, deleted, files)
-    reads, added = RowsRead(ours, deleted), AddedRows(ours, deleted, files)
+    compacted = CompactedRows(row_maps)
+    table, rebase = TableRules(ours), Rebase(ours, deleted, files, compacted, row_maps)
+    reads, added = RowsRead(ours, deleted, compacted), AddedRows(ours, deleted, files)
     for place, winner in enumerate(winners):
         conflict = (
             table.conflict(winner)

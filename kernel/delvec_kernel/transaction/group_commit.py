@@ -79,6 +79,7 @@ def kind_of(changes: Changes) -> Kind | None:
         or changes.app_transaction is not None
         or bool(changes.domains)
         or bool(changes.rewritten)
+        or changes.row_map is not None
         or bool(changes.added_deletes)
         or bool(changes.change_files)
     )

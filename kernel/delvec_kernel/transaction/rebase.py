@@ -8,8 +8,9 @@ from pyroaring import BitMap64
 from delvec_kernel.actions.actions import AddFile, RemoveFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import ConcurrentAppend, ConcurrentDeleteDelete
-from delvec_kernel.transaction.compaction_rebase import OurCompaction
+from delvec_kernel.transaction.compaction_rebase import CompactedRows, OurCompaction
 from delvec_kernel.transaction.current_transaction import CurrentTransaction
+from delvec_kernel.transaction.row_maps import MovedRows, RowMaps
 from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_kernel.transaction.verdict import Conflict, Overlap, Vectors
 from delvec_kernel.transaction.winning_commit import AddedFiles, Target, WinningCommit, live_rows, num_records
@@ -52,6 +53,8 @@ class Rebase:
         ours: the commit in the making.
         deleted: reads deletion vectors.
         added: judges files.
+        compacted: where winners put rows.
+        row_maps: reads where we put them.
 
     Attributes:
         resurfaced: files of ours in which the last winner made rows live again that were not when we read them.
@@ -59,7 +62,14 @@ class Rebase:
         moved_on: files of ours that are gone, and their rows in others.
     """
 
-    def __init__(self, ours: CurrentTransaction, deleted: DeletedRows, added: AddedFiles) -> None:
+    def __init__(
+        self,
+        ours: CurrentTransaction,
+        deleted: DeletedRows,
+        added: AddedFiles,
+        compacted: CompactedRows,
+        row_maps: RowMaps | None,
+    ) -> None:
         self._ours = ours
         self._deleted = deleted
         self._added = added
@@ -69,7 +79,8 @@ class Rebase:
         }
         self._touched: set[str] = set()
         self._gone = 0
-        self._compaction = OurCompaction(ours)
+        self._compacted = compacted
+        self._compaction = OurCompaction(ours, row_maps)
         self.resurfaced: list[AddFile] = []
         self.known_again: set[str] = set()
         self.moved_on: set[str] = set()
@@ -83,7 +94,9 @@ class Rebase:
             return self._brought_back(winner) if winner.is_restore else None
         found = _Found()
         rearranged: list[str] = []
-        for key in [key for key in keys if key in winner.removes or key in winner.adds]:
+        touched = [key for key in keys if key in winner.removes or key in winner.adds]
+        self._compaction.want(touched)
+        for key in touched:
             if key not in self._targets:
                 continue  # left out since
             target, remove, add = self._targets[key], winner.removes.get(key), winner.adds.get(key)
@@ -201,10 +214,11 @@ class Rebase:
             self._touched |= winner.new_files.keys()
             return
         outputs: dict[str, Target] = {}
+        moved = {} if self._removal_kind == "rearrangement" else self._compacted.of(winner, keys)
         for key in keys:
             if key not in self._targets or (self._removal_kind == "rearrangement" and self._leave_out(key)):
                 continue
-            placed = self._placed(key, self._targets[key], winner)
+            placed = self._placed(key, self._targets[key], winner, moved.get(key))
             if placed is None:
                 found.rewritten.append(winner.removes[key].path)
                 continue
@@ -237,8 +251,9 @@ class Rebase:
             and all(key in self._targets and self._targets[key].is_whole for key in winner.removes)
         )
 
-    def _placed(self, key: str, target: Target, winner: WinningCommit) -> dict[str, BitMap64] | None:
-        runs = winner.sources.get(key)
+    def _placed(
+        self, key: str, target: Target, winner: WinningCommit, runs: MovedRows | None
+    ) -> dict[str, BitMap64] | None:
         copied = self._removal_kind == "rearrangement" or (self._removal_kind == "exact" and target.is_whole)
         if runs is None or copied:
             return None
@@ -263,7 +278,7 @@ class Rebase:
 
     def _is_told(self, key: str, target: Target) -> bool:
         """Whether our compaction says where each row of a file is that was live when we read it."""
-        runs = self._compaction.sources.get(key)
+        runs = self._compaction.of(key)
         live = None if target.first is None else live_rows(target.first)
         return runs is not None and live in (None, runs.total)
 
@@ -346,7 +361,7 @@ class Rebase:
             return changes, self._gone
         went: dict[str, tuple[BitMap64, BitMap64] | None] = {}
         for key, target in self._targets.items():
-            if key in self._touched and key in self._compaction.sources:
+            if key in self._touched and self._compaction.of(key) is not None:
                 base = self._base(target)
                 went[key] = (self._now(target) - base, base) if target.is_live else None
         return self._compaction.rebased(changes, went), 0

@@ -23,7 +23,7 @@ from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.errors import DelvecError
 from delvec_kernel.transaction.transaction_changes import RowRun
 
-__all__ = ["TAG", "SourceRuns", "by_source", "decode", "encode", "live_ranks"]
+__all__ = ["TAG", "Rows", "SourceRuns", "by_source", "decode", "encode", "live_ranks", "row_array"]
 
 TAG: Final = "delvec.rowRuns"
 
@@ -120,7 +120,7 @@ class SourceRuns:
             else:
                 run = BitMap64()
                 run.add_range(first, first + count)
-                here = _array(rows & run) - first
+                here = row_array(rows & run) - first
             found.append(here + self._first_ranks[place])
         return np.concatenate(found) if found else np.zeros(0, np.int64)
 
@@ -162,8 +162,8 @@ def by_source(rewritten: Mapping[str, Sequence[RowRun]]) -> dict[str, SourceRuns
 
 def live_ranks(rows: BitMap64, deleted: BitMap64) -> Rows:
     """Return for each of these live rows, in ascending order, how many live rows are before it in its file."""
-    found = _array(rows)
-    return found - np.searchsorted(_array(deleted), found) if deleted else found
+    found = row_array(rows)
+    return found - np.searchsorted(row_array(deleted), found) if deleted else found
 
 
 def _is_tiled(runs: Iterable[RowRun]) -> bool:
@@ -176,5 +176,6 @@ def _is_tiled(runs: Iterable[RowRun]) -> bool:
     return True
 
 
-def _array(rows: BitMap64) -> Rows:
+def row_array(rows: BitMap64) -> Rows:
+    """Return row indexes, ascending."""
     return np.frombuffer(rows.to_array(), np.uint64).astype(np.int64) if rows else np.zeros(0, np.int64)

@@ -10,7 +10,7 @@ from delvec_kernel.actions.actions import AddFile, Cdc, DomainMetadata, Metadata
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.wire import WriteChange
 
-__all__ = ["Changes", "Reads", "RowRun"]
+__all__ = ["Changes", "Reads", "RowMap", "RowMapFile", "RowRun"]
 
 _APPENDS: Final = frozenset({"WRITE", "STREAMING UPDATE"})
 """Operations that may add files without having read the table; what any other adds may rest on what it read."""
@@ -50,6 +50,34 @@ class RowRun:
     first_output_row: int
 
 
+@dataclass(frozen=True, slots=True)
+class RowMapFile:
+    """A file beside the table that says of rows, one after the other, where each came from.
+
+    Attributes:
+        path: relative to the table.
+        size: in bytes.
+        num_rows: how many rows it tells of.
+    """
+
+    path: str
+    size: int
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowMap:
+    """The record of a compaction that gave rows another order; see :mod:`delvec_kernel.transaction.row_maps`.
+
+    Attributes:
+        files: they follow each other.
+        outputs: path and number of rows of each output; the files tell of their rows in this order.
+    """
+
+    files: tuple[RowMapFile, ...]
+    outputs: tuple[tuple[str, int], ...]
+
+
 @dataclass(frozen=True)
 class Changes:
     """One transaction, as requested.
@@ -65,6 +93,7 @@ class Changes:
         data_change: False where the same rows are written another way.
         change_files: the change data feed of the whole commit; where there are none, it follows from the files.
         rewritten: the sources of each row, by the path of an added file.
+        row_map: the same where rows have another order; in files, for it is as long as the rows are many.
         again: paths of live files that are added again as they are, for the row ids that the table gives them then, or
             takes from them; those that are not live any more are left out.
         repacked: paths of live files whose deletion vectors are written again as they are, into files with others; those
@@ -100,6 +129,7 @@ class Changes:
     data_change: bool = True
     change_files: Sequence[Cdc] = ()
     rewritten: Mapping[str, Sequence[RowRun]] = field(default_factory=dict)
+    row_map: RowMap | None = None
     again: Sequence[str] = ()
     repacked: Sequence[str] = ()
     restores: Sequence[AddFile] = ()

@@ -23,11 +23,11 @@ from delvec_kernel.data_skipping.truth import prune
 from delvec_kernel.errors import CorruptLog, CorruptTable
 from delvec_kernel.file_index.files import TEXT_MAP, num_records_from_stats
 from delvec_kernel.statistics import file_statistics as statistics
-from delvec_kernel.transaction import row_runs
+from delvec_kernel.transaction import row_maps, row_runs
 from delvec_kernel.transaction.current_transaction import CurrentTransaction
 from delvec_kernel.transaction.group_commit import MemberInfo, members_of
 from delvec_kernel.transaction.row_runs import SourceRuns
-from delvec_kernel.transaction.transaction_changes import RowRun
+from delvec_kernel.transaction.transaction_changes import RowMap, RowRun
 
 __all__ = ["AddedFiles", "Target", "WinningCommit", "live_rows", "num_records"]
 
@@ -189,7 +189,17 @@ class WinningCommit:
 
     def rows_of(self, output: str) -> int:
         """Return how many rows a compaction put into an output, those that it deleted there at once among them."""
+        if self.row_map is not None:
+            return dict(self.row_map.outputs).get(output, 0)
         return sum(run.count for run in self._runs.get(output, ()))
+
+    @cached_property
+    def row_map(self) -> RowMap | None:
+        """The record of where it put rows, where it sorted them; outputs by canonical path."""
+        text = (self.info.tags or {}).get(row_maps.TAG) if self.info else None
+        if not isinstance(text, str) or self.changes_data:
+            return None
+        return row_maps.decode(text, self.location)
 
     @cached_property
     def _runs(self) -> Mapping[str, Sequence[RowRun]]:

@@ -42,8 +42,11 @@ from delvec_kernel.wire.commits import (
     CommitRequest,
     CommitResponse,
     FileRows,
+    MappedOutput,
     RewrittenFile,
     RowDelete,
+    RowMap,
+    RowMapFile,
     RowRun,
 )
 from delvec_kernel.wire.health import (
@@ -182,6 +185,7 @@ __all__ = [
     "LogCleanUp",
     "MaintenanceRun",
     "MaintenanceRunsResponse",
+    "MappedOutput",
     "NewColumn",
     "OptimizeRequest",
     "OrphanFile",
@@ -207,6 +211,8 @@ __all__ = [
     "RestoreResponse",
     "RewrittenFile",
     "RowDelete",
+    "RowMap",
+    "RowMapFile",
     "RowRun",
     "SetComment",
     "SetProperties",

@@ -39,8 +39,11 @@ __all__ = [
     "CommitRequest",
     "CommitResponse",
     "FileRows",
+    "MappedOutput",
     "RewrittenFile",
     "RowDelete",
+    "RowMap",
+    "RowMapFile",
     "RowRun",
 ]
 
@@ -189,6 +192,32 @@ class RewrittenFile(Envelope):
     runs: list[RowRun] = Field(max_length=FILES, fail_fast=True)
 
 
+class RowMapFile(Envelope):
+    """A Parquet file of a row map, as the engine has written it."""
+
+    path: str = Field(
+        max_length=128, description="Relative to the table's location: `_delvec/row_maps/<uuid>.parquet`."
+    )
+    size_in_bytes: int = Field(gt=0, le=2**28)
+    num_rows: int = Field(gt=0, le=2**24, description="How many rows the file tells of.")
+
+
+class MappedOutput(Envelope):
+    """A file that a compaction added, of which a row map tells where its rows come from."""
+
+    path: FilePath
+    num_rows: int = Field(gt=0, le=2**32, description="How many rows the file has.")
+
+
+class RowMap(Envelope):
+    """Where a compaction that sorts rows took them from, in files beside the table: `source` and `row` of each row."""
+
+    files: list[RowMapFile] = Field(max_length=FILES, fail_fast=True, description="They follow each other.")
+    outputs: list[MappedOutput] = Field(
+        max_length=FILES, fail_fast=True, description="All files of the commit, in the order of the rows."
+    )
+
+
 class CommitRequest(Envelope):
     """One transaction: what was read, and what changes."""
 
@@ -240,6 +269,9 @@ class CommitRequest(Envelope):
         max_length=FILES,
         fail_fast=True,
         description="For a compaction that keeps the order of rows: lets it and row-wise changes pass each other.",
+    )
+    row_map: RowMap | None = Field(
+        default=None, description="The same for one that sorts rows; not together with `rewritten`."
     )
     keeps_row_ids: bool = Field(
         default=False,

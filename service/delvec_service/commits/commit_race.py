@@ -28,6 +28,7 @@ from delvec_service.commits.commit_result import AlreadyApplied
 from delvec_service.commits.dv_cache import VectorCache
 from delvec_service.commits.idempotency import key_reused
 from delvec_service.commits.overwrite_watch import OverwriteWatch
+from delvec_service.commits.row_map_cache import RowMapCache
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.version_marks import VersionMarks, is_same
 from delvec_service.store.ledger import Ledger
@@ -74,6 +75,7 @@ class CommitRace:
         self._ledger = ledger
         self._own_commits = own_commits
         self._vectors = vectors
+        self._row_maps = RowMapCache()
         self._marks = VersionMarks(loader)
 
     def judge(self, table: OpenTable, members: Sequence[Member], snapshot: Snapshot) -> list[Candidate]:
@@ -155,7 +157,10 @@ class CommitRace:
         if not member.winners:
             return Candidate(member, changes)
         verdict = conflicts.check(
-            member.ours, member.winners, lambda action: self._rows(table, action, snapshot.version)
+            member.ours,
+            member.winners,
+            lambda action: self._rows(table, action, snapshot.version),
+            lambda row_map, sources: self._row_maps.load(table, row_map, sources),
         )
         match verdict:
             case Conflict():

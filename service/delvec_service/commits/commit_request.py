@@ -19,7 +19,8 @@ from delvec_kernel.errors import (
     InvalidDeletionVector,
     LocationNotAllowed,
 )
-from delvec_kernel.transaction.transaction_changes import Changes, Reads, RowRun
+from delvec_kernel.transaction.row_maps import is_row_map_path
+from delvec_kernel.transaction.transaction_changes import Changes, Reads, RowMap, RowMapFile, RowRun
 from delvec_kernel.wire import AddFile as NewFile
 from delvec_kernel.wire import ChangeFile, CommitRequest
 from delvec_kernel.wire.commits import RewrittenFile, RowDelete
@@ -100,6 +101,7 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
             Cdc(file.path, file.partition_values, file.size, file.tags) for file in request.change_files
         ],
         rewritten=_rewritten(request.rewritten, touched, [add.path for add in request.adds], table),
+        row_map=_row_map(request),
         app_transaction=None
         if request.app_transaction is None
         else Txn(request.app_transaction.app_id, request.app_transaction.version),
@@ -195,6 +197,29 @@ def _rewritten(
         ]
         for entry in given
     }
+
+
+def _row_map(request: CommitRequest) -> RowMap | None:
+    given = request.row_map
+    if given is None:
+        return None
+    if request.rewritten or request.data_change:
+        raise InvalidCommit("`row-map` is for a commit with `data-change: false`, and without `rewritten`.")
+    for file in given.files:
+        if not is_row_map_path(file.path):
+            raise InvalidCommit(
+                f"'{file.path}' is no file of a row map; these are named _delvec/row_maps/<uuid>.parquet.",
+                file=file.path,
+            )
+    outputs = [each.path for each in given.outputs]
+    if sorted(outputs) != sorted(add.path for add in request.adds):
+        raise InvalidCommit("`row-map` has to list each file that the commit adds, once, and no other.")
+    if sum(each.num_rows for each in given.outputs) != sum(each.num_rows for each in given.files):
+        raise InvalidCommit("The files of `row-map` do not have as many rows as its outputs.")
+    return RowMap(
+        tuple(RowMapFile(file.path, file.size_in_bytes, file.num_rows) for file in given.files),
+        tuple((each.path, each.num_rows) for each in given.outputs),
+    )
 
 
 def _rows(path: str, data: bytes) -> BitMap64:

@@ -17,6 +17,7 @@ from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.storage.trees import LISTED, TreeListing
+from delvec_kernel.transaction import row_maps
 from delvec_kernel.vacuum.references import References, removed_files
 from delvec_kernel.vacuum.retention import Retention, hidden_names
 from delvec_kernel.wire import VacuumRequest
@@ -114,6 +115,7 @@ def make_plan(
         return _lite_plan(table, snapshot, retention, now, kept, hidden)
     listing = TreeListing(table.location, hidden, table.roots.allows)
     found = pa.Table.from_batches(_unreferenced(listing.batches(), kept, before), LISTED)
+    found = pa.concat_tables([found, _old_row_maps(table, before)])
     return VacuumPlan(
         version=snapshot.version,
         retention=retention,
@@ -218,6 +220,21 @@ def _unreferenced(
         old = batch.filter(pc.less(batch.column("modified"), before))
         if old.num_rows:
             yield old.filter(pa.array(~kept.has(old.column("path"))))
+
+
+def _old_row_maps(table: OpenTable, before: int) -> pa.Table:
+    """Return the files that say where rows went that were sorted before.
+
+    By their age alone: who has read the files that were there then needs them, and none of those need be kept any longer.
+    Without them a conflict is an ordinary one.
+    """
+    old = [
+        {"path": path, "size": meta.size, "modified": meta.last_modified_ms}
+        for meta in table.objects.list_from(row_maps.FOLDER)
+        if row_maps.is_row_map_path(path := f"{row_maps.FOLDER}/{meta.name}")
+        and meta.last_modified_ms < before
+    ]
+    return pa.Table.from_pylist(old, LISTED)
 
 
 def _outside(files: pa.Table, shielded: Collection[str]) -> pa.Table:

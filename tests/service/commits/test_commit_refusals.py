@@ -37,6 +37,20 @@ def elsewhere(table):
     return delete(str(other / "x.parquet"), 1)
 
 
+ROW_MAP = "_delvec/row_maps/00000000-0000-4000-8000-000000000000.parquet"
+
+
+def row_map(path=ROW_MAP, output="new.parquet", rows=1):
+    return {
+        "files": [{"path": path, "size-in-bytes": 9, "num-rows": rows}],
+        "outputs": [{"path": output, "num-rows": 1}],
+    }
+
+
+def sorting(table, **wrong):
+    return {**append(table), "data-change": False, "row-map": row_map(**wrong)}
+
+
 CASES = {
     "from the future": (lambda _: delete("a.parquet", 1, **{"read-version": 9}), 400, "VersionFromFuture"),
     "unknown file": (lambda _: delete("nowhere.parquet", 1), 400, "FileNotInSnapshot"),
@@ -121,6 +135,13 @@ CASES = {
         400,
         "InvalidCommit",
     ),
+    "a row map of a change": (lambda t: {**append(t), "row-map": row_map()}, 400, "InvalidCommit"),
+    "a row map elsewhere": (lambda t: sorting(t, path="_delta_log/x.parquet"), 400, "InvalidCommit"),
+    "a row map outside": (lambda t: sorting(t, path="../_delvec/row_maps/x.parquet"), 400, "InvalidCommit"),
+    "a row map of other files": (lambda t: sorting(t, output="other.parquet"), 400, "InvalidCommit"),
+    "a row map of other rows": (lambda t: sorting(t, rows=2), 400, "InvalidCommit"),
+    "a row map of no rows": (lambda t: sorting(t, rows=0), 400, "BadRequest"),
+    "a large row map": (lambda t: sorting(t, rows=2**24 + 1), 400, "BadRequest"),
     "no statistics": (lambda t: append(t, stats=None), 400, "InvalidCommit"),
     "no such partition": (lambda t: append(t, partitionValues={"id": "1"}), 400, "InvalidCommit"),
     "no operation": (lambda _: delete("a.parquet", 1, operation=" "), 400, "InvalidCommit"),

@@ -7,18 +7,19 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from delvec.engines.compaction import ReadOrder, check_complete
+from delvec.engines.compaction import Compacted, ReadOrder, check_complete
 from delvec.engines.duckdb.find_rows import check_positions
 from delvec.engines.duckdb.scan import FILE_HASH, FILE_INDEX, ROW_INDEX, ScanSource, quoted, sources
 from delvec.engines.duckdb.statements import Session, errors
+from delvec.engines.internal_names import INTERNAL
 from delvec.engines.parquet_writer import DEFAULT_FILE_SIZE, DataFileWriter
 from delvec.engines.protocol import WriteTarget
+from delvec.engines.row_maps import RowMapWriter
 from delvec.engines.space_filling_curves import SAMPLE_ROWS, CurveKeys
 from delvec.scan import Scan
 from delvec_kernel.compaction import target_file_size
 from delvec_kernel.errors import CorruptTable
 from delvec_kernel.schema.column_paths import ColumnPath
-from delvec_kernel.wire import AddFile
 from delvec_kernel.zcubes import files_to_come
 
 __all__ = ["cluster"]
@@ -28,6 +29,8 @@ _INSERTED_ROWS: Final = 1 << 20
 _INSERTED_BYTES: Final = 64 << 20
 _ROWS: Final = "delvec_rows"
 _BATCHES: Final = "delvec_batches"
+_ROW_BITS: Final = 40
+"""Of the number that says which file a row came from, and where it was there: one column costs less to sort than two."""
 
 
 def cluster(
@@ -36,7 +39,7 @@ def cluster(
     bins: Sequence[Sequence[str]],
     columns: Sequence[ColumnPath],
     target: WriteTarget,
-) -> list[list[AddFile]]:
+) -> list[Compacted]:
     """Write the live rows of each bin's files sorted; see :meth:`delvec.engines.protocol.Engine.cluster`.
 
     Raises:
@@ -50,7 +53,7 @@ def cluster(
 
 def _cluster_bin(
     session: Session, scan: Scan, columns: Sequence[ColumnPath], target: WriteTarget, number: int
-) -> list[AddFile]:
+) -> Compacted:
     keys = CurveKeys.of(_sample(session, scan, columns), columns)
     order = ReadOrder()
     size = 0
@@ -64,17 +67,21 @@ def _cluster_bin(
         check_complete(scan, order.stretches)
         read = sum(each.count for each in order.stretches)
         if source is None or not read:
-            return []
+            return Compacted([], {})
         # DuckDB's own batches have 2048 rows at least.
         batch_rows = max(2048, min(_BATCH_ROWS, _INSERTED_BYTES * read // max(size, 1)))
         files = files_to_come(scan.files, target_file_size(target.configuration) or DEFAULT_FILE_SIZE)
-        with DataFileWriter(
-            target, task=number, file_rows=-(-read // files), file_size=sys.maxsize
-        ) as writer:
+        with (
+            DataFileWriter(target, task=number, file_rows=-(-read // files), file_size=sys.maxsize) as writer,
+            RowMapWriter(target.location, scan.files["path"].to_pylist()) as row_map,
+        ):
             with errors(scan, source, None):
                 found = cursor.sql(f"SELECT * EXCLUDE (key) FROM {_ROWS} ORDER BY key")  # noqa: S608
                 for batch in found.to_arrow_reader(batch_rows):
-                    writer.write(batch.rename_columns(scan.schema.names))
+                    origins = batch.column(batch.num_columns - 1).to_numpy()
+                    row_map.write(origins >> _ROW_BITS, origins & ((1 << _ROW_BITS) - 1))
+                    columns_only = batch.select(range(batch.num_columns - 1))
+                    writer.write(columns_only.rename_columns(scan.schema.names))
             if writer.rows != read:
                 raise CorruptTable(
                     f"Sorting {read} rows of table '{scan.name}' (version {scan.version}) gave {writer.rows} rows; nothing was "
@@ -82,7 +89,7 @@ def _cluster_bin(
                     table=scan.name,
                     version=scan.version,
                 )
-            return writer.finish()
+            return Compacted(writer.finish(), {}, row_map.finish())
 
 
 def _sample(session: Session, scan: Scan, columns: Sequence[ColumnPath]) -> pa.Table:
@@ -99,7 +106,7 @@ def _sample(session: Session, scan: Scan, columns: Sequence[ColumnPath]) -> pa.T
 
 
 def _read(session: Session, scan: Scan, source: ScanSource, order: ReadOrder) -> Iterator[pa.Table]:
-    """Give the rows of a source under plain names, and note where each stood."""
+    """Give the rows of a source under plain names, behind them where each stood, and note that."""
     columns = [quoted(name) for name in scan.schema.names]
     selected = ", ".join([*columns, FILE_INDEX, FILE_HASH, ROW_INDEX])
     places = {path: place for place, path in enumerate(scan.files["path"].to_pylist())}
@@ -109,7 +116,10 @@ def _read(session: Session, scan: Scan, source: ScanSource, order: ReadOrder) ->
         files, names, rows = (column.to_numpy() for column in batch.columns[len(columns) :])
         check_positions(scan, source, hashes, files, names)
         order.add(in_scan[files], rows)
-        yield pa.Table.from_batches([batch.select(range(len(columns)))])
+        origins = pa.array((in_scan[files] << _ROW_BITS) | rows, pa.int64())
+        yield pa.Table.from_batches([batch.select(range(len(columns)))]).append_column(
+            INTERNAL("origin"), origins
+        )
 
 
 def _large(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

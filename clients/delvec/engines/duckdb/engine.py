@@ -118,7 +118,7 @@ class DuckDBEngine:
 
     def cluster(
         self, scan: Scan, bins: Sequence[Sequence[str]], columns: Sequence[ColumnPath], target: WriteTarget
-    ) -> Sequence[Sequence[AddFile]]:
+    ) -> Sequence[Compacted]:
         """Write the live rows of each bin's files in the order of a curve through these columns.
 
         Raises:

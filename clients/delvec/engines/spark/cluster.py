@@ -2,18 +2,20 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - as everyone calls it
 
-from delvec.engines.compaction import ReadRows, check_rows
+from delvec.engines.compaction import Compacted, ReadRows, check_rows
 from delvec.engines.parquet_writer import DEFAULT_FILE_SIZE, DataFileWriter
 from delvec.engines.protocol import WriteTarget
+from delvec.engines.row_maps import RowMapWriter
 from delvec.engines.space_filling_curves import SAMPLE_ROWS, CurveKeys
 from delvec.engines.spark.file_values import FILE
 from delvec.engines.spark.job_descriptions import described
@@ -25,16 +27,17 @@ from delvec.scan import Scan
 from delvec_kernel.compaction import target_file_size
 from delvec_kernel.errors import DelvecError, from_wire
 from delvec_kernel.schema.column_paths import ColumnPath, backticked
-from delvec_kernel.wire import AddFile
+from delvec_kernel.wire import AddFile, RowMapFile
 from delvec_kernel.zcubes import files_to_come
 
 __all__ = ["cluster"]
 
 _KEY: Final = "key"
-_WRITTEN: Final = "adds string, file int, count bigint, rows binary, error string"
+_WRITTEN: Final = "adds string, row_map string, file int, count bigint, rows binary, error string"
 _WRITTEN_SCHEMA: Final = pa.schema(
     [
         ("adds", pa.string()),
+        ("row_map", pa.string()),
         ("file", pa.int32()),
         ("count", pa.int64()),
         ("rows", pa.binary()),
@@ -49,7 +52,7 @@ def cluster(
     bins: Sequence[Sequence[str]],
     columns: Sequence[ColumnPath],
     target: WriteTarget,
-) -> list[list[AddFile]]:
+) -> list[Compacted]:
     """Write the live rows of each bin's files sorted; see :meth:`delvec.engines.protocol.Engine.cluster`.
 
     Raises:
@@ -62,7 +65,7 @@ def cluster(
 
 def _cluster_bin(
     frames: ScanFrames, scan: Scan, columns: Sequence[ColumnPath], target: WriteTarget
-) -> list[AddFile]:
+) -> Compacted:
     names, numbers = scan.schema.names, file_numbers(len(scan))
     located = frames.located(scan, names, numbers, only_live=True)
     wanted = located.select(*(backticked(name) for name in (*names, FILE, ROW)))
@@ -83,20 +86,25 @@ def _cluster_bin(
     keyed = in_tasks(wanted, partial(_with_keys, keys), plain)
     # Each range is a task, and a file.
     ordered = keyed.repartitionByRange(files, _KEY).sortWithinPartitions(_KEY).drop(_KEY)
-    answers = in_tasks(ordered, partial(_write_task, target, list(names), file_rows), _WRITTEN).toArrow()
+    paths = dict(zip(numbers, scan.files["path"].to_pylist(), strict=True))
+    answers = in_tasks(
+        ordered, partial(_write_task, target, list(names), file_rows, paths), _WRITTEN
+    ).toArrow()
     places = {number: place for place, number in enumerate(numbers)}
     adds: list[AddFile] = []
+    row_map: list[RowMapFile] = []
     read: dict[int, BitMap64] = {}
     count = 0
     for answer in answers.to_pylist():
         if answer["error"]:
             raise from_wire(json.loads(answer["error"]))
         adds += [AddFile.model_validate_json(add) for add in json.loads(answer["adds"] or "[]")]
+        row_map += [RowMapFile.model_validate_json(file) for file in json.loads(answer["row_map"] or "[]")]
         count += answer["count"] or 0
         if answer["file"] is not None:
             read.setdefault(places[answer["file"]], BitMap64()).update(BitMap64.deserialize(answer["rows"]))
     check_rows(scan, count, read)
-    return adds
+    return Compacted(adds, {}, row_map)
 
 
 def _sample(located: DataFrame, scan: Scan, columns: Sequence[ColumnPath]) -> pa.Table:
@@ -114,9 +122,21 @@ def _with_keys(keys: CurveKeys, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 
 
 def _write_task(
-    target: WriteTarget, names: Sequence[str], file_rows: int | None, batches: Iterator[pa.RecordBatch]
+    target: WriteTarget,
+    names: Sequence[str],
+    file_rows: int | None,
+    paths: Mapping[int, str],
+    batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Runs on executors; the table's columns come first, behind them stand file and row."""
+    """Runs on executors; the table's columns come first, behind them stand file and row.
+
+    Args:
+        target: the table.
+        names: of its columns.
+        file_rows: of which a file has at most so many.
+        paths: of the files that rows come from, by their numbers.
+        batches: the rows.
+    """
     from pyspark import TaskContext
 
     forget_archives()
@@ -124,23 +144,32 @@ def _write_task(
     read = ReadRows()
     try:
         task = context.partitionId() if context else 0
-        with DataFileWriter(target, task=task, file_size=sys.maxsize, file_rows=file_rows) as writer:
+        known = np.array(sorted(paths), np.int64)
+        with (
+            DataFileWriter(target, task=task, file_size=sys.maxsize, file_rows=file_rows) as writer,
+            RowMapWriter(target.location, [paths[number] for number in known.tolist()]) as row_map,
+        ):
             for batch in batches:
                 files, rows = (
                     column.to_numpy(zero_copy_only=False) for column in batch.columns[len(names) :]
                 )
                 read.add(files, rows)
+                row_map.write(np.searchsorted(known, files), rows.astype(np.int64))
                 writer.write(batch.select(range(len(names))).rename_columns(list(names)))
-            adds = writer.finish()
+            adds, mapped = writer.finish(), row_map.finish()
     except DelvecError as failed:
         yield _answer(error=json.dumps(failed.to_wire()))
         for _ in batches:
             pass
         return
     count, found = read.finish()
-    yield _answer(adds=json.dumps([add.model_dump_json(by_alias=True) for add in adds]), count=count)
+    yield _answer(adds=_as_text(adds), row_map=_as_text(mapped), count=count)
     for number, rows_of_file in found.items():
         yield _answer(file=number, rows=rows_of_file.serialize())
+
+
+def _as_text(files: Sequence[AddFile] | Sequence[RowMapFile]) -> str:
+    return json.dumps([file.model_dump_json(by_alias=True) for file in files])
 
 
 def _answer(**values: object) -> pa.RecordBatch:

@@ -201,7 +201,7 @@ class SparkEngine:
 
     def cluster(
         self, scan: Scan, bins: Sequence[Sequence[str]], columns: Sequence[ColumnPath], target: WriteTarget
-    ) -> Sequence[Sequence[AddFile]]:
+    ) -> Sequence[Compacted]:
         """Write the live rows of each bin's files in the order of a curve through these columns; Spark sorts them.
 
         Raises:

@@ -1,0 +1,107 @@
+"""Where compactions that sort put rows, read from beside the table; what was read last is held in memory."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delvec_kernel.errors import StorageError, UnusableFile
+from delvec_kernel.storage.parquet_footers import check_footer
+from delvec_kernel.transaction.row_maps import MOST_FOLLOWED_ROWS, SCHEMA, RowMapReader, SourceRows
+from delvec_kernel.transaction.transaction_changes import RowMap, RowMapFile
+from delvec_service.logs import logger
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["RowMapCache"]
+
+_BUDGET: Final = 64 * 1024 * 1024
+_BATCH_ROWS: Final = 1 << 17
+_MOST_DECODED_BYTES: Final = 1 << 29
+
+
+class RowMapCache:
+    """What row maps say of single sources; safe to share between threads. A file of a map never changes.
+
+    Args:
+        max_bytes: about how much memory they may take.
+    """
+
+    def __init__(self, max_bytes: int = _BUDGET) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._held: OrderedDict[tuple[str, RowMap, str], SourceRows] = OrderedDict()
+        self._nbytes = 0
+
+    def load(self, table: OpenTable, row_map: RowMap, sources: Collection[str]) -> Mapping[str, SourceRows]:
+        """Return where the rows of these sources are, by canonical path; nothing of one that the map does not know.
+
+        Nothing at all where a file of it is gone, damaged, or not what the log says, or where the rows are more than can be
+        followed. Without a map, a conflict is an ordinary one.
+
+        Raises:
+            StorageError: storage did not answer.
+        """
+        found: dict[str, SourceRows] = {}
+        with self._lock:
+            for source in sources:
+                key = table.location, row_map, source
+                if key in self._held:
+                    self._held.move_to_end(key)
+                    found[source] = self._held[key]
+        missing = [source for source in sources if source not in found]
+        if missing:
+            read = _read(table, row_map, missing)
+            self._keep(table.location, row_map, read)
+            found |= read
+        if sum(each.total for each in found.values()) > MOST_FOLLOWED_ROWS:
+            return {}
+        return found
+
+    def _keep(self, location: str, row_map: RowMap, read: Mapping[str, SourceRows]) -> None:
+        with self._lock:
+            for source, rows in read.items():
+                key = location, row_map, source
+                if rows.nbytes > self._max_bytes or key in self._held:
+                    continue
+                self._held[key] = rows
+                self._nbytes += rows.nbytes
+            while self._nbytes > self._max_bytes:
+                self._nbytes -= self._held.popitem(last=False)[1].nbytes
+
+
+def _read(table: OpenTable, row_map: RowMap, sources: Collection[str]) -> Mapping[str, SourceRows]:
+    reader = RowMapReader(row_map, sources, table.location)
+    try:
+        for file in row_map.files:
+            _read_file(table, file, reader)
+        return reader.finish()
+    except UnusableFile as error:
+        reason: object = error.message
+    except StorageError:
+        raise
+    except (ValueError, OSError, pa.ArrowException, KeyError) as error:
+        # FileNotFoundError: VACUUM has deleted it.
+        reason = error
+    logger.warning("row map not read", table=table.name, file=row_map.files[0].path, reason=str(reason))
+    return {}
+
+
+def _read_file(table: OpenTable, file: RowMapFile, reader: RowMapReader) -> None:
+    with table.objects.open(file.path) as source:
+        if source.size() != file.size:
+            raise ValueError("not the size that the log says")
+        check_footer(source, file.path)
+        parquet = pq.ParquetFile(source, read_dictionary=["source"], page_checksum_verification=True)
+        metadata = parquet.metadata
+        decoded = sum(metadata.row_group(each).total_byte_size for each in range(metadata.num_row_groups))
+        if metadata.num_rows != file.num_rows or decoded > _MOST_DECODED_BYTES:
+            raise ValueError("not the rows that the log says")
+        if parquet.schema_arrow.names != SCHEMA.names:
+            raise ValueError("not a file of a row map")
+        for batch in parquet.iter_batches(_BATCH_ROWS):
+            if batch.schema.types != SCHEMA.types:
+                raise ValueError("not a file of a row map")
+            reader.add(batch)
