@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from delvec.access import AccessControl
 from delvec.ddl import parse_ddl
 from delvec.display import pairs, rows
 from delvec.dml.retry import DEFAULT_RETRIES, checked
@@ -487,6 +488,11 @@ class Connection:
     def maintenance(self) -> Maintenance:
         """Maintenance by policies: ``lake.maintenance.set_policy(...)``, ``lake.maintenance.run(dry_run=True)``."""
         return Maintenance(self._service, self)
+
+    @property
+    def access(self) -> AccessControl:
+        """Tokens and grants of a running service: ``lake.access.grant("writer", "etl", namespace="sales")``."""
+        return AccessControl(self._service)
 
     def register(
         self, location: str | os.PathLike[str], name: str | None = None, engine: Any = None

@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute
 from delvec_kernel.errors import ServiceUnavailable
 from delvec_kernel.storage.roots import Roots
 from delvec_service.api import (
+    access,
     additions,
     alter,
     changes,
@@ -41,8 +42,10 @@ from delvec_service.api import (
     vector_compaction,
 )
 from delvec_service.api.dependencies import Service
+from delvec_service.api.door import Door
 from delvec_service.api.lanes import Lanes
 from delvec_service.api.requests import RequestMiddleware
+from delvec_service.auth.directory import Directory
 from delvec_service.commits import fault_points
 from delvec_service.commits.commit import Commits
 from delvec_service.commits.idempotency import Answers
@@ -57,6 +60,7 @@ from delvec_service.maintenance.log_upkeep import LogUpkeep
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
 from delvec_service.scans.warm_up import warm_up
 from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.access import AccessStore
 from delvec_service.store.answers import AnswerStore
 from delvec_service.store.clones import CloneStore
 from delvec_service.store.database import Database
@@ -93,6 +97,7 @@ _RESOURCES: Final = (
     clone,
     vector_compaction,
     convert,
+    access,
 )
 _BUILDING: Final = threading.Lock()
 _BUILT: Final[list[BaseRoute]] = []
@@ -119,11 +124,14 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
     """
     fault_points.arm(settings.fault_points)
     service = _service(settings, names_by_folder=names_by_folder)
+    asks = settings.authentication != "off"
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         # Nothing else runs on this loop yet, so that it may block.
         service.database.migrate()
+        if asks:
+            service.directory.refresh()
         if settings.roots:  # and not embedded, where the first request is as good a time
             with suppress(ServiceUnavailable):  # one that vanishes now is no reason not to run
                 warm_up(service.loader.store)
@@ -150,6 +158,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
         redirect_slashes=False,  # a redirect would not be an answer in the envelope
     )
     app.state.service = service
+    app.state.is_behind_the_door = False
     app.state.readiness = probes.Readiness(service.database)
     app.router.routes.extend(_routes())
     reference.install(app)
@@ -157,7 +166,12 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
     service.row_commands.over(_without_door(service))
     app.add_middleware(
         RequestMiddleware,
-        token=settings.token.get_secret_value() if settings.token else None,
+        door=Door(
+            service.directory if asks else None,
+            service.tables,
+            lambda: app.router.routes,
+            settings.request_seconds,
+        ),
         max_request_bytes=settings.max_request_bytes,
         observer=service.observer,
     )
@@ -168,6 +182,7 @@ def _without_door(service: Service) -> FastAPI:
     """Return the same routes for the service's own requests: nothing is asked for at a door that they do not pass."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.state.service = service
+    app.state.is_behind_the_door = True
     app.router.routes.extend(_routes())
     problems.install(app)
     return app
@@ -262,6 +277,11 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         clone_store=CloneStore(database),
         maintenance=MaintenanceStore(database),
         answers=answers,
+        directory=Directory(
+            AccessStore(database),
+            token=settings.token.get_secret_value() if settings.token else None,
+            required=settings.authentication == "required",
+        ),
         lanes=Lanes(
             queued=settings.max_queued_requests,
             seconds=settings.request_seconds,

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from delvec_kernel.errors import BadRequest
@@ -58,7 +58,14 @@ class Settings(BaseSettings):
         description="After SIGTERM `/readyz` answers 503 for so long, and everything else as before; then the process ends.",
     )
     token: SecretStr | None = Field(
-        default=None, min_length=1, description="The bearer token that every request under /v1 must carry."
+        default=None,
+        min_length=1,
+        description="A bearer token of the configuration, whose owner may everything; other tokens are made with it.",
+    )
+    authentication: Literal["auto", "required", "off"] = Field(
+        default="auto",
+        description="Whether requests need a token: `auto` asks for one once one is configured, made or granted something; "
+        "`required` asks always; `off` never, on loopback only.",
     )
     max_commit_bytes: int = Field(
         default=256 * MIB,
@@ -180,12 +187,28 @@ class Settings(BaseSettings):
             database_url=SecretStr(database_url),
             roots=roots,
             token=None,
+            authentication="off",
             max_queued_requests=0,
             request_seconds=0,
             maintenance_seconds=0,
             metrics=False,
             **given,
         )
+
+    @classmethod
+    def of_database(cls, database_url: str | None = None) -> Self:
+        """Return the settings of a service that administers a database; None for the one that ``delvec serve`` would use.
+
+        Raises:
+            BadRequest: a setting in the environment is wrong.
+        """
+        given: dict[str, Any] = {} if database_url is None else {"database_url": SecretStr(database_url)}
+        try:
+            return cls(token=None, authentication="off", log_upkeep=False, metrics=False, **given)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            field = "_".join(str(part) for part in first["loc"][:1])
+            raise BadRequest(f"DELVEC_{field.upper()}: {first['msg']}") from None
 
 
 def check_servable(settings: Settings) -> None:
@@ -199,9 +222,13 @@ def check_servable(settings: Settings) -> None:
             "A service that others can reach needs the directories that it may work in: "
             "set DELVEC_ROOTS or pass --roots, for example --roots /data,s3://bucket/tables."
         )
-    if settings.token is None and not _is_loopback(settings.host):
+    if settings.authentication == "off" and settings.token is not None:
+        raise BadRequest("DELVEC_AUTHENTICATION=off contradicts DELVEC_TOKEN: leave one of them out.")
+    asks = settings.token is not None or settings.authentication == "required"
+    if not asks and not _is_loopback(settings.host):
         raise BadRequest(
-            f"Without a token the service listens on loopback only, not on '{settings.host}': set DELVEC_TOKEN."
+            f"Without a token the service listens on loopback only, not on '{settings.host}': set DELVEC_TOKEN, or "
+            "DELVEC_AUTHENTICATION=required where tokens were made (delvec token create)."
         )
 
 

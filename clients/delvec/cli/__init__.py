@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from delvec.cli import (
+    access,
     alter,
     database,
     doctor,
@@ -97,6 +98,10 @@ app.command("generate")(maintenance.generate)
 app.command("maintain")(policies.maintain)
 app.add_typer(policies.app, name="policy")
 app.add_typer(database.app, name="database")
+app.add_typer(access.app, name="token")
+app.command("grant")(access.grant)
+app.command("revoke")(access.revoke)
+app.command("grants")(access.grants)
 
 
 def _show_version(asked: bool) -> None:

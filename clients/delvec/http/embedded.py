@@ -10,7 +10,13 @@ from pathlib import Path
 from delvec.http.asgi import AppFailed, EmbeddedTransport
 from delvec_kernel.errors import EngineUnavailable, InvalidLocation
 
-__all__ = ["AppFailed", "EmbeddedTransport", "embedded_service", "state_directory"]
+__all__ = [
+    "AppFailed",
+    "EmbeddedTransport",
+    "embedded_service",
+    "service_of_database",
+    "state_directory",
+]
 
 
 def state_directory() -> Path:
@@ -59,3 +65,23 @@ def embedded_service(
     url = database_url or f"sqlite:///{state_directory() / 'embedded.db'}"
     settings = Settings.embedded(url, warehouse, tuple(roots))
     return EmbeddedTransport(create_app(settings, names_by_folder=True))
+
+
+def service_of_database(database_url: str | None = None) -> EmbeddedTransport:
+    """Start, in this process, the service of a database, for those who administer it: it asks for no token.
+
+    Args:
+        database_url: an SQLAlchemy URL; by default ``DELVEC_DATABASE_URL``, or where ``delvec serve`` keeps its own.
+
+    Raises:
+        EngineUnavailable: the service is not installed.
+        BadRequest: the URL is none, or a setting in the environment is wrong.
+    """
+    try:
+        from delvec_service.app import create_app
+        from delvec_service.config import Settings
+    except ModuleNotFoundError as error:
+        raise EngineUnavailable(
+            f"the service's database needs {error.name}: pip install '.[service]' in Delvec's clone, or give --url"
+        ) from error
+    return EmbeddedTransport(create_app(Settings.of_database(database_url)))

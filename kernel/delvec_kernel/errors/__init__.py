@@ -37,14 +37,18 @@
     │       ├── InvalidDeletionVector
     │       └── MissingChangeFiles
     ├── Unauthorized
+    ├── PermissionDenied
     ├── LocationNotAllowed
     ├── NotFound
     │   ├── PolicyNotFound
+    │   ├── TokenNotFound
+    │   ├── GrantNotFound
     │   ├── TableNotFound
     │   ├── NotADeltaTable
     │   └── VersionNotFound
     ├── MaintenanceUnderWay
     ├── TableAlreadyExists
+    ├── TokenAlreadyExists
     ├── RequestTimeout
     ├── RequestTooLarge
     ├── ReadLimitExceeded
@@ -123,6 +127,7 @@ from delvec_kernel.errors.requests import (
     BadRequest,
     ChangeDataNotRecorded,
     ConstraintViolation,
+    GrantNotFound,
     IdempotencyKeyReused,
     IncompatibleSchemaChange,
     InvalidLocation,
@@ -135,6 +140,7 @@ from delvec_kernel.errors.requests import (
     MultipleMatches,
     NotADeltaTable,
     NotFound,
+    PermissionDenied,
     PolicyNotFound,
     ReadLimitExceeded,
     RequestTimeout,
@@ -145,6 +151,8 @@ from delvec_kernel.errors.requests import (
     StreamSchemaChanged,
     TableAlreadyExists,
     TableNotFound,
+    TokenAlreadyExists,
+    TokenNotFound,
     Unauthorized,
     UnknownColumn,
     UnsupportedOperation,
@@ -221,6 +229,7 @@ __all__ = [
     "FileNotInTable",
     "FileSizeMismatch",
     "FileTooOld",
+    "GrantNotFound",
     "IdempotencyKeyReused",
     "IncompatibleSchemaChange",
     "InternalError",
@@ -244,6 +253,7 @@ __all__ = [
     "MultipleMatches",
     "NotADeltaTable",
     "NotFound",
+    "PermissionDenied",
     "PolicyNotFound",
     "ProtocolChanged",
     "ReadLimitExceeded",
@@ -261,6 +271,8 @@ __all__ = [
     "StreamSchemaChanged",
     "TableAlreadyExists",
     "TableNotFound",
+    "TokenAlreadyExists",
+    "TokenNotFound",
     "Unauthorized",
     "UnknownColumn",
     "UnsupportedOperation",

@@ -8,6 +8,7 @@ __all__ = [
     "BadRequest",
     "ChangeDataNotRecorded",
     "ConstraintViolation",
+    "GrantNotFound",
     "IdempotencyKeyReused",
     "IncompatibleSchemaChange",
     "InvalidLocation",
@@ -20,6 +21,7 @@ __all__ = [
     "MultipleMatches",
     "NotADeltaTable",
     "NotFound",
+    "PermissionDenied",
     "PolicyNotFound",
     "ReadLimitExceeded",
     "RequestTimeout",
@@ -30,6 +32,8 @@ __all__ = [
     "StreamSchemaChanged",
     "TableAlreadyExists",
     "TableNotFound",
+    "TokenAlreadyExists",
+    "TokenNotFound",
     "Unauthorized",
     "UnknownColumn",
     "UnsupportedOperation",
@@ -99,9 +103,15 @@ class InvalidLocation(BadRequest):
 
 
 class Unauthorized(DelvecError):
-    """The token is missing or wrong."""
+    """The token is missing, wrong, expired or revoked."""
 
     type, code, status = "Unauthorized", "UNAUTHORIZED", 401
+
+
+class PermissionDenied(DelvecError):
+    """The principal of the token lacks the role that the request needs; the message names both."""
+
+    type, code, status = "PermissionDenied", "PERMISSION_DENIED", 403
 
 
 class LocationNotAllowed(DelvecError):
@@ -122,8 +132,20 @@ class PolicyNotFound(NotFound):
     type, code = "PolicyNotFound", "POLICY_NOT_FOUND"
 
 
+class TokenNotFound(NotFound):
+    """There is no bearer token of that name."""
+
+    type, code = "TokenNotFound", "TOKEN_NOT_FOUND"
+
+
+class GrantNotFound(NotFound):
+    """The grantee has no role there that could be revoked."""
+
+    type, code = "GrantNotFound", "GRANT_NOT_FOUND"
+
+
 class TableNotFound(NotFound):
-    """No table is registered under that name, id or location."""
+    """No table is registered under that name, id or location, or none that the principal may read."""
 
     type, code = "TableNotFound", "TABLE_NOT_FOUND"
 
@@ -144,6 +166,12 @@ class TableAlreadyExists(DelvecError):
     """A Delta table or a table of that name exists already."""
 
     type, code, status = "TableAlreadyExists", "TABLE_ALREADY_EXISTS", 409
+
+
+class TokenAlreadyExists(DelvecError):
+    """A bearer token of that name exists already, or existed and was revoked."""
+
+    type, code, status = "TokenAlreadyExists", "TOKEN_ALREADY_EXISTS", 409
 
 
 class RequestTimeout(DelvecError):

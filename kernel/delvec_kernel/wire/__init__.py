@@ -4,6 +4,17 @@ Envelope fields are kebab-case; Delta actions, descriptors and metrics keep Delt
 These are wire shapes, not the domain: the service turns them into its own actions.
 """
 
+from delvec_kernel.wire.access import (
+    AccessResponse,
+    CreatedToken,
+    Grant,
+    GrantRequest,
+    GrantsResponse,
+    RoleGrant,
+    TokenRequest,
+    TokenResource,
+    TokensResponse,
+)
 from delvec_kernel.wire.alterations import (
     AddColumns,
     AddConstraint,
@@ -125,6 +136,7 @@ from delvec_kernel.wire.tables import (
 )
 
 __all__ = [
+    "AccessResponse",
     "AddColumns",
     "AddConstraint",
     "AddFeature",
@@ -161,6 +173,7 @@ __all__ = [
     "ConfigResponse",
     "ConvertRequest",
     "ConvertResponse",
+    "CreatedToken",
     "DeleteRequest",
     "DeletionVectorDescriptor",
     "DetailResponse",
@@ -173,6 +186,9 @@ __all__ = [
     "FindingFile",
     "GenerateRequest",
     "GenerateResponse",
+    "Grant",
+    "GrantRequest",
+    "GrantsResponse",
     "HealthListResponse",
     "HealthResponse",
     "HealthSample",
@@ -210,6 +226,7 @@ __all__ = [
     "RestoreRequest",
     "RestoreResponse",
     "RewrittenFile",
+    "RoleGrant",
     "RowDelete",
     "RowMap",
     "RowMapFile",
@@ -224,6 +241,9 @@ __all__ = [
     "TableRequest",
     "TableResource",
     "TablesResponse",
+    "TokenRequest",
+    "TokenResource",
+    "TokensResponse",
     "UnsetProperties",
     "UpdateRequest",
     "UpgradeProtocol",

@@ -18,7 +18,7 @@ from delvec_kernel.errors import (
     UnsupportedWriterFeature,
 )
 from delvec_kernel.wire import CloneRequest, CloneResponse
-from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Maintenance
 from delvec_service.api.tables import resource
@@ -51,9 +51,14 @@ router = APIRouter(tags=["tables"], route_class=Maintenance)
     ),
 )
 def clone_table(
-    table: Table, body: CloneRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
+    table: Table,
+    body: CloneRequest,
+    service: ServiceState,
+    access: Caller,
+    idempotency_key: IdempotencyKey = None,
 ) -> CloneResponse:
     """Make another table what this one is at a version: shallow, referring to its files, or deep, with copies of them."""
+    access.require_place(service.tables, body.location, body.name)
     transaction_id = idempotency_key or str(uuid.uuid4())
     done = clone(
         table, service.tables, service.loader, service.commits, service.clone_store, body, transaction_id

@@ -11,12 +11,14 @@ from delvec_kernel.errors import (
     InvalidSchema,
     InvalidTableChange,
     LocationNotAllowed,
+    PermissionDenied,
     TableAlreadyExists,
+    TableNotFound,
     UnsupportedOperation,
 )
 from delvec_kernel.storage.roots import Roots
 from delvec_kernel.wire import ConvertRequest, ConvertResponse
-from delvec_service.api.dependencies import ServiceState
+from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.problems import MUTATION, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Maintenance
 from delvec_service.api.tables import resource
@@ -35,6 +37,8 @@ router = APIRouter(tags=["tables"], route_class=Maintenance)
         *SNAPSHOT,
         InvalidLocation,
         LocationNotAllowed,
+        PermissionDenied,
+        TableNotFound,
         TableAlreadyExists,
         UnsupportedOperation,
         InvalidSchema,
@@ -44,9 +48,10 @@ router = APIRouter(tags=["tables"], route_class=Maintenance)
     ),
 )
 def convert_to_delta(
-    body: ConvertRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
+    body: ConvertRequest, service: ServiceState, access: Caller, idempotency_key: IdempotencyKey = None
 ) -> ConvertResponse:
     """Make a table of the Parquet files of a directory: a log is written that names them, and no file is changed."""
+    access.require_place(service.tables, body.location, body.name)
     transaction_id = idempotency_key or str(uuid.uuid4())
     done = convert(service.tables, Roots(service.settings.roots), body, transaction_id)
     if done.version is not None:

@@ -6,7 +6,10 @@ from typing import Annotated, TypeAlias
 from fastapi import Depends, Path, Query, Request
 
 from delvec_kernel.errors import BadRequest
+from delvec_service.api.door import ACCESS, TABLE
 from delvec_service.api.lanes import Lanes, in_thread
+from delvec_service.auth.access import Access
+from delvec_service.auth.directory import Directory
 from delvec_service.commits.commit import Commits
 from delvec_service.commits.idempotency import Answers
 from delvec_service.commits.outcomes import Outcomes
@@ -24,10 +27,11 @@ from delvec_service.store.database import Database
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.maintenance import MaintenanceStore
 from delvec_service.store.open_table import OpenTable
+from delvec_service.store.registry import TableRecord
 from delvec_service.tables.registry import Tables
 from delvec_service.telemetry.observer import Observer
 
-__all__ = ["Moment", "PointInTime", "Service", "ServiceState", "Table"]
+__all__ = ["Caller", "Moment", "PointInTime", "Service", "ServiceState", "Table", "TableName"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class Service:
     row_commands: RowCommands
     lanes: Lanes
     observer: Observer
+    directory: Directory
 
 
 # What does no I/O is a coroutine: each plain function costs a change of thread and back.
@@ -66,18 +71,44 @@ async def _service(request: Request) -> Service:
 ServiceState: TypeAlias = Annotated[Service, Depends(_service)]
 
 
-async def _table(
-    service: ServiceState,
-    table: Annotated[str, Path(description="The table's name or id.", max_length=200)],
-) -> OpenTable:
-    found = service.tables.opened(table)
-    if found is None:
+async def _access(request: Request) -> Access:
+    access = request.scope.get(ACCESS)
+    if access is None:
+        # The service's own requests, of commands that were let in, come by no door.
+        assert request.app.state.is_behind_the_door  # noqa: S101 - set by create_app
+        return Access()
+    assert isinstance(access, Access)  # noqa: S101 - set by the door
+    return access
+
+
+Caller: TypeAlias = Annotated[Access, Depends(_access)]
+"""What the request may do."""
+
+_TableName: TypeAlias = Annotated[str, Path(description="The table's name or id.", max_length=200)]
+
+
+async def _table(request: Request, service: ServiceState, table: _TableName) -> OpenTable:
+    # What the door looked up, and not what the name may have come to mean since.
+    record: TableRecord | None = request.scope.get(TABLE)
+    found = service.tables.opened(table if record is None else record.id)
+    if found is None and record is not None:
+        found = await in_thread(service.tables.opening, record)
+    elif found is None:
         found = await in_thread(service.tables.open, table)
     note(table=found.name)
     return found
 
 
 Table: TypeAlias = Annotated[OpenTable, Depends(_table)]
+
+
+async def _table_name(request: Request, table: _TableName) -> str:
+    record: TableRecord | None = request.scope.get(TABLE)
+    return table if record is None else record.id
+
+
+TableName: TypeAlias = Annotated[str, Depends(_table_name)]
+"""A table that need not be there, or not be allowed to be opened."""
 
 
 @dataclass(frozen=True)

@@ -156,6 +156,7 @@ TAGS: Final[Mapping[str, str]] = {
     "maintenance": "Checkpoints, VACUUM, RESTORE, manifests and checks.",
     "deletion vectors": "Places for deletion vectors that engines write themselves.",
     "policies": "What is to be done to which tables, when; who does it, and what was done.",
+    "access": "Who is let in, and what they may.",
     "probes": "Whether the service runs.",
     "config": "What the service is.",
 }
@@ -180,6 +181,8 @@ EXAMPLES: Final[Mapping[str, Any]] = {
         "partition-schema": {"type": "struct", "fields": [{**_COLUMN, "name": "day", "type": "date"}]},
     },
     "DeleteRequest": {"predicate": "age < 18"},
+    "GrantRequest": {"grantee": "etl", "role": "writer", "namespace": "sales"},
+    "TokenRequest": {"name": "etl-2026", "principal": "etl", "expires-at": "2027-01-01T00:00:00Z"},
     "GenerateRequest": {"mode": "symlink_format_manifest"},
     "RepackRequest": {"dry-run": True},
     "OptimizeRequest": {"predicate": "country = 'NZ'"},

@@ -17,7 +17,7 @@ from delvec_kernel.wire import (
     HealthSamplesResponse,
     TableHealth,
 )
-from delvec_service.api.dependencies import PointInTime, ServiceState, Table
+from delvec_service.api.dependencies import Caller, PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.routes import Route
 from delvec_service.maintenance.health import health
@@ -79,6 +79,7 @@ def list_health_samples(
 @router.get("/health", responses=responses(*COMMON))
 def list_health(
     service: ServiceState,
+    access: Caller,
     order_by: Annotated[
         HealthOrder,
         Query(alias="order-by", description="The lowest score, or the highest of another number, is first."),
@@ -97,12 +98,14 @@ def list_health(
     page_token: Annotated[str, Query(alias="page-token", max_length=200)] = "",
 ) -> HealthListResponse:
     """List the registered tables, those first that need most care, as they were after their newest commits."""
-    page = service.health.store.page(
-        service.tables.catalog,
-        order_by,
-        after=_place(page_token, order_by) if page_token else None,
-        min_deleted_ratio=min_deleted_ratio,
-        limit=page_size,
+    page = access.page(
+        lambda after, limit: service.health.store.page(
+            service.tables.catalog, order_by, after=after, min_deleted_ratio=min_deleted_ratio, limit=limit
+        ),
+        lambda one: (one.sort_key, one.id),
+        lambda one: access.sees(one.id, one.name),
+        _place(page_token, order_by) if page_token else None,
+        page_size,
     )
     more = len(page) == page_size
     return HealthListResponse(

@@ -1,11 +1,12 @@
 """``/v1/policies``: what is to be done to which tables, when; and what was done."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, status
 
-from delvec_kernel.errors import MaintenanceUnderWay, PolicyNotFound
+from delvec_kernel.errors import MaintenanceUnderWay, PermissionDenied, PolicyNotFound, TableNotFound
 from delvec_kernel.policies import applicable
 from delvec_kernel.wire import (
     LeaseRequest,
@@ -16,10 +17,12 @@ from delvec_kernel.wire import (
     Policy,
     PolicyRequest,
 )
+from delvec_kernel.wire.access import GrantScope, Role
 from delvec_kernel.wire.policies import PolicyType, RunState
-from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.dependencies import Caller, Service, ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, responses
 from delvec_service.api.repeats import Mutation
+from delvec_service.auth.access import Access
 from delvec_service.snapshots.time_travel import moment_of
 
 __all__ = ["router"]
@@ -30,13 +33,25 @@ _Name = Annotated[str, Path(description="The policy's name.", max_length=128)]
 
 
 @router.post("/policies", responses=responses(*MUTATION, *OPENING))
-def set_policy(body: PolicyRequest, service: ServiceState) -> Policy:
+def set_policy(body: PolicyRequest, service: ServiceState, access: Caller) -> Policy:
     """Set a maintenance policy; it replaces one of the same name."""
+    record = None if body.table is None else service.tables.open(body.table).record
+    if record is not None:
+        access.require(record, "maintainer", body.table)
+    else:
+        access.require_scope(*_scope(body.pattern), "maintainer")
+    with suppress(PolicyNotFound):
+        replaced = service.maintenance.policy(service.tables.catalog, body.name)
+        if not _may(access, service, replaced, "maintainer"):
+            raise PermissionDenied(
+                f"There is a policy '{body.name}' of tables that '{access.name}' does not maintain; choose another name.",
+                policy=body.name,
+            )
     policy = Policy(
         name=body.name,
         type=body.type,
         content=body.content,
-        table_id=None if body.table is None else service.tables.open(body.table).record.id,
+        table_id=None if record is None else record.id,
         pattern=body.pattern,
         updated_at=datetime.now(UTC),
     )
@@ -45,24 +60,30 @@ def set_policy(body: PolicyRequest, service: ServiceState) -> Policy:
 
 
 @router.get("/policies", responses=responses(*COMMON))
-def list_policies(service: ServiceState) -> PoliciesResponse:
+def list_policies(service: ServiceState, access: Caller) -> PoliciesResponse:
     """List the maintenance policies, by name."""
-    return PoliciesResponse(policies=list(service.maintenance.policies(service.tables.catalog)))
+    found = service.maintenance.policies(service.tables.catalog)
+    return PoliciesResponse(policies=[one for one in found if _may(access, service, one, "reader")])
 
 
 @router.get("/policies/{policy}", responses=responses(*COMMON, PolicyNotFound))
-def get_policy(policy: _Name, service: ServiceState) -> Policy:
+def get_policy(policy: _Name, service: ServiceState, access: Caller) -> Policy:
     """Return one maintenance policy."""
-    return service.maintenance.policy(service.tables.catalog, policy)
+    return _policy(access, service, policy)
 
 
 @router.delete(
     "/policies/{policy}",
     status_code=status.HTTP_204_NO_CONTENT,
-    responses=responses(*MUTATION, PolicyNotFound),
+    responses=responses(*MUTATION, PolicyNotFound, PermissionDenied),
 )
-def drop_policy(policy: _Name, service: ServiceState) -> None:
+def drop_policy(policy: _Name, service: ServiceState, access: Caller) -> None:
     """Forget a maintenance policy."""
+    if not _may(access, service, _policy(access, service, policy), "maintainer"):
+        raise PermissionDenied(
+            f"'{access.name}' is not maintainer of all tables that the policy '{policy[:128]}' is about.",
+            policy=policy[:128],
+        )
     service.maintenance.drop_policy(service.tables.catalog, policy)
 
 
@@ -108,6 +129,7 @@ def record_run(table: Table, body: MaintenanceRun, service: ServiceState) -> Mai
 @router.get("/maintenance-runs", responses=responses(*COMMON, *OPENING))
 def list_runs(
     service: ServiceState,
+    access: Caller,
     table: Annotated[
         str | None, Query(max_length=200, description="Only runs on this table, by name or id.")
     ] = None,
@@ -124,8 +146,47 @@ def list_runs(
 ) -> MaintenanceRunsResponse:
     """List what was done to tables by their policies, the newest first."""
     start = None if since is None else moment_of("since", since)
-    identifier = None if table is None else service.tables.open(table).record.id
+    identifier = None
+    if table is not None:
+        record = service.tables.open(table).record
+        access.require(record, "reader", table)
+        identifier = record.id
     found = service.maintenance.runs(
-        service.tables.catalog, table_id=identifier, since=start, run_type=run_type, state=state, limit=limit
+        service.tables.catalog,
+        table_id=identifier,
+        since=start,
+        run_type=run_type,
+        state=state,
+        limit=limit,
+        visible=access.sees if access.is_restricted else None,
     )
+    access.is_decided = True
     return MaintenanceRunsResponse(runs=list(found))
+
+
+def _scope(pattern: str | None) -> tuple[GrantScope, str]:
+    return ("all", "") if pattern is None else ("pattern", pattern)
+
+
+def _policy(access: Access, service: Service, name: str) -> Policy:
+    """Return a policy that the principal may see.
+
+    Raises:
+        PolicyNotFound: there is none of that name, or none that it may see.
+    """
+    found = service.maintenance.policy(service.tables.catalog, name)
+    if not _may(access, service, found, "reader"):
+        raise PolicyNotFound(f"There is no maintenance policy '{name[:128]}'.", policy=name[:128])
+    return found
+
+
+def _may(access: Access, service: Service, policy: Policy, role: Role) -> bool:
+    """Whether the principal has a role on all tables that a policy is about."""
+    if policy.table_id is None or not access.is_restricted:
+        return access.covers(*_scope(policy.pattern), role)
+    try:
+        record = service.tables.find(policy.table_id)
+        access.require(record, role)
+    except (TableNotFound, PermissionDenied):
+        return False
+    return True

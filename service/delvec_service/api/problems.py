@@ -29,6 +29,7 @@ from delvec_kernel.errors import (
     MissingLogFile,
     NotADeltaTable,
     NotFound,
+    PermissionDenied,
     ProtocolChanged,
     RequestTimeout,
     RequestTooLarge,
@@ -70,7 +71,7 @@ COMMON: tuple[type[DelvecError], ...] = (
 MUTATION: tuple[type[DelvecError], ...] = (*COMMON, IdempotencyKeyReused)
 """What every route that changes something may answer."""
 
-OPENING = (TableNotFound, AmbiguousTable, LocationNotAllowed)
+OPENING = (TableNotFound, AmbiguousTable, PermissionDenied, LocationNotAllowed)
 """What every route of one table may answer, too."""
 
 CONFLICTS = (

@@ -13,8 +13,10 @@ from fastapi import Depends, Header, Request, Response
 from delvec_kernel.errors import BadRequest, DelvecError
 from delvec_service.api import problems
 from delvec_service.api.bodies import Checked
+from delvec_service.api.door import ACCESS
 from delvec_service.api.lanes import Kind, in_thread
 from delvec_service.api.routes import Route
+from delvec_service.auth.access import Access
 from delvec_service.commits.idempotency import Answers, is_final, request_hash
 from delvec_service.store.answers import Claim, StoredAnswer, Taken
 
@@ -78,6 +80,9 @@ class Mutation(Route):
             answers: Answers = request.app.state.service.answers
             claim = await _claimed(answers, key, _hash(request))
             if isinstance(claim, StoredAnswer):
+                access: Access | None = request.scope.get(ACCESS)
+                if access is not None:
+                    access.is_decided = True  # by the first request, which was this principal's
                 return replay(claim)
             try:
                 response = await handle(request)
@@ -116,7 +121,11 @@ def _check(key: str) -> None:
 
 def _hash(request: Request) -> str:
     body = request.parsed if isinstance(request, Checked) else None
-    return request_hash(request.method, request.url.path, request.url.query, body)
+    access: Access | None = request.scope.get(ACCESS)
+    principal = None if access is None else access.principal
+    # Another's answer is not told: to others, the key is taken. Superusers may see it.
+    whose = () if principal is None or principal.is_superuser else (principal.name,)
+    return request_hash(request.method, request.url.path, request.url.query, body, *whose)
 
 
 async def _claimed(answers: Answers, key: str, hashed: str) -> Claim | StoredAnswer:

@@ -1,7 +1,6 @@
-"""What surrounds every request: its id, its line in the log, the token, the size limit, the last resort."""
+"""What surrounds every request: its id, its line in the log, the door, the size limit, the last resort."""
 
 import re
-import secrets
 import time
 import uuid
 from typing import Final
@@ -10,19 +9,20 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from delvec_kernel.errors import DelvecError, InternalError, RequestTooLarge, Unauthorized
+from delvec_kernel.errors import DelvecError, InternalError, RequestTooLarge
 from delvec_service.api import problems
+from delvec_service.api.door import Door
+from delvec_service.auth.access import Access
 from delvec_service.logs import logger, note, of_request
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer, RequestObserver
 
 __all__ = ["RequestMiddleware"]
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._\-]{1,128}")
-_BEARER: Final = "'Authorization: Bearer <token>'"
 _PREFIXES: Final = ("/v1",)
 _LOGGED: Final = 300
 """Characters of a path in the log."""
-_UNGUARDED: Final = ("/livez", "/readyz", "/openapi.json", "/docs")
+_REFUSED: Final = 400
 
 
 class RequestMiddleware:
@@ -30,14 +30,19 @@ class RequestMiddleware:
 
     The token is checked here and not by a dependency, because FastAPI reads the body before dependencies run,
     and a stranger should not make the service read one.
+
+    Args:
+        app: the application.
+        door: lets requests in.
+        max_request_bytes: larger bodies are refused.
     """
 
     def __init__(
-        self, app: ASGIApp, *, token: str | None, max_request_bytes: int, observer: Observer = NO_OBSERVER
+        self, app: ASGIApp, *, door: Door, max_request_bytes: int, observer: Observer = NO_OBSERVER
     ) -> None:
         self._app = app
         self._observer = observer
-        self._token = None if token is None else token.encode()
+        self._door = door
         self._limit = max_request_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,7 +58,10 @@ class RequestMiddleware:
             if observed.trace_id is not None:
                 note(trace_id=observed.trace_id)
             try:
-                self._admit(scope, headers)
+                access = answering.access = await self._door.admit(scope, headers)
+                if access.principal is not None:
+                    note(principal=access.principal.name)
+                self._check_length(headers)
                 await self._app(scope, self._limited(receive), answering.send)
             except ClientDisconnect:
                 pass  # nobody is left to answer
@@ -75,18 +83,7 @@ class RequestMiddleware:
             finally:
                 answering.tell()
 
-    def _admit(self, scope: Scope, headers: Headers) -> None:
-        if self._token is not None and not scope["path"].startswith(_UNGUARDED):
-            header = headers.get("authorization", "").strip()
-            scheme, _, given = header.partition(" ")
-            if not header:
-                raise Unauthorized(
-                    f"The request has no token; send the header {_BEARER} (token= of connect(), DELVEC_TOKEN)."
-                )
-            if scheme.lower() != "bearer" or not given.strip():
-                raise Unauthorized(f"The Authorization header is not of the form {_BEARER}.")
-            if not secrets.compare_digest(given.strip().encode(), self._token):
-                raise Unauthorized("The token is not this service's; its DELVEC_TOKEN is asked for.")
+    def _check_length(self, headers: Headers) -> None:
         length = headers.get("content-length", "")
         if length.isascii() and length.isdigit() and int(length) > self._limit:
             raise self._too_large()
@@ -117,10 +114,12 @@ class _Answering:
 
     Attributes:
         status: of the answer; 0 as long as there is none.
+        access: what the request may do, once it was let in.
     """
 
     def __init__(self, scope: Scope, send: Send, request_id: str, observed: RequestObserver) -> None:
         self.status = 0
+        self.access: Access | None = None
         self._scope, self._send, self._request_id, self._observed = scope, send, request_id, observed
         self._begun = time.perf_counter()
         self._is_told = False
@@ -128,6 +127,8 @@ class _Answering:
     async def send(self, message: Message) -> None:
         """Send a part of the answer."""
         if message["type"] == "http.response.start":
+            if self.access is not None and message["status"] < _REFUSED and not self.access.is_decided:
+                raise RuntimeError(f"{_route(self._scope)} answers without asking who may do it")
             self.status = message["status"]
             MutableHeaders(scope=message)["X-Request-Id"] = self._request_id
         elif not message.get("more_body"):

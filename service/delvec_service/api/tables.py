@@ -12,12 +12,14 @@ from delvec_kernel.errors import (
     InvalidSchema,
     InvalidTableChange,
     LocationNotAllowed,
+    PermissionDenied,
     TableAlreadyExists,
+    TableNotFound,
     UnknownColumn,
 )
 from delvec_kernel.symlink_manifest import are_kept_fresh
 from delvec_kernel.wire import RenameRequest, TableRequest, TableResource, TablesResponse
-from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.dependencies import Caller, ServiceState, Table, TableName
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
 from delvec_service.store.registry import TableRecord
@@ -42,15 +44,22 @@ router = APIRouter(tags=["tables"], route_class=Mutation)
             InvalidPredicate,
             UnknownColumn,
             LocationNotAllowed,
+            PermissionDenied,
+            TableNotFound,
             TableAlreadyExists,
             AtomicCreateUnsupported,
         ),
     },
 )
 def register_table(
-    body: TableRequest, service: ServiceState, response: Response, idempotency_key: IdempotencyKey = None
+    body: TableRequest,
+    service: ServiceState,
+    access: Caller,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
 ) -> TableResource:
     """Register the Delta table at a location, as often as you like; with a schema, create it there first."""
+    access.require_place(service.tables, body.location, body.name, creates=body.table_schema is not None)
     if body.table_schema is None:
         record, created = service.tables.register(body.location, body.name)
         if not created:
@@ -76,6 +85,7 @@ def register_table(
 @router.get("/tables", responses=responses(*COMMON, InvalidLocation, LocationNotAllowed))
 def list_tables(
     service: ServiceState,
+    access: Caller,
     location: Annotated[
         str | None, Query(description="Only the table there: one or none, never registered by asking.")
     ] = None,
@@ -89,9 +99,17 @@ def list_tables(
     """List the registered tables in the order of their names."""
     if location is not None:
         found = service.tables.at(location)
-        return TablesResponse(tables=[] if found is None else [resource(found)])
+        seen = found is not None and access.sees(found.id, found.name)
+        access.is_decided = True
+        return TablesResponse(tables=[resource(found)] if found is not None and seen else [])
     name, _, identifier = page_token.partition("/")
-    page = service.tables.page((name, identifier), page_size, namespace)
+    page = access.page(
+        lambda after, limit: service.tables.page(after, limit, namespace),
+        lambda record: (record.name, record.id),
+        lambda record: access.sees(record.id, record.name),
+        (name, identifier),
+        page_size,
+    )
     more = len(page) == page_size
     return TablesResponse(
         tables=[resource(record) for record in page],
@@ -108,17 +126,21 @@ def get_table(table: Table) -> TableResource:
 @router.delete(
     "/tables/{table}", status_code=status.HTTP_204_NO_CONTENT, responses=responses(*MUTATION, *OPENING)
 )
-def forget_table(service: ServiceState, table: str) -> None:
-    """Forget a table, its own policies and its health samples. Its files stay, and so do maintenance runs.
+def forget_table(service: ServiceState, table: TableName) -> None:
+    """Forget a table, its own policies, grants and health samples. Its files stay, and so do maintenance runs.
 
     Registering its location brings it back under the same id.
     """
     service.health.forget(service.tables.forget(table).id)
+    service.directory.expire()  # what was granted on it is gone
 
 
 @router.post("/tables/{table}/rename", responses=responses(*MUTATION, *OPENING, TableAlreadyExists))
-def rename_table(service: ServiceState, table: str, body: RenameRequest) -> TableResource:
+def rename_table(
+    service: ServiceState, table: TableName, body: RenameRequest, access: Caller
+) -> TableResource:
     """Give a table a name, its first or another one. Its id, its location and its files stay."""
+    access.require_name(body.name, "maintainer")
     return resource(service.tables.rename(table, body.name))
 
 

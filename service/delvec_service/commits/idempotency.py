@@ -15,6 +15,7 @@ from delvec_kernel.errors import (
     IdempotencyKeyReused,
     LocationNotAllowed,
     NotFound,
+    PermissionDenied,
     ReadLimitExceeded,
     RequestTooLarge,
     ServiceUnavailable,
@@ -32,6 +33,7 @@ _PASSING: Final = (
     Unauthorized,
     LocationNotAllowed,
     NotFound,
+    PermissionDenied,
     RequestTooLarge,
     ReadLimitExceeded,
     UnsupportedTable,
@@ -40,7 +42,7 @@ _PASSING: Final = (
     VersionFromFuture,
     IdempotencyKeyReused,
 )
-"""What the same request may not meet again: settings and properties change, tables are registered, restored and
+"""What the same request may not meet again: settings and properties change, roles are granted, tables are registered, restored and
 written, files come."""
 
 

@@ -16,14 +16,16 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from delvec_kernel.errors import BadRequest
+from delvec_service.store.access import changed
 from delvec_service.store.database import Database
-from delvec_service.store.models import REVISION, Base
+from delvec_service.store.models import REVISION, AccessStateRow, Base
 
 __all__ = ["FORMAT_VERSION", "LEFT_OUT", "Restored", "backup", "restore"]
 
 FORMAT_VERSION: Final = 1
 LEFT_OUT: Final = frozenset(
     {
+        "access_state",
         "answers",
         "ledger_files",
         "maintenance_leases",
@@ -119,6 +121,10 @@ def restore(database: Database, lines: Iterable[str], *, replace: bool = False) 
             _queue(session, table_of, _values(table_of, row, found.unknown), waiting)
         for name, rows in waiting.items():
             _insert(session, tables[name], rows)
+        if {"tokens", "grants"} & found.rows.keys() or (
+            replace and session.scalar(select(AccessStateRow.generation))
+        ):
+            changed(session)  # services that run see it by that
         found.added = {
             name: added for name, table in tables.items() if (added := _count(session, table) - before[name])
         }

@@ -4,8 +4,9 @@ Policies and runs are here and nowhere else: whoever deletes the database sets t
 table's data rests on any of it, nor does its safety: a lease keeps two replicas from doing the same work twice.
 """
 
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -134,8 +135,12 @@ class MaintenanceStore:
         run_type: PolicyType | None = None,
         state: RunState | None = None,
         limit: int = 100,
+        visible: Callable[[str, str], bool] | None = None,
     ) -> Sequence[MaintenanceRun]:
-        """Return runs on the registered tables of a catalog, or on one of them, the newest first."""
+        """Return runs on the registered tables of a catalog, or on one of them, the newest first.
+
+        ``visible`` says by its id and name whether runs on a table are to be shown.
+        """
         row = MaintenanceRunRow
         query = select(row, TableRow.name, TableRow.folder_name).join(TableRow, TableRow.id == row.table_id)
         query = query.where(TableRow.catalog == catalog)
@@ -147,12 +152,14 @@ class MaintenanceStore:
             query = query.where(row.state == state)
         if since is not None:
             query = query.where(row.started_at >= since)
+        query = query.order_by(row.started_at.desc(), row.id)
         with self._database.read() as session:
-            found = session.execute(query.order_by(row.started_at.desc(), row.id).limit(limit)).all()
-        return [
-            MaintenanceRun(table=name or folder, **{field: getattr(run, field) for field in _RUN})
-            for run, name, folder in found
-        ]
+            rows = session.execute(query.limit(limit) if visible is None else query).yield_per(1000)
+            shown = (one for one in rows if visible is None or visible(one[0].table_id, one[1] or one[2]))
+            return [
+                MaintenanceRun(table=name or folder, **{field: getattr(run, field) for field in _RUN})
+                for run, name, folder in itertools.islice(shown, limit)
+            ]
 
 
 def _policy(row: MaintenancePolicyRow) -> Policy:

@@ -26,10 +26,12 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 __all__ = [
     "REVISION",
+    "AccessStateRow",
     "AnswerRow",
     "Base",
     "CloneRow",
     "CommitCountsRow",
+    "GrantRow",
     "HealthSampleRow",
     "LedgerFileRow",
     "MaintenanceLeaseRow",
@@ -45,11 +47,12 @@ __all__ = [
     "SnapshotRow",
     "StoredText",
     "TableRow",
+    "TokenRow",
     "TransactionRow",
     "storable",
 ]
 
-REVISION: Final = "0009"
+REVISION: Final = "0010"
 """The newest migration; the database is migrated only where it is behind this."""
 _NOT_STORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
@@ -439,3 +442,54 @@ class SchemaCompatibilityRow(Base):
     __tablename__ = "schema_compatibility"
 
     oldest: Mapped[str] = mapped_column(String(32), primary_key=True)
+
+
+class TokenRow(Base):
+    """A bearer token: its hash, and never the token.
+
+    Attributes:
+        token_hash: SHA-256 in hexadecimal; tokens are random, so that no salt is needed.
+        revoked_at: None while it may be used. A revoked token stays, so that its name means no other.
+    """
+
+    __tablename__ = "tokens"
+    __table_args__ = (UniqueConstraint("token_hash", name="tokens_hash_unique"),)
+
+    name: Mapped[str] = mapped_column(StoredText(128), primary_key=True)
+    principal: Mapped[str] = mapped_column(StoredText(128))
+    token_hash: Mapped[str] = mapped_column(StoredText(64))
+    created_at: Mapped[datetime]
+    created_by: Mapped[str] = mapped_column(StoredText(128))
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+
+
+class GrantRow(Base):
+    """A role that a principal, or a group, has on some tables.
+
+    Attributes:
+        scope: ``all``, ``namespace``, ``pattern`` or ``table``.
+        target: the namespace, the pattern, or the id of the table; empty for ``all``.
+    """
+
+    __tablename__ = "grants"
+
+    grantee: Mapped[str] = mapped_column(StoredText(256), primary_key=True)
+    scope: Mapped[str] = mapped_column(StoredText(16), primary_key=True)
+    target: Mapped[str] = mapped_column(StoredText(128), primary_key=True)
+    role: Mapped[str] = mapped_column(StoredText(16))
+    granted_at: Mapped[datetime]
+    granted_by: Mapped[str] = mapped_column(StoredText(128))
+
+
+class AccessStateRow(Base):
+    """One row, or none: counts the changes of tokens and grants, so that replicas see that there was one.
+
+    Attributes:
+        generation: how many there were; no row is none.
+    """
+
+    __tablename__ = "access_state"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    generation: Mapped[int] = mapped_column(BigInteger)

@@ -10,6 +10,7 @@ from sqlalchemy import and_, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delvec_kernel.errors import AmbiguousTable, TableAlreadyExists, TableNotFound
+from delvec_service.store.access import forget_grants
 from delvec_service.store.database import Database
 from delvec_service.store.models import (
     CommitCountsRow,
@@ -19,7 +20,7 @@ from delvec_service.store.models import (
     TableRow,
 )
 
-__all__ = ["Registry", "TableRecord", "table_id"]
+__all__ = ["Registry", "TableRecord", "not_found", "table_id"]
 
 _NAMESPACE: Final = uuid.UUID("6f0f7d1c-4a52-4b0e-9d0b-3a54ad6f9a31")
 _SHOWN: Final = 5
@@ -51,6 +52,13 @@ def table_id(location: str) -> str:
     return str(uuid.uuid5(_NAMESPACE, location))
 
 
+def not_found(name_or_id: str) -> TableNotFound:
+    """Return the error for a table that is not there, or that may not be seen: nobody can tell one from the other."""
+    return TableNotFound(
+        f"No table '{name_or_id[:200]}' is registered; register its location first.", table=name_or_id[:200]
+    )
+
+
 class Registry:
     """The names of tables, in SQL.
 
@@ -80,10 +88,7 @@ class Registry:
         """
         found = self.called(name_or_id)
         if not found:
-            raise TableNotFound(
-                f"No table '{name_or_id[:200]}' is registered; register its location first.",
-                table=name_or_id[:200],
-            )
+            raise not_found(name_or_id)
         return self.only(name_or_id, found)
 
     @staticmethod
@@ -251,6 +256,7 @@ class Registry:
             if session.scalars(select(TableRow.id).where(TableRow.id == identifier).limit(1)).first() is None:
                 for row in (HealthSampleRow, CommitCountsRow, MaintenanceLeaseRow):
                     session.execute(delete(row).where(row.table_id == identifier))
+                forget_grants(session, identifier)
 
 
 def _record(row: TableRow) -> TableRecord:

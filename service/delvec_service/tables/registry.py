@@ -101,7 +101,14 @@ class Tables:
             AmbiguousTable: the name may be any of several tables'.
             LocationNotAllowed: the roots were changed, or a link now leads out of them.
         """
-        record = self._find(name_or_id)
+        return self.opening(self.find(name_or_id))
+
+    def opening(self, record: TableRecord) -> OpenTable:
+        """Return the table that was found.
+
+        Raises:
+            LocationNotAllowed: the roots were changed, or a link now leads out of them.
+        """
         self._roots.check(record.location)
         found = OpenTable(record, self._roots, self._max_commit_bytes, self._observer)
         if len(self._opened) >= _MOST_OPENED:
@@ -127,6 +134,22 @@ class Tables:
         """
         return self._registry.at(self._roots.canonical(location))
 
+    def called_by(self, location: str) -> str:
+        """Return what a table at a location is called without a name of its own.
+
+        Raises:
+            InvalidLocation: it is not a location.
+            LocationNotAllowed: it lies outside the roots.
+        """
+        return self._folder_name(self._roots.canonical(location))
+
+    def is_home(self, location: str, name: str) -> bool:
+        """Whether a location is where a table of that name belongs: its own folder of the warehouse, or that of its namespace."""
+        if self._warehouse is None:
+            return False
+        place, own = self._roots.canonical(location), self._in_warehouse(name)
+        return place == own or ("." in name and place.startswith(f"{own.rpartition('/')[0]}/"))
+
     def page(self, after: tuple[str, str], limit: int, namespace: str | None = None) -> Sequence[TableRecord]:
         """Return tables in the order of their names and ids, from the one after ``after``."""
         return self._registry.page(after, limit, namespace)
@@ -139,12 +162,17 @@ class Tables:
             AmbiguousTable: the name may be any of several tables'.
             TableAlreadyExists: the new name belongs to another table.
         """
-        record = self._registry.rename(self._find(name_or_id), _checked_name(name))
+        record = self._registry.rename(self.find(name_or_id), _checked_name(name))
         self._opened.pop(record.id, None)
         return record
 
-    def _find(self, name_or_id: str) -> TableRecord:
-        """Return what a name or an id means here: what is registered, or what lies in the warehouse."""
+    def find(self, name_or_id: str) -> TableRecord:
+        """Return what a name or an id means here: what is registered, or what lies in the warehouse.
+
+        Raises:
+            TableNotFound: there is none of that name or id.
+            AmbiguousTable: the name may be any of several tables'.
+        """
         found = self._registry.called(name_or_id)
         if any(record.is_named or record.id == name_or_id for record in found):
             return found[0]

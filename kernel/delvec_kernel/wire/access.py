@@ -1,0 +1,147 @@
+"""Who may what: bearer tokens, and roles that are granted on tables, patterns of names and namespaces."""
+
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import AwareDatetime, Field, model_validator
+
+from delvec_kernel.wire.shapes import Answer, Envelope
+from delvec_kernel.wire.tables import TABLE_NAME
+
+__all__ = [
+    "AccessResponse",
+    "CreatedToken",
+    "Grant",
+    "GrantRequest",
+    "GrantScope",
+    "GrantsResponse",
+    "Role",
+    "RoleGrant",
+    "TokenRequest",
+    "TokenResource",
+    "TokensResponse",
+]
+
+Role: TypeAlias = Literal["reader", "writer", "maintainer", "admin"]
+"""Each may what those before it may."""
+GrantScope: TypeAlias = Literal["all", "namespace", "pattern", "table"]
+
+PRINCIPAL: Final = r"^[A-Za-z0-9][A-Za-z0-9_.@\-]*$"
+_GRANTEE: Final = r"^[!-~]([ -~]*[!-~])?$"
+_PATTERN: Final = r"^[A-Za-z0-9_.\-*?]+$"
+
+_TokenName: TypeAlias = Annotated[str, Field(min_length=1, max_length=128, pattern=PRINCIPAL)]
+_Grantee: TypeAlias = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=256,
+        pattern=_GRANTEE,
+        description="A principal of a token: `etl`; a subject of the identity provider: `oidc:<sub>`; or one of its groups: "
+        "`group:<name>`.",
+    ),
+]
+
+
+class TokenRequest(Envelope):
+    """A bearer token to be made."""
+
+    name: _TokenName = Field(description="Of the token: never used twice, not even after it was revoked.")
+    principal: _TokenName | None = Field(
+        default=None,
+        description="Whom grants, logs and the audit name; the token's name where absent. Several tokens may share one, "
+        "which is how a token is rotated.",
+    )
+    expires_at: AwareDatetime | None = Field(
+        default=None, description="ISO 8601 with a time zone; absent: never."
+    )
+
+
+class TokenResource(Answer):
+    """A bearer token, without what is secret of it."""
+
+    name: str = Field(description="Of the token.")
+    principal: str = Field(description="Whom grants, logs and the audit name.")
+    state: Literal["active", "expired", "revoked"] = Field(description="Only an active token is let in.")
+    created_at: str = Field(description="ISO 8601.")
+    created_by: str = Field(description="The principal who made it.")
+    expires_at: str | None = Field(description="ISO 8601; absent: never.")
+    revoked_at: str | None = Field(description="ISO 8601.")
+
+
+class CreatedToken(TokenResource):
+    """A bearer token that was just made."""
+
+    token: str = Field(description="The token itself, which is not kept: nobody is told it again.")
+
+
+class TokensResponse(Answer):
+    """All tokens, by name."""
+
+    tokens: list[TokenResource] = Field(description="The tokens.")
+
+
+class Grant(Envelope):
+    """On what a role is granted: one of a table, a pattern, a namespace, and everything."""
+
+    table: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="A table, by name or id; the grant goes with it when it is renamed, and ends when it is forgotten.",
+    )
+    pattern: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=128,
+        pattern=_PATTERN,
+        description="Names of tables: `sales.*`; `*` is any text and `?` one character.",
+    )
+    namespace: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=128,
+        pattern=TABLE_NAME,
+        description="All tables that are called `<namespace>.<something>`.",
+    )
+    all_tables: bool = Field(default=False, description="All tables, and the service itself.")
+
+    @model_validator(mode="after")
+    def _one(self) -> "Grant":
+        given = sum(value is not None for value in (self.table, self.pattern, self.namespace))
+        if given + self.all_tables != 1:
+            raise ValueError("give one of table, pattern, namespace and all-tables")
+        return self
+
+
+class GrantRequest(Grant):
+    """A role to be granted; it replaces the one that the grantee has there."""
+
+    grantee: _Grantee
+    role: Role = Field(description="What is granted; each role may what those before it may.")
+
+
+class RoleGrant(Answer):
+    """A role that a principal or a group has on some tables."""
+
+    grantee: str = Field(description="Who has it.")
+    role: Role = Field(description="What is granted.")
+    scope: GrantScope = Field(description="What kind of thing it is granted on.")
+    target: str = Field(description="The namespace, the pattern, or the id of the table; empty for all.")
+    table: str | None = Field(default=None, description="The table's name, where the scope is a table.")
+    granted_at: str = Field(description="ISO 8601.")
+    granted_by: str = Field(description="The principal who granted it.")
+
+
+class GrantsResponse(Answer):
+    """Grants, by grantee."""
+
+    grants: list[RoleGrant] = Field(description="The grants.")
+
+
+class AccessResponse(Answer):
+    """Who the token is, and what it may."""
+
+    principal: str | None = Field(description="Absent where the service asks for no token.")
+    groups: list[str] = Field(description="Of the principal, as the identity provider names them.")
+    grants: list[RoleGrant] = Field(description="Those that hold for the principal and its groups.")
+    is_restricted: bool = Field(description="False where everything is allowed.")

@@ -1,0 +1,182 @@
+"""``/v1/tokens``, ``/v1/grants`` and ``/v1/access``: who is let in, and what they may."""
+
+from datetime import UTC, datetime
+from typing import Annotated, ClassVar
+
+from fastapi import APIRouter, Path, Query, status
+
+from delvec_kernel.errors import (
+    AmbiguousTable,
+    BadRequest,
+    GrantNotFound,
+    PermissionDenied,
+    TableNotFound,
+    TokenAlreadyExists,
+    TokenNotFound,
+)
+from delvec_kernel.wire import (
+    AccessResponse,
+    CreatedToken,
+    GrantRequest,
+    GrantsResponse,
+    RoleGrant,
+    TokenRequest,
+    TokenResource,
+    TokensResponse,
+)
+from delvec_kernel.wire.access import GrantScope, Role
+from delvec_service.api.dependencies import Caller, Service, ServiceState
+from delvec_service.api.lanes import Kind
+from delvec_service.api.problems import COMMON, responses
+from delvec_service.api.routes import Route
+from delvec_service.auth.access import Access
+from delvec_service.store.access import GrantRecord, TokenRecord
+
+__all__ = ["router"]
+
+
+class _Administration(Route):
+    """Without ``Idempotency-Key``: the answers that are kept under one must not hold a token."""
+
+    kind: ClassVar[Kind] = "changes"
+
+
+router = APIRouter(tags=["access"], route_class=_Administration)
+
+
+@router.get("/access", responses=responses(*COMMON))
+def get_access(access: Caller) -> AccessResponse:
+    """Return who the token is, and the grants that hold for it."""
+    principal = access.principal
+    return AccessResponse(
+        principal=None if principal is None else principal.name,
+        groups=[] if principal is None else list(principal.groups),
+        grants=[_grant(one) for one in access.rights.grants],
+        is_restricted=access.is_restricted,
+    )
+
+
+@router.post(
+    "/tokens",
+    status_code=status.HTTP_201_CREATED,
+    responses=responses(*COMMON, PermissionDenied, TokenAlreadyExists),
+)
+def create_token(body: TokenRequest, service: ServiceState, access: Caller) -> CreatedToken:
+    """Make a bearer token. The answer is the only one that has it: the service keeps a hash.
+
+    Where no token was ever asked for, one is from then on.
+    """
+    made, secret = service.directory.create(body.name, body.principal, body.expires_at, access.name)
+    return CreatedToken(**_token(made).model_dump(), token=secret)
+
+
+@router.get("/tokens", responses=responses(*COMMON, PermissionDenied))
+def list_tokens(service: ServiceState) -> TokensResponse:
+    """List the bearer tokens by name, without what is secret of them; expired and revoked ones too."""
+    return TokensResponse(tokens=[_token(one) for one in service.directory.store.tokens()])
+
+
+@router.delete("/tokens/{token}", responses=responses(*COMMON, PermissionDenied, TokenNotFound))
+def revoke_token(
+    token: Annotated[str, Path(max_length=128, description="The token's name.")], service: ServiceState
+) -> TokenResource:
+    """Let a bearer token be used no more: at once here, and after two seconds at other replicas."""
+    return _token(service.directory.revoke_token(token))
+
+
+@router.post("/grants", responses=responses(*COMMON, PermissionDenied, TableNotFound, AmbiguousTable))
+def grant_role(body: GrantRequest, service: ServiceState, access: Caller) -> RoleGrant:
+    """Grant a role on a table, on a pattern of names, on a namespace or on everything; it replaces the one there."""
+    scope, target, table = _scope(
+        access, service, body.table, body.pattern, body.namespace, all_tables=body.all_tables
+    )
+    made = GrantRecord(body.grantee, body.role, scope, target, datetime.now(UTC), access.name, table)
+    service.directory.grant(made)
+    return _grant(made)
+
+
+@router.get("/grants", responses=responses(*COMMON))
+def list_grants(
+    service: ServiceState,
+    access: Caller,
+    grantee: Annotated[str | None, Query(max_length=256, description="Only those of one grantee.")] = None,
+) -> GrantsResponse:
+    """List the grants by grantee: those on what the principal is admin of."""
+    found = service.directory.grants()
+    access.is_decided = True
+    return GrantsResponse(
+        grants=[_grant(one) for one in found if grantee in (None, one.grantee) and _administers(access, one)]
+    )
+
+
+@router.delete(
+    "/grants",
+    status_code=status.HTTP_204_NO_CONTENT,
+    responses=responses(*COMMON, PermissionDenied, TableNotFound, AmbiguousTable, GrantNotFound),
+)
+def revoke_role(
+    service: ServiceState,
+    access: Caller,
+    grantee: Annotated[str, Query(max_length=256, description="Who has the role.")],
+    table: Annotated[str | None, Query(max_length=200, description="On which table, by name or id.")] = None,
+    pattern: Annotated[str | None, Query(max_length=128, description="On which pattern.")] = None,
+    namespace: Annotated[str | None, Query(max_length=128, description="On which namespace.")] = None,
+    all_tables: Annotated[bool, Query(alias="all-tables", description="On everything.")] = False,
+) -> None:
+    """Take a role away, from where it was granted."""
+    if sum(value is not None for value in (table, pattern, namespace)) + all_tables != 1:
+        raise BadRequest("Give one of table, pattern, namespace and all-tables.")
+    scope, target, _ = _scope(access, service, table, pattern, namespace, all_tables=all_tables)
+    role: Role = "admin"
+    service.directory.revoke(GrantRecord(grantee, role, scope, target, datetime.now(UTC), access.name))
+
+
+def _scope(
+    access: Access,
+    service: Service,
+    table: str | None,
+    pattern: str | None,
+    namespace: str | None,
+    *,
+    all_tables: bool,
+) -> tuple[GrantScope, str, str | None]:
+    """Return what a grant is about, and the table's name; only admins of it may ask."""
+    if table is not None:
+        record = service.tables.find(table)
+        access.require(record, "admin", table)
+        return "table", record.id, record.name
+    scope: GrantScope = "all" if all_tables else "namespace" if namespace is not None else "pattern"
+    target = namespace or pattern or ""
+    access.require_scope(scope, target, "admin")
+    return scope, target, None
+
+
+def _administers(access: Access, grant: GrantRecord) -> bool:
+    if grant.scope != "table":
+        return access.covers(grant.scope, grant.target, "admin")
+    return access.rights.on_table(grant.target, grant.table or "") == "admin"
+
+
+def _grant(found: GrantRecord) -> RoleGrant:
+    return RoleGrant(
+        grantee=found.grantee,
+        role=found.role,
+        scope=found.scope,
+        target=found.target,
+        table=found.table,
+        granted_at=found.granted_at.isoformat(),
+        granted_by=found.granted_by,
+    )
+
+
+def _token(found: TokenRecord) -> TokenResource:
+    expired = found.expires_at is not None and found.expires_at <= datetime.now(UTC)
+    return TokenResource(
+        name=found.name,
+        principal=found.principal,
+        state="revoked" if found.revoked_at is not None else "expired" if expired else "active",
+        created_at=found.created_at.isoformat(),
+        created_by=found.created_by,
+        expires_at=None if found.expires_at is None else found.expires_at.isoformat(),
+        revoked_at=None if found.revoked_at is None else found.revoked_at.isoformat(),
+    )

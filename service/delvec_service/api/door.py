@@ -1,0 +1,167 @@
+"""The door that every request passes: whose token it has, which rule it is under, and whether that lets it in.
+
+It stands in front of the whole application, so that the rules hold for whatever is added to it.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from starlette.datastructures import Headers
+from starlette.routing import BaseRoute, Match
+from starlette.types import Scope
+
+from delvec_kernel.errors import (
+    AmbiguousTable,
+    DeadlineExceeded,
+    DelvecError,
+    PermissionDenied,
+    ServiceUnavailable,
+    Unauthorized,
+)
+from delvec_service.auth.access import Access
+from delvec_service.auth.directory import Directory
+from delvec_service.auth.principals import Principal
+from delvec_service.auth.rules import rule_of
+from delvec_service.store.registry import TableRecord, not_found
+from delvec_service.tables.registry import Tables
+
+__all__ = ["ACCESS", "TABLE", "Door"]
+
+ACCESS: Final = "delvec.access"
+"""Where a request's scope has its :class:`Access`."""
+TABLE: Final = "delvec.table"
+"""Where it has the record of the table that the path names, if the door looked it up."""
+
+_BEARER: Final = "'Authorization: Bearer <token>'"
+_AT_ONCE: Final = 16
+_PATIENCE_SECONDS: Final = 2.0
+_LONGEST_TOKEN: Final = 16_384
+
+
+class Door:
+    """Lets requests in. For one event loop at a time.
+
+    Args:
+        directory: tokens and grants; None where everybody may everything.
+        tables: says which table a path names.
+        routes: of the application: a request to one of them that has no rule is refused.
+        seconds: how long the database may take to say which table it is; 0: as long as it takes.
+    """
+
+    def __init__(
+        self,
+        directory: Directory | None,
+        tables: Tables,
+        routes: Callable[[], Sequence[BaseRoute]],
+        seconds: float,
+    ) -> None:
+        self._directory = directory
+        self._tables = tables
+        self._routes = routes
+        self._seconds = seconds
+        self._threads: CapacityLimiter | None = None
+        self._refreshing: asyncio.Future[None] | None = None
+        self._since = 0.0
+
+    async def admit(self, scope: Scope, headers: Headers) -> Access:
+        """Return what a request may, and note it in its scope.
+
+        Raises:
+            Unauthorized: it has no token, or none that is let in.
+            PermissionDenied: the principal lacks the role that the request needs, or the request has no rule.
+            TableNotFound: there is no such table, or none that the principal may read.
+            ServiceUnavailable: the database does not answer.
+        """
+        access = scope[ACCESS] = Access()
+        if self._directory is None:
+            return access
+        method, path = scope["method"], scope["path"]
+        found = rule_of(method, path)
+        if found is not None and found[0].on == "nothing":
+            return access
+        await self._refresh(self._directory)
+        if not self._directory.is_required:
+            return access
+        principal = await self._principal(self._directory, headers)
+        access = scope[ACCESS] = Access(principal, self._directory.rights(principal))
+        if found is None:
+            access.is_decided = True
+            if any(route.matches(scope)[0] is Match.FULL for route in self._routes()):
+                raise PermissionDenied(
+                    f"{method} {path[:200]} has no rule that says who may do it; this is a defect in Delvec."
+                )
+            return access  # and there is nothing there
+        rule, names = found
+        if rule.on == "table":
+            assert rule.role is not None  # noqa: S101 - as the table of rules has it
+            record = await self._table(names["table"], access)
+            access.require(record, rule.role, names["table"])
+            scope[TABLE] = record
+            access.is_decided = not rule.names_another
+        elif rule.on == "service":
+            assert rule.role is not None  # noqa: S101 - as the table of rules has it
+            access.require_all(rule.role, "all tables")
+        elif rule.on == "token":
+            access.is_decided = True
+        return access
+
+    async def _principal(self, directory: Directory, headers: Headers) -> Principal:
+        header = headers.get("authorization", "").strip()
+        scheme, _, given = header.partition(" ")
+        given = given.strip()
+        if not header:
+            raise Unauthorized(
+                f"The request has no token; send the header {_BEARER} (token= of connect(), DELVEC_TOKEN)."
+            )
+        if scheme.lower() != "bearer" or not given or len(given) > _LONGEST_TOKEN:
+            raise Unauthorized(f"The Authorization header is not of the form {_BEARER}.")
+        return directory.principal(given)
+
+    async def _table(self, name: str, access: Access) -> TableRecord:
+        opened = self._tables.opened(name)
+        if opened is not None:
+            return opened.record
+        try:
+            found: TableRecord = await self._within(self._in_thread(self._tables.find, name))
+        except AmbiguousTable:
+            if access.rights.on_all is None:
+                raise not_found(name) from None  # the other names the places of all of them
+            raise
+        return found
+
+    async def _refresh(self, directory: Directory) -> None:
+        """Look for changes of tokens and grants; where the database hangs, go on with what is known."""
+        if directory.is_fresh():
+            return
+        loop = asyncio.get_running_loop()
+        if self._refreshing is None or self._refreshing.done() or self._refreshing.get_loop() is not loop:
+            self._since = time.monotonic()
+            self._refreshing = asyncio.ensure_future(self._in_thread(directory.refresh))
+            self._refreshing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        patience = self._since + _PATIENCE_SECONDS - time.monotonic()
+        finished, _ = await asyncio.wait((self._refreshing,), timeout=max(patience, 0))
+        if finished:
+            self._refreshing.result()
+        elif not directory.holds():
+            raise ServiceUnavailable(
+                "The service cannot look up who may what: its database does not answer; try again."
+            )
+
+    async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        if self._threads is None:
+            self._threads = CapacityLimiter(_AT_ONCE)
+        return await anyio.to_thread.run_sync(work, *arguments, limiter=self._threads, abandon_on_cancel=True)
+
+    async def _within(self, work: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return await asyncio.wait_for(work, self._seconds or None)
+        except TimeoutError:
+            late: DelvecError = DeadlineExceeded(
+                f"The database did not say within {self._seconds:g} seconds which table is meant; nothing was done.",
+                seconds=self._seconds,
+            )
+            raise late from None

@@ -1,0 +1,171 @@
+"""What one request may do: asked by the door for the table that a path names, and by handlers for what a body names."""
+
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TypeVar
+
+from delvec_kernel.errors import PermissionDenied
+from delvec_kernel.wire.access import GrantScope, Role
+from delvec_service.auth.principals import Principal, Rights, at_least
+from delvec_service.store.registry import TableRecord, not_found
+from delvec_service.tables.registry import Tables
+
+__all__ = ["Access"]
+
+_Row = TypeVar("_Row")
+_Place = TypeVar("_Place")
+
+
+class Access:
+    """What the principal of one request may; every question answers whether its rule was followed.
+
+    Args:
+        principal: None where no token is asked for: everything is allowed then.
+        rights: of the principal.
+
+    Attributes:
+        is_decided: whether what the request is about was asked for; an answer without that is not sent.
+    """
+
+    def __init__(self, principal: Principal | None = None, rights: Rights | None = None) -> None:
+        self.principal = principal
+        self.rights = Rights((), is_superuser=principal is None) if rights is None else rights
+        self.is_decided = principal is None
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether there is anything that may not be done."""
+        return self.rights.on_all != "admin"
+
+    @property
+    def name(self) -> str:
+        """The principal's name; of nobody in particular, where no token is asked for."""
+        return "anonymous" if self.principal is None else self.principal.name
+
+    def sees(self, identifier: str, name: str) -> bool:
+        """Whether a list shows a table."""
+        self.is_decided = True
+        return self.rights.on_table(identifier, name) is not None
+
+    def require(self, record: TableRecord, role: Role, asked: str | None = None) -> None:
+        """Refuse the request unless the principal has a role on a table.
+
+        Raises:
+            TableNotFound: it may not even read it; says the same as where there is none called ``asked``.
+            PermissionDenied: it may read it, and no more.
+        """
+        self.is_decided = True
+        held = self.rights.on_table(record.id, record.name)
+        if held is None:
+            raise not_found(record.name if asked is None else asked)
+        if not at_least(held, role):
+            self._refuse(role, held, f"table '{record.name}'", f"--table {record.name}")
+
+    def require_all(self, role: Role, why: str) -> None:
+        """Refuse the request unless the principal has a role on everything.
+
+        Raises:
+            PermissionDenied: it has not.
+        """
+        self.is_decided = True
+        held = self.rights.on_all
+        if not at_least(held, role):
+            self._refuse(role, held, why, "--all")
+
+    def require_name(self, name: str, role: Role) -> None:
+        """Refuse the request unless the principal has a role on tables that are called so.
+
+        Raises:
+            PermissionDenied: it has not.
+        """
+        self.is_decided = True
+        held = self.rights.on_name(name)
+        if not at_least(held, role):
+            self._refuse(role, held, f"tables called '{name}'", f"--pattern {name}")
+
+    def covers(self, scope: GrantScope, target: str, role: Role) -> bool:
+        """Whether the principal has a role on all that a namespace, a pattern, or ``all`` may mean."""
+        self.is_decided = True
+        return at_least(self._on_scope(scope, target), role)
+
+    def require_scope(self, scope: GrantScope, target: str, role: Role) -> None:
+        """Refuse the request unless the principal has a role on all that a namespace, a pattern, or ``all`` may mean.
+
+        Raises:
+            PermissionDenied: it has not.
+        """
+        if not self.covers(scope, target, role):
+            on = f"the {scope} '{target}'" if target else "all tables"
+            option = f"--{scope} {target}".strip()
+            self._refuse(role, self._on_scope(scope, target), on, option)
+
+    def _on_scope(self, scope: GrantScope, target: str) -> Role | None:
+        if scope == "namespace":
+            return self.rights.on_namespace(target)
+        return self.rights.on_pattern(target) if scope == "pattern" else self.rights.on_all
+
+    def require_place(
+        self, tables: Tables, location: str | None, name: str | None, *, creates: bool = True
+    ) -> None:
+        """Refuse to make or register a table unless the principal may do so under that name and there.
+
+        Who may read a table may register it again, as clients do that know its location. A location of one's own choice, which
+        may hold another's table, is for admins of everything, but for the folder of the name or of its namespace.
+
+        Raises:
+            PermissionDenied: it may not.
+            TableNotFound: another table is there.
+            InvalidLocation: it is not a location.
+            LocationNotAllowed: it lies outside the roots.
+        """
+        self.is_decided = True
+        if not self.is_restricted:
+            return
+        known = None if location is None else tables.at(location)
+        if known is not None and self.rights.on_table(known.id, known.name) is not None:
+            if creates or name not in (None, known.name):
+                self.require(known, "maintainer")
+                self.require_name(name or known.name, "maintainer")
+            return
+        called = str(name) if location is None else name or tables.called_by(location)
+        self.require_name(called, "maintainer")
+        if location is not None and not tables.is_home(location, called):
+            self.require_all(
+                "admin", f"a location of its own choice ('{called}' without one goes into the warehouse)"
+            )
+
+    def page(
+        self,
+        fetch: Callable[[_Place, int], Sequence[_Row]],
+        place_of: Callable[[_Row], _Place],
+        visible: Callable[[_Row], bool],
+        start: _Place,
+        size: int,
+    ) -> Sequence[_Row]:
+        """Return a page of those rows that the principal may see.
+
+        Args:
+            fetch: returns so many rows after a place.
+            place_of: of a row.
+            visible: whether a row is to be shown.
+            start: after which place.
+            size: how many rows; fewer where there are no more.
+        """
+        self.is_decided = True
+        if not self.is_restricted:
+            return fetch(start, size)
+        found: list[_Row] = []
+        while True:
+            rows = fetch(start, 1000)
+            found += [row for row in rows if visible(row)]
+            if len(rows) < 1000 or len(found) >= size:  # noqa: PLR2004 - as many as were asked for
+                return found[:size]
+            start = place_of(rows[-1])
+
+    def _refuse(self, role: Role, held: Role | None, on: str, option: str) -> NoReturn:
+        has = f"is only {held} there" if held else "has no role there"
+        raise PermissionDenied(
+            f"'{self.name}' {has}, and this needs {role} on {on}. An admin may grant it: "
+            f"delvec grant {role} {self.name} {option}.",
+            principal=self.name,
+            role=role,
+        )

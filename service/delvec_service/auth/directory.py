@@ -1,0 +1,192 @@
+"""Tokens and grants as this process knows them: in memory, and compared with the database every few seconds."""
+
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from delvec_kernel.errors import BadRequest, ServiceUnavailable, Unauthorized
+from delvec_service.auth.principals import CONFIGURED, Principal, Rights
+from delvec_service.logs import logger
+from delvec_service.store.access import AccessStore, GrantRecord, TokenRecord
+
+__all__ = ["Directory"]
+
+FRESH_SECONDS: Final = 2.0
+"""How long a replica may go on with what another one has changed."""
+_WITHOUT_DATABASE_SECONDS: Final = 600.0
+_PREFIX: Final = "delvec_"
+"""Scanners for leaked secrets know a token by it."""
+_RANDOM_BYTES: Final = 32
+
+
+@dataclass(frozen=True)
+class _Known:
+    generation: int = 0
+    by_hash: dict[str, TokenRecord] = field(default_factory=dict)
+    grants: dict[str, list[GrantRecord]] = field(default_factory=dict)
+    rights: dict[Principal, Rights] = field(default_factory=dict)
+
+
+class Directory:
+    """Who is let in, and what they may; safe to share between threads.
+
+    Args:
+        store: of tokens and grants.
+        token: of the service's configuration.
+        required: whether a token is asked for even where none was ever made.
+    """
+
+    def __init__(self, store: AccessStore, *, token: str | None = None, required: bool = False) -> None:
+        self.store = store
+        self._configured = None if token is None else token.encode()
+        self._required = required or token is not None
+        self._lock = threading.Lock()
+        self._known: _Known | None = None
+        self._checked = -float("inf")
+        self._answered = -float("inf")
+
+    def is_fresh(self) -> bool:
+        """Whether :meth:`refresh` would do nothing."""
+        return time.monotonic() - self._checked < FRESH_SECONDS
+
+    def expire(self) -> None:
+        """Have the next request look for changes."""
+        self._checked = -float("inf")
+
+    def holds(self) -> bool:
+        """Whether what is known may be gone by although the database does not answer."""
+        return self._known is not None and time.monotonic() - self._answered <= _WITHOUT_DATABASE_SECONDS
+
+    def refresh(self, *, at_once: bool = False) -> None:
+        """Look whether tokens or grants were changed. While the database does not answer, what is known holds for ten minutes.
+
+        Raises:
+            ServiceUnavailable: the database does not answer, and has not for too long.
+        """
+        with self._lock:
+            if self.is_fresh() and not at_once:
+                return
+            try:
+                if self._known is None or self.store.generation() != self._known.generation:
+                    self._load()
+            except ServiceUnavailable:
+                if not self.holds():
+                    raise
+                logger.warning("tokens and grants not compared with the database, which does not answer")
+            else:
+                self._answered = time.monotonic()
+            self._checked = time.monotonic()
+
+    def _load(self) -> None:
+        generation, tokens, grants = self.store.load()
+        known = _Known(generation, {token.token_hash: token for token in tokens})
+        for grant in grants:
+            known.grants.setdefault(grant.grantee, []).append(grant)
+        if generation or tokens or grants:
+            # For good: a database that was emptied opens nothing.
+            self._required = True
+        self._known = known
+
+    @property
+    def is_required(self) -> bool:
+        """Whether a request needs a token: one is configured, or tokens or grants were ever made."""
+        return self._required
+
+    def principal(self, token: str) -> Principal:
+        """Return whose token it is.
+
+        Raises:
+            Unauthorized: nobody's, or it is expired or revoked.
+        """
+        if self._configured is not None and secrets.compare_digest(token.encode(), self._configured):
+            return CONFIGURED
+        known = self._known
+        found = None if known is None else known.by_hash.get(hash_of(token))
+        if found is None:
+            raise Unauthorized(
+                "The token is not this service's; ask its administrator for one (delvec token create)."
+            )
+        if found.revoked_at is not None:
+            raise Unauthorized(
+                f"The token '{found.name}' was revoked; ask for another one.", token=found.name
+            )
+        if found.expires_at is not None and found.expires_at <= datetime.now(UTC):
+            raise Unauthorized(
+                f"The token '{found.name}' expired at {found.expires_at.isoformat()}; ask for another one.",
+                token=found.name,
+            )
+        return Principal(found.principal)
+
+    def rights(self, principal: Principal) -> Rights:
+        """Return what a principal may."""
+        known = self._known or _Known()
+        found = known.rights.get(principal)
+        if found is None:
+            names = (principal.name, *principal.groups)
+            held = [grant for name in names for grant in known.grants.get(name, ())]
+            if len(known.rights) > 10_000:  # noqa: PLR2004 - enough for the principals at work
+                known.rights.clear()
+            found = known.rights[principal] = Rights(held, is_superuser=principal.is_superuser)
+        return found
+
+    def create(
+        self, name: str, principal: str | None, expires_at: datetime | None, by: str
+    ) -> tuple[TokenRecord, str]:
+        """Make a token; return it, and the secret, which is not kept.
+
+        Raises:
+            BadRequest: it would have expired already, or the name is reserved.
+            TokenAlreadyExists: there is, or was, one of that name.
+        """
+        now = datetime.now(UTC)
+        if expires_at is not None and expires_at <= now:
+            raise BadRequest(
+                f"The token '{name}' would have expired at {expires_at.isoformat()}, before it was made."
+            )
+        if CONFIGURED.name in (name, principal):
+            raise BadRequest(
+                f"'{CONFIGURED.name}' is the token of the service's configuration; choose another name."
+            )
+        secret = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
+        token = TokenRecord(name, principal or name, hash_of(secret), now, by, expires_at)
+        self.store.add_token(token)
+        self.refresh(at_once=True)
+        return token, secret
+
+    def revoke_token(self, name: str) -> TokenRecord:
+        """Let a token be used no more, here at once.
+
+        Raises:
+            TokenNotFound: there is none of that name.
+        """
+        found = self.store.revoke_token(name, datetime.now(UTC))
+        self.refresh(at_once=True)
+        return found
+
+    def grant(self, grant: GrantRecord) -> None:
+        """Keep a grant, which holds here at once."""
+        self.store.grant(grant)
+        self.refresh(at_once=True)
+
+    def revoke(self, grant: GrantRecord) -> None:
+        """Take a role away, here at once.
+
+        Raises:
+            GrantNotFound: the grantee has none there.
+        """
+        self.store.revoke(grant.grantee, grant.scope, grant.target)
+        self.refresh(at_once=True)
+
+    def grants(self) -> Sequence[GrantRecord]:
+        """Return all grants, by grantee."""
+        return self.store.grants()
+
+
+def hash_of(token: str) -> str:
+    """Return what is kept of a token."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,145 @@
+"""Which role each request needs: the one table of it, for every door.
+
+A request without a rule is refused wherever tokens are asked for, so that what is added here is what is opened.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from delvec_kernel.wire.access import Role
+
+__all__ = ["RULES", "Rule", "rule_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a request needs.
+
+    Attributes:
+        on: ``nothing``: no token either. ``token``: any principal. ``table``: ``role`` on the table that the path names.
+            ``answer``: any principal, and the answer has only what it may see. ``body``: ``role`` on what the body or the
+            query names. ``service``: ``role`` on everything. For ``answer`` and ``body`` the handler asks
+            :class:`~delvec_service.auth.access.Access`, and an answer for which it did not is not sent.
+        role: the least that is enough.
+        names_another: whether the body names another table, for which the handler asks, too.
+    """
+
+    on: Literal["nothing", "token", "table", "answer", "body", "service"]
+    role: Role | None = None
+    names_another: bool = False
+
+
+_OPEN: Final = Rule("nothing")
+_READ: Final = Rule("table", "reader")
+_WRITE: Final = Rule("table", "writer")
+_MAINTAIN: Final = Rule("table", "maintainer")
+_LIST: Final = Rule("answer", "reader")
+
+RULES: Final[Mapping[str, Rule]] = {
+    "GET /livez": _OPEN,
+    "GET /readyz": _OPEN,
+    "GET /openapi.json": _OPEN,
+    "GET /docs": _OPEN,
+    "GET /metrics": Rule("service", "reader"),
+    "GET /v1/config": Rule("token"),
+    "GET /v1/access": Rule("token"),
+    # Tables
+    "GET /v1/tables": _LIST,
+    "POST /v1/tables": Rule("body", "maintainer"),
+    "GET /v1/tables/{table}": _READ,
+    "DELETE /v1/tables/{table}": Rule("table", "admin"),
+    "POST /v1/tables/{table}/rename": Rule("table", "maintainer", names_another=True),
+    "POST /v1/tables/{table}/alter": _MAINTAIN,
+    "POST /v1/tables/{table}/clone": Rule("table", "reader", names_another=True),
+    "POST /v1/convert": Rule("body", "maintainer"),
+    # Reading
+    "GET /v1/tables/{table}/snapshot": _READ,
+    "POST /v1/tables/{table}/plan": _READ,
+    "POST /v1/tables/{table}/changes": _READ,
+    "POST /v1/tables/{table}/additions": _READ,
+    "GET /v1/tables/{table}/commits": _READ,
+    "GET /v1/tables/{table}/commits/{version}": _READ,
+    "GET /v1/tables/{table}/history": _READ,
+    "GET /v1/tables/{table}/detail": _READ,
+    "GET /v1/tables/{table}/health": _READ,
+    "GET /v1/tables/{table}/health/samples": _READ,
+    "GET /v1/tables/{table}/check": _READ,
+    "GET /v1/health": _LIST,
+    # Writing
+    "POST /v1/tables/{table}/transactions": _WRITE,
+    "POST /v1/tables/{table}/commits": _WRITE,
+    "POST /v1/tables/{table}/deletion-vectors": _WRITE,
+    "POST /v1/tables/{table}/delete": _WRITE,
+    "POST /v1/tables/{table}/update": _WRITE,
+    # Looking after tables
+    "POST /v1/tables/{table}/optimize": _MAINTAIN,
+    "POST /v1/tables/{table}/deletion-vectors/compact": _MAINTAIN,
+    "POST /v1/tables/{table}/checkpoint": _MAINTAIN,
+    "POST /v1/tables/{table}/vacuum": _MAINTAIN,
+    "POST /v1/tables/{table}/restore": _MAINTAIN,
+    "POST /v1/tables/{table}/generate": _MAINTAIN,
+    "POST /v1/tables/{table}/maintenance-lease": _MAINTAIN,
+    "DELETE /v1/tables/{table}/maintenance-lease": _MAINTAIN,
+    "POST /v1/tables/{table}/maintenance-runs": _MAINTAIN,
+    "GET /v1/maintenance-runs": _LIST,
+    "GET /v1/policies": _LIST,
+    "POST /v1/policies": Rule("body", "maintainer"),
+    "GET /v1/policies/{policy}": Rule("body", "reader"),
+    "DELETE /v1/policies/{policy}": Rule("body", "maintainer"),
+    "GET /v1/tables/{table}/policies": _READ,
+    # Who may what
+    "GET /v1/tokens": Rule("service", "admin"),
+    "POST /v1/tokens": Rule("service", "admin"),
+    "DELETE /v1/tokens/{token}": Rule("service", "admin"),
+    "GET /v1/grants": Rule("answer", "admin"),
+    "POST /v1/grants": Rule("body", "admin"),
+    "DELETE /v1/grants": Rule("body", "admin"),
+}
+
+
+@dataclass
+class _Node:
+    """A part of paths: what follows it, and the rule of the path that ends with it."""
+
+    named: dict[str, "_Node"] = field(default_factory=dict)
+    any: "tuple[str, _Node] | None" = None
+    rules: dict[str, Rule] = field(default_factory=dict)
+
+
+def _tree() -> _Node:
+    root = _Node()
+    for request, rule in RULES.items():
+        method, _, path = request.partition(" ")
+        node = root
+        for part in path.split("/")[1:]:
+            if part.startswith("{"):
+                node.any = node.any or (part[1:-1], _Node())
+                node = node.any[1]
+            else:
+                node = node.named.setdefault(part, _Node())
+        node.rules[method] = rule
+    return root
+
+
+_TREE: Final = _tree()
+
+
+def rule_of(method: str, path: str) -> tuple[Rule, dict[str, str]] | None:
+    """Return the rule of a request, and the parts of its path by name; None where there is none."""
+    method = "GET" if method == "HEAD" else method
+    for node, found in _paths(_TREE, path.split("/")[1:], {}):
+        if method in node.rules:
+            return node.rules[method], found
+    return None
+
+
+def _paths(node: _Node, parts: list[str], found: dict[str, str]) -> Iterator[tuple[_Node, dict[str, str]]]:
+    if not parts:
+        yield node, found
+        return
+    if parts[0] in node.named:
+        yield from _paths(node.named[parts[0]], parts[1:], found)
+    if node.any is not None and parts[0]:
+        name, following = node.any
+        yield from _paths(following, parts[1:], {**found, name: parts[0]})

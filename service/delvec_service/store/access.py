@@ -1,0 +1,196 @@
+"""Bearer tokens and grants, in SQL.
+
+They are here and nowhere else. Whoever deletes the database has to make tokens again: a service that strangers reach does
+not open by that, because its settings say that it asks for one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from delvec_kernel.errors import GrantNotFound, TokenAlreadyExists, TokenNotFound
+from delvec_kernel.wire.access import GrantScope, Role
+from delvec_service.store.database import Database
+from delvec_service.store.models import AccessStateRow, GrantRow, TableRow, TokenRow
+
+__all__ = ["AccessStore", "GrantRecord", "TokenRecord", "changed", "forget_grants"]
+
+_ONLY = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """A bearer token; ``token_hash`` is the SHA-256 of it, in hexadecimal."""
+
+    name: str
+    principal: str
+    token_hash: str
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRecord:
+    """A role of a grantee; ``target`` is a namespace, a pattern or the id of a table, and empty for all.
+
+    Attributes:
+        table: the name of the table, where it was asked for and there is one.
+    """
+
+    grantee: str
+    role: Role
+    scope: GrantScope
+    target: str
+    granted_at: datetime
+    granted_by: str
+    table: str | None = None
+
+
+class AccessStore:
+    """Tokens and grants; safe to share between threads. All of it raises ServiceUnavailable without a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def generation(self) -> int:
+        """Return how often tokens or grants were changed; 0: there never were any."""
+        with self._database.read() as session:
+            return session.scalar(select(AccessStateRow.generation)) or 0
+
+    def load(self) -> tuple[int, Sequence[TokenRecord], Sequence[GrantRecord]]:
+        """Return the generation, and the tokens and grants of that or of a later one."""
+        with self._database.read() as session:
+            generation = session.scalar(select(AccessStateRow.generation)) or 0
+            tokens = [_token(row) for row in session.scalars(select(TokenRow).order_by(TokenRow.name))]
+            grants = [_grant(row) for row in session.scalars(select(GrantRow))]
+        return generation, tokens, grants
+
+    def add_token(self, token: TokenRecord) -> None:
+        """Keep a token.
+
+        Raises:
+            TokenAlreadyExists: there is, or was, one of that name.
+        """
+        row = TokenRow(
+            name=token.name,
+            principal=token.principal,
+            token_hash=token.token_hash,
+            created_at=token.created_at,
+            created_by=token.created_by,
+            expires_at=token.expires_at,
+            revoked_at=None,
+        )
+        try:
+            with self._database.write() as session:
+                session.add(row)
+                session.flush()
+                changed(session)
+        except IntegrityError:
+            raise TokenAlreadyExists(
+                f"There is, or was, a token '{token.name}': choose another name. To rotate a token make a second one for "
+                "the same principal, and revoke the first.",
+                token=token.name,
+            ) from None
+
+    def revoke_token(self, name: str, now: datetime) -> TokenRecord:
+        """Let a token be used no more; one that is revoked stays so.
+
+        Raises:
+            TokenNotFound: there is none of that name.
+        """
+        with self._database.write() as session:
+            row = session.get(TokenRow, name)
+            if row is None:
+                raise TokenNotFound(f"There is no token '{name[:128]}'.", token=name[:128])
+            if row.revoked_at is None:
+                row.revoked_at = now
+                changed(session)
+            return _token(row)
+
+    def tokens(self) -> Sequence[TokenRecord]:
+        """Return all tokens by name, revoked ones too."""
+        with self._database.read() as session:
+            return [_token(row) for row in session.scalars(select(TokenRow).order_by(TokenRow.name))]
+
+    def grant(self, grant: GrantRecord) -> None:
+        """Keep a grant in the place of the one that the grantee has there."""
+        key = {"grantee": grant.grantee, "scope": grant.scope, "target": grant.target}
+        values = {"role": grant.role, "granted_at": grant.granted_at, "granted_by": grant.granted_by}
+        with self._database.write() as session:
+            statement = _insert(session)(GrantRow).values(**key, **values)
+            session.execute(statement.on_conflict_do_update(index_elements=list(key), set_=values))
+            changed(session)
+
+    def revoke(self, grantee: str, scope: GrantScope, target: str) -> None:
+        """Take a role away.
+
+        Raises:
+            GrantNotFound: the grantee has none there.
+        """
+        with self._database.write() as session:
+            row = session.get(GrantRow, (grantee, scope, target))
+            if row is None:
+                on = f"the {scope} '{target}'" if target else "all tables"
+                raise GrantNotFound(
+                    f"'{grantee}' has no role on {on} that could be revoked.", grantee=grantee
+                )
+            session.delete(row)
+            changed(session)
+
+    def grants(self) -> Sequence[GrantRecord]:
+        """Return all grants by grantee, those on tables with the tables' names."""
+        row = GrantRow
+        query = select(row, TableRow.name, TableRow.folder_name).outerjoin(
+            TableRow, (row.scope == "table") & (TableRow.id == row.target) & (TableRow.catalog == "")
+        )
+        with self._database.read() as session:
+            found = session.execute(query.order_by(row.grantee, row.scope, row.target)).all()
+        return [_grant(grant, name or folder) for grant, name, folder in found]
+
+
+def forget_grants(session: Session, table_id: str) -> None:
+    """Drop the grants on a table that is forgotten: another at its location has its id."""
+    row = GrantRow
+    found = session.scalars(select(row).where(row.scope == "table", row.target == table_id)).all()
+    if found:
+        session.execute(delete(row).where(row.scope == "table", row.target == table_id))
+        changed(session)
+
+
+def changed(session: Session) -> None:
+    """Count a change of tokens or grants, in its own transaction: whoever sees the count sees the change."""
+    row = AccessStateRow
+    counted = _insert(session)(row).values(id=_ONLY, generation=1)
+    session.execute(
+        counted.on_conflict_do_update(index_elements=["id"], set_={"generation": row.generation + 1})
+    )
+
+
+def _insert(session: Session) -> Any:
+    return postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+
+
+def _token(row: TokenRow) -> TokenRecord:
+    return TokenRecord(
+        row.name,
+        row.principal,
+        row.token_hash,
+        row.created_at,
+        row.created_by,
+        row.expires_at,
+        row.revoked_at,
+    )
+
+
+def _grant(row: GrantRow, table: str | None = None) -> GrantRecord:
+    role: Any = row.role
+    scope: Any = row.scope
+    return GrantRecord(row.grantee, role, scope, row.target, row.granted_at, row.granted_by, table)

@@ -1,0 +1,117 @@
+"""``delvec token``, ``grant``, ``revoke``, ``grants`` and ``lake.access``."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+import delvec
+from delvec.access import AccessControl
+from delvec.cli import main
+from delvec.http.embedded import EmbeddedTransport
+from delvec.http.service_client import ServiceClient
+from delvec_service.app import create_app
+from delvec_service.config import Settings
+
+
+@pytest.fixture
+def shell(capsys, monkeypatch, tmp_path):
+    """Run a command on the database of a service; return its exit code, output and errors."""
+    monkeypatch.delenv("DELVEC_URL", raising=False)
+    monkeypatch.setenv("DELVEC_DATABASE_URL", f"sqlite:///{tmp_path / 'service.db'}")
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return ended.value.code, out, err
+
+    return run
+
+
+@pytest.fixture
+def service(tmp_path):
+    """A function that returns ``lake.access`` of the running service for a token."""
+    settings = Settings(database_url=f"sqlite:///{tmp_path / 'service.db'}", token="root")
+    clients, transports = [], []
+
+    def access(token):
+        if not transports:  # what is made before is known to it from the start
+            transports.append(EmbeddedTransport(create_app(settings)))
+        transport = transports[0]
+        clients.append(ServiceClient("http://service.test", token=token, transport=transport))
+        return AccessControl(clients[-1])
+
+    yield access
+    for client in clients:
+        client.close()
+
+
+def test_a_token_of_the_database_is_let_in_by_the_service(shell, service):
+    code, out, err = shell("token", "create", "etl-1", "--principal", "etl", "--expires", "90d")
+    assert code == 0
+    assert "only copy of the token 'etl-1' of principal 'etl'" in err
+    secret = out.strip()
+    assert (
+        shell("grant", "writer", "etl", "--namespace", "sales")[2] == "'etl' is writer of namespace sales\n"
+    )
+
+    me = service(secret).whoami()
+
+    assert me["principal"] == "etl"
+    assert [(one["role"], one["target"]) for one in me["grants"]] == [("writer", "sales")]
+    code, out, _ = shell("token", "list", "--json")
+    (listed,) = json.loads(out)
+    assert (listed["name"], listed["state"]) == ("etl-1", "active")
+    assert secret not in out
+
+
+def test_what_was_granted_is_listed_and_taken_away(shell):
+    shell("grant", "reader", "group:analysts", "--pattern", "sales.*")
+    assert "pattern sales.*" in shell("grants")[1]
+    assert shell("revoke", "group:analysts", "--pattern", "sales.*")[0] == 0
+    assert json.loads(shell("grants", "--json")[1]) == []
+    code, _, err = shell("revoke", "group:analysts", "--pattern", "sales.*")
+    assert (code, "has no role on the pattern 'sales.*'" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (
+            ["grant", "owner", "etl", "--all"],
+            1,
+            "role: Input should be 'reader', 'writer', 'maintainer' or 'admin'",
+        ),
+        (["grant", "reader", "etl"], 1, "say on what"),
+        (["grant", "reader", "etl", "--table", "nothing"], 1, "No table 'nothing' is registered"),
+        (["token", "create", "a b"], 1, "name: "),
+        (["token", "create", "x", "--expires", "soon"], 2, "neither a time (90d, 12h) nor a date"),
+        (["token", "create", "x", "--expires", "2020-01-01"], 1, "would have expired"),
+        (["token", "create", "x", "--expires", "999999y"], 1, "no token lives"),
+        (["token", "revoke", "nobody"], 1, "There is no token 'nobody'"),
+        (["token", "list", "--database-url", "mysql://ann:hunter2@host/db"], 1, "must be of SQLite"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(shell, arguments, code, says):
+    found, _, err = shell(*arguments)
+
+    assert found == code
+    assert says in " ".join(err.replace("│", " ").split())
+    assert "hunter2" not in err
+
+
+def test_admins_do_the_same_over_http(service):
+    root = service("root")
+    made = root.create_token("etl-1", expires=timedelta(days=1))
+    root.grant("reader", "etl-1", all_tables=True)
+    assert [one["name"] for one in root.tokens()] == ["etl-1"]
+    assert [one["scope"] for one in root.grants("etl-1")] == ["all"]
+
+    with pytest.raises(delvec.PermissionDenied, match=r"needs admin on all tables.*grant admin etl-1 --all"):
+        service(made["token"]).create_token("mine")
+
+    root.revoke("etl-1", all_tables=True)
+    root.revoke_token("etl-1")
+    with pytest.raises(delvec.Unauthorized, match="'etl-1' was revoked"):
+        service(made["token"]).whoami()
