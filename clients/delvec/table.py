@@ -43,6 +43,8 @@ from delvec_kernel.wire import (
     GenerateResponse,
     HealthResponse,
     HealthSamplesResponse,
+    IcebergRequest,
+    IcebergResponse,
     RestoreRequest,
     RestoreResponse,
     TableResource,
@@ -222,6 +224,29 @@ class DeltaTable(WritableTable):
             raise BadRequest(f"generate() has the mode 'symlink_format_manifest', and not {mode!r}")
         answered = self._service.post(table_path(self.id, "generate"), request(GenerateRequest, mode=mode))
         return answer(GenerateResponse, answered).model_dump(by_alias=True)
+
+    def to_iceberg(self, *, format_version: int = 2, squash: bool = False) -> dict[str, Any]:
+        """Publish the newest version for readers of Iceberg, and return where: no data file is written or copied.
+
+        Goes on from the version that was published last, so that it costs what changed since. The files are in the table's
+        directory ``_iceberg``.
+
+        Args:
+            format_version: 2 shows deleted rows as position delete files, 3 as deletion vectors in Puffin files.
+            squash: one Iceberg snapshot for all new versions, instead of one for each.
+
+        Returns:
+            ``metadata-location``, ``delta-version`` and ``snapshot-id``, which is None for a table that never had a file.
+
+        Raises:
+            IcebergUnsupported: a column cannot be expressed, which is named, or another Iceberg table is in the directory.
+            CorruptIcebergMetadata: what was published before cannot be read.
+            CorruptDeletionVector: or a subclass: a deletion vector cannot be read.
+            BadRequest: there is no such format version.
+        """
+        body = request(IcebergRequest, format_version=format_version, squash=squash)
+        answered = self._service.post(table_path(self.id, "iceberg"), body)
+        return answer(IcebergResponse, answered).model_dump(by_alias=True)
 
     def restore(
         self,

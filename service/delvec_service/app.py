@@ -28,6 +28,7 @@ from delvec_service.api import (
     generate,
     health,
     history,
+    iceberg,
     metrics,
     outcomes,
     plan,
@@ -54,6 +55,7 @@ from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.commits.vector_compaction import VectorCompaction
 from delvec_service.config import Settings
 from delvec_service.dml import Limits, RowCommands
+from delvec_service.iceberg.conversion import IcebergConversion
 from delvec_service.maintenance.checkpoints import Checkpoints
 from delvec_service.maintenance.health_watch import HealthWatch
 from delvec_service.maintenance.log_upkeep import LogUpkeep
@@ -94,6 +96,7 @@ _RESOURCES: Final = (
     check,
     restore,
     generate,
+    iceberg,
     clone,
     vector_compaction,
     convert,
@@ -270,6 +273,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         ),
         commits=commits,
         manifests=manifests,
+        iceberg=IcebergConversion(loader),
         vector_compaction=VectorCompaction(loader, commits, settings.deletion_vector_target_bytes),
         upkeep=upkeep,
         own_commits=own_commits,

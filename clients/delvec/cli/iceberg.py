@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from delvec.cli.output import number, print_json, say
-from delvec.cli.session import session
+from delvec.cli.session import Table, session
 from delvec.cli.tables import pairs
 
 __all__ = ["app"]
@@ -58,3 +58,31 @@ def import_(
     else:
         files, rows = number(done["numConvertedFiles"]), number(done["numDeletedRows"])
         say(f"table '{table.name}' of {files} files, {rows} rows of them deleted, at {table.location}")
+
+
+@app.command("convert")
+def convert(
+    context: typer.Context,
+    table: Table,
+    format_version: Annotated[
+        int,
+        typer.Option(
+            min=2, max=3, help="Of the Iceberg table: 2 has position delete files, 3 deletion vectors."
+        ),
+    ] = 2,
+    squash: Annotated[
+        bool, typer.Option("--squash", help="One snapshot for all new versions, instead of one for each.")
+    ] = False,
+) -> None:
+    """Publish the newest version as an Iceberg table; goes on from the last time.
+
+    [bold]delvec iceberg convert people --format-version 3[/bold]
+    """
+    now = session(context)
+    with now.table(table) as target:
+        done = target.to_iceberg(format_version=format_version, squash=squash)
+    if now.as_json:
+        print_json(done)
+        return
+    say(f"version {done['delta-version']} is an Iceberg table (format version {done['format-version']}):")
+    print(done["metadata-location"])

@@ -57,12 +57,14 @@
     │   ├── UnsupportedWriterFeature
     │   │   └── ExpressionNotAllowed
     │   ├── AppendOnlyTable
-    │   └── ManifestUnsupported
+    │   ├── ManifestUnsupported
+    │   └── IcebergUnsupported
     ├── CorruptTable
     │   ├── CorruptLog
     │   ├── MissingLogFile
     │   ├── MissingDataFile
     │   ├── MissingRestoreFiles
+    │   ├── CorruptIcebergMetadata
     │   ├── MissingCloneFiles
     │   └── CorruptDeletionVector
     │       ├── DeletionVectorNotFound
@@ -177,6 +179,7 @@ from delvec_kernel.errors.root import (
 from delvec_kernel.errors.tables import (
     AppendOnlyTable,
     CorruptDeletionVector,
+    CorruptIcebergMetadata,
     CorruptLog,
     CorruptTable,
     DeletionVectorCardinalityMismatch,
@@ -185,6 +188,7 @@ from delvec_kernel.errors.tables import (
     DeletionVectorSizeMismatch,
     DeletionVectorTruncated,
     ExpressionNotAllowed,
+    IcebergUnsupported,
     ManifestUnsupported,
     MissingCloneFiles,
     MissingDataFile,
@@ -212,6 +216,7 @@ __all__ = [
     "ConcurrentWrite",
     "ConstraintViolation",
     "CorruptDeletionVector",
+    "CorruptIcebergMetadata",
     "CorruptLog",
     "CorruptTable",
     "DeadlineExceeded",
@@ -230,6 +235,7 @@ __all__ = [
     "FileSizeMismatch",
     "FileTooOld",
     "GrantNotFound",
+    "IcebergUnsupported",
     "IdempotencyKeyReused",
     "IncompatibleSchemaChange",
     "InternalError",

@@ -5,6 +5,7 @@ from delvec_kernel.errors.root import DelvecError
 __all__ = [
     "AppendOnlyTable",
     "CorruptDeletionVector",
+    "CorruptIcebergMetadata",
     "CorruptLog",
     "CorruptTable",
     "DeletionVectorCardinalityMismatch",
@@ -13,6 +14,7 @@ __all__ = [
     "DeletionVectorSizeMismatch",
     "DeletionVectorTruncated",
     "ExpressionNotAllowed",
+    "IcebergUnsupported",
     "ManifestUnsupported",
     "MissingCloneFiles",
     "MissingDataFile",
@@ -60,6 +62,12 @@ class ManifestUnsupported(UnsupportedTable):
     type, code = "ManifestUnsupported", "MANIFEST_UNSUPPORTED"
 
 
+class IcebergUnsupported(UnsupportedTable):
+    """Iceberg cannot express a column, its type or its history, or the directory holds another Iceberg table."""
+
+    type, code = "IcebergUnsupported", "ICEBERG_UNSUPPORTED"
+
+
 class CorruptTable(DelvecError):
     """The bytes of the table contradict the Delta protocol."""
 
@@ -94,6 +102,12 @@ class MissingRestoreFiles(CorruptTable):
     """Data files or deletion vectors of the version to restore are not in storage, or not as the log says."""
 
     type, code = "MissingRestoreFiles", "MISSING_RESTORE_FILES"
+
+
+class CorruptIcebergMetadata(CorruptTable):
+    """A file of a table's Iceberg metadata is missing or cannot be read."""
+
+    type, code = "CorruptIcebergMetadata", "CORRUPT_ICEBERG_METADATA"
 
 
 class CorruptDeletionVector(CorruptTable):

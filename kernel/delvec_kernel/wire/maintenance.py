@@ -14,6 +14,8 @@ __all__ = [
     "ConfigResponse",
     "GenerateRequest",
     "GenerateResponse",
+    "IcebergRequest",
+    "IcebergResponse",
     "LogCleanUp",
     "OrphanFile",
     "RepackRequest",
@@ -196,6 +198,32 @@ class GenerateResponse(Answer):
     num_manifests: int = Field(description="Manifests that were written: one, or one for each partition.")
     num_files: int = Field(description="Data files that they list.")
     num_deleted_manifests: int = Field(description="Of partitions that the table does not have any more.")
+
+
+class IcebergRequest(Envelope):
+    """How to show the table to readers of Iceberg."""
+
+    format_version: int = Field(
+        default=2,
+        ge=2,
+        le=3,
+        description="Of the Iceberg table: 2 has position delete files, 3 deletion vectors.",
+    )
+    squash: bool = Field(
+        default=False, description="One Iceberg snapshot for all new versions, instead of one for each."
+    )
+
+
+class IcebergResponse(Answer):
+    """The Iceberg table that is published now."""
+
+    table: str
+    format_version: int = Field(description="Of the Iceberg table.")
+    metadata_location: str = Field(description="The URI of the Iceberg table's metadata file.")
+    delta_version: int = Field(description="The Delta version that it shows.")
+    snapshot_id: int | None = Field(
+        description="Of the current Iceberg snapshot; absent for a table that never had a file."
+    )
 
 
 class RepackRequest(Envelope):

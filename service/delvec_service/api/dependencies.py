@@ -17,6 +17,7 @@ from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.commits.vector_compaction import VectorCompaction
 from delvec_service.config import Settings
 from delvec_service.dml import RowCommands
+from delvec_service.iceberg.conversion import IcebergConversion
 from delvec_service.logs import note
 from delvec_service.maintenance.health_watch import HealthWatch
 from delvec_service.maintenance.log_upkeep import LogUpkeep
@@ -45,6 +46,7 @@ class Service:
     tables: Tables
     commits: Commits
     manifests: SymlinkManifests
+    iceberg: IcebergConversion
     vector_compaction: VectorCompaction
     upkeep: LogUpkeep
     own_commits: OverwriteWatch

@@ -79,6 +79,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "POST /v1/tables/{table}/vacuum": _MAINTAIN,
     "POST /v1/tables/{table}/restore": _MAINTAIN,
     "POST /v1/tables/{table}/generate": _MAINTAIN,
+    "POST /v1/tables/{table}/iceberg": _MAINTAIN,
     "POST /v1/tables/{table}/maintenance-lease": _MAINTAIN,
     "DELETE /v1/tables/{table}/maintenance-lease": _MAINTAIN,
     "POST /v1/tables/{table}/maintenance-runs": _MAINTAIN,

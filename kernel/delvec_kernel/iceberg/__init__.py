@@ -1,0 +1,1 @@
+"""Delta tables as Iceberg tables: schemas, partitions, metrics, manifests, deletes and table metadata, without any I/O."""

@@ -1,0 +1,208 @@
+"""Data files and their deletes as manifests describe them: ``data_file`` of the specification."""
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from delvec_kernel.iceberg.manifests import ADDED, DATA, DELETES, ManifestEntry
+from delvec_kernel.iceberg.metrics import column_metrics
+from delvec_kernel.iceberg.partitions import PartitionSpec, partition_tuples
+from delvec_kernel.iceberg.position_deletes import FILE_PATH_ID, POS_ID
+from delvec_kernel.iceberg.puffin import Blob
+from delvec_kernel.iceberg.schema import IcebergSchema
+from delvec_kernel.locations import resolve
+from delvec_kernel.schema.types import StructType
+
+__all__ = ["Definition", "added", "data_files", "deletion_vector", "file_path", "position_deletes"]
+
+_POS: Final = struct.Struct("<q")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A table's schema and partitioning, in both formats.
+
+    Attributes:
+        delta: the Delta schema.
+        columns: names of the partition columns.
+        schema: the same as Iceberg's.
+        spec: likewise.
+        row_lineage: whether files bring the ids of their rows along, and the version that these come from.
+    """
+
+    delta: StructType
+    columns: Sequence[str]
+    schema: IcebergSchema
+    spec: PartitionSpec
+    row_lineage: bool
+
+
+def file_path(location: str, path: str) -> str:
+    """Return the path of a file as Iceberg has it: a URI whose characters are those of the name in storage.
+
+    Args:
+        location: the table's canonical location.
+        path: as in the log.
+
+    Raises:
+        LocationNotAllowed: a relative path leads out of the table.
+        InvalidLocation: an absolute one is of unknown storage.
+        CorruptLog: it is no path.
+    """
+    decoded = unquote(resolve(location, path))
+    # As a URI the rest of such a name would be a query or a fragment; local readers take plain paths, too.
+    return decoded.removeprefix("file://") if "#" in decoded or "?" in decoded else decoded
+
+
+def data_files(
+    files: pa.RecordBatch | pa.Table, location: str, definition: Definition
+) -> Iterator[tuple[dict[str, Any], int | None]]:
+    """Yield the ``data_file`` of live files, and the Delta version that their rows come from where they say so.
+
+    Args:
+        files: rows of FILES_SCHEMA; every ``num_records`` is known.
+        location: the table's canonical location.
+        definition: the table's.
+
+    Raises:
+        CorruptLog: a path is none, or a partition value is not one of the column's type.
+    """
+    columns = {name: _array(files.column(name)) for name in files.schema.names}
+    metrics = column_metrics(columns["stats"], columns["num_records"], definition.schema.leaves)
+    tuples = partition_tuples(
+        columns["partition_values"], definition.delta, definition.columns, definition.spec
+    )
+    rows = zip(
+        columns["path"].to_pylist(),
+        tuples,
+        columns["num_records"].to_pylist(),
+        columns["size"].to_pylist(),
+        metrics,
+        columns["base_row_id"].to_pylist(),
+        columns["default_row_commit_version"].to_pylist(),
+        strict=True,
+    )
+    for path, partition, count, size, found, first_row_id, version in rows:
+        yield (
+            _data_file(
+                DATA,
+                file_path(location, path),
+                partition,
+                count,
+                size,
+                value_counts=found.value_counts,
+                null_value_counts=found.null_value_counts,
+                lower_bounds=found.lower_bounds,
+                upper_bounds=found.upper_bounds,
+                first_row_id=first_row_id if definition.row_lineage else None,
+            ),
+            version if definition.row_lineage else None,
+        )
+
+
+def deletion_vector(data_file: dict[str, Any], path: str, size: int, blob: Blob) -> dict[str, Any]:
+    """Return the ``data_file`` of a deletion vector in a Puffin file.
+
+    Args:
+        data_file: whose rows are deleted.
+        path: the Puffin file's URI.
+        size: the Puffin file's, in bytes.
+        blob: where in it the deletion vector is.
+    """
+    return _data_file(
+        DELETES,
+        path,
+        data_file["partition"],
+        blob.cardinality,
+        size,
+        file_format="PUFFIN",
+        referenced_data_file=data_file["file_path"],
+        content_offset=blob.offset,
+        content_size_in_bytes=blob.length,
+    )
+
+
+def position_deletes(
+    data_file: dict[str, Any], path: str, size: int, count: int, ends: tuple[int, int]
+) -> dict[str, Any]:
+    """Return the ``data_file`` of a position delete file for one data file.
+
+    Args:
+        data_file: whose rows are deleted.
+        path: the position delete file's URI.
+        size: the position delete file's, in bytes.
+        count: deleted rows.
+        ends: the first and the last deleted row.
+    """
+    name = data_file["file_path"]
+    # Readers take equal bounds of the path, and not the reference, for the sign that it is about one file.
+    bounds = [
+        [{"key": FILE_PATH_ID, "value": name.encode()}, {"key": POS_ID, "value": _POS.pack(end)}]
+        for end in ends
+    ]
+    return _data_file(
+        DELETES,
+        path,
+        data_file["partition"],
+        count,
+        size,
+        lower_bounds=bounds[0],
+        upper_bounds=bounds[1],
+        referenced_data_file=name,
+    )
+
+
+def added(data_file: dict[str, Any], snapshot_id: int, sequence_number: int | None = None) -> ManifestEntry:
+    """Return the manifest entry of a file that a snapshot adds.
+
+    Args:
+        data_file: of the file.
+        snapshot_id: of the snapshot.
+        sequence_number: of the file's rows; None: that of the snapshot.
+    """
+    return {
+        "status": ADDED,
+        "snapshot_id": snapshot_id,
+        "sequence_number": sequence_number,
+        "file_sequence_number": None,
+        "data_file": data_file,
+    }
+
+
+def _data_file(
+    content: int, path: str, partition: dict[str, Any], count: int, size: int, **known: Any
+) -> dict[str, Any]:
+    return {
+        "content": content,
+        "file_path": path,
+        "file_format": "PARQUET",
+        "partition": partition,
+        "record_count": count,
+        "file_size_in_bytes": size,
+        "value_counts": None,
+        "null_value_counts": None,
+        "lower_bounds": None,
+        "upper_bounds": None,
+        "split_offsets": None,
+        "equality_ids": None,
+        "sort_order_id": None,
+        "referenced_data_file": None,
+        "first_row_id": None,
+        "content_offset": None,
+        "content_size_in_bytes": None,
+        **known,
+    }
+
+
+def _array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return (
+        column.chunk(0)
+        if column.num_chunks == 1
+        else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+    )

@@ -1,0 +1,265 @@
+"""Manifests and manifest lists: Avro files whose records have the specification's names.
+
+Entries are plain dictionaries, spelled as in the file: an entry that is kept goes from one manifest into the next as it is.
+What the specification lets entries inherit (snapshot, sequence numbers, first row id) is written into them on reading.
+"""
+
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias, cast
+
+import fastavro
+
+from delvec_kernel.errors import CorruptIcebergMetadata
+from delvec_kernel.iceberg.manifest_schemas import manifest_list_schema, manifest_schema
+from delvec_kernel.iceberg.partitions import PartitionSpec, single_value
+
+__all__ = [
+    "ADDED",
+    "DATA",
+    "DELETED",
+    "DELETES",
+    "EXISTING",
+    "ManifestEntry",
+    "ManifestFile",
+    "describe",
+    "read_manifest",
+    "read_manifest_list",
+    "write_manifest",
+    "write_manifest_list",
+]
+
+ManifestEntry: TypeAlias = dict[str, Any]
+"""``manifest_entry`` of the specification."""
+ManifestFile: TypeAlias = dict[str, Any]
+"""``manifest_file`` of the specification: a row of a manifest list."""
+
+EXISTING: Final = 0
+ADDED: Final = 1
+DELETED: Final = 2
+DATA: Final = 0
+DELETES: Final = 1
+
+_CONTENTS: Final = ("data", "deletes")
+_LOGICAL: Final = "logicalType"
+
+
+def write_manifest(
+    entries: Sequence[ManifestEntry],
+    *,
+    content: int,
+    spec: PartitionSpec,
+    schema: Mapping[str, Any],
+    format_version: int,
+) -> bytes:
+    """Return a manifest's bytes.
+
+    Args:
+        entries: of files with this spec.
+        content: DATA or DELETES.
+        spec: of the files.
+        schema: the table's, as in the metadata.
+        format_version: 2 or 3.
+    """
+    header = {
+        "schema": json.dumps(schema),
+        "schema-id": str(schema["schema-id"]),
+        "partition-spec": json.dumps([item.to_json() for item in spec.fields]),
+        "partition-spec-id": str(spec.spec_id),
+        "format-version": str(format_version),
+        "content": _CONTENTS[content],
+    }
+    return _write(manifest_schema(spec, format_version), entries, header)
+
+
+def describe(
+    entries: Sequence[ManifestEntry],
+    *,
+    path: str,
+    length: int,
+    content: int,
+    spec: PartitionSpec,
+    snapshot_id: int,
+    sequence_number: int,
+) -> ManifestFile:
+    """Return the row of the manifest list for a manifest that a snapshot writes.
+
+    Args:
+        entries: what is in it.
+        path: its URI.
+        length: in bytes.
+        content: DATA or DELETES.
+        spec: of the files.
+        snapshot_id: of the snapshot.
+        sequence_number: of the snapshot, which entries without one inherit.
+    """
+    files = dict.fromkeys((EXISTING, ADDED, DELETED), 0)
+    rows = dict(files)
+    lowest = sequence_number
+    for entry in entries:
+        status = entry["status"]
+        files[status] += 1
+        rows[status] += entry["data_file"]["record_count"]
+        if status != DELETED and entry["sequence_number"] is not None:
+            lowest = min(lowest, entry["sequence_number"])
+    return {
+        "manifest_path": path,
+        "manifest_length": length,
+        "partition_spec_id": spec.spec_id,
+        "content": content,
+        "sequence_number": sequence_number,
+        "min_sequence_number": lowest,
+        "added_snapshot_id": snapshot_id,
+        "added_files_count": files[ADDED],
+        "existing_files_count": files[EXISTING],
+        "deleted_files_count": files[DELETED],
+        "added_rows_count": rows[ADDED],
+        "existing_rows_count": rows[EXISTING],
+        "deleted_rows_count": rows[DELETED],
+        "partitions": _summaries(entries, spec),
+        "first_row_id": None,
+    }
+
+
+def _summaries(entries: Sequence[ManifestEntry], spec: PartitionSpec) -> list[dict[str, Any]]:
+    found = []
+    for item in spec.fields:
+        values = {entry["data_file"]["partition"][item.avro_name] for entry in entries}
+        nan = any(isinstance(value, float) and math.isnan(value) for value in values)
+        numbers: list[Any] = [
+            value
+            for value in values
+            if value is not None and not (isinstance(value, float) and math.isnan(value))
+        ]
+        if item.type.startswith("decimal("):
+            numbers.sort(key=lambda value: int.from_bytes(value, "big", signed=True))
+        elif item.type == "string":
+            # By bytes of UTF-8, which is the order of code points.
+            numbers.sort(key=lambda value: value.encode())
+        else:
+            numbers.sort()
+        found.append(
+            {
+                "contains_null": None in values,
+                "contains_nan": nan,
+                "lower_bound": single_value(numbers[0], item.type) if numbers else None,
+                "upper_bound": single_value(numbers[-1], item.type) if numbers else None,
+            }
+        )
+    return found
+
+
+def read_manifest(data: bytes, manifest: ManifestFile) -> list[ManifestEntry]:
+    """Return a manifest's entries, with what they inherit.
+
+    Args:
+        data: the file.
+        manifest: its row of the manifest list.
+
+    Raises:
+        CorruptIcebergMetadata: the file is no manifest.
+    """
+    path = manifest["manifest_path"]
+    entries = _read(data, path)
+    next_row_id = manifest.get("first_row_id")
+    try:
+        for entry in entries:
+            file = entry["data_file"]
+            file.setdefault("content", DATA)
+            if entry["snapshot_id"] is None:
+                entry["snapshot_id"] = manifest["added_snapshot_id"]
+            for name in ("sequence_number", "file_sequence_number"):
+                if entry.get(name) is None and entry["status"] == ADDED:
+                    entry[name] = manifest["sequence_number"]
+            if manifest["content"] == DATA and next_row_id is not None and file.get("first_row_id") is None:
+                file["first_row_id"] = next_row_id
+                if entry["status"] != DELETED:
+                    next_row_id += file["record_count"]
+    except (KeyError, TypeError) as error:
+        raise _not_one(path, error) from error
+    return entries
+
+
+def write_manifest_list(
+    manifests: Iterable[ManifestFile],
+    *,
+    format_version: int,
+    snapshot_id: int,
+    parent_snapshot_id: int | None,
+    sequence_number: int,
+    first_row_id: int | None,
+) -> bytes:
+    """Return a manifest list's bytes; the numbers are those of its snapshot."""
+    header = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent_snapshot_id is None else str(parent_snapshot_id),
+        "sequence-number": str(sequence_number),
+        "format-version": str(format_version),
+    }
+    if first_row_id is not None:
+        header["first-row-id"] = str(first_row_id)
+    return _write(manifest_list_schema(format_version), manifests, header)
+
+
+def read_manifest_list(data: bytes, path: str = "the manifest list") -> list[ManifestFile]:
+    """Return the manifests of a snapshot.
+
+    Args:
+        data: the file.
+        path: for errors.
+
+    Raises:
+        CorruptIcebergMetadata: the file is no manifest list.
+    """
+    found = _read(data, path)
+    for manifest in found:
+        if not isinstance(manifest.get("manifest_path"), str):
+            raise _not_one(path, KeyError("manifest_path"))
+        manifest.setdefault("content", DATA)
+        manifest.setdefault("first_row_id", None)
+    return found
+
+
+def _write(schema: dict[str, Any], records: Iterable[Mapping[str, Any]], header: Mapping[str, str]) -> bytes:
+    file = io.BytesIO()
+    fastavro.writer(file, schema, records, codec="deflate", codec_compression_level=1, metadata=dict(header))
+    return file.getvalue()
+
+
+def _read(data: bytes, path: str) -> list[dict[str, Any]]:
+    # With logical types Avro's reader would make Python's dates of days, and those end in the year 9999.
+    try:
+        blocks = fastavro.block_reader(io.BytesIO(data))
+        plain = _without_logical_types(blocks.writer_schema)
+        parsed = fastavro.parse_schema(plain)
+        found: list[dict[str, Any]] = []
+        for block in blocks:
+            content = cast("Any", block).bytes_  # its stub does not have it
+            for _ in range(block.num_records):
+                record: Any = fastavro.schemaless_reader(content, parsed, None)
+                found.append(record)
+    except Exception as error:
+        raise _not_one(path, error) from error
+    return found
+
+
+def _without_logical_types(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_logical_types(item) for item in schema]
+    if isinstance(schema, dict):
+        return {
+            key: _without_logical_types(value)
+            for key, value in schema.items()
+            if key not in (_LOGICAL, "__fastavro_parsed__", "__named_schemas")
+        }
+    return schema
+
+
+def _not_one(path: str, error: Exception) -> CorruptIcebergMetadata:
+    return CorruptIcebergMetadata(
+        f"The file '{path}' is not the Avro file of Iceberg's metadata that it should be ({type(error).__name__}: "
+        f"{str(error)[:200]}); convert the table again from its start, or restore the file from a backup.",
+        file=path,
+    )

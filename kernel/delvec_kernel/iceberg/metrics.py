@@ -1,0 +1,112 @@
+"""Metrics of data files from Delta's statistics: counts of values and nulls, and bounds, keyed by field id.
+
+Nothing is said that the statistics do not say: a missing entry is a true one. Bounds are outer bounds already
+(:mod:`delvec_kernel.statistics.bounds`): timestamps and long texts are widened, what a writer may have got wrong is left out.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.iceberg.partitions import in_fewest_bytes, unscaled
+from delvec_kernel.iceberg.schema import Leaf
+from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType
+from delvec_kernel.statistics.bounds import Bounds, parsed_bounds
+
+__all__ = ["Metrics", "column_metrics"]
+
+_Entry: TypeAlias = dict[str, Any]
+
+_LITTLE: Final = {
+    "byte": "<i4",
+    "short": "<i4",
+    "integer": "<i4",
+    "long": "<i8",
+    "date": "<i4",
+    "timestamp": "<i8",
+    "timestamp_ntz": "<i8",
+    "float": "<f4",
+    "double": "<f8",
+}
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Of one file: ``key`` and ``value`` pairs, as manifests have maps of numbers."""
+
+    value_counts: list[_Entry]
+    null_value_counts: list[_Entry]
+    lower_bounds: list[_Entry]
+    upper_bounds: list[_Entry]
+
+
+def column_metrics(stats: pa.Array, num_records: pa.Array, leaves: Sequence[Leaf]) -> list[Metrics]:
+    """Return the metrics of files, in order.
+
+    Args:
+        stats: Delta's statistics as JSON text, or null.
+        num_records: physical rows of each file, or null.
+        leaves: the columns that statistics may speak of.
+    """
+    found = [Metrics([], [], [], []) for _ in range(len(stats))]
+    if not leaves or stats.null_count == len(stats):
+        return found
+    bounds = parsed_bounds(stats, num_records, {leaf.path: leaf.type for leaf in leaves})
+    counts = num_records.to_pylist()
+    for leaf in leaves:
+        of_leaf = bounds[leaf.path]
+        _add_counts(found, leaf.field_id, of_leaf, counts)
+        for side, low in (("lower_bounds", True), ("upper_bounds", False)):
+            values = of_leaf.low if low else of_leaf.high
+            if not isinstance(values, pa.Array) or values.null_count == len(values):
+                continue
+            for metrics, value in zip(found, _encoded(values, leaf.type, upper=not low), strict=True):
+                if value is not None:
+                    getattr(metrics, side).append({"key": leaf.field_id, "value": value})
+    return found
+
+
+def _add_counts(found: list[Metrics], field_id: int, bounds: Bounds, counts: list[int | None]) -> None:
+    for metrics, nullable, only_null, count in zip(
+        found, bounds.nullable.tolist(), bounds.only_null.tolist(), counts, strict=True
+    ):
+        if count is not None:
+            metrics.value_counts.append({"key": field_id, "value": count})
+            # Between none and all of them the number may be that of an earlier deletion vector.
+            if not nullable or only_null:
+                metrics.null_value_counts.append({"key": field_id, "value": count if only_null else 0})
+
+
+def _encoded(values: pa.Array, kind: DataType, *, upper: bool) -> Iterable[bytes | None]:
+    if isinstance(kind, DecimalType):
+        return [
+            None if value is None else in_fewest_bytes(unscaled(value, kind.scale))
+            for value in values.to_pylist()
+        ]
+    name = kind.name if isinstance(kind, PrimitiveType) else ""
+    if name in _LITTLE:
+        return _numbers(values, _LITTLE[name], upper=upper)
+    if name == "string":
+        return [None if value is None else value.encode() for value in values.to_pylist()]
+    return [None] * len(values)
+
+
+def _numbers(values: pa.Array, form: str, *, upper: bool) -> Iterable[bytes | None]:
+    valid = pc.is_valid(values).to_numpy(zero_copy_only=False)
+    numbers = np.asarray(pc.fill_null(values, 0).to_numpy(zero_copy_only=False))
+    kind = np.dtype(form)
+    if kind.kind == "i":
+        limits = np.iinfo(kind)
+        # A bound beyond the type says nothing.
+        valid = valid & (numbers >= limits.min) & (numbers <= limits.max)
+    elif not upper:
+        # Zero has two signs, and the negative one is the lower.
+        numbers = np.where(numbers == 0, -0.0, numbers)
+    with np.errstate(over="ignore", invalid="ignore"):
+        data = numbers.astype(kind).tobytes()
+    size = kind.itemsize
+    return [data[at * size : (at + 1) * size] if there else None for at, there in enumerate(valid.tolist())]

@@ -1,0 +1,238 @@
+"""Partition specs of Delta tables, which are identity transforms, and partition values as Avro has them.
+
+A value is what lies in the manifest: days, microseconds, a decimal's unscaled bytes. Python's own dates end in the year 9999.
+"""
+
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.errors import IcebergUnsupported
+from delvec_kernel.iceberg.schema import IcebergSchema
+from delvec_kernel.schema.partition_values import parse_column
+from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructType
+
+__all__ = [
+    "FIRST_FIELD_ID",
+    "PartitionField",
+    "PartitionSpec",
+    "avro_type",
+    "in_fewest_bytes",
+    "partition_spec",
+    "partition_tuples",
+    "single_value",
+    "unscaled",
+]
+
+FIRST_FIELD_ID: Final = 1000
+_EXACT: Final = Context(prec=100)
+_FORMATS: Final[Mapping[str, str]] = {
+    "int": "<i",
+    "date": "<i",
+    "long": "<q",
+    "timestamp": "<q",
+    "timestamptz": "<q",
+    "float": "<f",
+    "double": "<d",
+}
+
+
+@dataclass(frozen=True)
+class PartitionField:
+    """A partition column.
+
+    Attributes:
+        source_id: the column's field id.
+        field_id: of the partition field, from 1000 on.
+        type: the column's, as Iceberg names it.
+    """
+
+    name: str
+    source_id: int
+    field_id: int
+    type: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the partition field's JSON object."""
+        return {
+            "name": self.name,
+            "transform": "identity",
+            "source-id": self.source_id,
+            "field-id": self.field_id,
+        }
+
+    @property
+    def avro_name(self) -> str:
+        """The field's name in manifests: Avro allows letters, digits and underscores."""
+        text = "".join(
+            letter if re.fullmatch(r"[A-Za-z0-9_]", letter) else f"_x{ord(letter):X}" for letter in self.name
+        )
+        return f"_{text}" if text[0].isdigit() else text
+
+
+@dataclass(frozen=True)
+class PartitionSpec:
+    """How a table is partitioned; no fields where it is not."""
+
+    spec_id: int
+    fields: tuple[PartitionField, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the spec's JSON object."""
+        return {"spec-id": self.spec_id, "fields": [item.to_json() for item in self.fields]}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any], types: Mapping[int, Any]) -> "PartitionSpec":
+        """Read a spec; ``types`` are those of the columns by field id."""
+        return cls(
+            int(document["spec-id"]),
+            tuple(
+                PartitionField(
+                    str(item["name"]),
+                    int(item["source-id"]),
+                    int(item["field-id"]),
+                    str(types[int(item["source-id"])]),
+                )
+                for item in document["fields"]
+            ),
+        )
+
+
+def partition_spec(
+    schema: IcebergSchema,
+    columns: Sequence[str],
+    earlier: Sequence[Mapping[str, Any]] = (),
+    last_partition_id: int = FIRST_FIELD_ID - 1,
+) -> PartitionSpec:
+    """Return the spec of a table that is partitioned by these columns, an earlier one where it is the same.
+
+    Args:
+        schema: the table's.
+        columns: names of the partition columns, in order.
+        earlier: specs of the table so far.
+        last_partition_id: the highest partition field id that was ever given.
+    """
+    by_id = {int(item["id"]): item for item in schema.fields}
+    sources = [schema.id_of(name) for name in columns]
+    for document in earlier:
+        if [int(item["source-id"]) for item in document["fields"]] == sources:
+            types = {source: by_id[source]["type"] for source in sources}
+            return PartitionSpec.from_json(document, types)
+    known = {int(item["source-id"]): int(item["field-id"]) for one in earlier for item in one["fields"]}
+    fields = []
+    for source in sources:
+        if source not in known:
+            last_partition_id += 1
+            known[source] = last_partition_id
+        item = by_id[source]
+        fields.append(PartitionField(item["name"], source, known[source], str(item["type"])))
+    spec_id = max((int(one["spec-id"]) for one in earlier), default=-1) + 1
+    return PartitionSpec(spec_id, tuple(fields))
+
+
+def avro_type(kind: str) -> Any:
+    """Return the Avro type of a partition value.
+
+    Raises:
+        IcebergUnsupported: it is no type that Delta partitions by.
+    """
+    match kind:
+        case "boolean" | "int" | "long" | "float" | "double" | "string":
+            return kind
+        case "binary":
+            return "bytes"
+        case "date":
+            return {"type": "int", "logicalType": "date"}
+        case "timestamp" | "timestamptz":
+            zoned = kind == "timestamptz"
+            return {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": zoned}
+    if kind.startswith("decimal("):
+        precision, scale = (int(part) for part in kind[len("decimal(") : -1].split(","))
+        return {
+            "type": "fixed",
+            "name": f"decimal_{precision}_{scale}",
+            "size": _decimal_bytes(precision),
+            "logicalType": "decimal",
+            "precision": precision,
+            "scale": scale,
+        }
+    raise IcebergUnsupported(f"Iceberg has no partitions by values of type {kind}.", data_type=kind)
+
+
+def _decimal_bytes(precision: int) -> int:
+    """Return the fewest bytes that hold a signed number of so many digits."""
+    return ((10**precision).bit_length() + 8) // 8 if precision else 1
+
+
+def partition_tuples(
+    values: pa.Array, schema: StructType, columns: Sequence[str], spec: PartitionSpec
+) -> list[dict[str, Any]]:
+    """Return the partition of each file, by the field's name in manifests.
+
+    Args:
+        values: ``partition_values`` of the files, by physical name.
+        schema: the table's.
+        columns: names of the partition columns, in the order of the spec's fields.
+        spec: the partition spec.
+
+    Raises:
+        CorruptLog: a value is not one of the column's type.
+    """
+    found: list[list[Any]] = []
+    for name, item in zip(columns, spec.fields, strict=True):
+        field = schema.field(name)
+        texts = pc.map_lookup(values, pa.scalar(field.physical_name), "first").dictionary_encode()
+        parsed = _plain(parse_column(texts.dictionary.cast(pa.string()), field.type), field.type, item.type)
+        distinct = [*parsed, None]
+        found.append([distinct[-1 if at is None else at] for at in texts.indices.to_pylist()])
+    names = [item.avro_name for item in spec.fields]
+    if not names:
+        return [{} for _ in range(len(values))]
+    return [dict(zip(names, row, strict=True)) for row in zip(*found, strict=True)]
+
+
+def _plain(values: pa.Array, kind: DataType, iceberg: str) -> list[Any]:
+    name = kind.name if isinstance(kind, PrimitiveType) else ""
+    if isinstance(kind, DecimalType):
+        size = _decimal_bytes(kind.precision)
+        numbers = [None if value is None else unscaled(value, kind.scale) for value in values.to_pylist()]
+        return [None if number is None else number.to_bytes(size, "big", signed=True) for number in numbers]
+    if name == "date":
+        return list(values.cast(pa.int32()).to_pylist())
+    if name in {"timestamp", "timestamp_ntz"}:
+        return list(values.cast(pa.int64()).to_pylist())
+    if iceberg == "binary":
+        return list(values.cast(pa.binary()).to_pylist())
+    return list(values.to_pylist())
+
+
+def unscaled(value: Decimal, scale: int) -> int:
+    """Return a decimal without its point: ``value`` times ten to the power of ``scale``."""
+    return int(value.scaleb(scale, _EXACT))
+
+
+def in_fewest_bytes(number: int) -> bytes:
+    """Return a number in two's complement, big-endian, as single values of decimals are."""
+    size = ((number if number >= 0 else ~number).bit_length() + 8) // 8
+    return number.to_bytes(size, "big", signed=True)
+
+
+def single_value(value: Any, kind: str) -> bytes:
+    """Return a partition value in the binary form of bounds ("Binary single-value serialization")."""
+    if kind == "boolean":
+        return b"\x01" if value else b"\x00"
+    if kind in _FORMATS:
+        return struct.pack(_FORMATS[kind], value)
+    if kind == "string":
+        return str(value).encode()
+    return (
+        in_fewest_bytes(int.from_bytes(value, "big", signed=True))
+        if kind.startswith("decimal(")
+        else bytes(value)
+    )

@@ -1,0 +1,144 @@
+"""Puffin files: blobs of deletion vectors between magic numbers, and a footer that lists them (Iceberg's Puffin spec).
+
+A blob of type ``deletion-vector-v1`` is a record of a Delta deletion vector file, byte for byte: size, magic number, bitmap
+and CRC-32. Only what is around it differs, so that blobs are copied without decoding.
+"""
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Final
+
+from delvec_kernel.errors import CorruptIcebergMetadata
+
+__all__ = ["DELETION_VECTOR", "FOOTER_TRAILER_BYTES", "Blob", "PuffinWriter", "footer_size", "read_footer"]
+
+DELETION_VECTOR: Final = "deletion-vector-v1"
+FOOTER_TRAILER_BYTES: Final = 12
+"""After the footer's JSON: its size, flags, and the magic number."""
+_MAGIC: Final = b"PFA1"
+_TRAILER: Final = struct.Struct("<iI4s")
+
+
+@dataclass(frozen=True)
+class Blob:
+    """One deletion vector of a Puffin file.
+
+    Attributes:
+        offset: in the file, of the size field.
+        length: in bytes, size field and CRC-32 included.
+        referenced_data_file: the data file's path as its manifest has it.
+        cardinality: deleted rows.
+    """
+
+    offset: int
+    length: int
+    referenced_data_file: str
+    cardinality: int
+
+
+class PuffinWriter:
+    """Writes deletion vectors as one Puffin file.
+
+    Args:
+        file: open for writing, in binary, at its start.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._blobs: list[Blob] = []
+        self.size = file.write(_MAGIC)
+
+    def add(self, data: bytes | memoryview, referenced_data_file: str, cardinality: int) -> Blob:
+        """Append a deletion vector and return where it is.
+
+        Args:
+            data: size, magic number, bitmap and CRC-32, as in a Delta deletion vector file.
+            referenced_data_file: the data file's path as its manifest has it.
+            cardinality: deleted rows.
+        """
+        blob = Blob(self.size, len(data), referenced_data_file, cardinality)
+        self._file.write(data)
+        self.size += len(data)
+        self._blobs.append(blob)
+        return blob
+
+    def finish(self, properties: Mapping[str, str]) -> int:
+        """Write the footer and return the file's size in bytes."""
+        payload = json.dumps(
+            {"blobs": [_blob_json(blob) for blob in self._blobs], "properties": dict(properties)}
+        ).encode()
+        self._file.write(_MAGIC + payload + _TRAILER.pack(len(payload), 0, _MAGIC))
+        self.size += len(_MAGIC) + len(payload) + _TRAILER.size
+        return self.size
+
+
+def _blob_json(blob: Blob) -> dict[str, Any]:
+    return {
+        "type": DELETION_VECTOR,
+        "fields": [],
+        "snapshot-id": -1,
+        "sequence-number": -1,
+        "offset": blob.offset,
+        "length": blob.length,
+        "properties": {
+            "referenced-data-file": blob.referenced_data_file,
+            "cardinality": str(blob.cardinality),
+        },
+    }
+
+
+def footer_size(trailer: bytes | memoryview, path: str) -> int:
+    """Return how many bytes before the end of a Puffin file its footer begins.
+
+    Args:
+        trailer: the file's last 12 bytes.
+        path: for errors.
+
+    Raises:
+        CorruptIcebergMetadata: it is no Puffin file, or its footer is compressed.
+    """
+    if len(trailer) == FOOTER_TRAILER_BYTES:
+        size, flags, magic = _TRAILER.unpack(trailer)
+        if magic == _MAGIC and flags == 0 and size >= 0:
+            return int(size) + FOOTER_TRAILER_BYTES + len(_MAGIC)
+    raise CorruptIcebergMetadata(
+        f"The file '{path}' does not end as a Puffin file with an uncompressed footer; restore it from a backup, or "
+        "convert the table again.",
+        file=path,
+    )
+
+
+def read_footer(footer: bytes | memoryview, path: str) -> Sequence[Blob]:
+    """Return the deletion vectors that a footer lists.
+
+    Args:
+        footer: the file's end, :func:`footer_size` bytes.
+        path: for errors.
+
+    Raises:
+        CorruptIcebergMetadata: it is no footer, or lists something else than deletion vectors.
+    """
+    data = bytes(footer)
+    try:
+        blobs = json.loads(data.removeprefix(_MAGIC)[:-FOOTER_TRAILER_BYTES])["blobs"]
+        return [_blob(blob) for blob in blobs]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptIcebergMetadata(
+            f"The footer of the Puffin file '{path}' does not list deletion vectors: {error!r}; restore it from a "
+            "backup, or convert the table again.",
+            file=path,
+        ) from error
+
+
+def _blob(found: Mapping[str, Any]) -> Blob:
+    if found["type"] != DELETION_VECTOR or found.get("compression-codec") is not None:
+        raise ValueError(str(found["type"])[:80])
+    properties = found["properties"]
+    return Blob(
+        int(found["offset"]),
+        int(found["length"]),
+        str(properties["referenced-data-file"]),
+        int(properties["cardinality"]),
+    )

@@ -1,0 +1,388 @@
+"""Schemas of Delta tables as Iceberg's: types, field ids, and names of columns in files without ids.
+
+Under column mapping a field's id is Delta's. Without it a column is known by its name, in Delta too, so that a name has the
+same id for ever, and ``schema.name-mapping.default`` tells readers which column of a file that is.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from delvec_kernel.errors import IcebergUnsupported
+from delvec_kernel.schema.column_mapping import MAX_COLUMN_ID, is_mapped
+from delvec_kernel.schema.type_widening import TYPE_CHANGES
+from delvec_kernel.schema.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+
+__all__ = [
+    "IcebergSchema",
+    "Leaf",
+    "field_ids",
+    "field_types",
+    "iceberg_schema",
+    "merged_name_mapping",
+    "promotes",
+]
+
+Path: TypeAlias = tuple[str, ...]
+
+NESTED_IDS: Final = "delta.columnMapping.nested.ids"
+_ROW_LINEAGE_IDS: Final = 2147483447
+"""From here on ids are reserved."""
+_TYPES: Final[Mapping[str, str]] = {
+    "boolean": "boolean",
+    "byte": "int",
+    "short": "int",
+    "integer": "int",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+    "string": "string",
+    "binary": "binary",
+}
+_V3_TYPES: Final[Mapping[str, str]] = {"variant": "variant"}
+_PROMOTIONS: Final = frozenset({("int", "long"), ("float", "double")})
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A column or a struct's field that statistics speak of.
+
+    Attributes:
+        field_id: Iceberg's.
+        path: physical names, from the column down.
+        type: Delta's.
+    """
+
+    field_id: int
+    path: Path
+    type: DataType
+
+
+@dataclass(frozen=True)
+class IcebergSchema:
+    """A Delta schema as Iceberg's.
+
+    Attributes:
+        fields: of the schema's JSON, without ``schema-id``.
+        last_column_id: the highest id that was ever given.
+        leaves: columns of primitive types outside arrays and maps.
+        name_mapping: ``schema.name-mapping.default``, parsed: names in data files.
+    """
+
+    fields: Sequence[Mapping[str, Any]]
+    last_column_id: int
+    leaves: Sequence[Leaf]
+    name_mapping: Sequence[Mapping[str, Any]]
+
+    def to_json(self, schema_id: int) -> dict[str, Any]:
+        """Return the schema's JSON object."""
+        return {"type": "struct", "schema-id": schema_id, "fields": list(self.fields)}
+
+    def id_of(self, name: str) -> int:
+        """Return the id of a column, whatever the case of its name."""
+        return next(int(item["id"]) for item in self.fields if item["name"].lower() == name.lower())
+
+
+def iceberg_schema(
+    schema: StructType,
+    configuration: Mapping[str, str],
+    *,
+    format_version: int,
+    earlier: Sequence[Mapping[str, Any]] = (),
+    last_column_id: int = 0,
+) -> IcebergSchema:
+    """Return a table's schema as Iceberg's.
+
+    Args:
+        schema: Delta's.
+        configuration: the table's properties.
+        format_version: 2 or 3.
+        earlier: Iceberg schemas of the table so far, oldest first, so that ids stay.
+        last_column_id: the highest id that was ever given.
+
+    Raises:
+        IcebergUnsupported: a column has a type, or had a narrower one, that Iceberg cannot express; names the column.
+    """
+    mapped = is_mapped(configuration)
+    known: dict[Path, int] = {}
+    for document in earlier:
+        known.update(field_ids(document["fields"]))
+    highest = last_column_id
+    if mapped:
+        most = configuration.get(MAX_COLUMN_ID, "0")
+        highest = max(highest, int(most) if most.isascii() and most.isdigit() else 0, *_delta_ids(schema), 0)
+    work = _Conversion(mapped=mapped, known=known, highest=highest, format_version=format_version)
+    fields, mapping = work.struct(schema, (), ())
+    return IcebergSchema(fields, work.highest, work.leaves, mapping)
+
+
+class _Conversion:
+    def __init__(self, *, mapped: bool, known: Mapping[Path, int], highest: int, format_version: int) -> None:
+        self._mapped = mapped
+        self._known = known
+        self._format_version = format_version
+        self._given: set[int] = set()
+        self.highest = highest
+        self.leaves: list[Leaf] = []
+
+    def struct(
+        self, kind: StructType, path: Path, physical: Path | None
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return the fields and their names in files; ``physical`` is None within arrays and maps."""
+        # Ids of the fields first, as Delta gives them, then those of what they hold.
+        ids = [self._id_of(field, (*path, field.name)) for field in kind.fields]
+        fields, mapping = [], []
+        for field, field_id in zip(kind.fields, ids, strict=True):
+            where = (*path, field.name)
+            here = None if physical is None else (*physical, field.physical_name)
+            _check_changes(field, where)
+            nested = field.metadata.get(NESTED_IDS)
+            inside = _Nested(field.physical_name, nested if isinstance(nested, dict) else {})
+            json_type, names = self._type(field.type, where, here, inside)
+            if here is not None and not isinstance(field.type, StructType | ArrayType | MapType):
+                self.leaves.append(Leaf(field_id, here, field.type))
+            document = {
+                "id": field_id,
+                "name": field.name,
+                "required": not field.nullable,
+                "type": json_type,
+            }
+            comment = field.metadata.get("comment")
+            if isinstance(comment, str):
+                document["doc"] = comment
+            fields.append(document)
+            entry: dict[str, Any] = {"field-id": field_id, "names": [field.physical_name]}
+            mapping.append(entry | ({"fields": names} if names else {}))
+        return fields, mapping
+
+    def _type(
+        self, kind: DataType, where: Path, here: Path | None, nested: "_Nested"
+    ) -> tuple[Any, list[dict[str, Any]]]:
+        if isinstance(kind, StructType):
+            fields, names = self.struct(kind, where, here)
+            return {"type": "struct", "fields": fields}, names
+        if isinstance(kind, ArrayType):
+            element_id = self._inner_id(nested.child("element"), (*where, "element"))
+            element, names = self._type(kind.element, (*where, "element"), None, nested.child("element"))
+            document = {
+                "type": "list",
+                "element-id": element_id,
+                "element": element,
+                "element-required": not kind.contains_null,
+            }
+            return document, [_mapped_name(element_id, "element", names)]
+        if isinstance(kind, MapType):
+            key_id = self._inner_id(nested.child("key"), (*where, "key"))
+            value_id = self._inner_id(nested.child("value"), (*where, "value"))
+            key, key_names = self._type(kind.key, (*where, "key"), None, nested.child("key"))
+            value, value_names = self._type(kind.value, (*where, "value"), None, nested.child("value"))
+            document = {
+                "type": "map",
+                "key-id": key_id,
+                "key": key,
+                "value-id": value_id,
+                "value": value,
+                "value-required": not kind.value_contains_null,
+            }
+            return document, [
+                _mapped_name(key_id, "key", key_names),
+                _mapped_name(value_id, "value", value_names),
+            ]
+        return self._primitive(kind, where), []
+
+    def _primitive(self, kind: DataType, where: Path) -> str:
+        if isinstance(kind, DecimalType):
+            return f"decimal({kind.precision}, {kind.scale})"
+        name = kind.name if isinstance(kind, PrimitiveType) else str(kind.to_json())
+        found = _TYPES.get(name) or (_V3_TYPES.get(name) if self._format_version > 2 else None)  # noqa: PLR2004
+        if found is None:
+            column = ".".join(where)
+            advice = (
+                "convert with format version 3"
+                if name in _V3_TYPES
+                else "drop the column, or rewrite it with another type"
+            )
+            raise IcebergUnsupported(
+                f"Column '{column}' is of type {name}, which Iceberg tables of format version {self._format_version} "
+                f"do not have; {advice}.",
+                column=column,
+                data_type=name,
+            )
+        return found
+
+    def _id_of(self, field: StructField, where: Path) -> int:
+        if self._mapped:
+            if field.field_id is None:
+                column = ".".join(where)
+                raise IcebergUnsupported(
+                    f"Column '{column}' has no id, although the table maps its columns; repair the table's schema.",
+                    column=column,
+                )
+            return self._take(field.field_id, where)
+        return self._take(self._known.get(where), where)
+
+    def _inner_id(self, nested: "_Nested", where: Path) -> int:
+        return self._take(
+            nested.id if self._mapped and nested.id is not None else self._known.get(where), where
+        )
+
+    def _take(self, wanted: int | None, where: Path) -> int:
+        if wanted is None:
+            self.highest += 1
+            wanted = self.highest
+        if wanted in self._given or not 0 < wanted < _ROW_LINEAGE_IDS:
+            column = ".".join(where)
+            raise IcebergUnsupported(
+                f"Column '{column}' has the id {wanted}, which another column has too, or which Iceberg reserves; "
+                "repair the table's schema.",
+                column=column,
+            )
+        self._given.add(wanted)
+        self.highest = max(self.highest, wanted)
+        return wanted
+
+
+class _Nested:
+    """The ids that Delta gives to elements, keys and values: by the physical name of the field and what is inside."""
+
+    def __init__(self, name: str, ids: Mapping[str, Any]) -> None:
+        self._name = name
+        self._ids = ids
+
+    def child(self, part: str) -> "_Nested":
+        return _Nested(f"{self._name}.{part}", self._ids)
+
+    @property
+    def id(self) -> int | None:
+        found = self._ids.get(self._name)
+        return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def _mapped_name(field_id: int, name: str, inside: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"field-id": field_id, "names": [name]} | ({"fields": inside} if inside else {})
+
+
+def _delta_ids(kind: DataType) -> Iterator[int]:
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            if field.field_id is not None:
+                yield field.field_id
+            nested = field.metadata.get(NESTED_IDS)
+            if isinstance(nested, dict):
+                yield from (found for found in nested.values() if isinstance(found, int))
+            yield from _delta_ids(field.type)
+    elif isinstance(kind, ArrayType):
+        yield from _delta_ids(kind.element)
+    elif isinstance(kind, MapType):
+        yield from _delta_ids(kind.key)
+        yield from _delta_ids(kind.value)
+
+
+def _check_changes(field: StructField, where: Path) -> None:
+    """Refuse a column whose older files hold a type that Iceberg does not read as the present one."""
+    for change in field.metadata.get(TYPE_CHANGES) or ():
+        before, after = str(change.get("fromType")), str(change.get("toType"))
+        if not _reads_as(before, after):
+            column = ".".join((*where, *str(change.get("fieldPath") or "").split("."))).rstrip(".")
+            raise IcebergUnsupported(
+                f"Column '{column}' was widened from {before} to {after}, which Iceberg does not know; rewrite the files "
+                "that have the old type, and drop the feature typeWidening.",
+                column=column,
+                data_type=after,
+            )
+
+
+def _reads_as(before: str, after: str) -> bool:
+    old, new = _TYPES.get(before), _TYPES.get(after)
+    if old is not None and new is not None:
+        return old == new or (old, new) in _PROMOTIONS
+    return promotes(before, after)
+
+
+def promotes(before: Any, after: Any) -> bool:
+    """Whether Iceberg lets a column of one primitive type become one of another; the same type counts."""
+    if before == after or (before, after) in _PROMOTIONS:
+        return True
+    if not (isinstance(before, str) and isinstance(after, str)):
+        return False
+    if not (before.startswith("decimal(") and after.startswith("decimal(")):
+        return False
+    (old_precision, old_scale), (precision, scale) = _digits(before), _digits(after)
+    return old_scale == scale and old_precision <= precision
+
+
+def _digits(text: str) -> tuple[int, int]:
+    precision, scale = text.removeprefix("decimal(").rstrip(")").split(",")
+    return int(precision), int(scale)
+
+
+def field_types(fields: Sequence[Mapping[str, Any]]) -> dict[int, Any]:
+    """Return the primitive types of a schema's JSON by field id; a struct, list or map is its name."""
+    found: dict[int, Any] = {}
+    for item in fields:
+        _collect_types(int(item["id"]), item["type"], found)
+    return found
+
+
+def _collect_types(field_id: int, kind: Any, found: dict[int, Any]) -> None:
+    if not isinstance(kind, Mapping):
+        found[field_id] = kind
+        return
+    found[field_id] = kind["type"]
+    if kind["type"] == "struct":
+        found.update(field_types(kind["fields"]))
+    elif kind["type"] == "list":
+        _collect_types(int(kind["element-id"]), kind["element"], found)
+    else:
+        _collect_types(int(kind["key-id"]), kind["key"], found)
+        _collect_types(int(kind["value-id"]), kind["value"], found)
+
+
+def field_ids(fields: Sequence[Mapping[str, Any]], path: Path = ()) -> Iterator[tuple[Path, int]]:
+    """Yield the ids of a schema's JSON by path; elements, keys and values are ``element``, ``key`` and ``value``."""
+    for item in fields:
+        yield (*path, item["name"]), int(item["id"])
+        yield from _ids_inside(item["type"], (*path, item["name"]))
+
+
+def _ids_inside(kind: Any, path: Path) -> Iterator[tuple[Path, int]]:
+    if not isinstance(kind, Mapping):
+        return
+    if kind["type"] == "struct":
+        yield from field_ids(kind["fields"], path)
+        return
+    for part in ("element",) if kind["type"] == "list" else ("key", "value"):
+        yield (*path, part), int(kind[f"{part}-id"])
+        yield from _ids_inside(kind[part], (*path, part))
+
+
+def merged_name_mapping(
+    earlier: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the names of columns in files, those of dropped columns included, which older snapshots still read.
+
+    A name that is a column's now is no other's.
+    """
+    taken = {name for entry in now for name in entry["names"]}
+    before = {int(entry["field-id"]): entry for entry in earlier}
+    merged: list[dict[str, Any]] = []
+    for entry in now:
+        old = before.pop(int(entry["field-id"]), None)
+        inside = merged_name_mapping((old or {}).get("fields") or (), entry.get("fields") or ())
+        merged.append({**entry, **({"fields": inside} if inside else {})})
+    for entry in before.values():
+        names = [name for name in entry["names"] if name not in taken]
+        if names:
+            merged.append({**entry, "names": names})
+    return merged

@@ -1,0 +1,341 @@
+"""Table metadata: the JSON that names a table's schemas, specs, snapshots and properties, and how the next one follows.
+
+What a conversion has to go on from is in it: the Delta version that it was made of is a property of the table, and in the
+summary of every snapshot.
+"""
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from delvec_kernel.errors import CorruptIcebergMetadata, IcebergUnsupported
+from delvec_kernel.iceberg.partitions import FIRST_FIELD_ID, PartitionSpec
+from delvec_kernel.iceberg.schema import IcebergSchema, field_ids, field_types, merged_name_mapping, promotes
+from delvec_kernel.schema.column_mapping import is_mapped
+
+__all__ = [
+    "DELTA_OPERATION",
+    "DELTA_TABLE_ID",
+    "DELTA_TIMESTAMP",
+    "DELTA_VERSION",
+    "NAME_MAPPING",
+    "SnapshotSummary",
+    "changes_types",
+    "current_schema",
+    "current_snapshot",
+    "current_spec",
+    "delta_version",
+    "is_continued_by",
+    "new_metadata",
+    "read_metadata",
+    "with_previous_file",
+    "with_snapshot",
+    "with_table_definition",
+    "with_version",
+    "without_snapshots",
+]
+
+DELTA_VERSION: Final = "delta-version"
+DELTA_TIMESTAMP: Final = "delta-timestamp"
+DELTA_TABLE_ID: Final = "delta-table-id"
+DELTA_MAPPED: Final = "delta-column-mapping"
+DELTA_OPERATION: Final = "delta-operation"
+NAME_MAPPING: Final = "schema.name-mapping.default"
+V3: Final = 3
+_MAIN: Final = "main"
+_CONFIGURED: Final = "delta.universalformat.config.iceberg."
+_MOST_LOGGED: Final = 100
+_NO_SNAPSHOT: Final = -1
+
+
+@dataclass(frozen=True)
+class SnapshotSummary:
+    """What a snapshot is about.
+
+    Attributes:
+        operation: append, delete, overwrite or replace.
+        totals: ``added-…``, ``removed-…`` and ``total-…`` counts.
+        delta_version: that it shows.
+        delta_timestamp: of that version, milliseconds since the epoch.
+        delta_operation: as the commit names it.
+    """
+
+    operation: str
+    totals: Mapping[str, int]
+    delta_version: int
+    delta_timestamp: int
+    delta_operation: str | None
+
+    def to_json(self) -> dict[str, str]:
+        """Return the summary's JSON object."""
+        found = {
+            "operation": self.operation,
+            **{name: str(count) for name, count in self.totals.items()},
+            DELTA_VERSION: str(self.delta_version),
+            DELTA_TIMESTAMP: str(self.delta_timestamp),
+        }
+        return found | ({} if self.delta_operation is None else {DELTA_OPERATION: self.delta_operation})
+
+
+def new_metadata(delta_table_id: str, location: str, format_version: int) -> dict[str, Any]:
+    """Return the metadata of a table that has nothing yet.
+
+    Args:
+        delta_table_id: the ``id`` of the table's Delta metadata.
+        location: where the Iceberg table is, without a trailing slash.
+        format_version: 2 or 3.
+    """
+    try:
+        table_uuid = uuid.UUID(delta_table_id)
+    except ValueError:
+        table_uuid = uuid.uuid5(uuid.NAMESPACE_URL, f"delta:{delta_table_id}")
+    metadata: dict[str, Any] = {
+        "format-version": format_version,
+        "table-uuid": str(table_uuid),
+        "location": location,
+        "last-sequence-number": 0,
+        "last-updated-ms": 0,
+        "last-column-id": 0,
+        "current-schema-id": 0,
+        "schemas": [],
+        "default-spec-id": 0,
+        "partition-specs": [],
+        "last-partition-id": FIRST_FIELD_ID - 1,
+        "default-sort-order-id": 0,
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "properties": {DELTA_TABLE_ID: delta_table_id},
+        "current-snapshot-id": _NO_SNAPSHOT,
+        "refs": {},
+        "snapshots": [],
+        "statistics": [],
+        "partition-statistics": [],
+        "snapshot-log": [],
+        "metadata-log": [],
+    }
+    if format_version >= V3:
+        metadata["next-row-id"] = 0
+    return metadata
+
+
+def read_metadata(data: bytes, path: str) -> dict[str, Any]:
+    """Return table metadata that Delvec wrote.
+
+    Args:
+        data: the file.
+        path: for errors.
+
+    Raises:
+        CorruptIcebergMetadata: it is no table metadata.
+        IcebergUnsupported: it is that of a table that is no conversion of a Delta table.
+    """
+    try:
+        found = json.loads(data)
+        properties = found["properties"]
+        for name in ("schemas", "partition-specs", "snapshots", "location", "last-sequence-number"):
+            found[name]
+        ours = DELTA_VERSION in properties and DELTA_TABLE_ID in properties
+        if ours:
+            int(properties[DELTA_VERSION])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptIcebergMetadata(
+            f"The file '{path}' is not the metadata of an Iceberg table ({error!r}); restore it from a backup, or delete "
+            "the directory of the Iceberg metadata to convert from the start.",
+            file=path,
+        ) from error
+    if not ours:
+        raise IcebergUnsupported(
+            f"The Iceberg table of '{path}' is no conversion of a Delta table: its properties do not say {DELTA_VERSION} "
+            f"and {DELTA_TABLE_ID}. It stays as it is; convert into another directory.",
+            file=path,
+        )
+    return dict(found)
+
+
+def delta_version(metadata: Mapping[str, Any]) -> int:
+    """Return the Delta version that the metadata shows."""
+    return int(metadata["properties"][DELTA_VERSION])
+
+
+def current_schema(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the current schema's JSON object."""
+    wanted = metadata["current-schema-id"]
+    found: Mapping[str, Any] = next(one for one in metadata["schemas"] if one["schema-id"] == wanted)
+    return found
+
+
+def current_spec(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the default partition spec's JSON object."""
+    wanted = metadata["default-spec-id"]
+    found: Mapping[str, Any] = next(one for one in metadata["partition-specs"] if one["spec-id"] == wanted)
+    return found
+
+
+def current_snapshot(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the current snapshot's JSON object, None where there is none."""
+    wanted = metadata.get("current-snapshot-id")
+    return next((one for one in metadata["snapshots"] if one["snapshot-id"] == wanted), None)
+
+
+def is_continued_by(
+    metadata: Mapping[str, Any], schema: IcebergSchema, configuration: Mapping[str, str]
+) -> bool:
+    """Whether older snapshots stay true beside a new schema.
+
+    No type may change but to a wider one. When column mapping is turned on or off, ids that are not Delta's may become others.
+    """
+    before = current_schema(metadata)["fields"]
+    old, new = field_types(before), field_types(schema.fields)
+    if not all(promotes(old[field_id], kind) for field_id, kind in new.items() if field_id in old):
+        return False
+    if metadata["properties"].get(DELTA_MAPPED) == _mapped(configuration):
+        return True
+    known = dict(field_ids(before))
+    return all(known.get(path, field_id) == field_id for path, field_id in field_ids(schema.fields))
+
+
+def changes_types(metadata: Mapping[str, Any], schema: IcebergSchema) -> bool:
+    """Whether a schema widens a type, so that bounds in manifests are of the narrower one."""
+    old, new = field_types(current_schema(metadata)["fields"]), field_types(schema.fields)
+    return any(old[field_id] != kind for field_id, kind in new.items() if field_id in old)
+
+
+def _mapped(configuration: Mapping[str, str]) -> str:
+    return "true" if is_mapped(configuration) else "false"
+
+
+def with_table_definition(
+    metadata: Mapping[str, Any],
+    schema: IcebergSchema,
+    spec: PartitionSpec,
+    configuration: Mapping[str, str],
+    *,
+    retention_ms: int,
+) -> dict[str, Any]:
+    """Return metadata with this schema, spec and properties as the current ones.
+
+    Args:
+        metadata: so far.
+        schema: the table's.
+        spec: the table's.
+        configuration: the Delta table's properties; those under ``delta.universalformat.config.iceberg.`` are Iceberg's.
+        retention_ms: how long snapshots are kept.
+    """
+    result = dict(metadata)
+    fields = list(schema.fields)
+    same = next((one for one in metadata["schemas"] if one["fields"] == fields), None)
+    if same is None:
+        schema_id = max((one["schema-id"] for one in metadata["schemas"]), default=-1) + 1
+        same = schema.to_json(schema_id)
+        result["schemas"] = [*metadata["schemas"], same]
+    result["current-schema-id"] = same["schema-id"]
+    result["last-column-id"] = max(metadata["last-column-id"], schema.last_column_id)
+    if all(one["spec-id"] != spec.spec_id for one in metadata["partition-specs"]):
+        result["partition-specs"] = [*metadata["partition-specs"], spec.to_json()]
+    result["default-spec-id"] = spec.spec_id
+    given = [item.field_id for item in spec.fields]
+    result["last-partition-id"] = max([metadata["last-partition-id"], *given])
+    earlier = json.loads(metadata["properties"].get(NAME_MAPPING, "[]"))
+    mapping = merged_name_mapping(earlier, schema.name_mapping)
+    chosen = {
+        name.removeprefix(_CONFIGURED): value
+        for name, value in configuration.items()
+        if name.startswith(_CONFIGURED)
+    }
+    kept = {name: value for name, value in metadata["properties"].items() if name.startswith("delta-")}
+    result["properties"] = {
+        **chosen,
+        **kept,
+        DELTA_MAPPED: _mapped(configuration),
+        NAME_MAPPING: json.dumps(mapping, ensure_ascii=False, separators=(",", ":")),
+        # The data files are Delta's: no Iceberg engine may delete them with its snapshots.
+        "gc.enabled": "false",
+        "history.expire.max-snapshot-age-ms": str(retention_ms),
+    }
+    return result
+
+
+def with_version(metadata: Mapping[str, Any], version: int, timestamp: int) -> dict[str, Any]:
+    """Return metadata that shows a Delta version.
+
+    Args:
+        metadata: so far.
+        version: Delta's.
+        timestamp: of the version, milliseconds since the epoch.
+    """
+    properties = {**metadata["properties"], DELTA_VERSION: str(version), DELTA_TIMESTAMP: str(timestamp)}
+    return {
+        **metadata,
+        "properties": properties,
+        "last-updated-ms": max(metadata["last-updated-ms"], timestamp),
+    }
+
+
+def with_snapshot(
+    metadata: Mapping[str, Any],
+    *,
+    snapshot_id: int,
+    sequence_number: int,
+    manifest_list: str,
+    summary: SnapshotSummary,
+    first_row_id: int | None,
+    added_rows: int,
+) -> dict[str, Any]:
+    """Return metadata with one more snapshot, the current one.
+
+    Args:
+        metadata: so far; its current schema is the snapshot's.
+        snapshot_id: of the snapshot.
+        sequence_number: of the snapshot.
+        manifest_list: the URI of its manifest list.
+        summary: of the snapshot.
+        first_row_id: the first row id that the snapshot gives; None in format version 2.
+        added_rows: how many row ids it gives.
+    """
+    parent = current_snapshot(metadata)
+    # Readers refuse a log of snapshots that goes back in time.
+    timestamp = max(summary.delta_timestamp, metadata["last-updated-ms"])
+    snapshot: dict[str, Any] = {
+        "snapshot-id": snapshot_id,
+        "sequence-number": sequence_number,
+        "timestamp-ms": timestamp,
+        "summary": summary.to_json(),
+        "manifest-list": manifest_list,
+        "schema-id": metadata["current-schema-id"],
+    }
+    if parent is not None:
+        snapshot["parent-snapshot-id"] = parent["snapshot-id"]
+    result = with_version(metadata, summary.delta_version, summary.delta_timestamp)
+    if first_row_id is not None:
+        snapshot["first-row-id"] = first_row_id
+        snapshot["added-rows"] = added_rows
+        result["next-row-id"] = first_row_id + added_rows
+    result["last-sequence-number"] = max(metadata["last-sequence-number"], sequence_number)
+    result["last-updated-ms"] = timestamp
+    result["snapshots"] = [*metadata["snapshots"], snapshot]
+    result["current-snapshot-id"] = snapshot_id
+    result["refs"] = {**metadata["refs"], _MAIN: {"snapshot-id": snapshot_id, "type": "branch"}}
+    logged = {"snapshot-id": snapshot_id, "timestamp-ms": timestamp}
+    result["snapshot-log"] = [*metadata["snapshot-log"], logged]
+    return result
+
+
+def with_previous_file(metadata: Mapping[str, Any], path: str, updated: int) -> dict[str, Any]:
+    """Return metadata that remembers the file that it follows."""
+    entry = {"metadata-file": path, "timestamp-ms": updated}
+    return {**metadata, "metadata-log": [*metadata["metadata-log"], entry][-_MOST_LOGGED:]}
+
+
+def without_snapshots(metadata: Mapping[str, Any], gone: Sequence[int]) -> dict[str, Any]:
+    """Return metadata without some snapshots; the current one stays."""
+    ids = set(gone) - {metadata["current-snapshot-id"]}
+    kept = [one for one in metadata["snapshots"] if one["snapshot-id"] not in ids]
+    known = {one["snapshot-id"] for one in kept}
+    log = list(metadata["snapshot-log"])
+    for at in range(len(log) - 1, -1, -1):
+        if log[at]["snapshot-id"] not in known:
+            # What is before a snapshot that is gone would look as if it had been current until the next.
+            log = log[at + 1 :]
+            break
+    return {**metadata, "snapshots": kept, "snapshot-log": log}

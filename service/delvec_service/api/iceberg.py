@@ -1,0 +1,33 @@
+"""``…/iceberg``: the table for readers of Iceberg."""
+
+from fastapi import APIRouter
+
+from delvec_kernel.errors import CorruptTable, IcebergUnsupported
+from delvec_kernel.wire import IcebergRequest, IcebergResponse
+from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
+from delvec_service.api.repeats import Maintenance
+
+__all__ = ["router"]
+
+
+router = APIRouter(tags=["maintenance"], route_class=Maintenance)
+
+
+@router.post(
+    "/tables/{table}/iceberg",
+    responses=responses(*MUTATION, *OPENING, *SNAPSHOT, IcebergUnsupported, CorruptTable),
+)
+def convert_to_iceberg(
+    table: Table, service: ServiceState, body: IcebergRequest | None = None
+) -> IcebergResponse:
+    """Bring the table's Iceberg metadata up to its newest version; deleted rows become Iceberg's deletes."""
+    wanted = body or IcebergRequest()
+    done = service.iceberg.convert(table, format_version=wanted.format_version, squash=wanted.squash)
+    return IcebergResponse(
+        table=table.name,
+        format_version=wanted.format_version,
+        metadata_location=done.metadata_location,
+        delta_version=done.delta_version,
+        snapshot_id=done.snapshot_id,
+    )

@@ -1,0 +1,1 @@
+"""Iceberg metadata of Delta tables: conversion, and the files that it writes."""

@@ -1,0 +1,395 @@
+"""A Delta table's newest version as an Iceberg table.
+
+Each conversion goes on from the version that the published Iceberg metadata shows; no other state is kept. It reads the commits
+since then and touches what they touch. Where that is impossible (commits were cleaned up, a type was widened, files are not
+as expected) it converts the version as a whole.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from delvec_kernel.actions.actions import CommitInfo, Metadata
+from delvec_kernel.errors import (
+    CorruptIcebergMetadata,
+    IcebergUnsupported,
+    MissingLogFile,
+    ServiceUnavailable,
+    VersionNotFound,
+)
+from delvec_kernel.iceberg.changes import file_changes
+from delvec_kernel.iceberg.data_files import Definition
+from delvec_kernel.iceberg.partitions import partition_spec
+from delvec_kernel.iceberg.schema import iceberg_schema
+from delvec_kernel.iceberg.table_metadata import (
+    DELTA_TABLE_ID,
+    changes_types,
+    current_snapshot,
+    delta_version,
+    is_continued_by,
+    new_metadata,
+    with_previous_file,
+    with_table_definition,
+    with_version,
+)
+from delvec_kernel.log.log_policy import LogPolicy
+from delvec_kernel.row_tracking import ENABLED as ROW_TRACKING
+from delvec_kernel.schema.column_mapping import is_mapped, without_physical_names
+from delvec_kernel.schema.types import StructType
+from delvec_kernel.snapshot.replay import Commit
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.table_properties import is_true
+from delvec_service.iceberg.directory import IcebergDirectory, Published
+from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
+from delvec_service.iceberg.snapshot_writer import FilesNotFound, ShownVersion, SnapshotWriter
+from delvec_service.logs import logger
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["FORMAT_VERSIONS", "IcebergConversion", "IcebergTable"]
+
+FORMAT_VERSIONS: Final = (2, 3)
+_ATTEMPTS: Final = 10
+_MOST_SNAPSHOTS: Final = 100
+"""Versions that one conversion shows one by one; of more the newest is shown."""
+
+
+@dataclass(frozen=True)
+class IcebergTable:
+    """What is published.
+
+    Attributes:
+        metadata: Iceberg's table metadata.
+        metadata_location: the URI of the file that holds it.
+        format_version: 2 or 3.
+        delta_version: the Delta version that it shows.
+        snapshot_id: of the current snapshot; None for a table that never had a file.
+    """
+
+    metadata: Mapping[str, Any]
+    metadata_location: str
+    format_version: int
+    delta_version: int
+    snapshot_id: int | None
+
+
+class _ConvertWhole(Exception):
+    """The commits since the last conversion do not suffice; ``anew``: older snapshots would not be true any more."""
+
+    def __init__(self, reason: str, *, anew: bool = False) -> None:
+        super().__init__(reason)
+        self.anew = anew
+
+
+class IcebergConversion:
+    """Converts tables. Safe to share between threads, and beside other converters of the same table.
+
+    Args:
+        loader: reads snapshots and commits.
+    """
+
+    def __init__(self, loader: SnapshotLoader) -> None:
+        self._loader = loader
+        self._index = ManifestIndex()
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def convert(self, table: OpenTable, *, format_version: int = 2, squash: bool = False) -> IcebergTable:
+        """Bring the Iceberg metadata up to the table's newest version, and return what is published.
+
+        Args:
+            table: the Delta table.
+            format_version: 2 or 3.
+            squash: one snapshot for all new versions, instead of one for each.
+
+        Raises:
+            IcebergUnsupported: the table cannot be expressed, or its directory holds another Iceberg table.
+            CorruptIcebergMetadata: what was published before cannot be read.
+            CorruptLog: the log cannot be read.
+            CorruptDeletionVector: or a subclass: a deletion vector cannot be read.
+            MissingDataFile: a file whose statistics do not say how many rows it has is not in storage.
+            StorageError: storage did not answer. Nothing is published then.
+            ServiceUnavailable: other converters were quicker, again and again.
+        """
+        directory = IcebergDirectory(table, format_version)
+        with self._locks[directory.location]:
+            for _ in range(_ATTEMPTS):
+                before = directory.newest()
+                snapshot = self._loader.load(table.objects, table.name)
+                if before is not None and self._is_shown(before, snapshot, directory):
+                    directory.point_to(before.number)
+                    return _table(before, directory)
+                metadata = self._next(table, directory, before, snapshot, squash=squash)
+                after = Published(1 if before is None else before.number + 1, metadata)
+                if directory.publish(after.number, metadata):
+                    return _table(after, directory)
+        raise ServiceUnavailable(
+            f"Other converters of table '{table.name}' published Iceberg metadata first, {_ATTEMPTS} times; try again.",
+            table=table.name,
+        )
+
+    def published(self, table: OpenTable, format_version: int) -> IcebergTable | None:
+        """Return what is published, without converting anything; None where nothing is.
+
+        Raises:
+            IcebergUnsupported: the directory holds another Iceberg table.
+            CorruptIcebergMetadata: it cannot be read.
+            StorageError: storage did not answer.
+        """
+        directory = IcebergDirectory(table, format_version)
+        found = directory.newest()
+        return None if found is None else _table(found, directory)
+
+    @staticmethod
+    def _is_shown(before: Published, snapshot: Snapshot, directory: IcebergDirectory) -> bool:
+        return (
+            delta_version(before.metadata) == snapshot.version
+            and before.metadata["properties"][DELTA_TABLE_ID] == snapshot.metadata.id
+            and before.metadata["location"] == directory.location
+        )
+
+    # --- the next metadata ------------------------------------------------------------------------------
+
+    def _next(
+        self,
+        table: OpenTable,
+        directory: IcebergDirectory,
+        before: Published | None,
+        snapshot: Snapshot,
+        *,
+        squash: bool,
+    ) -> dict[str, Any]:
+        manifests = ManifestFiles(directory, self._index)
+        fresh = new_metadata(snapshot.metadata.id, directory.location, directory.format_version)
+        if before is None:
+            return self._whole(table, directory, manifests, fresh, snapshot)
+        base = with_previous_file(
+            before.metadata,
+            directory.metadata_location(before.number),
+            before.metadata["last-updated-ms"],
+        )
+        log = base["metadata-log"]
+        try:
+            self._check_same_table(base, snapshot, directory)
+            work = _Increment(self._loader, table, directory, manifests, snapshot)
+            return work.after(base, squash=squash)
+        except (_ConvertWhole, CorruptIcebergMetadata) as error:
+            anew = isinstance(error, CorruptIcebergMetadata) or error.anew
+            logger.info(
+                "Iceberg metadata converted as a whole",
+                table=table.name,
+                version=snapshot.version,
+                reason=str(error),
+            )
+        start = {**fresh, "metadata-log": log} if anew else base
+        return self._whole(table, directory, manifests, start, snapshot)
+
+    @staticmethod
+    def _check_same_table(base: Mapping[str, Any], snapshot: Snapshot, directory: IcebergDirectory) -> None:
+        if base["properties"][DELTA_TABLE_ID] != snapshot.metadata.id:
+            raise _ConvertWhole("another table is at the location now", anew=True)
+        if base["location"] != directory.location:
+            raise _ConvertWhole("the table was moved", anew=True)
+        if delta_version(base) > snapshot.version:
+            raise _ConvertWhole("the log is older than what was converted", anew=True)
+
+    def _whole(
+        self,
+        table: OpenTable,
+        directory: IcebergDirectory,
+        manifests: ManifestFiles,
+        base: Mapping[str, Any],
+        snapshot: Snapshot,
+    ) -> dict[str, Any]:
+        def work(found: Snapshot) -> dict[str, Any]:
+            definition = definition_of(found.metadata, base, directory.format_version, table, found.version)
+            start = base
+            if base["schemas"] and not is_continued_by(base, definition.schema, found.configuration):
+                log = base["metadata-log"]
+                start = new_metadata(found.metadata.id, directory.location, directory.format_version)
+                start = {**start, "metadata-log": log}
+                definition = definition_of(
+                    found.metadata, start, directory.format_version, table, found.version
+                )
+            start = with_table_definition(
+                start, definition.schema, definition.spec, found.configuration, retention_ms=_retention(found)
+            )
+            shown = ShownVersion(found.version, found.timestamp, self._operation(table, found.version))
+            if not found.num_files and current_snapshot(start) is None:
+                return with_version(start, found.version, found.timestamp)
+            writer = SnapshotWriter(table, directory, manifests, start, definition, shown)
+            return writer.whole(found.live.batches())
+
+        return self._loader.reading(table.objects, table.name, work, version=snapshot.version)
+
+    def _operation(self, table: OpenTable, version: int) -> str | None:
+        try:
+            commits = self._loader.commits(table.objects, table.name, range(version, version + 1))
+        except MissingLogFile:
+            return None
+        return operation_of(commits[0])
+
+
+class _Increment:
+    """The commits since the last conversion, as snapshots."""
+
+    def __init__(
+        self,
+        loader: SnapshotLoader,
+        table: OpenTable,
+        directory: IcebergDirectory,
+        manifests: ManifestFiles,
+        snapshot: Snapshot,
+    ) -> None:
+        self._loader = loader
+        self._table = table
+        self._directory = directory
+        self._manifests = manifests
+        self._snapshot = snapshot
+
+    def after(self, base: dict[str, Any], *, squash: bool) -> dict[str, Any]:
+        """Return the metadata that follows.
+
+        Raises:
+            _ConvertWhole: the commits do not suffice.
+        """
+        first, last = delta_version(base) + 1, self._snapshot.version
+        if last - first >= _MOST_SNAPSHOTS and not squash:
+            squash = True
+        try:
+            commits = self._loader.commits(self._table.objects, self._table.name, range(first, last + 1))
+        except MissingLogFile as error:
+            raise _ConvertWhole("commits since the last conversion are gone") from error
+        groups = [commits] if squash else [[commit] for commit in commits]
+        current = self._first_definition(commits, groups)
+        for group in groups:
+            current = next(
+                (
+                    action
+                    for commit in reversed(group)
+                    for action in commit.actions
+                    if isinstance(action, Metadata)
+                ),
+                current,
+            )
+            base = self._group(base, group, current)
+        self._check_counts(base)
+        return base
+
+    def _first_definition(self, commits: Sequence[Commit], groups: Sequence[Sequence[Commit]]) -> Metadata:
+        """Return the metadata that holds before the first group."""
+        changes = [any(isinstance(action, Metadata) for action in commit.actions) for commit in commits]
+        if not any(changes) or len(groups) == 1 or changes[0]:
+            return self._snapshot.metadata
+        version = commits[changes.index(True)].where.version
+        assert version is not None  # noqa: S101 - it is a commit's
+        try:
+            return self._loader.load(
+                self._table.objects, self._table.name, version=version - 1, checkpoints=False
+            ).metadata
+        except (VersionNotFound, MissingLogFile) as error:
+            raise _ConvertWhole("an earlier schema is gone") from error
+
+    def _group(self, base: dict[str, Any], group: Sequence[Commit], metadata: Metadata) -> dict[str, Any]:
+        version = group[-1].where.version
+        assert version is not None  # noqa: S101 - it is a commit's
+        definition = definition_of(metadata, base, self._directory.format_version, self._table, version)
+        if not is_continued_by(base, definition.schema, metadata.configuration):
+            raise _ConvertWhole("columns changed in a way that older snapshots cannot be read by", anew=True)
+        if changes_types(base, definition.schema):
+            raise _ConvertWhole("a column's type was widened")
+        base = with_table_definition(
+            base,
+            definition.schema,
+            definition.spec,
+            metadata.configuration,
+            retention_ms=_retention(self._snapshot),
+        )
+        timestamp = self._timestamp(group[-1], version)
+        changes = file_changes(group, self._table.location)
+        if definition.row_lineage and changes.renumbered:
+            raise _ConvertWhole("rows have other ids")
+        if not changes:
+            return with_version(base, version, timestamp)
+        shown = ShownVersion(version, timestamp, operation_of(group[-1]))
+        writer = SnapshotWriter(self._table, self._directory, self._manifests, base, definition, shown)
+        try:
+            return writer.changed(changes)
+        except FilesNotFound as error:
+            raise _ConvertWhole("files that changed are not in the Iceberg metadata") from error
+
+    def _timestamp(self, commit: Commit, version: int) -> int:
+        if version == self._snapshot.version:
+            return self._snapshot.timestamp
+        info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
+        found = None if info is None else info.in_commit_timestamp or info.timestamp
+        return self._snapshot.timestamp if found is None else min(found, self._snapshot.timestamp)
+
+    def _check_counts(self, base: Mapping[str, Any]) -> None:
+        """Compare what was made of the commits with what the Delta table says; foreign commits may be anything."""
+        current = current_snapshot(base)
+        summary = {} if current is None else current["summary"]
+        expected = {
+            "total-data-files": self._snapshot.num_files,
+            "total-position-deletes": self._snapshot.num_deleted_rows,
+        }
+        for name, count in expected.items():
+            if int(summary.get(name, "0")) != count:
+                raise _ConvertWhole(f"{name} would be {summary.get(name)}, not {count}")
+
+
+def definition_of(
+    metadata: Metadata, base: Mapping[str, Any], format_version: int, table: OpenTable, version: int
+) -> Definition:
+    """Return a table's schema and partitioning at a version, with ids that go on from ``base``.
+
+    Raises:
+        IcebergUnsupported: a column cannot be expressed; names it.
+    """
+    mapped = is_mapped(metadata.configuration)
+    delta = StructType.from_json(metadata.schema_string)
+    delta = delta if mapped else without_physical_names(delta)
+    try:
+        schema = iceberg_schema(
+            delta,
+            metadata.configuration,
+            format_version=format_version,
+            earlier=base["schemas"],
+            last_column_id=base["last-column-id"],
+        )
+    except IcebergUnsupported as error:
+        raise IcebergUnsupported(
+            f"Table '{table.name}' (version {version}) cannot be an Iceberg table: {error.message}",
+            table=table.name,
+            version=version,
+            **error.details,
+        ) from error
+    spec = partition_spec(
+        schema, metadata.partition_columns, base["partition-specs"], base["last-partition-id"]
+    )
+    lineage = format_version >= FORMAT_VERSIONS[-1] and is_true(metadata.configuration, ROW_TRACKING)
+    return Definition(delta, metadata.partition_columns, schema, spec, lineage)
+
+
+def operation_of(commit: Commit) -> str | None:
+    """Return what a commit says that it does."""
+    info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
+    return None if info is None else info.operation
+
+
+def _retention(snapshot: Snapshot) -> int:
+    """Return how long snapshots are kept, in milliseconds: as long as Delta can still read their version."""
+    policy = LogPolicy.of(snapshot.configuration, snapshot.protocol)
+    return int(min(policy.log_retention, policy.deleted_file_retention).total_seconds() * 1000)
+
+
+def _table(found: Published, directory: IcebergDirectory) -> IcebergTable:
+    current = current_snapshot(found.metadata)
+    return IcebergTable(
+        metadata=found.metadata,
+        metadata_location=directory.metadata_location(found.number),
+        format_version=directory.format_version,
+        delta_version=delta_version(found.metadata),
+        snapshot_id=None if current is None else int(current["snapshot-id"]),
+    )
