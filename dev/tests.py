@@ -1,4 +1,4 @@
-"""Run the quick tests: the parallel ones, then those that share one Spark session with JARs.
+"""Run the quick tests: those without JARs, then those that have delta-spark's in their Spark sessions.
 
 A test that fails is run once more, alone, when the rest is done: on a machine with two cores a neighbour can starve
 it. What passes then is listed as unsteady, which is a defect of the test, to be mended. Tests that throw dice are never
@@ -15,13 +15,15 @@ from typing import Final
 
 _ROOT: Final = Path(__file__).parent.parent
 _LAST_FAILED: Final = _ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
+_TWO_AT_ONCE: Final = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 _PHASES: Final = (
     # In the order of collection, which tests/conftest.py sets: the longest modules first.
     (
         ["--ignore", "tests/interop", "-m", "not long"],
-        ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"],
+        _TWO_AT_ONCE,
     ),
-    (["tests/interop", "-m", "not long"], []),
+    # Apart from the others: a JVM keeps its class path, and these have delta-spark on theirs.
+    (["tests/interop", "-m", "not long"], _TWO_AT_ONCE),
 )
 _CHANCE: Final = re.compile(
     r"tests/(chaos|state_machine|fuzz)/|histories"
