@@ -20,6 +20,7 @@ NEEDS = {
         *(
             "vacuum_table",
             "restore_table",
+            "convert_to_iceberg",
             "generate_manifests",
             "lease_table",
             "release_table",
