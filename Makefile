@@ -7,7 +7,7 @@ RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 OTHERS := $(if $(PYTHON),$(PYTHON),python3) dev/versions.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos dml mutants bench bench-reading bench-commits bench-dml bench-maintenance serve lock wheel clean
+.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos dml mutants bench bench-reading bench-commits bench-dml bench-maintenance serve lock helm helm-files wheel clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,7 +114,20 @@ serve: ## Serve the tables under ./data on port 8710
 lock: ## Resolve pyproject.toml again into requirements.lock
 	@$(RUN) pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --upgrade \
-	  --extra service --extra spark --extra postgres --extra traces --extra dev --output-file requirements.lock pyproject.toml
+	  --extra service --extra spark --extra postgres --extra traces --extra docs --extra dev --output-file requirements.lock pyproject.toml
+	@cp requirements.lock requirements-image.lock
+	@$(RUN) pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
+	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --all-build-deps \
+	  --extra local --extra postgres --extra traces --output-file requirements-image.lock pyproject.toml
+
+helm: ## Build Helm with Go, for the tests of the chart (about 4 minutes, once)
+	@test -x .build/helm/helm || GOBIN=$(CURDIR)/.build/helm GOFLAGS=-p=2 go install helm.sh/helm/v3/cmd/helm@v3.22.0
+	@$(RUN) pytest tests/helm -q
+
+helm-files: ## Copy dashboards and alert rules into the chart, which cannot refer to files outside of it
+	@mkdir -p helm/delvec/files/dashboards helm/delvec/files/rules
+	@cp monitoring/grafana/*.json helm/delvec/files/dashboards/
+	@cp monitoring/prometheus/*.yaml helm/delvec/files/rules/
 
 wheel: ## Build the wheel into dist/
 	@$(SETUP)

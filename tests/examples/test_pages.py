@@ -8,7 +8,9 @@ from tests.examples.reader import Reader
 
 NOT_RUN = {
     "README.md": 2,
+    "docs/docker.md": 1,
     "docs/first-hour-spark.md": 1,
+    "docs/kubernetes.md": 1,
     "docs/maintenance.md": 1,
     "docs/monitoring.md": 1,
     "docs/replicas.md": 1,

@@ -3,20 +3,23 @@
 import os
 import sys
 import tempfile
+import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
 from delvec.cli.output import print_json, print_table, say
 from delvec.cli.session import session
-from delvec_kernel.errors import BadRequest, EngineUnavailable
+from delvec_kernel.errors import BadRequest, EngineUnavailable, ServiceUnavailable
 
 if TYPE_CHECKING:
     from delvec_service.store.database import Database
 
 __all__ = ["app"]
+
+_PAUSE_SECONDS: Final = 1.0
 
 app = typer.Typer(no_args_is_help=True, help="Look after the SQL store of a service.")
 
@@ -61,6 +64,32 @@ def migrate(context: typer.Context, database_url: _Url = None) -> None:
         print_json({"revision": revision})
     else:
         say(f"the database has schema revision {revision}")
+
+
+@app.command()
+def wait(
+    seconds: Annotated[float, typer.Option(min=0, help="Give up after so long.")] = 300.0,
+    database_url: _Url = None,
+) -> None:
+    """Wait until the SQL store answers.
+
+    [bold]delvec database wait --seconds 60[/bold]
+    """
+    database = _open(database_url)
+    end = time.monotonic() + seconds
+    try:
+        while True:
+            try:
+                database.revision()
+            except ServiceUnavailable:
+                if time.monotonic() >= end:
+                    raise
+                time.sleep(min(_PAUSE_SECONDS, max(0.0, end - time.monotonic())))
+            else:
+                break
+    finally:
+        database.close()
+    say("the database answers")
 
 
 @app.command()

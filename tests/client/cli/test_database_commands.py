@@ -49,3 +49,10 @@ def test_a_file_that_is_no_backup_is_refused(tmp_path, capsys):
         == 1
     )
     assert "is no backup" in capsys.readouterr().err
+
+
+def test_waiting_ends_when_the_database_answers_or_the_time_is_over(tmp_path, capsys):
+    assert run(["database", "wait", f"--database-url=sqlite:///{tmp_path / 'a.db'}"]) == 0
+    away = f"--database-url=postgresql://delvec@/x?host={tmp_path}"
+    assert run(["database", "wait", "--seconds", "0", away]) == 1
+    assert "does not answer" in capsys.readouterr().err
