@@ -8,6 +8,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 from delvec_kernel.errors import CorruptIcebergMetadata, IcebergUnsupported
@@ -27,6 +28,7 @@ __all__ = [
     "current_snapshot",
     "current_spec",
     "delta_version",
+    "expired_snapshots",
     "is_continued_by",
     "new_metadata",
     "read_metadata",
@@ -42,12 +44,14 @@ DELTA_TIMESTAMP: Final = "delta-timestamp"
 DELTA_TABLE_ID: Final = "delta-table-id"
 DELTA_MAPPED: Final = "delta-column-mapping"
 DELTA_OPERATION: Final = "delta-operation"
+MAX_SNAPSHOT_AGE: Final = "history.expire.max-snapshot-age-ms"
 NAME_MAPPING: Final = "schema.name-mapping.default"
 V3: Final = 3
 _MAIN: Final = "main"
 _CONFIGURED: Final = "delta.universalformat.config.iceberg."
 _MOST_LOGGED: Final = 100
 _NO_SNAPSHOT: Final = -1
+_WEEK_MS: Final = 7 * 24 * 3600 * 1000
 
 
 @dataclass(frozen=True)
@@ -251,7 +255,7 @@ def with_table_definition(
         NAME_MAPPING: json.dumps(mapping, ensure_ascii=False, separators=(",", ":")),
         # The data files are Delta's: no Iceberg engine may delete them with its snapshots.
         "gc.enabled": "false",
-        "history.expire.max-snapshot-age-ms": str(retention_ms),
+        MAX_SNAPSHOT_AGE: str(retention_ms),
     }
     return result
 
@@ -325,6 +329,22 @@ def with_previous_file(metadata: Mapping[str, Any], path: str, updated: int) -> 
     """Return metadata that remembers the file that it follows."""
     entry = {"metadata-file": path, "timestamp-ms": updated}
     return {**metadata, "metadata-log": [*metadata["metadata-log"], entry][-_MOST_LOGGED:]}
+
+
+def expired_snapshots(metadata: Mapping[str, Any], now: int) -> list[int]:
+    """Return the ids of snapshots that need not be kept: a newer one is older than the table keeps them.
+
+    Args:
+        metadata: the table's.
+        now: milliseconds since the epoch.
+    """
+    age = int(metadata["properties"].get(MAX_SNAPSHOT_AGE, _WEEK_MS))
+    snapshots = metadata["snapshots"]
+    return [
+        one["snapshot-id"]
+        for one, after in pairwise(snapshots)
+        if after["timestamp-ms"] < now - age and one["snapshot-id"] != metadata["current-snapshot-id"]
+    ]
 
 
 def without_snapshots(metadata: Mapping[str, Any], gone: Sequence[int]) -> dict[str, Any]:

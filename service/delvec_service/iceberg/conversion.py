@@ -6,8 +6,9 @@ as expected) it converts the version as a whole.
 """
 
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,11 +29,13 @@ from delvec_kernel.iceberg.table_metadata import (
     changes_types,
     current_snapshot,
     delta_version,
+    expired_snapshots,
     is_continued_by,
     new_metadata,
     with_previous_file,
     with_table_definition,
     with_version,
+    without_snapshots,
 )
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.row_tracking import ENABLED as ROW_TRACKING
@@ -88,10 +91,14 @@ class IcebergConversion:
 
     Args:
         loader: reads snapshots and commits.
+        clock: returns milliseconds since the epoch.
     """
 
-    def __init__(self, loader: SnapshotLoader) -> None:
+    def __init__(
+        self, loader: SnapshotLoader, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    ) -> None:
         self._loader = loader
+        self._clock = clock
         self._index = ManifestIndex()
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -121,6 +128,7 @@ class IcebergConversion:
                     directory.point_to(before.number)
                     return _table(before, directory)
                 metadata = self._next(table, directory, before, snapshot, squash=squash)
+                metadata = without_snapshots(metadata, expired_snapshots(metadata, self._clock()))
                 after = Published(1 if before is None else before.number + 1, metadata)
                 if directory.publish(after.number, metadata):
                     return _table(after, directory)

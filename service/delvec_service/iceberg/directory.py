@@ -45,13 +45,17 @@ class IcebergDirectory:
     Args:
         table: the Delta table.
         format_version: 2 or 3.
+
+    Attributes:
+        location: the Iceberg table's, as its metadata has it.
+        path: of the directory, below the table.
     """
 
     def __init__(self, table: OpenTable, format_version: int) -> None:
         self._table = table
         self._objects = table.objects
         self.format_version = format_version
-        self._base = f"{DIRECTORY}/v{format_version}"
+        self._base = self.path = f"{DIRECTORY}/v{format_version}"
         self.location = file_path(table.location, self._base)
 
     def uri(self, name: str) -> str:

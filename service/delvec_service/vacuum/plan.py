@@ -21,6 +21,7 @@ from delvec_kernel.transaction import row_maps
 from delvec_kernel.vacuum.references import References, removed_files
 from delvec_kernel.vacuum.retention import Retention, hidden_names
 from delvec_kernel.wire import VacuumRequest
+from delvec_service.iceberg.needed_files import IcebergFiles
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.tombstones import with_tombstones
@@ -87,7 +88,7 @@ def make_plan(
         UnsupportedTable: or a subclass: the table must not be written.
         VersionNotFound: a version to keep is not there.
         LocationNotAllowed: a shallow clone lies outside the roots by now.
-        CorruptTable: or a subclass: the log does not say for sure which files are needed.
+        CorruptTable: or a subclass: the log, or the Iceberg metadata, does not say for sure which files are needed.
         StorageError: storage did not answer.
     """
     snapshot = loader.load(table.objects, table.name)
@@ -106,6 +107,8 @@ def make_plan(
         _keep_version(table, loader, version, kept)
         _keep_change_files(table, loader, version, kept)
     clones.keep(kept)
+    iceberg = IcebergFiles(table, now)
+    iceberg.keep(kept)
     announced = ledger.in_flight(table.record.id, datetime.now(UTC) - _IN_FLIGHT)
     kept.add_paths(pa.array(announced, pa.string()))
     before = retention.written_before(now)
@@ -115,7 +118,7 @@ def make_plan(
         return _lite_plan(table, snapshot, retention, now, kept, hidden)
     listing = TreeListing(table.location, hidden, table.roots.allows)
     found = pa.Table.from_batches(_unreferenced(listing.batches(), kept, before), LISTED)
-    found = pa.concat_tables([found, _old_row_maps(table, before)])
+    found = pa.concat_tables([found, _old_row_maps(table, before), _old(iceberg.unneeded(), before)])
     return VacuumPlan(
         version=snapshot.version,
         retention=retention,
@@ -220,6 +223,12 @@ def _unreferenced(
         old = batch.filter(pc.less(batch.column("modified"), before))
         if old.num_rows:
             yield old.filter(pa.array(~kept.has(old.column("path"))))
+
+
+def _old(batches: Iterable[pa.RecordBatch], before: int) -> pa.Table:
+    return pa.Table.from_batches(
+        (batch.filter(pc.less(batch.column("modified"), before)) for batch in batches), LISTED
+    )
 
 
 def _old_row_maps(table: OpenTable, before: int) -> pa.Table:
