@@ -67,7 +67,10 @@ class DeltaTable(WritableTable):
         name: what URLs call the table.
         location: canonical URL, without a trailing slash.
         engine: what reads and writes the data files.
+        compacts_after_commits: whether commands do so where the table's ``delta.autoOptimize.autoCompact`` asks for it.
     """
+
+    compacts_after_commits: bool = True
 
     def __init__(
         self,
@@ -402,7 +405,8 @@ class DeltaTable(WritableTable):
         """
         allowed = self._allowed(retries) if is_repeatable(data) else 0
         options = WriteOptions(merge_schema=merge_schema, txn=txn, user_metadata=user_metadata)
-        return with_retries(self._service, allowed, lambda: append(self._service, self, data, options))
+        done = with_retries(self._service, allowed, lambda: append(self._service, self, data, options))
+        return self._compacted(done)
 
     @running("WRITE")
     def overwrite(
@@ -450,9 +454,10 @@ class DeltaTable(WritableTable):
         read = own_version(self, data) if self.source_version is None else None
         # The same rows again would put what was read in the place of what others have written since.
         table, allowed = (self, allowed) if read is None else (self._reading(read), 0)
-        return with_retries(
+        done = with_retries(
             self._service, allowed, lambda: overwrite(self._service, table, data, replacement, options)
         )
+        return self._compacted(done)
 
     @running("DELETE")
     def delete(
@@ -553,11 +558,12 @@ class DeltaTable(WritableTable):
             ConcurrentModification: or a subclass, as in :meth:`delete`.
         """
         wanted, where = assignments(set, predicate, updates, new_values, condition)
-        return with_retries(
+        done = with_retries(
             self._service,
             self._allowed(retries),
             lambda: update(self._service, self, wanted, where, dry_run=dry_run, user_metadata=user_metadata),
         )
+        return self._compacted(done)
 
     def merge(
         self,
@@ -602,7 +608,7 @@ class DeltaTable(WritableTable):
         allowed = self._allowed(retries)
         source, misfits = self._merge_source(statement.source)
         try:
-            return with_retries(
+            done = with_retries(
                 self._service,
                 allowed if source.is_repeatable else 0,
                 lambda: merge(
@@ -612,6 +618,13 @@ class DeltaTable(WritableTable):
         except SchemaMismatch as error:
             misfit = misfits.get(str(error.details.get("column")).lower())
             raise error if misfit is None else misfit from error
+        return self._compacted(done)
+
+    def _compacted(self, done: Metrics) -> Metrics:
+        """Compact what a commit touched where the table asks for it; the command is done, whatever comes of this."""
+        if done.auto_compact and self.compacts_after_commits:
+            self.optimize.after_commit(done.auto_compact)
+        return done
 
     def _merge_source(self, data: Any) -> tuple[MergeSource, Mapping[str, SchemaMismatch]]:
         """Return rows as the engine takes them, and why columns do not have the types that the table has."""

@@ -48,7 +48,10 @@ class Metrics(dict[str, Any]):
         version: the version that the command committed; None where there was nothing to commit.
         already_applied: the table had the application's transaction before, so that nothing was done.
         retries: how often the command was run again because another writer won.
+        auto_compact: partitions that the table asks to be compacted now, None where it does not.
     """
+
+    auto_compact: Sequence[Mapping[str, str | None]] | None = None
 
     def __init__(
         self,
@@ -67,7 +70,9 @@ class Metrics(dict[str, Any]):
     def of(cls, done: CommitResponse, defaults: Mapping[str, int | None]) -> Self:
         """Return what a commit did; ``defaults`` are the metrics that it has at least."""
         metrics = {**defaults, **done.operation_metrics}
-        return cls(metrics, done.version, already_applied=done.result == "already-applied")
+        found = cls(metrics, done.version, already_applied=done.result == "already-applied")
+        found.auto_compact = done.auto_compact
+        return found
 
     def __repr__(self) -> str:
         more = "".join(

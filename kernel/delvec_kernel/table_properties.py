@@ -96,7 +96,9 @@ SYMLINK_MANIFESTS: Final = "delta.compatibility.symlinkFormatManifest.enabled"
 
 PROPERTIES: Final[Mapping[str, Property]] = {
     "delta.appendOnly": _flag("appendOnly"),
-    "delta.autoOptimize.autoCompact": _flag(),
+    "delta.autoOptimize.autoCompact": Property(
+        _one_of("true", "false", "auto", "legacy"), "true, auto, legacy or false"
+    ),
     "delta.autoOptimize.optimizeWrite": _flag(),
     "delta.checkpoint.writeStatsAsJson": _flag(),
     "delta.checkpoint.writeStatsAsStruct": _flag(),

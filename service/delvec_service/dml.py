@@ -191,7 +191,9 @@ class RowCommands:
             )
             try:
                 client.check_notes(table.record.id)
-                metrics = command(DeltaTable(client, resource, engine))
+                delta_table = DeltaTable(client, resource, engine)
+                delta_table.compacts_after_commits = False  # the answer tells the caller to
+                metrics = command(delta_table)
             except _DoneBefore as before:
                 return before.answer
             if client.done is not None:

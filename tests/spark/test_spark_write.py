@@ -197,3 +197,13 @@ def test_a_copy_that_loses_a_row_is_not_committed(engine, scan, target, monkeypa
 
     with pytest.raises(CorruptTable, match=r"copied 1 rows.*promise 8"):
         engine.copy_rows(scan, GONE, target(scan.schema, partition_by=["p"]))
+
+
+@pytest.mark.parametrize(("optimized", "files"), [("true", 4), ("false", 32)])
+def test_optimized_writes_make_few_files_of_many_tasks(engine, spark, target, optimized, files):
+    schema = pa.schema([("id", pa.int64()), ("part", pa.int64())])
+    frame = spark.range(800).repartition(8).selectExpr("id", "id % 4 part")
+    table = target(schema, ["part"], **{"delta.autoOptimize.optimizeWrite": optimized})
+    adds = engine.write(frame, table)
+    assert len(adds) == files
+    assert sum(json.loads(add.stats)["numRecords"] for add in adds) == 800

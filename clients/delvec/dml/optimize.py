@@ -1,6 +1,7 @@
 """OPTIMIZE, Z-order, clustering and PURGE: files written again so that reads cost less; the rows stay the same."""
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -19,6 +20,7 @@ from delvec.http.service_client import ServiceClient, answer, request, table_pat
 from delvec.reading import ReadableTable
 from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, begin
+from delvec_kernel import auto_compaction
 from delvec_kernel.compaction import (
     DEFAULT_TARGET_SIZE,
     MAX_DELETED_RATIO,
@@ -44,6 +46,8 @@ Progress = Callable[[int, int], None]
 
 _PATHS_SHOWN: Final = 3
 _COMMIT_BYTES: Final = 4 << 30
+_AUTO_BYTES: Final = 1 << 30
+_LOGGER: Final = logging.getLogger(__name__)
 _TARGET_SIZE: Final = "delta.targetFileSize"
 _METRICS: Final = dict.fromkeys(
     (
@@ -86,6 +90,7 @@ class Optimize:
         progress: is called after each commit.
         min_deleted_ratio: of files with deletion vectors, only those of which a larger share is deleted are purged.
         max_bytes: write at most so many bytes again: what gains most per byte; None for all.
+        auto: only these partitions, by the rules of compaction after commits; None for a command.
     """
 
     where: str | None = None
@@ -99,6 +104,7 @@ class Optimize:
     progress: Progress | None = None
     min_deleted_ratio: float = 0.0
     max_bytes: int | None = None
+    auto: Sequence[Mapping[str, str | None]] | None = None
 
     def check(self) -> None:
         """Refuse numbers that make no sense.
@@ -323,6 +329,19 @@ class Optimizer:
         answered = self._service.post(table_path(self._table.id, "deletion-vectors", "compact"), body)
         return answer(RepackResponse, answered).model_dump(by_alias=True)
 
+    @running("OPTIMIZE")
+    def after_commit(self, partitions: Sequence[Mapping[str, str | None]]) -> None:
+        """Write small files of partitions together where they have become many; called after commits, and never fails.
+
+        One try, of at most 1 GiB: what is left, or was lost to others, the next commit finds. A clustered table is left to
+        OPTIMIZE, which sorts.
+        """
+        wanted = Optimize(auto=partitions, max_bytes=_AUTO_BYTES)
+        try:
+            _Run(self._service, self._table, wanted).execute()
+        except Exception as error:  # noqa: BLE001 - the command before it is committed
+            _LOGGER.warning("table %s was not compacted after a commit: %s", self._table.name, error)
+
     def _run(self, wanted: Optimize, *, dry_run: bool, retries: int | None) -> Metrics:
         wanted.check()
         run = _Run(self._service, self._table, wanted)
@@ -395,7 +414,12 @@ class _Run:
         self._target_size = size
         keys = self._partition_keys(scan)
         self._cubes = None if wanted.purge else self._cube_rules(scan)
-        if self._cubes is not None:
+        if wanted.auto is not None:
+            if self._cubes is not None:
+                return scan, []
+            rules, bins = auto_compaction.choose(scan.files, keys, scan.configuration, wanted.auto)
+            self._target_size = rules.target_size
+        elif self._cubes is not None:
             bins = choose(scan.files, keys, self._cubes)
         else:
             rules = CompactionRules(size, wanted.max_deleted_ratio, wanted.purge, wanted.min_deleted_ratio)
@@ -492,7 +516,7 @@ class _Run:
             "predicate": predicate,
             "zOrderBy": "[]" if by_clustering else names,
             "clusterBy": names if by_clustering else "[]",
-            "auto": "false",
+            "auto": "false" if self._wanted.auto is None else "true",
         }
         return found | {"isFull": "true"} if self._wanted.full else found
 

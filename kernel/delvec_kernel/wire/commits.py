@@ -292,6 +292,11 @@ class CommitResponse(Answer):
     transaction_id: str
     winners_passed: list[int] = Field(default_factory=list)
     operation_metrics: dict[str, int]
+    auto_compact: list[dict[str, str | None]] | None = Field(
+        default=None,
+        description="Where the table asks for compaction after commits (delta.autoOptimize.autoCompact): the partitions of "
+        "the commit's new files, at most 128, by the physical names of their columns. It is the client that compacts.",
+    )
 
 
 class CommitOutcome(Answer):

@@ -26,6 +26,7 @@ from delvec_kernel.errors import (
     VersionNotFound,
 )
 from delvec_kernel.log.log_segment import commit_path
+from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_kernel.wire import BeginRequest, BeginResponse, CommitRequest, CommitResponse
 from delvec_service.api import problems
 from delvec_service.api.dependencies import ServiceState, Table
@@ -118,17 +119,16 @@ def commit(
         raise BadRequest("Idempotency-Key and transaction-id differ; send one of them, or both alike.")
     key = body.transaction_id or idempotency_key
     if key is None:
-        found = service.commits.commit(table, changes_of(body, str(uuid.uuid4()), table))
-        return _written(_response(table, found))
+        changes = changes_of(body, str(uuid.uuid4()), table)
+        return _written(_response(service, table, changes, service.commits.commit(table, changes)))
     hashed = request_hash("commit", table.record.id, parsed)
     known = service.answers.find(key, hashed)
     if known is not None:
         return replay(known)
     try:
-        result = service.commits.commit(
-            table, dataclasses.replace(changes_of(body, key, table), request_hash=hashed)
-        )
-        answer = _written(_response(table, result))
+        changes = dataclasses.replace(changes_of(body, key, table), request_hash=hashed)
+        result = service.commits.commit(table, changes)
+        answer = _written(_response(service, table, changes, result))
     except DelvecError as error:
         if is_final(error):
             service.answers.keep(key, hashed, error.status, bytes(problems.answer(error).body))
@@ -145,9 +145,12 @@ def _written(answer: CommitResponse) -> Response:
     return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
 
 
-def _response(table: OpenTable, result: CommitResult) -> CommitResponse:
+def _response(
+    service: ServiceState, table: OpenTable, changes: Changes, result: CommitResult
+) -> CommitResponse:
     if isinstance(result, Committed):
-        return committed_response(result)
+        partitions = service.commits.to_compact(table, changes)
+        return committed_response(result).model_copy(update={"auto_compact": partitions})
     if isinstance(result, NothingToDo):
         return CommitResponse(
             result="nothing-to-do",

@@ -6,6 +6,7 @@ What is expected comes back as a value: Committed, Rebased, NothingToDo, Already
 
 from collections.abc import Mapping
 
+from delvec_kernel import auto_compaction
 from delvec_kernel.errors import (
     CommitOutcomeUnknown,
     FileNotInSnapshot,
@@ -142,6 +143,15 @@ class Commits:
             self._observer.conflicted(result.error(table.name).type)
         elif isinstance(result, Committed):
             note(version=result.version)
+
+    def to_compact(self, table: OpenTable, changes: Changes) -> list[dict[str, str | None]] | None:
+        """Return the partitions of a commit's new files where the table asks for their compaction, else None."""
+        if not changes.adds or not changes.data_change:
+            return None
+        configuration = self._properties(table)
+        if not auto_compaction.is_asked_for(configuration):
+            return None
+        return auto_compaction.touched_partitions(add.partition_values for add in changes.adds)
 
     def run(self, table: OpenTable, members: list[Member]) -> None:
         """Give each of the members of a group its answer, and tell the ledger."""

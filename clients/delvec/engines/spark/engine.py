@@ -45,6 +45,7 @@ from delvec.engines.spark.write import (
     compact,
     copy_rows,
     is_spark_frame,
+    rebalanced,
     with_moments,
     write_frame,
 )
@@ -232,7 +233,7 @@ class SparkEngine:
             rows = checks.conformed(reader).read_all()
             data = frame_of(self.spark, rows, StructType.from_arrow(rows.schema))
         check_schema(data, target, absent_columns(data, checks))
-        data = with_moments(data, target)
+        data = rebalanced(with_moments(data, target), target)
         if target.identity:
             # A task can give numbers that no other gives only where all know how many they are.
             writers = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)

@@ -50,6 +50,7 @@ __all__ = [
     "in_tasks",
     "is_spark_frame",
     "num_records",
+    "rebalanced",
     "with_moments",
     "write_frame",
 ]
@@ -120,6 +121,18 @@ def _with_moments(found: T.DataType, wanted: T.DataType | None) -> T.DataType:
             )
             return T.StructType([T.StructField(field.name, kind, field.nullable) for field, kind in kinds])
     return found
+
+
+def rebalanced(frame: DataFrame, target: WriteTarget) -> DataFrame:
+    """Return the rows in tasks of about equal size, each with few partitions, where the table asks for optimized writes.
+
+    Without that each task writes a file for each partition that its rows are in.
+    """
+    if target.configuration.get("delta.autoOptimize.optimizeWrite", "").strip().lower() != "true":
+        return frame
+    names = {name.lower(): name for name in frame.columns}
+    partitioned = [names[name.lower()] for name in target.partition_columns if name.lower() in names]
+    return frame.hint("rebalance", *(F.col(backticked(name)) for name in partitioned))
 
 
 def write_frame(frame: DataFrame, target: WriteTarget, checks: TaskChecks | None = None) -> list[AddFile]:

@@ -1,0 +1,96 @@
+"""Compaction right after a commit, where a table asks for it (``delta.autoOptimize.autoCompact``): when, and of what.
+
+As delta-spark's: in partitions that got new files, once so many small ones are there; the files become at most 128 MiB large, for
+an OPTIMIZE by hand makes larger ones.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.compaction import Bin, CompactionRules, pack, partition_numbers, target_file_size
+
+__all__ = ["MIN_FILES_PROPERTY", "MOST_PARTITIONS", "choose", "is_asked_for", "touched_partitions"]
+
+MIN_FILES_PROPERTY: Final = "delvec.autoCompact.minNumFiles"
+MOST_PARTITIONS: Final = 128
+"""Of which one compaction looks at the files, as delta-spark's ``maxNumModifiedPartitions``."""
+
+_ON: Final = ("true", "auto", "legacy")
+_MIN_FILES: Final = 50
+_FILE_SIZE: Final = 128 << 20
+_DIGITS: Final = 9
+
+Partition = Mapping[str, str | None]
+"""Values as in the log, by the physical names of the partition columns; empty for a table without partitions."""
+
+
+def is_asked_for(configuration: Mapping[str, str]) -> bool:
+    """Return whether a table's properties turn it on."""
+    return configuration.get("delta.autoOptimize.autoCompact", "").strip().lower() in _ON
+
+
+def touched_partitions(partitions: Iterable[Partition]) -> list[dict[str, str | None]]:
+    """Return the partitions of new files, each once, and no more than are looked at."""
+    found: dict[tuple[tuple[str, str | None], ...], dict[str, str | None]] = {}
+    for each in partitions:
+        found.setdefault(tuple(sorted(each.items())), dict(each))
+        if len(found) == MOST_PARTITIONS:
+            break
+    return list(found.values())
+
+
+def choose(
+    files: pa.Table,
+    partition_keys: Sequence[str],
+    configuration: Mapping[str, str],
+    partitions: Sequence[Partition],
+) -> tuple[CompactionRules, list[Bin]]:
+    """Return the files of these partitions that are to be written together; none where they are too few.
+
+    Args:
+        files: live files, as :func:`~delvec_kernel.compaction.pack` takes them, with ``tags``.
+        partition_keys: the physical names of the partition columns.
+        configuration: the table's properties.
+        partitions: those that have new files.
+    """
+    size = min(target_file_size(configuration) or _FILE_SIZE, _FILE_SIZE)
+    # Deleted rows are for an OPTIMIZE by hand or by policy: a large file is not written again after each DELETE.
+    rules = CompactionRules(size, max_deleted_ratio=1.0)
+    if not files.num_rows or not partitions:
+        return rules, []
+    small = np.asarray(pc.less(files["size"], size // 2))
+    here = np.flatnonzero(small & _in_partitions(files, partition_keys, partitions))
+    if not len(here):
+        return rules, []
+    numbers = partition_numbers(files.take(pa.array(here)), partition_keys)
+    _, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    here = here[counts[places] >= _min_files(configuration)]
+    bins = pack(files.take(pa.array(here)), partition_keys, rules)
+    return rules, [Bin(here[each.files], each.size, each.live_size) for each in bins]
+
+
+def _in_partitions(
+    files: pa.Table, partition_keys: Sequence[str], partitions: Sequence[Partition]
+) -> npt.NDArray[np.bool_]:
+    values = {
+        key: pc.map_lookup(files["partition_values"], key, "first").combine_chunks() for key in partition_keys
+    }
+    found = np.zeros(files.num_rows, np.bool_)
+    for partition in partitions:
+        same = np.ones(files.num_rows, np.bool_)
+        for key, column in values.items():
+            wanted = partition.get(key)
+            is_it = pc.is_null(column) if wanted is None else pc.fill_null(pc.equal(column, wanted), False)
+            same &= np.asarray(is_it)
+        found |= same
+    return found
+
+
+def _min_files(configuration: Mapping[str, str]) -> int:
+    text = configuration.get(MIN_FILES_PROPERTY, "").strip()
+    return max(2, int(text)) if text.isdecimal() and len(text) <= _DIGITS else _MIN_FILES
