@@ -47,6 +47,7 @@ from delvec_service.api.door import Door
 from delvec_service.api.lanes import Lanes
 from delvec_service.api.requests import RequestMiddleware
 from delvec_service.auth.directory import Directory
+from delvec_service.auth.oidc import IdentityProvider, OidcSettings
 from delvec_service.commits import fault_points
 from delvec_service.commits.commit import Commits
 from delvec_service.commits.idempotency import Answers
@@ -174,11 +175,22 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
             service.tables,
             lambda: app.router.routes,
             settings.request_seconds,
+            _provider(settings),
         ),
         max_request_bytes=settings.max_request_bytes,
         observer=service.observer,
     )
     return app
+
+
+def _provider(settings: Settings) -> IdentityProvider | None:
+    if settings.oidc_issuer is None or settings.oidc_audience is None:
+        return None
+    return IdentityProvider(
+        OidcSettings(
+            settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url, settings.oidc_groups_claim
+        )
+    )
 
 
 def _without_door(service: Service) -> FastAPI:
@@ -284,7 +296,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         directory=Directory(
             AccessStore(database),
             token=settings.token.get_secret_value() if settings.token else None,
-            required=settings.authentication == "required",
+            required=settings.authentication == "required" or settings.oidc_issuer is not None,
         ),
         lanes=Lanes(
             queued=settings.max_queued_requests,

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from delvec_kernel.errors import BadRequest
@@ -14,6 +14,8 @@ from delvec_kernel.errors import BadRequest
 __all__ = ["Settings", "check_servable"]
 
 MIB = 1024 * 1024
+_PROVIDER = r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])([:/]|$))"
+"""Keys that come unencrypted from elsewhere could be anybody's."""
 
 
 def _default_database_url() -> SecretStr:
@@ -66,6 +68,27 @@ class Settings(BaseSettings):
         default="auto",
         description="Whether requests need a token: `auto` asks for one once one is configured, made or granted something; "
         "`required` asks always; `off` never, on loopback only.",
+    )
+    oidc_issuer: str | None = Field(
+        default=None,
+        pattern=_PROVIDER,
+        max_length=1000,
+        description="The identity provider whose tokens are let in: the `iss` that they have.",
+    )
+    oidc_audience: str | None = Field(
+        default=None, min_length=1, max_length=1000, description="The `aud` that they must have."
+    )
+    oidc_jwks_url: str | None = Field(
+        default=None,
+        pattern=_PROVIDER,
+        max_length=1000,
+        description="Where its keys are; by default where its discovery document says.",
+    )
+    oidc_groups_claim: str = Field(
+        default="groups",
+        min_length=1,
+        max_length=200,
+        description="What tokens call groups or roles, with dots between levels: `realm_access.roles`.",
     )
     max_commit_bytes: int = Field(
         default=256 * MIB,
@@ -170,6 +193,14 @@ class Settings(BaseSettings):
     def _lower(cls, value: Any) -> Any:
         return value.lower() if isinstance(value, str) else value
 
+    @model_validator(mode="after")
+    def _provider(self) -> Self:
+        if (self.oidc_issuer is None) != (self.oidc_audience is None):
+            raise ValueError(
+                "DELVEC_OIDC_ISSUER and DELVEC_OIDC_AUDIENCE belong together: set both, or neither"
+            )
+        return self
+
     @classmethod
     def embedded(cls, database_url: str, warehouse: str | None = None, roots: tuple[str, ...] = ()) -> Self:
         """Return the settings of a service inside its only client's process.
@@ -222,12 +253,15 @@ def check_servable(settings: Settings) -> None:
             "A service that others can reach needs the directories that it may work in: "
             "set DELVEC_ROOTS or pass --roots, for example --roots /data,s3://bucket/tables."
         )
-    if settings.authentication == "off" and settings.token is not None:
-        raise BadRequest("DELVEC_AUTHENTICATION=off contradicts DELVEC_TOKEN: leave one of them out.")
-    asks = settings.token is not None or settings.authentication == "required"
+    configured = settings.token is not None or settings.oidc_issuer is not None
+    if settings.authentication == "off" and configured:
+        raise BadRequest(
+            "DELVEC_AUTHENTICATION=off contradicts DELVEC_TOKEN and DELVEC_OIDC_ISSUER: leave one of them out."
+        )
+    asks = configured or settings.authentication == "required"
     if not asks and not _is_loopback(settings.host):
         raise BadRequest(
-            f"Without a token the service listens on loopback only, not on '{settings.host}': set DELVEC_TOKEN, or "
+            f"Without a token the service listens on loopback only, not on '{settings.host}': set DELVEC_TOKEN, DELVEC_OIDC_ISSUER, or "
             "DELVEC_AUTHENTICATION=required where tokens were made (delvec token create)."
         )
 

@@ -89,6 +89,7 @@
     │   ├── UnusableFile
     │   └── VacuumIncomplete
     ├── ServiceUnavailable
+    │   └── IdentityProviderUnavailable
     ├── DeadlineExceeded
     ├── EngineUnavailable
     └── InternalError
@@ -166,6 +167,7 @@ from delvec_kernel.errors.root import (
     DeadlineExceeded,
     DelvecError,
     EngineUnavailable,
+    IdentityProviderUnavailable,
     InternalError,
     ServiceUnavailable,
     StorageDenied,
@@ -237,6 +239,7 @@ __all__ = [
     "GrantNotFound",
     "IcebergUnsupported",
     "IdempotencyKeyReused",
+    "IdentityProviderUnavailable",
     "IncompatibleSchemaChange",
     "InternalError",
     "InvalidBitmap",

@@ -8,6 +8,7 @@ __all__ = [
     "DeadlineExceeded",
     "DelvecError",
     "EngineUnavailable",
+    "IdentityProviderUnavailable",
     "InternalError",
     "ServiceUnavailable",
     "StorageDenied",
@@ -122,6 +123,12 @@ class ServiceUnavailable(DelvecError):
     """The service cannot be reached or is not ready; nothing was done."""
 
     type, code, status, retryable = "ServiceUnavailable", "SERVICE_UNAVAILABLE", 503, True
+
+
+class IdentityProviderUnavailable(ServiceUnavailable):
+    """The keys of the identity provider cannot be read, and none are known, so that no token of it can be verified."""
+
+    type, code = "IdentityProviderUnavailable", "IDENTITY_PROVIDER_UNAVAILABLE"
 
 
 class DeadlineExceeded(DelvecError):

@@ -6,7 +6,7 @@ It stands in front of the whole application, so that the rules hold for whatever
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -24,6 +24,7 @@ from delvec_kernel.errors import (
 )
 from delvec_service.auth.access import Access
 from delvec_service.auth.directory import Directory
+from delvec_service.auth.oidc import IdentityProvider, is_jwt
 from delvec_service.auth.principals import Principal
 from delvec_service.auth.rules import rule_of
 from delvec_service.store.registry import TableRecord, not_found
@@ -36,6 +37,7 @@ ACCESS: Final = "delvec.access"
 TABLE: Final = "delvec.table"
 """Where it has the record of the table that the path names, if the door looked it up."""
 
+_Result = TypeVar("_Result")
 _BEARER: Final = "'Authorization: Bearer <token>'"
 _AT_ONCE: Final = 16
 _PATIENCE_SECONDS: Final = 2.0
@@ -50,6 +52,7 @@ class Door:
         tables: says which table a path names.
         routes: of the application: a request to one of them that has no rule is refused.
         seconds: how long the database may take to say which table it is; 0: as long as it takes.
+        provider: of identities, whose tokens are let in, too.
     """
 
     def __init__(
@@ -58,11 +61,13 @@ class Door:
         tables: Tables,
         routes: Callable[[], Sequence[BaseRoute]],
         seconds: float,
+        provider: IdentityProvider | None = None,
     ) -> None:
         self._directory = directory
         self._tables = tables
         self._routes = routes
         self._seconds = seconds
+        self._provider = provider
         self._threads: CapacityLimiter | None = None
         self._refreshing: asyncio.Future[None] | None = None
         self._since = 0.0
@@ -119,19 +124,23 @@ class Door:
             )
         if scheme.lower() != "bearer" or not given or len(given) > _LONGEST_TOKEN:
             raise Unauthorized(f"The Authorization header is not of the form {_BEARER}.")
-        return directory.principal(given)
+        if self._provider is None or not is_jwt(given):
+            return directory.principal(given)
+        known = self._provider.known(given)
+        if known is None:  # its keys may have to be read
+            known = await self._within(self._in_thread(self._provider.principal, given), "who the token is")
+        return known
 
     async def _table(self, name: str, access: Access) -> TableRecord:
         opened = self._tables.opened(name)
         if opened is not None:
             return opened.record
         try:
-            found: TableRecord = await self._within(self._in_thread(self._tables.find, name))
+            return await self._within(self._in_thread(self._tables.find, name), "which table is meant")
         except AmbiguousTable:
             if access.rights.on_all is None:
                 raise not_found(name) from None  # the other names the places of all of them
             raise
-        return found
 
     async def _refresh(self, directory: Directory) -> None:
         """Look for changes of tokens and grants; where the database hangs, go on with what is known."""
@@ -151,17 +160,17 @@ class Door:
                 "The service cannot look up who may what: its database does not answer; try again."
             )
 
-    async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
+    async def _in_thread(self, work: Callable[..., _Result], *arguments: Any) -> _Result:
         if self._threads is None:
             self._threads = CapacityLimiter(_AT_ONCE)
         return await anyio.to_thread.run_sync(work, *arguments, limiter=self._threads, abandon_on_cancel=True)
 
-    async def _within(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def _within(self, work: Coroutine[Any, Any, _Result], what: str) -> _Result:
         try:
             return await asyncio.wait_for(work, self._seconds or None)
         except TimeoutError:
             late: DelvecError = DeadlineExceeded(
-                f"The database did not say within {self._seconds:g} seconds which table is meant; nothing was done.",
+                f"It was not found out within {self._seconds:g} seconds {what}; nothing was done.",
                 seconds=self._seconds,
             )
             raise late from None

@@ -23,6 +23,7 @@ from delvec_kernel.errors import (
     DeadlineExceeded,
     DelvecError,
     IdempotencyKeyReused,
+    IdentityProviderUnavailable,
     InternalError,
     LocationNotAllowed,
     MetadataChanged,
@@ -64,6 +65,7 @@ COMMON: tuple[type[DelvecError], ...] = (
     RequestTooLarge,
     InternalError,
     ServiceUnavailable,
+    IdentityProviderUnavailable,
     DeadlineExceeded,
 )
 """What every route under /v1 may answer."""

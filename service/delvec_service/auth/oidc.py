@@ -1,0 +1,209 @@
+"""JSON Web Tokens of an identity provider (OpenID Connect): whose they are, and in which groups."""
+
+import hashlib
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+import jwt
+
+from delvec_kernel.errors import IdentityProviderUnavailable, Unauthorized
+from delvec_service.auth.principals import Principal
+from delvec_service.logs import logger
+
+__all__ = ["IdentityProvider", "OidcSettings", "is_jwt"]
+
+_ALGORITHMS: Final = (
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "EdDSA",
+)
+"""Signatures with a private key alone: a public key is never taken for a shared secret, nor a token without signature."""
+_LEEWAY_SECONDS: Final = 60
+_FRESH_SECONDS: Final = 300.0
+_AGAIN_SECONDS: Final = 10.0
+"""Between two attempts to get keys, whoever asks for unknown ones."""
+_TIMEOUT_SECONDS: Final = 5.0
+_LONGEST: Final = 1024 * 1024
+_VERIFIED_SECONDS: Final = 60.0
+_MOST_VERIFIED: Final = 10_000
+_MOST_GROUPS: Final = 1000
+_LONGEST_NAME: Final = 120
+
+
+@dataclass(frozen=True)
+class OidcSettings:
+    """An identity provider, and what a token of it must say.
+
+    Attributes:
+        issuer: the ``iss`` of its tokens, and where its discovery document is.
+        audience: that ``aud`` must have.
+        jwks_url: of its keys; None for what its discovery document says.
+        groups_claim: what the token calls groups or roles, with dots between levels: ``realm_access.roles``.
+    """
+
+    issuer: str
+    audience: str
+    jwks_url: str | None = None
+    groups_claim: str = "groups"
+
+
+def is_jwt(token: str) -> bool:
+    """Whether a token looks like one of an identity provider: three parts between dots."""
+    return token.count(".") == 2  # noqa: PLR2004
+
+
+class IdentityProvider:
+    """Verifies tokens with the provider's keys; safe to share between threads.
+
+    Keys are kept, and read again every five minutes and when a token names one that is not known, at most every ten
+    seconds. While the provider does not answer, the keys that are known go on to serve.
+    """
+
+    def __init__(self, settings: OidcSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._keys: dict[str | None, jwt.PyJWK] = {}
+        self._tried = self._read = -float("inf")
+        self._verified: dict[bytes, tuple[Principal, float]] = {}
+
+    def known(self, token: str) -> Principal | None:
+        """Return whose token it is if it was verified within the last minute; does no I/O."""
+        found = self._verified.get(_digest(token))
+        return found[0] if found is not None and time.time() < found[1] else None
+
+    def principal(self, token: str) -> Principal:
+        """Return whose token it is.
+
+        Raises:
+            Unauthorized: it is not of this provider, not for this service, expired, or not a token.
+            IdentityProviderUnavailable: its key is not known, and the provider does not answer.
+        """
+        settings = self._settings
+        try:
+            header = jwt.get_unverified_header(token)
+            if header.get("alg") not in _ALGORITHMS:
+                raise Unauthorized(
+                    "The token is not signed with an algorithm that this service takes: "
+                    + ", ".join(_ALGORITHMS)
+                    + "."
+                )
+            key = self._key(header.get("kid"))
+            claims = jwt.decode(
+                token,
+                key.key,
+                algorithms=[header["alg"]],
+                audience=settings.audience,
+                issuer=settings.issuer,
+                leeway=_LEEWAY_SECONDS,
+                options={"require": ["exp", "iss", "aud", "sub"]},
+            )
+        except jwt.ExpiredSignatureError:
+            raise Unauthorized("The token has expired; get another one of the identity provider.") from None
+        except jwt.InvalidAudienceError:
+            raise Unauthorized(
+                f"The token is for another service: its audience has to be '{settings.audience}'."
+            ) from None
+        except jwt.InvalidIssuerError:
+            raise Unauthorized(f"The token is of another issuer than '{settings.issuer}'.") from None
+        except jwt.ImmatureSignatureError:
+            raise Unauthorized(
+                "The token is not valid yet; compare the clocks of service and identity provider."
+            ) from None
+        except jwt.MissingRequiredClaimError as error:
+            raise Unauthorized(f"The token lacks the claim '{error.claim}'.") from None
+        except (jwt.PyJWTError, ValueError, TypeError):
+            # What went wrong in detail helps only those who forge.
+            raise Unauthorized("The token is not one that the identity provider has signed.") from None
+        found = _principal(claims, settings.groups_claim)
+        if len(self._verified) >= _MOST_VERIFIED:
+            self._verified.clear()
+        self._verified[_digest(token)] = (
+            found,
+            min(time.time() + _VERIFIED_SECONDS, float(claims["exp"]) + _LEEWAY_SECONDS),
+        )
+        return found
+
+    def _key(self, identifier: Any) -> jwt.PyJWK:
+        with self._lock:
+            now = time.monotonic()
+            is_due = now - self._read >= _FRESH_SECONDS or identifier not in self._keys
+            if is_due and now - self._tried >= _AGAIN_SECONDS:
+                self._tried = now
+                try:
+                    self._keys = self._fetch()
+                except (httpx.HTTPError, jwt.PyJWTError, ValueError, TypeError, AttributeError) as error:
+                    logger.warning("keys of the identity provider not read", reason=type(error).__name__)
+                else:
+                    self._read = now
+            if self._read == -float("inf"):
+                raise IdentityProviderUnavailable(
+                    f"The keys of the identity provider '{self._settings.issuer}' cannot be read, so that no token of it can be "
+                    "verified; try again.",
+                    issuer=self._settings.issuer,
+                )
+            found = self._keys.get(identifier)
+            if found is None and identifier is None and len(self._keys) == 1:
+                (found,) = self._keys.values()  # the only one may go without a name
+        if found is None:
+            raise Unauthorized("The token is signed with a key that the identity provider does not have.")
+        return found
+
+    def _fetch(self) -> dict[str | None, jwt.PyJWK]:
+        settings = self._settings
+        with httpx.Client(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
+            place = settings.jwks_url
+            if place is None:
+                address = settings.issuer.rstrip("/") + "/.well-known/openid-configuration"
+                described = _json(client, address)
+                if described.get("issuer") != settings.issuer:
+                    raise ValueError("the discovery document is of another issuer")
+                place = str(described["jwks_uri"])
+            found = jwt.PyJWKSet.from_dict(dict(_json(client, place))).keys
+        return {
+            key.key_id: key for key in found if key.public_key_use in (None, "sig") and key.key_type != "oct"
+        }
+
+
+def _json(client: httpx.Client, address: str) -> Mapping[str, Any]:
+    with client.stream("GET", address) as answer:
+        answer.raise_for_status()
+        body = b""
+        for part in answer.iter_bytes():
+            body += part
+            if len(body) > _LONGEST:
+                raise ValueError("the answer is too large")
+    found = httpx.Response(200, content=body).json()
+    if not isinstance(found, dict):
+        raise TypeError("the answer is no JSON object")
+    return found
+
+
+def _principal(claims: Mapping[str, Any], groups_claim: str) -> Principal:
+    subject = claims["sub"]
+    if not isinstance(subject, str) or not _is_name(subject):
+        raise Unauthorized(f"The token's subject is not 1 to {_LONGEST_NAME} printable ASCII characters.")
+    held: Any = claims
+    for part in groups_claim.split("."):
+        held = held.get(part) if isinstance(held, Mapping) else None
+    names = held.split() if isinstance(held, str) else held if isinstance(held, list) else ()
+    groups = sorted({name for name in names[:_MOST_GROUPS] if isinstance(name, str) and _is_name(name)})
+    return Principal(f"oidc:{subject}", tuple(f"group:{name}" for name in groups))
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST_NAME and text.isascii() and text.isprintable()
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
