@@ -15,7 +15,7 @@ from delvec.dml.merge_builder import MergeBuilder, MergeStatement
 from delvec.dml.optimize import Optimizer
 from delvec.dml.overwrite import PartitionOverwrite, Replacement, overwrite
 from delvec.dml.retry import DEFAULT_RETRIES, checked, with_retries
-from delvec.dml.self_reads import WritableTable, own_version
+from delvec.dml.self_reads import WritableTable, self_read_version
 from delvec.dml.table_definition import (
     REPLACING,
     TableDefinition,
@@ -451,7 +451,7 @@ class DeltaTable(WritableTable):
         allowed = self._allowed(retries) if is_repeatable(data) else 0
         replacement = Replacement(replace_where, partition_overwrite)
         options = WriteOptions(merge_schema, overwrite_schema, partition_by, txn, user_metadata)
-        read = own_version(self, data) if self.source_version is None else None
+        read = self_read_version(self, data) if self.source_version is None else None
         # The same rows again would put what was read in the place of what others have written since.
         table, allowed = (self, allowed) if read is None else (self._reading(read), 0)
         done = with_retries(

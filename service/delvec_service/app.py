@@ -146,7 +146,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
             service.row_commands.close()
             service.upkeep.close()
             service.health.close()
-            service.own_commits.close()
+            service.overwrite_watch.close()
             service.loader.close()
             service.database.close()
             service.observer.close()
@@ -250,7 +250,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
     )
     registry = Registry(database, warehouse if names_by_folder else None)
     stored_answers = AnswerStore(database, seconds=settings.idempotency_seconds, claim_seconds=_CLAIM_SECONDS)
-    own_commits = OverwriteWatch(
+    overwrite_watch = OverwriteWatch(
         loader, OwnCommitStore(database), stored_answers, watched=settings.commit_watch_seconds
     )
     health = HealthWatch(HealthSampleStore(database))
@@ -261,7 +261,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         loader,
         ledger,
         upkeep,
-        own_commits,
+        overwrite_watch,
         manifests,
         health,
         attempts=settings.commit_attempts,
@@ -288,7 +288,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         iceberg=IcebergConversion(loader),
         vector_compaction=VectorCompaction(loader, commits, settings.deletion_vector_target_bytes),
         upkeep=upkeep,
-        own_commits=own_commits,
+        overwrite_watch=overwrite_watch,
         health=health,
         clone_store=CloneStore(database),
         maintenance=MaintenanceStore(database),

@@ -11,8 +11,8 @@ import pytest
 
 from delvec_kernel import locations
 from delvec_kernel.errors import AtomicCreateUnsupported, LocationNotAllowed, StorageError
+from delvec_kernel.storage import file_locations as _file_locations
 from delvec_kernel.storage import local_files as _local_files
-from delvec_kernel.storage import places as _places
 from delvec_service.store.objects import ObjectStore
 
 ODD_NAMES = [
@@ -349,7 +349,7 @@ def test_a_bucket_that_does_not_exist_is_a_storage_error_that_names_it(s3_locati
 
 def test_an_endpoint_that_does_not_answer_is_a_storage_error(s3_location, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    monkeypatch.setattr(_places, "_RETRIES", {"max_retries": 0})
+    monkeypatch.setattr(_file_locations, "_RETRIES", {"max_retries": 0})
     objects = ObjectStore(s3_location)
     for use in (objects.get, objects.head, objects.list_from, lambda path: objects.put_if_absent(path, b"")):
         with pytest.raises(StorageError):

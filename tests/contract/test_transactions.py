@@ -176,7 +176,7 @@ def test_a_commit_that_another_writer_replaced_is_found(table, service, location
     info = {"operation": "WRITE", "engineInfo": "another writer", "txnId": str(uuid.uuid4()), "timestamp": 1}
     objects.put(f"_delta_log/{2:020}.json", json.dumps({"commitInfo": info}).encode())
 
-    assert service.state.service.own_commits.wait(SECONDS)
+    assert service.state.service.overwrite_watch.wait(SECONDS)
 
     assert ids(table) == list(range(ROWS))
     with pytest.raises(CommitOverwritten):

@@ -70,7 +70,7 @@ def look(service):
     """Have the service compare its commits with the log now, and wait until it has."""
 
     def look():
-        assert service.state.service.own_commits.wait(SECONDS)
+        assert service.state.service.overwrite_watch.wait(SECONDS)
 
     return look
 

@@ -14,8 +14,8 @@ from tests.state_machine.transactions import FAMILIES, PLANS, Planner
 
 from delvec_kernel import locations
 from delvec_kernel.errors import StorageError
+from delvec_kernel.storage import file_locations as _file_locations
 from delvec_kernel.storage import files as storage
-from delvec_kernel.storage import places as _places
 from delvec_kernel.storage.roots import Roots
 from delvec_kernel.transaction.group_commit import Group
 from delvec_kernel.transaction.verdict import Conflict
@@ -412,7 +412,7 @@ class World:
     def forget(self):
         """Free the table's memory."""
         if locations.local_path(self.location) is None:
-            _places._memory.pop(self.location, None)
+            _file_locations._memory.pop(self.location, None)
         for replica in self.replicas:
             replica.loader.forget(self.location)
 

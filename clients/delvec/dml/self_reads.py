@@ -7,7 +7,7 @@ from delvec.rows import Rows
 from delvec_kernel import locations
 from delvec_kernel.errors import ConcurrentWrite, DelvecError, UnsupportedOperation
 
-__all__ = ["WritableTable", "own_version"]
+__all__ = ["WritableTable", "self_read_version"]
 
 
 class WritableTable(ReadableTable):
@@ -33,7 +33,7 @@ class WritableTable(ReadableTable):
             )
 
 
-def own_version(table: ReadableTable, data: Any) -> int | None:
+def self_read_version(table: ReadableTable, data: Any) -> int | None:
     """Return the version of a table that lazy rows are read from; None where they are not, or nobody can tell.
 
     A version that was asked for by number or time does not count: who asks for one wants its rows, whatever came after.

@@ -22,7 +22,7 @@ from delvec_kernel.schema.types import (
     StructType,
 )
 
-__all__ = ["bytes_in", "conform_array", "conform_batch", "physical_schema"]
+__all__ = ["bytes_in", "cast_array", "cast_batch", "physical_schema"]
 
 _FIELD_ID: Final = b"PARQUET:field_id"
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
@@ -80,7 +80,7 @@ def _nests_lists(kind: pa.DataType, *, inside: bool = False) -> bool:
     return any(_nests_lists(field.type, inside=inside or is_list) for field in fields)
 
 
-def conform_batch(
+def cast_batch(
     batch: pa.RecordBatch, schema: StructType, target: pa.Schema, *, check_nulls: bool
 ) -> pa.RecordBatch:
     """Return the batch with exactly the columns of ``target``.
@@ -112,7 +112,7 @@ def conform_batch(
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def conform_array(
+def cast_array(
     array: pa.Array, kind: DataType, target: pa.DataType, name: str, *, check_nulls: bool
 ) -> pa.Array:
     """Return ``array`` as ``target``, the Arrow form of ``kind``; ``name`` is for errors.
@@ -143,7 +143,7 @@ def conform_array(
 def _field(array: pa.Array, item: StructField, field: pa.Field, name: str, *, check_nulls: bool) -> pa.Array:
     if check_nulls and not item.nullable and array.null_count:
         raise _violated(name, array.null_count)
-    return conform_array(array, item.type, field.type, name, check_nulls=check_nulls)
+    return cast_array(array, item.type, field.type, name, check_nulls=check_nulls)
 
 
 def _absent(item: StructField, field: pa.Field, length: int, name: str) -> pa.Array:
@@ -189,7 +189,7 @@ def _struct(
             # A NULL below a NULL struct is no value of that struct.
             seen = child if nulls is None else child.filter(pc.invert(nulls))
             _field(seen, item, field, inner, check_nulls=True)
-        children.append(conform_array(child, item.type, field.type, inner, check_nulls=check_nulls))
+        children.append(cast_array(child, item.type, field.type, inner, check_nulls=check_nulls))
     return pa.StructArray.from_arrays(children, fields=list(target), mask=nulls)
 
 
@@ -202,7 +202,7 @@ def _list(array: pa.Array, kind: ArrayType, target: pa.DataType, name: str, *, c
     # The values of a slice, or below a NULL, are not the list's; only flatten() knows which are.
     if check_nulls and not kind.contains_null and array.values.null_count:
         _no_nulls(array.flatten(), inner)
-    values = conform_array(array.values, kind.element, target.value_type, inner, check_nulls=check_nulls)
+    values = cast_array(array.values, kind.element, target.value_type, inner, check_nulls=check_nulls)
     return pa.Array.from_buffers(
         target, len(array), array.buffers()[:2], array.null_count, array.offset, [values]
     )
@@ -214,8 +214,8 @@ def _map(array: pa.Array, kind: MapType, target: pa.DataType, name: str, *, chec
     if check_nulls and not kind.value_contains_null and array.items.null_count:
         live = array.items if array.offset == 0 and not array.null_count else pa.concat_arrays([array]).items
         _no_nulls(live, f"{name}.value")
-    keys = conform_array(array.keys, kind.key, target.key_type, f"{name}.key", check_nulls=check_nulls)
-    items = conform_array(array.items, kind.value, target.item_type, f"{name}.value", check_nulls=check_nulls)
+    keys = cast_array(array.keys, kind.key, target.key_type, f"{name}.key", check_nulls=check_nulls)
+    items = cast_array(array.items, kind.value, target.item_type, f"{name}.value", check_nulls=check_nulls)
     entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
     return pa.Array.from_buffers(
         target, len(array), array.buffers()[:2], array.null_count, array.offset, [entries]

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delvec.engines.arrow_conversion import bytes_in, conform_batch, physical_schema
+from delvec.engines.arrow_conversion import bytes_in, cast_batch, physical_schema
 from delvec.engines.identity import IdentityNumbers
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_ids import visible
@@ -206,7 +206,7 @@ class DataFileWriter:
             SchemaMismatch: they do not fit the table.
             StorageError: writing earlier rows failed.
         """
-        fitted = conform_batch(batch, self._target.schema, self._arrow, check_nulls=True)
+        fitted = cast_batch(batch, self._target.schema, self._arrow, check_nulls=True)
         if self._target.identity:
             fitted = self._identity.fill(fitted)
         self.rows += fitted.num_rows

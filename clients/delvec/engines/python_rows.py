@@ -2,7 +2,7 @@
 
 Arrow alone goes by the values: a dictionary is a struct, never a map, and a float never a decimal. Here the table's schema
 says what a value is, at every depth; only what the table does not have is inferred. What fits is decided as for
-Arrow's own columns, by :func:`~delvec.engines.arrow_conversion.conform_array`. Two things are Python's: it has one type of
+Arrow's own columns, by :func:`~delvec.engines.arrow_conversion.cast_array`. Two things are Python's: it has one type of
 floating-point numbers, so that a float in a ``float`` column becomes the nearest one; and values of several types in a column
 are converted type by type, because Arrow takes all of them for what the first one is.
 """
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.engines.arrow_conversion import conform_array
+from delvec.engines.arrow_conversion import cast_array
 from delvec_kernel.errors import SchemaMismatch
 from delvec_kernel.schema.types import (
     ArrayType,
@@ -240,7 +240,7 @@ def _converted(values: Sequence[Any], kind: DataType) -> pa.Array:
         if pc.any(pc.and_(pc.is_inf(near), pc.is_finite(found))).as_py():
             raise pa.ArrowInvalid("too large for a float")
         return near
-    return conform_array(found, kind, target, "", check_nulls=False)
+    return cast_array(found, kind, target, "", check_nulls=False)
 
 
 def _fits(values: Sequence[Any], kind: DataType) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.engines.arrow_conversion import conform_batch
+from delvec.engines.arrow_conversion import cast_batch
 from delvec.engines.protocol import WriteTarget
 from delvec_kernel.constraints.declared import Check, Constraints, Generated
 from delvec_kernel.errors import ConstraintViolation, ExpressionNotAllowed, UnsupportedWriterFeature
@@ -55,7 +55,7 @@ class RowChecks:
         absent = [rule.column for rule in self.constraints.computed if rule.column.lower() not in names]
         schema = self._schema.without(absent)
         arrow = schema.to_arrow()
-        batches = (conform_batch(batch, schema, arrow, check_nulls=True) for batch in reader)
+        batches = (cast_batch(batch, schema, arrow, check_nulls=True) for batch in reader)
         return pa.RecordBatchReader.from_batches(arrow, batches)
 
     def checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -67,7 +67,7 @@ class RowChecks:
         """
         arrow = self._schema.to_arrow()
         for batch in batches:
-            rows = conform_batch(batch, self._schema, arrow, check_nulls=True)
+            rows = cast_batch(batch, self._schema, arrow, check_nulls=True)
             self.check(rows)
             yield rows
 

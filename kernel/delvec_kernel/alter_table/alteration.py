@@ -9,8 +9,8 @@ from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
 from delvec_kernel.alter_table import columns, definition, identity, properties, row_ids
 from delvec_kernel.alter_table import definition as whole_schema
-from delvec_kernel.alter_table.draft import Draft, Recorded, Requirement, TableState
 from delvec_kernel.alter_table.drop_feature import drop_feature
+from delvec_kernel.alter_table.table_update import Recorded, Requirement, TableState, TableUpdate
 from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.wire import (
@@ -93,15 +93,15 @@ def altered(
         InvalidTableChange: the table cannot be changed so.
         BadRequest: or a subclass: a value, a type, a name or an expression is not one.
     """
-    draft = Draft(metadata, protocol, domains, schema, new_name, state)
-    recorded = [_apply(draft, change) for change in changes]
-    if draft.requirements and any(isinstance(change, RenameColumn | DropColumns) for change in changes):
+    update = TableUpdate(metadata, protocol, domains, schema, new_name, state)
+    recorded = [_apply(update, change) for change in changes]
+    if update.requirements and any(isinstance(change, RenameColumn | DropColumns) for change in changes):
         raise InvalidTableChange(
             "Columns are renamed or dropped in the request that adds a constraint or NOT NULL, so that the rows cannot be "
             "checked by the names that they are stored under; make two requests of it."
         )
-    row_ids.check_row_ids(draft)
-    new_metadata, new_protocol, new_domains = draft.finish()
+    row_ids.check_row_ids(update)
+    new_metadata, new_protocol, new_domains = update.finish()
     operation = _together(recorded)
     return Alteration(
         new_metadata,
@@ -109,11 +109,11 @@ def altered(
         new_domains,
         operation.operation,
         {name: _parameter(value) for name, value in operation.parameters.items()},
-        tuple(draft.requirements),
+        tuple(update.requirements),
     )
 
 
-_APPLY: Final[Mapping[type, Callable[[Draft, Any], Recorded]]] = {
+_APPLY: Final[Mapping[type, Callable[[TableUpdate, Any], Recorded]]] = {
     AddColumns: columns.add_columns,
     RenameColumn: columns.rename_column,
     DropColumns: columns.drop_columns,
@@ -134,8 +134,8 @@ _APPLY: Final[Mapping[type, Callable[[Draft, Any], Recorded]]] = {
 }
 
 
-def _apply(draft: Draft, change: TableChange | WriteChange) -> Recorded:
-    return _APPLY[type(change)](draft, change)
+def _apply(update: TableUpdate, change: TableChange | WriteChange) -> Recorded:
+    return _APPLY[type(change)](update, change)
 
 
 def _together(recorded: Sequence[Recorded]) -> Recorded:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from delvec_kernel.alter_table.constraints import check_no_dependents
-from delvec_kernel.alter_table.draft import Draft, Recorded, Requirement
 from delvec_kernel.alter_table.schema_checks import check_column_name
+from delvec_kernel.alter_table.table_update import Recorded, Requirement, TableUpdate
 from delvec_kernel.constraints.computed_columns import check_default
 from delvec_kernel.constraints.declared import DEFAULT
 from delvec_kernel.errors import InvalidTableChange
@@ -112,7 +112,7 @@ _DEFAULTS: Final = "allowColumnDefaults"
 _PREVIEW: Final = "typeWidening-preview"
 
 
-def add_columns(draft: Draft, change: AddColumns) -> Recorded:
+def add_columns(update: TableUpdate, change: AddColumns) -> Recorded:
     """Add columns; rows that are there have no values in them.
 
     Raises:
@@ -123,8 +123,8 @@ def add_columns(draft: Draft, change: AddColumns) -> Recorded:
     recorded = []
     for column in change.columns:
         path = parse_path(column.column)
-        field = _new_field(column, path[-1], mapped=draft.is_mapped)
-        parent = type_at(draft.schema, path[:-1])
+        field = _new_field(column, path[-1], mapped=update.is_mapped)
+        parent = type_at(update.schema, path[:-1])
         if not isinstance(parent, StructType):
             raise InvalidTableChange(
                 f"'{path_text(path[:-1])}' is no struct, so that no column can be added to it; columns are "
@@ -136,16 +136,16 @@ def add_columns(draft: Draft, change: AddColumns) -> Recorded:
                 f"There is a column '{path_text(path)}' already; names differ by more than case.",
                 column=path_text(path),
             )
-        draft.schema = _with_struct(draft.schema, path[:-1], _inserted(parent, field, column))
+        update.schema = _with_struct(update.schema, path[:-1], _inserted(parent, field, column))
         entry: dict[str, Any] = {"column": described(path, field)}
         if column.position is not None:
             entry["position"] = column.position
         recorded.append(entry)
-    draft.assign_ids()  # in the order that they stand in now, as delta-spark does
+    update.assign_ids()  # in the order that they stand in now, as delta-spark does
     return Recorded("ADD COLUMNS", {"columns": recorded}, listed="columns")
 
 
-def drop_columns(draft: Draft, change: DropColumns) -> Recorded:
+def drop_columns(update: TableUpdate, change: DropColumns) -> Recorded:
     """Drop columns.
 
     Raises:
@@ -153,37 +153,37 @@ def drop_columns(draft: Draft, change: DropColumns) -> Recorded:
             constraint, a generated column; or none would be left.
         UnknownColumn: there is none of that name.
     """
-    _check_mapped(draft, "dropped")
+    _check_mapped(update, "dropped")
     dropped = []
     for text in change.columns:
         path = parse_path(text)
-        if change.if_exists and not _exists(draft.schema, path):
+        if change.if_exists and not _exists(update.schema, path):
             continue
-        field = field_at(draft.schema, path)
+        field = field_at(update.schema, path)
         name = path_text(path)
-        if len(path) == 1 and field.name in draft.partition_columns:
+        if len(path) == 1 and field.name in update.partition_columns:
             raise InvalidTableChange(
                 f"Column '{name}' partitions the table and cannot be dropped.", column=name
             )
-        if _holds_clustering_column(draft, path):
+        if _holds_clustering_column(update, path):
             raise InvalidTableChange(
                 f"Column '{name}' is a clustering column; cluster the table by others first.", column=name
             )
-        check_no_dependents(path, draft.schema, draft.configuration, "dropped")
-        parent = type_at(draft.schema, path[:-1])
+        check_no_dependents(path, update.schema, update.configuration, "dropped")
+        parent = type_at(update.schema, path[:-1])
         assert isinstance(parent, StructType)  # noqa: S101 - by field_at
         left = parent.without([field.name])
-        if not left.fields or (len(path) == 1 and len(left.fields) == len(draft.partition_columns)):
+        if not left.fields or (len(path) == 1 and len(left.fields) == len(update.partition_columns)):
             raise InvalidTableChange(
                 f"Column '{name}' is the last one; drop what holds it, or the table.", column=name
             )
-        draft.configuration |= dropped_from(draft.configuration, path)
-        draft.schema = _with_struct(draft.schema, path[:-1], left)
+        update.configuration |= dropped_from(update.configuration, path)
+        update.schema = _with_struct(update.schema, path[:-1], left)
         dropped.append(name)
     return Recorded("DROP COLUMNS", {"columns": dropped}, listed="columns")
 
 
-def rename_column(draft: Draft, change: RenameColumn) -> Recorded:
+def rename_column(update: TableUpdate, change: RenameColumn) -> Recorded:
     """Rename a column; its physical name stays.
 
     Raises:
@@ -191,29 +191,29 @@ def rename_column(draft: Draft, change: RenameColumn) -> Recorded:
         InvalidSchema: the name cannot be.
         UnknownColumn: there is none of that name.
     """
-    _check_mapped(draft, "renamed")
+    _check_mapped(update, "renamed")
     path = parse_path(change.column)
-    field = field_at(draft.schema, path)
+    field = field_at(update.schema, path)
     check_column_name(change.to, mapped=True)
     renamed = (*path[:-1], change.to)
-    parent = type_at(draft.schema, path[:-1])
+    parent = type_at(update.schema, path[:-1])
     assert isinstance(parent, StructType)  # noqa: S101 - by field_at
     if change.to in parent and parent.field(change.to) is not field:
         raise InvalidTableChange(
             f"There is a column '{path_text(renamed)}' already; names differ by more than case.",
             column=path_text(renamed),
         )
-    check_no_dependents(path, draft.schema, draft.configuration, "renamed")
+    check_no_dependents(path, update.schema, update.configuration, "renamed")
     if len(path) == 1:
-        draft.partition_columns = tuple(
-            change.to if name == field.name else name for name in draft.partition_columns
+        update.partition_columns = tuple(
+            change.to if name == field.name else name for name in update.partition_columns
         )
-    draft.configuration |= renamed_in(draft.configuration, path, renamed)
-    draft.schema = with_field(draft.schema, path, lambda found: replace(found, name=change.to))
+    update.configuration |= renamed_in(update.configuration, path, renamed)
+    update.schema = with_field(update.schema, path, lambda found: replace(found, name=change.to))
     return Recorded("RENAME COLUMN", {"oldColumnPath": path_text(path), "newColumnPath": path_text(renamed)})
 
 
-def change_column(draft: Draft, change: ChangeColumn) -> Recorded:
+def change_column(update: TableUpdate, change: ChangeColumn) -> Recorded:
     """Change what is asked for of one column.
 
     Raises:
@@ -223,7 +223,7 @@ def change_column(draft: Draft, change: ChangeColumn) -> Recorded:
         UnknownColumn: there is none of that name.
     """
     path = parse_path(change.column)
-    field_path, inside = split_at_field(draft.schema, path)
+    field_path, inside = split_at_field(update.schema, path)
     if inside and any(
         each is not None for each in (change.nullable, change.default, change.comment, change.position)
     ):
@@ -231,20 +231,20 @@ def change_column(draft: Draft, change: ChangeColumn) -> Recorded:
             f"'{path_text(path)}' is part of an array or a map: only its type can be changed.",
             column=path_text(path),
         )
-    changes_before = field_at(draft.schema, field_path).metadata.get(TYPE_CHANGES)
+    changes_before = field_at(update.schema, field_path).metadata.get(TYPE_CHANGES)
     if change.type is not None:
-        _widen(draft, field_path, inside, data_type_from_json(change.type))
+        _widen(update, field_path, inside, data_type_from_json(change.type))
     if change.comment is not None:
-        draft.schema = with_field(draft.schema, field_path, lambda field: _commented(field, change.comment))
+        update.schema = with_field(update.schema, field_path, lambda field: _commented(field, change.comment))
     if change.nullable is not None:
-        _set_nullable(draft, field_path, nullable=change.nullable)
+        _set_nullable(update, field_path, nullable=change.nullable)
     if change.default is not None:
-        _set_default(draft, field_path, change.default)
+        _set_default(update, field_path, change.default)
     if change.position is not None:
-        _move(draft, field_path, change)
-    field = field_at(draft.schema, field_path)
+        _move(update, field_path, change)
+    field = field_at(update.schema, field_path)
     if inside:
-        kind = type_at(draft.schema, path)
+        kind = type_at(update.schema, path)
         shown = {"name": path_text(path), "type": _type_name(kind), "nullable": True, "metadata": {}}
     else:
         # Delta's history shows the column as it was asked for, before the change of its type is noted on it.
@@ -304,9 +304,9 @@ def _inserted(parent: StructType, field: StructField, column: NewColumn) -> Stru
 # --- changing -----------------------------------------------------------------------------------------------
 
 
-def _widen(draft: Draft, path: ColumnPath, inside: ColumnPath, kind: DataType) -> None:
+def _widen(update: TableUpdate, path: ColumnPath, inside: ColumnPath, kind: DataType) -> None:
     full = (*path, *inside)
-    before = type_at(draft.schema, full)
+    before = type_at(update.schema, full)
     if before == kind:
         return
     name = path_text(full)
@@ -323,27 +323,27 @@ def _widen(draft: Draft, path: ColumnPath, inside: ColumnPath, kind: DataType) -
             "write the rows into a new column.",
             column=name,
         )
-    if not draft.widens_types:
+    if not update.widens_types:
         raise InvalidTableChange(
             f"Column '{name}' of type {old} could become {new}, but the table does not let types be widened; set "
             "delta.enableTypeWidening=true first.",
             column=name,
         )
-    if _PREVIEW in supported(draft.protocol):
+    if _PREVIEW in supported(update.protocol):
         raise InvalidTableChange(
             f"The table has the feature {_PREVIEW}, which wants the version of every change of a type in the schema; "
             "Delvec does not write that. Use another writer.",
             feature=_PREVIEW,
         )
-    if _IDENTITY in field_at(draft.schema, path).metadata:
+    if _IDENTITY in field_at(update.schema, path).metadata:
         raise InvalidTableChange(f"The type of identity column '{name}' cannot be changed.", column=name)
-    check_no_dependents(full, draft.schema, draft.configuration, f"changed to {new}")
+    check_no_dependents(full, update.schema, update.configuration, f"changed to {new}")
 
     def changed(field: StructField) -> StructField:
         inner = with_type(field.type, inside, lambda _: kind)
         return with_type_change(replace(field, type=inner), old, new, inside)
 
-    draft.schema = with_field(draft.schema, path, changed)
+    update.schema = with_field(update.schema, path, changed)
 
 
 def _commented(field: StructField, comment: str | None) -> StructField:
@@ -351,13 +351,13 @@ def _commented(field: StructField, comment: str | None) -> StructField:
     return replace(field, metadata={**metadata, _COMMENT: comment} if comment else metadata)
 
 
-def _set_nullable(draft: Draft, path: ColumnPath, *, nullable: bool) -> None:
-    field = field_at(draft.schema, path)
+def _set_nullable(update: TableUpdate, path: ColumnPath, *, nullable: bool) -> None:
+    field = field_at(update.schema, path)
     if field.nullable == nullable:
         return
     name = path_text(path)
     if not nullable:
-        kind: DataType = draft.schema
+        kind: DataType = update.schema
         for number, part in enumerate(path[:-1]):
             if not isinstance(kind, StructType) or kind.field(part).nullable:
                 raise InvalidTableChange(
@@ -366,12 +366,12 @@ def _set_nullable(draft: Draft, path: ColumnPath, *, nullable: bool) -> None:
                     column=name,
                 )
             kind = kind.field(part).type
-        draft.requirements.append(Requirement(f"{quoted(path)} IS NOT NULL", f"NOT NULL on column '{name}'"))
-    draft.schema = with_field(draft.schema, path, lambda found: replace(found, nullable=nullable))
+        update.requirements.append(Requirement(f"{quoted(path)} IS NOT NULL", f"NOT NULL on column '{name}'"))
+    update.schema = with_field(update.schema, path, lambda found: replace(found, nullable=nullable))
 
 
-def _set_default(draft: Draft, path: ColumnPath, text: str) -> None:
-    field = field_at(draft.schema, path)
+def _set_default(update: TableUpdate, path: ColumnPath, text: str) -> None:
+    field = field_at(update.schema, path)
     if len(path) > 1:
         raise InvalidTableChange(
             f"'{path_text(path)}' is a field of a struct: only columns have defaults.", column=path_text(path)
@@ -379,13 +379,13 @@ def _set_default(draft: Draft, path: ColumnPath, text: str) -> None:
     metadata = {key: value for key, value in field.metadata.items() if key != DEFAULT}
     if text.strip():
         check_default(field, text)
-        draft.need(_DEFAULTS)
+        update.need(_DEFAULTS)
         metadata[DEFAULT] = text
-    draft.schema = with_field(draft.schema, path, lambda found: replace(found, metadata=metadata))
+    update.schema = with_field(update.schema, path, lambda found: replace(found, metadata=metadata))
 
 
-def _move(draft: Draft, path: ColumnPath, change: ChangeColumn) -> None:
-    parent = type_at(draft.schema, path[:-1])
+def _move(update: TableUpdate, path: ColumnPath, change: ChangeColumn) -> None:
+    parent = type_at(update.schema, path[:-1])
     assert isinstance(parent, StructType)  # noqa: S101 - the path leads to a field
     field = parent.field(path[-1])
     others = [each for each in parent.fields if each is not field]
@@ -395,14 +395,14 @@ def _move(draft: Draft, path: ColumnPath, change: ChangeColumn) -> None:
         before = parent.field(change.after or "")
         place = parent.fields.index(field) if before is field else others.index(before) + 1
     others.insert(place, field)
-    draft.schema = _with_struct(draft.schema, path[:-1], StructType(tuple(others)))
+    update.schema = _with_struct(update.schema, path[:-1], StructType(tuple(others)))
 
 
 # --- shared -------------------------------------------------------------------------------------------------
 
 
-def _check_mapped(draft: Draft, what: str) -> None:
-    if not draft.is_mapped:
+def _check_mapped(update: TableUpdate, what: str) -> None:
+    if not update.is_mapped:
         raise InvalidTableChange(
             f"A column can be {what} only where files know it by another name than the table does; set {MODE}=name "
             "first (it may be in the same request), which readers must know.",
@@ -427,12 +427,12 @@ def _exists(schema: StructType, path: ColumnPath) -> bool:
     return True
 
 
-def _holds_clustering_column(draft: Draft, path: ColumnPath) -> bool:
-    _, inside = split_at_field(draft.schema, path[:-1])
+def _holds_clustering_column(update: TableUpdate, path: ColumnPath) -> bool:
+    _, inside = split_at_field(update.schema, path[:-1])
     if inside:
         return False  # within an array or a map there is none
-    physical = physical_path(draft.schema, path)
-    return any(each[: len(physical)] == physical for each in draft.clustering)
+    physical = physical_path(update.schema, path)
+    return any(each[: len(physical)] == physical for each in update.clustering)
 
 
 def _type_name(kind: DataType) -> str:

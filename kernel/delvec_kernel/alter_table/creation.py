@@ -12,7 +12,7 @@ from typing import Final
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import Action, CommitInfo, Metadata, Protocol
 from delvec_kernel.alter_table.definition import NO_FILES, Definition, define
-from delvec_kernel.alter_table.draft import Draft
+from delvec_kernel.alter_table.table_update import TableUpdate
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.table_properties import is_true
 
@@ -51,9 +51,9 @@ def first_version(
     empty = Metadata(
         id=metadata_id, schema_string="", partition_columns=(), configuration={}, created_time=now
     )
-    draft = Draft(empty, _WEAKEST, {}, StructType(()), new_name, lambda: NO_FILES)
-    define(draft, definition)
-    metadata, protocol, domains = draft.finish()
+    update = TableUpdate(empty, _WEAKEST, {}, StructType(()), new_name, lambda: NO_FILES)
+    define(update, definition)
+    metadata, protocol, domains = update.finish()
     assert metadata is not None  # noqa: S101 - it has columns now
     info = CommitInfo(
         timestamp=now,

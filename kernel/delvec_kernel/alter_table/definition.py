@@ -7,10 +7,10 @@ from typing import Any, Final
 from delvec_kernel.alter_table.clustering import check_clustering
 from delvec_kernel.alter_table.columns import STATS_COLUMNS, check_stats_columns
 from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX, constraint_key, parse_constraint
-from delvec_kernel.alter_table.draft import Draft, Recorded, TableState
 from delvec_kernel.alter_table.properties import set_properties
 from delvec_kernel.alter_table.row_ids import check_row_ids
 from delvec_kernel.alter_table.schema_checks import check_columns, checked_partition_columns
+from delvec_kernel.alter_table.table_update import Recorded, TableState, TableUpdate
 from delvec_kernel.constraints import computed_columns
 from delvec_kernel.constraints.declared import mentioned
 from delvec_kernel.errors import DelvecError, InvalidTableChange
@@ -65,11 +65,11 @@ class Definition:
     cluster_by: Sequence[str] = ()
 
 
-def define(draft: Draft, definition: Definition, *, deletion_vectors: bool = True) -> None:
-    """Make of a draft without columns and properties what a definition says.
+def define(update: TableUpdate, definition: Definition, *, deletion_vectors: bool = True) -> None:
+    """Give a table without columns and properties what a definition says.
 
     Args:
-        draft: of a table without files.
+        update: of a table without files.
         definition: what it is to be.
         deletion_vectors: whether they are enabled where the properties say nothing of them, nor ask for manifests.
 
@@ -84,29 +84,29 @@ def define(draft: Draft, definition: Definition, *, deletion_vectors: bool = Tru
     schema = without_mapping(definition.schema)
     assert isinstance(schema, StructType)  # noqa: S101 - a struct stays one
     check_columns(schema, mapped=mode != "none", computed=True)
-    draft.partition_columns = tuple(checked_partition_columns(schema, definition.partition_columns))
-    draft.schema = schema
-    draft.description = definition.description
-    draft.configuration |= ({_DELETION_VECTORS: "true"} if deletion_vectors else {}) | own
+    update.partition_columns = tuple(checked_partition_columns(schema, definition.partition_columns))
+    update.schema = schema
+    update.description = definition.description
+    update.configuration |= ({_DELETION_VECTORS: "true"} if deletion_vectors else {}) | own
     for feature in (*computed_columns.features(schema), *(["timestampNtz"] if _holds_ntz(schema) else [])):
-        draft.need(feature)
+        update.need(feature)
     if delta:
-        set_properties(draft, SetProperties(change="set-properties", properties=delta))
+        set_properties(update, SetProperties(change="set-properties", properties=delta))
     if mode != "none":
-        draft.configuration[MODE] = mode
-        draft.assign_ids()
+        update.configuration[MODE] = mode
+        update.assign_ids()
     for name, expression in constraints.items():
-        parse_constraint(name, expression, draft.schema)
-        draft.configuration[constraint_key(name)] = expression
+        parse_constraint(name, expression, update.schema)
+        update.configuration[constraint_key(name)] = expression
     paths = [parse_path(text) for text in definition.cluster_by]
     if paths:
-        check_clustering(paths, draft.schema, draft.partition_columns, draft.configuration)
-        draft.need("clustering")
-    draft.clustering = tuple(physical_path(draft.schema, path) for path in paths)
-    check_row_ids(draft)
+        check_clustering(paths, update.schema, update.partition_columns, update.configuration)
+        update.need("clustering")
+    update.clustering = tuple(physical_path(update.schema, path) for path in paths)
+    check_row_ids(update)
 
 
-def replace_table(draft: Draft, change: ReplaceTable) -> Recorded:
+def replace_table(update: TableUpdate, change: ReplaceTable) -> Recorded:
     """Give a table another definition, for a commit that removes every file; features stay in the protocol.
 
     Deletion vectors are enabled where the table can have them already, unless the properties say otherwise.
@@ -114,15 +114,15 @@ def replace_table(draft: Draft, change: ReplaceTable) -> Recorded:
     Raises:
         InvalidSchema: or a sibling, see :func:`define`.
     """
-    before = draft.configuration_before
-    draft.state = NO_FILES
-    draft.configuration = {name: before[name] for name in _STAY if name in before}
+    before = update.configuration_before
+    update.state = NO_FILES
+    update.configuration = {name: before[name] for name in _STAY if name in before}
     wanted = {name.lower(): value for name, value in change.properties.items()}
     if (
         before.get(MODE, "none").lower() != "none"
         and wanted.get(MODE.lower(), "none").strip().lower() != "none"
     ):
-        draft.configuration[MAX_COLUMN_ID] = before.get(MAX_COLUMN_ID, "0")
+        update.configuration[MAX_COLUMN_ID] = before.get(MAX_COLUMN_ID, "0")
     definition = Definition(
         StructType.from_json(change.table_schema),
         change.partition_columns,
@@ -130,10 +130,10 @@ def replace_table(draft: Draft, change: ReplaceTable) -> Recorded:
         change.description,
         change.cluster_by,
     )
-    define(draft, definition, deletion_vectors="deletionVectors" in supported(draft.protocol))
-    if is_true(before, _TIMESTAMPS) and is_true(draft.configuration, _TIMESTAMPS):
-        draft.configuration |= {name: before[name] for name in _TIMESTAMPS_SINCE if name in before}
-    return Recorded("REPLACE TABLE", {"properties": dict(draft.configuration)})
+    define(update, definition, deletion_vectors="deletionVectors" in supported(update.protocol))
+    if is_true(before, _TIMESTAMPS) and is_true(update.configuration, _TIMESTAMPS):
+        update.configuration |= {name: before[name] for name in _TIMESTAMPS_SINCE if name in before}
+    return Recorded("REPLACE TABLE", {"properties": dict(update.configuration)})
 
 
 def without_mapping(kind: DataType) -> DataType:
@@ -194,7 +194,7 @@ def _holds_ntz(kind: Any) -> bool:
     return bool(kind == PrimitiveType("timestamp_ntz"))
 
 
-def replace_schema(draft: Draft, change: ReplaceSchema) -> Recorded:
+def replace_schema(update: TableUpdate, change: ReplaceSchema) -> Recorded:
     """Give the table other columns. With column mapping each gets an id and a physical name that no column had.
 
     Raises:
@@ -203,32 +203,32 @@ def replace_schema(draft: Draft, change: ReplaceSchema) -> Recorded:
     """
     schema = without_mapping(StructType.from_json(change.table_schema))
     assert isinstance(schema, StructType)  # noqa: S101 - a struct stays one
-    check_columns(schema, mapped=draft.is_mapped)
+    check_columns(schema, mapped=update.is_mapped)
     partition_columns = checked_partition_columns(schema, change.partition_columns)
-    _check_constraints(draft, schema)
-    stats_columns = draft.configuration.get(STATS_COLUMNS)
+    _check_constraints(update, schema)
+    stats_columns = update.configuration.get(STATS_COLUMNS)
     if stats_columns is not None:
         check_stats_columns(stats_columns, schema)
-    clustering = [_names(draft.schema, path) for path in draft.clustering]
+    clustering = [_names(update.schema, path) for path in update.clustering]
     if clustering:
         try:
-            check_clustering(clustering, schema, partition_columns, draft.configuration)
+            check_clustering(clustering, schema, partition_columns, update.configuration)
         except DelvecError as error:
             raise InvalidTableChange(
                 f"The table is clustered by {', '.join(path_text(path) for path in clustering)}: {error.message} Cluster "
                 "it by other columns first."
             ) from error
-    draft.schema, draft.partition_columns = schema, tuple(partition_columns)
-    draft.assign_ids()
-    draft.clustering = tuple(physical_path(draft.schema, path) for path in clustering)
+    update.schema, update.partition_columns = schema, tuple(partition_columns)
+    update.assign_ids()
+    update.clustering = tuple(physical_path(update.schema, path) for path in clustering)
     return Recorded("REPLACE COLUMNS", {"columns": schema.to_json()["fields"]}, listed="columns")
 
 
-def _check_constraints(draft: Draft, schema: StructType) -> None:
-    for key, expression in draft.configuration.items():
+def _check_constraints(update: TableUpdate, schema: StructType) -> None:
+    for key, expression in update.configuration.items():
         if not key.lower().startswith(CONSTRAINT_PREFIX):
             continue
-        gone = [name for name in mentioned(expression, draft.schema) if name not in schema]
+        gone = [name for name in mentioned(expression, update.schema) if name not in schema]
         if gone:
             raise InvalidTableChange(
                 f"Column '{gone[0]}' cannot be left out: constraint '{key[len(CONSTRAINT_PREFIX) :]}' ({expression}) "

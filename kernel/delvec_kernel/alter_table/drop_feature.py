@@ -12,7 +12,7 @@ from typing import Final
 from delvec_kernel.actions.actions import Metadata
 from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN
 from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX
-from delvec_kernel.alter_table.draft import Draft, Recorded
+from delvec_kernel.alter_table.table_update import Recorded, TableUpdate
 from delvec_kernel.constraints.declared import DEFAULT, GENERATION
 from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.features.protocol_upgrade import FEATURES, downgraded, feature_named, supported
@@ -27,18 +27,18 @@ __all__ = ["drop_feature", "leaves_vectors", "needs_barrier", "protecting", "tur
 
 _PROTECTION: Final = "checkpointProtection"
 _PROTECTED_BEFORE: Final = "delta.requireCheckpointProtectionBeforeVersion"
-_Use = Callable[[Draft], str | None]
+_Use = Callable[[TableUpdate], str | None]
 
 
-def turned_off(draft: Draft, change: DropFeature) -> Mapping[str, str | None]:
+def turned_off(update: TableUpdate, change: DropFeature) -> Mapping[str, str | None]:
     """Return the properties to be set before a feature can go, with None for one to be unset; none where all is so.
 
     Raises:
         InvalidTableChange: the table does not have the feature, it cannot be dropped, or the table needs it.
     """
-    name, rule = _rule(draft, change)
-    _refuse(name, rule.in_use(draft))
-    return {key: value for key, value in rule.off.items() if draft.configuration.get(key) != value}
+    name, rule = _rule(update, change)
+    _refuse(name, rule.in_use(update))
+    return {key: value for key, value in rule.off.items() if update.configuration.get(key) != value}
 
 
 def needs_barrier(change: DropFeature) -> bool:
@@ -53,25 +53,26 @@ def leaves_vectors(change: DropFeature) -> bool:
     return feature is not None and feature.name == "deletionVectors"
 
 
-def drop_feature(draft: Draft, change: DropFeature) -> Recorded:
+def drop_feature(update: TableUpdate, change: DropFeature) -> Recorded:
     """Take a feature out of the protocol.
 
     Raises:
         InvalidTableChange: the table does not have the feature, it cannot be dropped, or something needs it.
     """
-    name, rule = _rule(draft, change)
-    on = [key for key, value in rule.off.items() if draft.configuration.get(key) != value]
+    name, rule = _rule(update, change)
+    on = [key for key, value in rule.off.items() if update.configuration.get(key) != value]
     _refuse(
-        name, f"{on[0]} was set again meanwhile; try again" if on else rule.in_use(draft) or rule.left(draft)
+        name,
+        f"{on[0]} was set again meanwhile; try again" if on else rule.in_use(update) or rule.left(update),
     )
-    draft.protocol = downgraded(draft.protocol, name)
+    update.protocol = downgraded(update.protocol, name)
     for key in rule.properties:
-        draft.configuration.pop(key, None)
+        update.configuration.pop(key, None)
     for domain in rule.domains:
-        draft.remove_domain(domain)
+        update.remove_domain(domain)
     if FEATURES[name].binds_readers:
-        draft.need(_PROTECTION)
-        draft.configuration[_PROTECTED_BEFORE] = str(draft.state.version + 1)
+        update.need(_PROTECTION)
+        update.configuration[_PROTECTED_BEFORE] = str(update.state.version + 1)
     return Recorded("DROP FEATURE", {"featureName": name, "truncateHistory": change.truncate_history})
 
 
@@ -91,8 +92,8 @@ def protecting(metadata: Metadata, before: Metadata, version: int) -> Metadata:
     return replace(metadata, configuration={**metadata.configuration, _PROTECTED_BEFORE: str(version)})
 
 
-def _rule(draft: Draft, change: DropFeature) -> tuple[str, "_Rule"]:
-    has = supported(draft.protocol)
+def _rule(update: TableUpdate, change: DropFeature) -> tuple[str, "_Rule"]:
+    has = supported(update.protocol)
     known = feature_named(change.feature)
     name = change.feature if known is None else known.name
     if name not in has:
@@ -127,24 +128,24 @@ def _refuse(name: str, why: str | None) -> None:
 
 
 def _property_on(name: str) -> _Use:
-    def use(draft: Draft) -> str | None:
-        return f"{name} is true; unset it first" if is_true(draft.configuration, name) else None
+    def use(update: TableUpdate) -> str | None:
+        return f"{name} is true; unset it first" if is_true(update.configuration, name) else None
 
     return use
 
 
 def _columns_with(key: str, what: str) -> _Use:
-    def use(draft: Draft) -> str | None:
-        named = [item.name for item in all_fields(draft.schema) if key in item.metadata]
+    def use(update: TableUpdate) -> str | None:
+        named = [item.name for item in all_fields(update.schema) if key in item.metadata]
         return f"{what}: {', '.join(named[:10])}" if named else None
 
     return use
 
 
-def _invariants(draft: Draft) -> str | None:
+def _invariants(update: TableUpdate) -> str | None:
     named = [
         item.name
-        for item in all_fields(draft.schema)
+        for item in all_fields(update.schema)
         if not item.nullable or "delta.invariants" in item.metadata
     ]
     return (
@@ -154,18 +155,18 @@ def _invariants(draft: Draft) -> str | None:
     )
 
 
-def _constraints(draft: Draft) -> str | None:
+def _constraints(update: TableUpdate) -> str | None:
     named = [
         key[len(CONSTRAINT_PREFIX) :]
-        for key in draft.configuration
+        for key in update.configuration
         if key.lower().startswith(CONSTRAINT_PREFIX)
     ]
     return f"the table has the constraints {', '.join(sorted(named))}; drop them first" if named else None
 
 
-def _mapped_columns(draft: Draft) -> str | None:
-    left = any({FIELD_ID, PHYSICAL_NAME} & set(item.metadata) for item in all_fields(draft.schema))
-    if draft.is_mapped or left:
+def _mapped_columns(update: TableUpdate) -> str | None:
+    left = any({FIELD_ID, PHYSICAL_NAME} & set(item.metadata) for item in all_fields(update.schema))
+    if update.is_mapped or left:
         return (
             "files name columns by physical names, and Delvec does not write them again; let delta-spark drop it, or write "
             "the rows to a new table"
@@ -173,8 +174,8 @@ def _mapped_columns(draft: Draft) -> str | None:
     return None
 
 
-def _vectors(draft: Draft) -> str | None:
-    count = draft.state.deletion_vectors
+def _vectors(update: TableUpdate) -> str | None:
+    count = update.state.deletion_vectors
     if not count:
         return None
     return (
@@ -183,20 +184,22 @@ def _vectors(draft: Draft) -> str | None:
     )
 
 
-def _domains(draft: Draft) -> str | None:
+def _domains(update: TableUpdate) -> str | None:
     named = [
-        name for name, domain in draft.domains.items() if not domain.removed and not name.startswith("delta.")
+        name
+        for name, domain in update.domains.items()
+        if not domain.removed and not name.startswith("delta.")
     ]
     return f"the table has domain metadata of others: {', '.join(sorted(named))}" if named else None
 
 
-def _clustering(draft: Draft) -> str | None:
-    return "the table has clustering columns; cluster it by none first" if draft.clustering else None
+def _clustering(update: TableUpdate) -> str | None:
+    return "the table has clustering columns; cluster it by none first" if update.clustering else None
 
 
-def _protected(draft: Draft) -> str | None:
-    before = draft.configuration.get(_PROTECTED_BEFORE, "0")
-    oldest = draft.state.oldest_version
+def _protected(update: TableUpdate) -> str | None:
+    before = update.configuration.get(_PROTECTED_BEFORE, "0")
+    oldest = update.state.oldest_version
     if not before.isdecimal() or oldest >= int(before):
         return None
     return (
@@ -205,8 +208,8 @@ def _protected(draft: Draft) -> str | None:
     )
 
 
-def _row_ids(draft: Draft) -> str | None:
-    count = draft.state.with_row_ids
+def _row_ids(update: TableUpdate) -> str | None:
+    count = update.state.with_row_ids
     return f"{count} files were given row ids meanwhile; try again" if count else None
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from delvec_kernel.alter_table.columns import described
-from delvec_kernel.alter_table.draft import Draft, Recorded, Requirement
+from delvec_kernel.alter_table.table_update import Recorded, Requirement, TableUpdate
 from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.schema.column_paths import ColumnPath, field_at, parse_path, path_text, quoted, with_field
 from delvec_kernel.schema.types import StructField
@@ -18,7 +18,7 @@ _MARK: Final = "delta.identity.highWaterMark"
 _LONG: Final = range(-(2**63), 2**63)
 
 
-def advance_identity(draft: Draft, change: AdvanceIdentity) -> Recorded:
+def advance_identity(update: TableUpdate, change: AdvanceIdentity) -> Recorded:
     """Raise the high-water mark of an identity column; in the direction of its step.
 
     Raises:
@@ -26,7 +26,7 @@ def advance_identity(draft: Draft, change: AdvanceIdentity) -> Recorded:
         UnknownColumn: there is none of that name.
     """
     path = parse_path(change.column)
-    start, step, before = _numbers(draft, path)
+    start, step, before = _numbers(update, path)
     name, mark = path_text(path), change.high_water_mark
     least = start if before is None else before
     if (mark - start) % step or (mark - least) * step < 0:
@@ -35,11 +35,11 @@ def advance_identity(draft: Draft, change: AdvanceIdentity) -> Recorded:
             f"{mark}.",
             column=name,
         )
-    _set_mark(draft, path, mark)
+    _set_mark(update, path, mark)
     return Recorded("SYNC IDENTITY", {"columnName": name})
 
 
-def sync_identity(draft: Draft, change: SyncIdentity) -> Recorded:
+def sync_identity(update: TableUpdate, change: SyncIdentity) -> Recorded:
     """Raise the high-water mark of an identity column to the numbers that rows have, by the rules of delta-spark.
 
     It becomes a number that the column can give: the next one where users gave others. It stays where all are before the
@@ -50,8 +50,8 @@ def sync_identity(draft: Draft, change: SyncIdentity) -> Recorded:
         UnknownColumn: there is none of that name.
     """
     path = parse_path(change.column)
-    start, step, before = _numbers(draft, path)
-    recorded = Recorded("CHANGE COLUMN", {"column": described(path, field_at(draft.schema, path))}, "column")
+    start, step, before = _numbers(update, path)
+    recorded = Recorded("CHANGE COLUMN", {"column": described(path, field_at(update.schema, path))}, "column")
     reached = change.reached
     if reached is None:
         return recorded
@@ -68,33 +68,33 @@ def sync_identity(draft: Draft, change: SyncIdentity) -> Recorded:
             column=path_text(path),
         )
     column = quoted(path)
-    draft.requirements.append(
+    update.requirements.append(
         Requirement(
             f"{column} IS NULL OR {column} {'<=' if step > 0 else '>='} {reached}",
             f"that no number of identity column '{path_text(path)}' is beyond {reached}",
         )
     )
-    _set_mark(draft, path, mark)
+    _set_mark(update, path, mark)
     return recorded
 
 
-def _numbers(draft: Draft, path: ColumnPath) -> tuple[int, int, int | None]:
+def _numbers(update: TableUpdate, path: ColumnPath) -> tuple[int, int, int | None]:
     """Return start, step and high-water mark.
 
     Raises:
         InvalidTableChange: it is no identity column.
         UnknownColumn: there is none of that name.
     """
-    field = field_at(draft.schema, path)
+    field = field_at(update.schema, path)
     start, step, before = (_number(field, key) for key in (_START, _STEP, _MARK))
     if start is None or not step:
         raise InvalidTableChange(f"Column '{path_text(path)}' is no identity column.", column=path_text(path))
     return start, step, before
 
 
-def _set_mark(draft: Draft, path: ColumnPath, mark: int) -> None:
-    draft.schema = with_field(
-        draft.schema, path, lambda found: replace(found, metadata={**found.metadata, _MARK: mark})
+def _set_mark(update: TableUpdate, path: ColumnPath, mark: int) -> None:
+    update.schema = with_field(
+        update.schema, path, lambda found: replace(found, metadata={**found.metadata, _MARK: mark})
     )
 
 

@@ -6,8 +6,8 @@ from typing import Final
 from delvec_kernel.alter_table.clustering import check_clustering
 from delvec_kernel.alter_table.columns import STATS_COLUMNS, check_stats_columns
 from delvec_kernel.alter_table.constraints import CONSTRAINT_PREFIX, constraint_key, parse_constraint
-from delvec_kernel.alter_table.draft import Draft, Recorded, Requirement
 from delvec_kernel.alter_table.schema_checks import check_column_name
+from delvec_kernel.alter_table.table_update import Recorded, Requirement, TableUpdate
 from delvec_kernel.errors import BadRequest, InvalidTableChange
 from delvec_kernel.features.protocol_upgrade import feature_named
 from delvec_kernel.features.table_features import WRITABLE
@@ -42,7 +42,7 @@ _CHANGE_FEED: Final = "delta.enableChangeDataFeed"
 _NAME: Final = re.compile(r"[^\s\x00-\x1f]+")
 
 
-def set_properties(draft: Draft, change: SetProperties) -> Recorded:
+def set_properties(update: TableUpdate, change: SetProperties) -> Recorded:
     """Set properties; ``delta.feature.<name>`` adds a feature, as in Delta.
 
     Raises:
@@ -55,35 +55,35 @@ def set_properties(draft: Draft, change: SetProperties) -> Recorded:
                 raise BadRequest(
                     f"'{value}' is not a value of '{name}', which takes supported.", property=name
                 )
-            _add_feature(draft, name[len(_FEATURE_PREFIX) :])
+            _add_feature(update, name[len(_FEATURE_PREFIX) :])
             continue
         known = _checked_name(name, allow_unknown=change.allow_unknown, what="set")
         if known is None:
-            draft.configuration[name] = value
+            update.configuration[name] = value
         elif known == MODE:
-            _set_mode(draft, parsed_value(known, value))
+            _set_mode(update, parsed_value(known, value))
         else:
-            draft.configuration[known] = parsed_value(known, value)
+            update.configuration[known] = parsed_value(known, value)
             if known == STATS_COLUMNS:
-                check_stats_columns(draft.configuration[known], draft.schema)
-            if known == _CHANGE_FEED and draft.configuration[known] == "true":
-                _check_feed_columns(draft)
+                check_stats_columns(update.configuration[known], update.schema)
+            if known == _CHANGE_FEED and update.configuration[known] == "true":
+                _check_feed_columns(update)
     return Recorded("SET TBLPROPERTIES", {"properties": dict(change.properties)}, listed="properties")
 
 
-def unset_properties(draft: Draft, change: UnsetProperties) -> Recorded:
+def unset_properties(update: TableUpdate, change: UnsetProperties) -> Recorded:
     """Unset properties; features stay in the protocol.
 
     Raises:
         InvalidTableChange: one is not set and ``if_exists`` is false, or users do not unset it.
     """
     names = []
-    spelling = {name.lower(): name for name in draft.configuration}
+    spelling = {name.lower(): name for name in update.configuration}
     for given in change.names:
         known = _checked_name(given, allow_unknown=True, what="unset")
         name = spelling.get(given.lower(), given) if known is not None else given
         names.append(known or given)
-        if name not in draft.configuration:
+        if name not in update.configuration:
             if not change.if_exists:
                 raise InvalidTableChange(
                     f"The table property '{given}' is not set; say if-exists to unset it where it is.",
@@ -91,16 +91,16 @@ def unset_properties(draft: Draft, change: UnsetProperties) -> Recorded:
                 )
             continue
         if known == MODE:
-            _set_mode(draft, "none")
-        del draft.configuration[name]
+            _set_mode(update, "none")
+        del update.configuration[name]
     return Recorded(
         "UNSET TBLPROPERTIES", {"properties": names, "ifExists": change.if_exists}, listed="properties"
     )
 
 
-def set_comment(draft: Draft, change: SetComment) -> Recorded:
+def set_comment(update: TableUpdate, change: SetComment) -> Recorded:
     """Set or remove the table's description."""
-    draft.description = change.comment
+    update.description = change.comment
     if change.comment is None:
         return Recorded(
             "UNSET TBLPROPERTIES", {"properties": ["comment"], "ifExists": True}, listed="properties"
@@ -108,7 +108,7 @@ def set_comment(draft: Draft, change: SetComment) -> Recorded:
     return Recorded("SET TBLPROPERTIES", {"properties": {"comment": change.comment}}, listed="properties")
 
 
-def add_constraint(draft: Draft, change: AddConstraint) -> Recorded:
+def add_constraint(update: TableUpdate, change: AddConstraint) -> Recorded:
     """Add a CHECK constraint, and ask that the rows satisfy it.
 
     Raises:
@@ -117,33 +117,33 @@ def add_constraint(draft: Draft, change: AddConstraint) -> Recorded:
         UnknownColumn: it names a column that the table does not have.
     """
     key = constraint_key(change.name)
-    existing = {name.lower(): text for name, text in draft.configuration.items()}.get(key.lower())
+    existing = {name.lower(): text for name, text in update.configuration.items()}.get(key.lower())
     if existing is not None:
         raise InvalidTableChange(
             f"There is a constraint '{change.name}' already: {existing}; drop it first, or choose another name.",
             constraint=change.name,
         )
-    parse_constraint(change.name, change.expression, draft.schema)
-    draft.configuration[key] = change.expression
-    draft.requirements.append(
+    parse_constraint(change.name, change.expression, update.schema)
+    update.configuration[key] = change.expression
+    update.requirements.append(
         Requirement(change.expression, f"constraint '{change.name}' ({change.expression})")
     )
     return Recorded("ADD CONSTRAINT", {"name": change.name, "expr": change.expression})
 
 
-def drop_constraint(draft: Draft, change: DropConstraint) -> Recorded:
+def drop_constraint(update: TableUpdate, change: DropConstraint) -> Recorded:
     """Drop a CHECK constraint.
 
     Raises:
         InvalidTableChange: there is none of that name and ``if_exists`` is false.
     """
     key = constraint_key(change.name)
-    name = next((each for each in draft.configuration if each.lower() == key.lower()), None)
+    name = next((each for each in update.configuration if each.lower() == key.lower()), None)
     if name is None:
         if not change.if_exists:
             known = [
                 each[len(CONSTRAINT_PREFIX) :]
-                for each in draft.configuration
+                for each in update.configuration
                 if each.lower().startswith(CONSTRAINT_PREFIX)
             ]
             raise InvalidTableChange(
@@ -151,33 +151,33 @@ def drop_constraint(draft: Draft, change: DropConstraint) -> Recorded:
                 constraint=change.name,
             )
         return Recorded("DROP CONSTRAINT", {"name": change.name, "existed": "false"})
-    text = draft.configuration.pop(name)
+    text = update.configuration.pop(name)
     return Recorded("DROP CONSTRAINT", {"name": change.name, "expr": text, "existed": "true"})
 
 
-def add_feature(draft: Draft, change: AddFeature) -> Recorded:
+def add_feature(update: TableUpdate, change: AddFeature) -> Recorded:
     """Add a table feature and those that it needs.
 
     Raises:
         InvalidTableChange: Delvec does not know it, or could not write the table any more.
     """
-    name = _add_feature(draft, change.feature)
+    name = _add_feature(update, change.feature)
     return Recorded(
         "SET TBLPROPERTIES", {"properties": {f"{_FEATURE_PREFIX}{name}": "supported"}}, listed="properties"
     )
 
 
-def upgrade_protocol(draft: Draft, change: UpgradeProtocol) -> Recorded:
+def upgrade_protocol(update: TableUpdate, change: UpgradeProtocol) -> Recorded:
     """Raise the protocol's versions.
 
     Raises:
         InvalidTableChange: they do not go together.
     """
-    draft.need_versions(change.min_reader_version, change.min_writer_version)
-    return Recorded("UPGRADE PROTOCOL", {"newProtocol": draft.protocol.to_json()})
+    update.need_versions(change.min_reader_version, change.min_writer_version)
+    return Recorded("UPGRADE PROTOCOL", {"newProtocol": update.protocol.to_json()})
 
 
-def cluster_by(draft: Draft, change: ClusterBy) -> Recorded:
+def cluster_by(update: TableUpdate, change: ClusterBy) -> Recorded:
     """Set the clustering columns, or with none turn clustering off.
 
     Raises:
@@ -186,11 +186,11 @@ def cluster_by(draft: Draft, change: ClusterBy) -> Recorded:
     """
     paths = [parse_path(text) for text in change.columns]
     if paths:
-        check_clustering(paths, draft.schema, draft.partition_columns, draft.configuration)
-    before = ",".join(_logical(draft))
-    draft.clustering = tuple(physical_path(draft.schema, path) for path in paths)
+        check_clustering(paths, update.schema, update.partition_columns, update.configuration)
+    before = ",".join(_logical(update))
+    update.clustering = tuple(physical_path(update.schema, path) for path in paths)
     if paths:
-        draft.need("clustering")
+        update.need("clustering")
     return Recorded(
         "CLUSTER BY",
         {"oldClusteringColumns": before, "newClusteringColumns": ",".join(spelled(path) for path in paths)},
@@ -231,8 +231,8 @@ def _checked_name(name: str, *, allow_unknown: bool, what: str) -> str | None:
     return known
 
 
-def _set_mode(draft: Draft, mode: str) -> None:
-    before = draft.configuration.get(MODE, "none").lower()
+def _set_mode(update: TableUpdate, mode: str) -> None:
+    before = update.configuration.get(MODE, "none").lower()
     if mode == before:
         return
     if before != "none":
@@ -241,7 +241,7 @@ def _set_mode(draft: Draft, mode: str) -> None:
             property=MODE,
         )
     strange = [
-        field.name for field in all_fields(draft.schema) if {FIELD_ID, PHYSICAL_NAME} & set(field.metadata)
+        field.name for field in all_fields(update.schema) if {FIELD_ID, PHYSICAL_NAME} & set(field.metadata)
     ]
     if strange:
         raise InvalidTableChange(
@@ -254,11 +254,11 @@ def _set_mode(draft: Draft, mode: str) -> None:
             f"{MODE} is id only for tables that are created so: files that are there have no ids; set it to name.",
             property=MODE,
         )
-    draft.configuration[MODE] = mode
-    draft.assign_ids(enabling=True)
+    update.configuration[MODE] = mode
+    update.assign_ids(enabling=True)
 
 
-def _add_feature(draft: Draft, name: str) -> str:
+def _add_feature(update: TableUpdate, name: str) -> str:
     feature = feature_named(name)
     if feature is None or feature.name not in WRITABLE:
         raise InvalidTableChange(
@@ -266,20 +266,20 @@ def _add_feature(draft: Draft, name: str) -> str:
             f"can add {', '.join(sorted(WRITABLE))}.",
             feature=name,
         )
-    draft.need(feature.name)
+    update.need(feature.name)
     return feature.name
 
 
-def _check_feed_columns(draft: Draft) -> None:
-    for field in draft.schema.fields:
+def _check_feed_columns(update: TableUpdate) -> None:
+    for field in update.schema.fields:
         check_column_name(field.name, mapped=True)
 
 
-def _logical(draft: Draft) -> list[str]:
+def _logical(update: TableUpdate) -> list[str]:
     found = []
-    for physical in draft.clustering:
+    for physical in update.clustering:
         names: list[str] = []
-        kind: DataType = draft.schema
+        kind: DataType = update.schema
         for part in physical:
             fields = kind.fields if isinstance(kind, StructType) else ()
             field = next((each for each in fields if each.physical_name == part), None)

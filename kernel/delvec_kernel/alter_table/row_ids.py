@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from delvec_kernel.alter_table.draft import Draft
+from delvec_kernel.alter_table.table_update import TableUpdate
 from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.row_tracking import ENABLED, MATERIALIZED, SUSPENDED
 from delvec_kernel.table_properties import is_true
@@ -54,25 +54,25 @@ def with_columns(configuration: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def check_row_ids(draft: Draft) -> None:
+def check_row_ids(update: TableUpdate) -> None:
     """Take note of what row tracking needs once it is on.
 
     Raises:
         InvalidTableChange: it is on and suspended, or files have no ids.
     """
-    if not is_true(draft.configuration, ENABLED):
+    if not is_true(update.configuration, ENABLED):
         return
-    if is_true(draft.configuration, SUSPENDED):
+    if is_true(update.configuration, SUSPENDED):
         raise InvalidTableChange(
             f"{ENABLED} and {SUSPENDED} cannot both be true: the one promises ids, the other gives none; set "
             f"{SUSPENDED}=false, then {ENABLED}=true.",
             property=ENABLED,
         )
-    if is_true(draft.configuration_before, ENABLED):
+    if is_true(update.configuration_before, ENABLED):
         return
-    if draft.state.without_row_ids:
+    if update.state.without_row_ids:
         raise InvalidTableChange(
-            f"{draft.state.without_row_ids} files have no row ids: another writer has just added them without; try again.",
+            f"{update.state.without_row_ids} files have no row ids: another writer has just added them without; try again.",
             property=ENABLED,
         )
-    draft.configuration = with_columns(draft.configuration)
+    update.configuration = with_columns(update.configuration)

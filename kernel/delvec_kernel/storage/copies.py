@@ -7,8 +7,8 @@ import obstore
 
 from delvec_kernel import locations
 from delvec_kernel.errors import UnusableFile
+from delvec_kernel.storage.file_locations import Allowed, locate, storage_errors, store_for
 from delvec_kernel.storage.files import check_regular, open_input, open_output, stat
-from delvec_kernel.storage.places import Allowed, locate, storage_errors, store_for
 
 __all__ = ["copy_file"]
 

@@ -39,19 +39,18 @@ from delvec_kernel.errors import (
 )
 from delvec_kernel.locations import canonical_log_path
 from delvec_kernel.storage import local_files as _local_files
-from delvec_kernel.storage.drafts import Draft, draft
-from delvec_kernel.storage.places import Allowed, Place, locate, storage_errors, store_for
+from delvec_kernel.storage.file_locations import Allowed, FileLocation, locate, storage_errors, store_for
 from delvec_kernel.storage.remote_files import RemoteFile, RemoteOutput, read_range
+from delvec_kernel.storage.staged_files import StagedFile, stage
 
 __all__ = [
     "Allowed",
-    "Draft",
     "FileInfo",
-    "Place",
+    "FileLocation",
+    "StagedFile",
     "check_regular",
     "create_file",
     "delete_file",
-    "draft",
     "locate",
     "milliseconds",
     "open_input",
@@ -60,6 +59,7 @@ __all__ = [
     "read_deletion_vectors",
     "read_ranges",
     "remove_directories",
+    "stage",
     "stat",
     "storage_errors",
     "store_for",
@@ -152,7 +152,7 @@ def read(location: str, path: str, *, allowed: Allowed | None = None, max_bytes:
         return bytes(found.bytes())
 
 
-def _check_size(place: Place, size: int, most: int | None) -> None:
+def _check_size(place: FileLocation, size: int, most: int | None) -> None:
     if most is not None and size > most:
         raise UnusableFile(
             f"The file {place.url} has {size} bytes, and at most {most} are read of one of its kind.",
@@ -162,7 +162,7 @@ def _check_size(place: Place, size: int, most: int | None) -> None:
         )
 
 
-def _opened(place: Place) -> IO[bytes]:
+def _opened(place: FileLocation) -> IO[bytes]:
     return os.fdopen(_local_files.open_file(place.path, place.check), "rb", buffering=0)
 
 
@@ -197,7 +197,7 @@ def read_ranges(
     return found
 
 
-def _read_local(place: Place, spans: Sequence[tuple[int, int]]) -> dict[int, memoryview]:
+def _read_local(place: FileLocation, spans: Sequence[tuple[int, int]]) -> dict[int, memoryview]:
     with _opened(place) as file:
         descriptor = file.fileno()
         size = os.fstat(descriptor).st_size

@@ -6,12 +6,12 @@ from typing import Any
 import obstore
 from obstore.exceptions import BaseError
 
-from delvec_kernel.storage.places import Place, answered_status, storage_errors
+from delvec_kernel.storage.file_locations import FileLocation, answered_status, storage_errors
 
 __all__ = ["RemoteFile", "RemoteOutput", "read_range"]
 
 
-def read_range(place: Place, start: int, end: int) -> memoryview:
+def read_range(place: FileLocation, start: int, end: int) -> memoryview:
     """Return the bytes of a remote file from ``start`` to ``end``, fewer where it ends before."""
     store = place.remote
     try:
@@ -28,7 +28,7 @@ def read_range(place: Place, start: int, end: int) -> memoryview:
 class RemoteFile(io.RawIOBase):
     """A remote file for random access; Arrow buffers and coalesces, so every read is one request."""
 
-    def __init__(self, place: Place, size: int) -> None:
+    def __init__(self, place: FileLocation, size: int) -> None:
         super().__init__()
         self._place, self._size, self._position = place, size, 0
 

@@ -18,8 +18,8 @@ from obstore.exceptions import BaseError
 from delvec_kernel import locations
 from delvec_kernel.errors import DelvecError
 from delvec_kernel.storage import local_files as _local_files
+from delvec_kernel.storage.file_locations import Allowed, FileLocation, locate, storage_errors
 from delvec_kernel.storage.files import milliseconds
-from delvec_kernel.storage.places import Allowed, Place, locate, storage_errors
 
 __all__ = ["LISTED", "Deletion", "TreeListing", "delete_files", "remove_empty_directories"]
 
@@ -140,7 +140,7 @@ class TreeListing:
         if target.is_relative_to(root):
             self.shielded.add(locations.canonical_relative(str(target.relative_to(root))))
 
-    def _remote(self, place: Place) -> Iterator[pa.RecordBatch]:
+    def _remote(self, place: FileLocation) -> Iterator[pa.RecordBatch]:
         """List the directories of an object store, some at once: one listing after the other takes its time."""
         top = obstore.list_with_delimiter(place.remote)
         yield from _batched(self._visible(top["objects"]))
@@ -155,7 +155,7 @@ class TreeListing:
                     yield from found
         self.directories += len(seen)
 
-    def _below(self, place: Place, prefix: str, seen: set[str]) -> Iterator[pa.RecordBatch]:
+    def _below(self, place: FileLocation, prefix: str, seen: set[str]) -> Iterator[pa.RecordBatch]:
         with storage_errors("list", self.location):
             for chunk in obstore.list(place.remote, prefix, chunk_size=_LIST_CHUNK):
                 seen.update(meta["path"].rpartition("/")[0] for meta in chunk)
@@ -256,7 +256,7 @@ def _delete_local(directory: int, paths: Sequence[str], before: int, location: s
         done.deleted.append(path)
 
 
-def _delete_remote(place: Place, paths: Sequence[str], done: Deletion) -> None:
+def _delete_remote(place: FileLocation, paths: Sequence[str], done: Deletion) -> None:
     try:
         obstore.delete(place.remote, [unquote(path) for path in paths])
     except (BaseError, OSError):

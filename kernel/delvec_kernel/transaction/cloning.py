@@ -14,9 +14,9 @@ from delvec_kernel import locations, row_tracking
 from delvec_kernel.actions.actions import Action, AddFile, CommitInfo, DomainMetadata, Metadata, Protocol
 from delvec_kernel.alter_table.clustering import CLUSTERING_DOMAIN, clustering_domain
 from delvec_kernel.alter_table.creation import are_enabled
-from delvec_kernel.alter_table.draft import Draft, TableState
 from delvec_kernel.alter_table.properties import set_properties
 from delvec_kernel.alter_table.row_ids import check_row_ids, with_columns
+from delvec_kernel.alter_table.table_update import TableState, TableUpdate
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import CorruptLog, InvalidTableChange
 from delvec_kernel.features.protocol_upgrade import merged
@@ -76,7 +76,7 @@ def clone_of(source: Snapshot, target: Snapshot | None, properties: Mapping[str,
     )
     protocol = source.protocol if target is None else merged(target.protocol, source.protocol)
     state = TableState(source.version, source.num_deletion_vectors, 0, 0, 0)
-    draft = Draft(metadata, protocol, {}, source.schema, lambda: f"col-{uuid.uuid4()}", lambda: state)
+    draft = TableUpdate(metadata, protocol, {}, source.schema, lambda: f"col-{uuid.uuid4()}", lambda: state)
     if properties:
         set_properties(draft, SetProperties(change="set-properties", properties=dict(properties)))
     check_row_ids(draft)

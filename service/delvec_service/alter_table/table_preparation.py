@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec_kernel.alter_table import row_ids
-from delvec_kernel.alter_table.draft import files_by_row_ids
 from delvec_kernel.alter_table.drop_feature import leaves_vectors, needs_barrier, turned_off
+from delvec_kernel.alter_table.table_update import files_by_row_ids
 from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.features.table_features import writer_features
 from delvec_kernel.file_index.segment import SegmentsLost

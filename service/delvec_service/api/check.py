@@ -39,7 +39,7 @@ def check_table(
         allowed=table.roots.allows,
         data_files=data_files,
         ledgered=service.ledger.files(table.record.id),
-        overwritten=service.own_commits.compare(table.objects, table.name),
+        overwritten=service.overwrite_watch.compare(table.objects, table.name),
     )
     errors = [finding for finding in found.findings if finding.severity == "error"]
     warnings = [finding for finding in found.findings if finding.severity == "warning"]

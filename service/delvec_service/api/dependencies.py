@@ -49,7 +49,7 @@ class Service:
     iceberg: IcebergConversion
     vector_compaction: VectorCompaction
     upkeep: LogUpkeep
-    own_commits: OverwriteWatch
+    overwrite_watch: OverwriteWatch
     health: HealthWatch
     clone_store: CloneStore
     maintenance: MaintenanceStore

@@ -44,7 +44,7 @@ def get_health(
     ] = 0,
 ) -> HealthResponse:
     """Return deleted rows, small files, deletion vector files, and what to do about them, from the log alone."""
-    overwritten = service.own_commits.overwritten(table.location)
+    overwritten = service.overwrite_watch.overwritten(table.location)
     is_newest = moment.version is None and moment.timestamp is None
     counts = service.health.counts(table.record.id) if is_newest else None
 

@@ -22,7 +22,7 @@ from delvec_service.commits.commit_loop import CommitLoop, Run
 from delvec_service.commits.commit_member import Member
 from delvec_service.commits.commit_race import CommitRace
 from delvec_service.commits.commit_result import AlreadyApplied, CommitResult, Committed, NothingToDo, Rebased
-from delvec_service.commits.dv_cache import VectorCache
+from delvec_service.commits.dv_cache import DeletionVectorCache
 from delvec_service.commits.dv_writer import files_named
 from delvec_service.commits.group_commit import GroupCommit
 from delvec_service.commits.metadata_changes import resolved
@@ -79,7 +79,7 @@ class Commits:
         self._ledger = ledger
         self._observer = observer
         self._loader = loader
-        self._vectors = VectorCache()
+        self._vectors = DeletionVectorCache()
         self._groups: GroupCommit[Member] = GroupCommit(self.run, self._properties)
         self.log = CommitLog(loader)
         self._race = CommitRace(loader, self.log, ledger, own_commits, self._vectors)

@@ -33,7 +33,7 @@ from delvec_service.commits.commit_log import AmbiguousPutError, CommitLog
 from delvec_service.commits.commit_member import Member
 from delvec_service.commits.commit_race import Candidate, CommitRace
 from delvec_service.commits.commit_result import NothingToDo
-from delvec_service.commits.dv_cache import StoredRows, VectorCache
+from delvec_service.commits.dv_cache import DeletionVectorCache, StoredRows
 from delvec_service.commits.dv_writer import VectorWriter, files_named
 from delvec_service.commits.metadata_changes import as_written
 from delvec_service.snapshots.loader import SnapshotLoader
@@ -127,7 +127,7 @@ class CommitLoop:
         log: CommitLog,
         race: CommitRace,
         ledger: Ledger,
-        vectors: VectorCache,
+        vectors: DeletionVectorCache,
         *,
         attempts: int,
         target_bytes: int,

@@ -25,7 +25,7 @@ from delvec_service.commits import uploaded_dvs as written_vectors
 from delvec_service.commits.commit_log import CommitLog, Entry
 from delvec_service.commits.commit_member import Member
 from delvec_service.commits.commit_result import AlreadyApplied
-from delvec_service.commits.dv_cache import VectorCache
+from delvec_service.commits.dv_cache import DeletionVectorCache
 from delvec_service.commits.idempotency import key_reused
 from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.commits.row_map_cache import RowMapCache
@@ -68,7 +68,7 @@ class CommitRace:
         log: CommitLog,
         ledger: Ledger,
         own_commits: OverwriteWatch,
-        vectors: VectorCache,
+        vectors: DeletionVectorCache,
     ) -> None:
         self._loader = loader
         self._log = log

@@ -11,7 +11,7 @@ from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.storage import files as storage
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["StoredRows", "VectorCache"]
+__all__ = ["DeletionVectorCache", "StoredRows"]
 
 _BUDGET: Final = 64 * 1024 * 1024
 _OVERHEAD: Final = 400
@@ -20,7 +20,7 @@ _AT_ONCE: Final = 16 * 1024 * 1024
 """Bytes of deletion vectors that are read at a time where they are too many to be held."""
 
 
-class VectorCache:
+class DeletionVectorCache:
     """Deletion vectors by the table's location and their unique id; safe to share between threads.
 
     A file of deletion vectors never changes, so that nothing here gets old. Callers must not change
@@ -124,7 +124,7 @@ class StoredRows(Mapping[str, BitMap64]):
 
     def __init__(
         self,
-        cache: VectorCache,
+        cache: DeletionVectorCache,
         table: OpenTable,
         vectors: Mapping[str, Descriptor],
         version: int | None,

@@ -10,7 +10,7 @@ from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import ServiceUnavailable
 from delvec_kernel.transaction.commit_builder import Marked
 from delvec_service.commits import fault_points
-from delvec_service.commits.dv_cache import VectorCache
+from delvec_service.commits.dv_cache import DeletionVectorCache
 from delvec_service.logs import logger
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
@@ -34,7 +34,7 @@ class VectorWriter:
         self,
         table: OpenTable,
         ledger: Ledger,
-        vectors: VectorCache,
+        vectors: DeletionVectorCache,
         *,
         transaction_id: str,
         operation: str,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from delvec_kernel.alter_table.alteration import Alteration, altered
-from delvec_kernel.alter_table.draft import Draft, TableState
+from delvec_kernel.alter_table.table_update import TableState, TableUpdate
 from delvec_kernel.errors import (
     DelvecError,
     InvalidTableChange,
@@ -78,14 +78,14 @@ def alteration_of(
     return found
 
 
-def draft_of(table: OpenTable, snapshot: Snapshot) -> Draft:
+def draft_of(table: OpenTable, snapshot: Snapshot) -> TableUpdate:
     """Return a version as changes may look at it before they are made.
 
     Raises:
         UnsupportedTable: or a subclass: the table must not be written.
     """
     check_writable(snapshot.protocol, snapshot.metadata, table.name)
-    return Draft(
+    return TableUpdate(
         snapshot.metadata,
         snapshot.protocol,
         snapshot.domain_metadata,

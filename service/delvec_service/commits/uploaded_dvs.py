@@ -16,14 +16,14 @@ from delvec_kernel.errors import (
     InvalidDeletionVector,
 )
 from delvec_kernel.transaction.transaction_changes import Changes
-from delvec_service.commits.dv_cache import StoredRows, VectorCache
+from delvec_service.commits.dv_cache import DeletionVectorCache, StoredRows
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["read"]
 
 
 def read(
-    table: OpenTable, changes: Changes, vectors: VectorCache, before: Mapping[str, Descriptor]
+    table: OpenTable, changes: Changes, vectors: DeletionVectorCache, before: Mapping[str, Descriptor]
 ) -> Changes:
     """Return the request with the rows of the deletion vectors that the engine has written.
 
@@ -58,7 +58,7 @@ def read(
 
 
 def _read_one(
-    table: OpenTable, path: str, vector: Descriptor, version: int, vectors: VectorCache
+    table: OpenTable, path: str, vector: Descriptor, version: int, vectors: DeletionVectorCache
 ) -> BitMap64:
     try:
         return vectors.load(table, [(path, vector)], version)[path]

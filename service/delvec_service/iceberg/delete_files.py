@@ -105,13 +105,13 @@ def _write_puffin(
     table: OpenTable, directory: IcebergDirectory, part: Sequence[DeletedRows], version: int, name: str
 ) -> list[dict[str, Any]]:
     blobs = []
-    with directory.draft(f"{name}.puffin") as draft:
-        writer = PuffinWriter(draft.file)
+    with directory.stage(f"{name}.puffin") as staged:
+        writer = PuffinWriter(staged.file)
         for one, record in _records(table, part, version):
             path = one.data_file["file_path"]
             blobs.append((one, writer.add(record, path, one.descriptor.cardinality)))
         size = writer.finish({"created-by": "delvec"})
-        draft.publish()
+        staged.publish()
     uri = directory.uri(f"{name}.puffin")
     return [deletion_vector(one.data_file, uri, size, blob) for one, blob in blobs]
 
@@ -216,9 +216,9 @@ def _write_parquet(
 
 
 def _write_one(directory: IcebergDirectory, one: DeletedRows, rows: BitMap64, name: str) -> dict[str, Any]:
-    with directory.draft(name) as draft:
-        write_position_deletes(draft.file, one.data_file["file_path"], rows)
-        size = draft.size
-        draft.publish()
+    with directory.stage(name) as staged:
+        write_position_deletes(staged.file, one.data_file["file_path"], rows)
+        size = staged.size
+        staged.publish()
     ends = (rows.min(), rows.max())
     return position_deletes(one.data_file, directory.uri(name), size, len(rows), ends)

@@ -13,7 +13,7 @@ from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.errors import CorruptIcebergMetadata
 from delvec_kernel.iceberg.data_files import file_path
 from delvec_kernel.iceberg.table_metadata import read_metadata
-from delvec_kernel.storage.files import Draft
+from delvec_kernel.storage.files import StagedFile
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["DIRECTORY", "IcebergDirectory", "Published"]
@@ -116,9 +116,9 @@ class IcebergDirectory:
         self._objects.put(f"{self._base}/{name}", data)
         return self.uri(name)
 
-    def draft(self, name: str) -> AbstractContextManager[Draft]:
-        """Begin a large file; see :class:`~delvec_kernel.storage.files.Draft`."""
-        return self._objects.draft(f"{self._base}/{name}")
+    def stage(self, name: str) -> AbstractContextManager[StagedFile]:
+        """Begin a large file; see :class:`~delvec_kernel.storage.files.StagedFile`."""
+        return self._objects.stage(f"{self._base}/{name}")
 
     def get(self, uri: str) -> bytes:
         """Return a file of the directory.

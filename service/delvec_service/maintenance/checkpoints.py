@@ -203,16 +203,16 @@ class _Writing:
         """Write one file with everything; return what to say of it."""
         version = self.snapshot.version
         path = f"{_LOG}/{version:020d}.checkpoint.parquet"
-        with self.objects.draft(path) as draft, CheckpointFile(draft.file, self.form) as file:
+        with self.objects.stage(path) as staged, CheckpointFile(staged.file, self.form) as file:
             file.write_others(OtherActions.of(self.snapshot, self.policy, self.now))
             for files in row_groups(_live(self.snapshot)):
                 file.write_adds(files)
             for tombstones in self._tombstones():
                 file.write_removes(tombstones)
             file.close()
-            size = draft.size
+            size = staged.size
             self._check_unchanged()
-            self.published = draft.publish()
+            self.published = staged.publish()
         return LastCheckpoint(version, len(file), size, file.adds)
 
     def v2(self, sidecar_actions: int) -> LastCheckpoint:
@@ -230,14 +230,14 @@ class _Writing:
         name = f"{version:020d}.checkpoint.{uuid.uuid4()}.parquet"
         others = OtherActions.of(self.snapshot, self.policy, self.now).with_sidecars(self.sidecars)
         with (
-            self.objects.draft(f"{_LOG}/{name}") as draft,
-            CheckpointFile(draft.file, self.form, manifest=True) as manifest,
+            self.objects.stage(f"{_LOG}/{name}") as staged,
+            CheckpointFile(staged.file, self.form, manifest=True) as manifest,
         ):
             manifest.write_others(others)
             manifest.close()
-            size = draft.size
+            size = staged.size
             self._check_unchanged()
-            self.published = draft.publish()
+            self.published = staged.publish()
         found = self.objects.head(f"{_LOG}/{name}")
         modified = self.now if found is None else found.last_modified_ms
         return LastCheckpoint(
@@ -285,8 +285,8 @@ class _OpenSidecar:
     def __init__(self, writing: _Writing, stack: ExitStack) -> None:
         self._writing, self._stack = writing, stack
         self._name = f"{uuid.uuid4()}.parquet"
-        self._draft = stack.enter_context(writing.objects.draft(f"{_SIDECARS}/{self._name}"))
-        self.file = stack.enter_context(CheckpointFile(self._draft.file, writing.form))
+        self._staged = stack.enter_context(writing.objects.stage(f"{_SIDECARS}/{self._name}"))
+        self.file = stack.enter_context(CheckpointFile(self._staged.file, writing.form))
 
     def with_room(self, actions: int, total: _Total) -> "_OpenSidecar":
         """Return this one, or a new one where it is full."""
@@ -298,8 +298,8 @@ class _OpenSidecar:
     def finish(self, total: _Total) -> None:
         """Publish it."""
         self.file.close()
-        size = self._draft.size
-        self._draft.publish()
+        size = self._staged.size
+        self._staged.publish()
         found = self._writing.objects.head(f"{_SIDECARS}/{self._name}")
         modified = self._writing.now if found is None else found.last_modified_ms
         self._writing.sidecars.append(Sidecar(self._name, size, modified))

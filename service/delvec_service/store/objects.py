@@ -14,7 +14,7 @@ import pyarrow as pa
 from delvec_kernel.errors import LocationNotAllowed
 from delvec_kernel.storage import files as storage
 from delvec_kernel.storage import local_files as _local_files
-from delvec_kernel.storage.files import Allowed, Draft, Place, milliseconds, storage_errors
+from delvec_kernel.storage.files import Allowed, FileLocation, StagedFile, milliseconds, storage_errors
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
 __all__ = ["MAX_COMMIT_BYTES", "ObjectMeta", "ObjectStore"]
@@ -185,9 +185,9 @@ class ObjectStore:
         with self._observer.storage("put"):
             storage.write_file(self.location, path, data, durable=True, allowed=self._allowed)
 
-    def draft(self, path: str) -> AbstractContextManager[Draft]:
-        """Begin a large file, to be published whole or not at all; see :class:`~delvec_kernel.storage.files.Draft`."""
-        return storage.draft(self.location, path, allowed=self._allowed)
+    def stage(self, path: str) -> AbstractContextManager[StagedFile]:
+        """Begin a large file, to be published whole or not at all; see :class:`~delvec_kernel.storage.files.StagedFile`."""
+        return storage.stage(self.location, path, allowed=self._allowed)
 
     def open(self, path: str) -> pa.NativeFile:
         """Open a file for random access by Arrow.
@@ -209,7 +209,7 @@ class ObjectStore:
             storage.delete_file(self.location, path, allowed=self._allowed)
 
 
-def _list_local(place: Place, start_after: str) -> Iterator[ObjectMeta]:
+def _list_local(place: FileLocation, start_after: str) -> Iterator[ObjectMeta]:
     after = os.fsencode(start_after)
     with place.opened_directory() as directory, _local_files.entries(directory) as entries:
         # Comparing names first keeps a long log cheap: only what is new is looked at.
@@ -236,7 +236,7 @@ def _list_local(place: Place, start_after: str) -> Iterator[ObjectMeta]:
             yield ObjectMeta(entry.name, found.st_size, found.st_mtime_ns // 1_000_000)
 
 
-def _list_remote(place: Place, start_after: str) -> Iterator[ObjectMeta]:
+def _list_remote(place: FileLocation, start_after: str) -> Iterator[ObjectMeta]:
     prefix = place.key.removesuffix("_")
     unordered = _UNORDERED.match(place.url) is not None
     offset = prefix + start_after if start_after and not unordered else None

@@ -7,8 +7,8 @@ from pydantic import TypeAdapter
 
 from delvec_kernel.actions.actions import DomainMetadata, Metadata, Protocol
 from delvec_kernel.alter_table.alteration import altered
-from delvec_kernel.alter_table.draft import Draft, TableState
 from delvec_kernel.alter_table.drop_feature import turned_off
+from delvec_kernel.alter_table.table_update import TableState, TableUpdate
 from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.wire import DropFeature, TableChange
@@ -58,10 +58,10 @@ class Table:
         )
 
     def first(self, feature):
-        draft = Draft(
+        update = TableUpdate(
             self.metadata, self.protocol, self.domains, self.schema, lambda: "x", lambda: self.state
         )
-        return turned_off(draft, DropFeature(change="drop-feature", feature=feature))
+        return turned_off(update, DropFeature(change="drop-feature", feature=feature))
 
 
 UNUSED = [

@@ -6,7 +6,7 @@ from pyroaring import BitMap64
 
 from delvec_kernel.deletion_vectors import deletion_vector
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_service.commits.dv_cache import VectorCache
+from delvec_service.commits.dv_cache import DeletionVectorCache
 
 pytestmark = pytest.mark.unit
 
@@ -23,7 +23,7 @@ def rows(number):
 
 
 def test_what_is_kept_is_found_where_it_belongs():
-    cache = VectorCache()
+    cache = DeletionVectorCache()
     cache.keep("memory:///t", vector(1), rows(1))
 
     assert cache.find("memory:///t", vector(1)) == rows(1)
@@ -33,7 +33,7 @@ def test_what_is_kept_is_found_where_it_belongs():
 
 
 def test_memory_is_bounded_and_what_was_used_last_stays():
-    cache = VectorCache(max_bytes=1500)
+    cache = DeletionVectorCache(max_bytes=1500)
     for number in range(3):
         cache.keep("t", vector(number), rows(number))
     cache.find("t", vector(0))
@@ -45,7 +45,7 @@ def test_memory_is_bounded_and_what_was_used_last_stays():
 
 
 def test_rows_count_as_memory_has_them_and_not_as_their_file_does():
-    cache = VectorCache()
+    cache = DeletionVectorCache()
     rows = BitMap64()
     for row in range(65_536):
         rows.add(row)  # one by one: a container of 8 KiB, of which the file makes one run
@@ -57,7 +57,7 @@ def test_rows_count_as_memory_has_them_and_not_as_their_file_does():
 
 
 def test_what_is_larger_than_the_whole_is_not_kept():
-    cache = VectorCache(max_bytes=1500)
+    cache = DeletionVectorCache(max_bytes=1500)
     cache.keep("t", vector(1), rows(1))
 
     cache.keep("t", vector(2, cardinality=len(SCATTERED)), SCATTERED)
@@ -67,17 +67,17 @@ def test_what_is_larger_than_the_whole_is_not_kept():
 
 
 def test_keeping_twice_counts_once():
-    cache = VectorCache()
+    cache = DeletionVectorCache()
     for _ in range(3):
         cache.keep("t", vector(1), rows(1))
-    once = VectorCache()
+    once = DeletionVectorCache()
     once.keep("t", vector(1), rows(1))
 
     assert cache.nbytes == once.nbytes
 
 
 def test_inline_vectors_are_not_kept():
-    cache = VectorCache()
+    cache = DeletionVectorCache()
 
     cache.keep("t", deletion_vector.inline(rows(1)), rows(1))
 
@@ -86,7 +86,7 @@ def test_inline_vectors_are_not_kept():
 
 @pytest.mark.parametrize("max_bytes", [1500, 100_000])
 def test_threads_do_not_disturb_each_other(max_bytes):
-    cache, start = VectorCache(max_bytes), threading.Barrier(8)
+    cache, start = DeletionVectorCache(max_bytes), threading.Barrier(8)
 
     def work(thread):
         start.wait()
@@ -99,7 +99,7 @@ def test_threads_do_not_disturb_each_other(max_bytes):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
 
-    alone = VectorCache()
+    alone = DeletionVectorCache()
     alone.keep("t", vector(0), rows(0))
     held = sum(alone.nbytes for number in range(20) if cache.find("t", vector(number)) is not None)
     assert cache.nbytes == held <= max_bytes

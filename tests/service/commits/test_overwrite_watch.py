@@ -27,7 +27,7 @@ def replace_commit(table, version, *, engine="a writer that renames", adds=()):
 
 
 def own(table):
-    return table.client.service.own_commits
+    return table.client.service.overwrite_watch
 
 
 def overwritten(table):

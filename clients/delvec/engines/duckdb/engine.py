@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from delvec.dv_files import DeletionVectorFiles
-from delvec.engines.arrow_conversion import conform_batch
+from delvec.engines.arrow_conversion import cast_batch
 from delvec.engines.compaction import Compacted
 from delvec.engines.duckdb.cluster import cluster
 from delvec.engines.duckdb.dialect import predicate_sql
@@ -210,7 +210,7 @@ def _selected(scan: Scan, columns: Sequence[str] | None) -> StructType:
 
 
 def _exact(batch: pa.RecordBatch, schema: StructType, target: pa.Schema) -> pa.RecordBatch:
-    return conform_batch(batch.select(target.names), schema, target, check_nulls=False)
+    return cast_batch(batch.select(target.names), schema, target, check_nulls=False)
 
 
 def _statements(

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.engines.arrow_conversion import conform_batch
+from delvec.engines.arrow_conversion import cast_batch
 from delvec.engines.duckdb.calendar import shows_early
 from delvec.engines.input_data import to_arrow, to_reader
 from delvec.engines.internal_names import INTERNAL
@@ -132,7 +132,7 @@ def load(connection: Any, source: MergeSource) -> LoadedSource:
         nonlocal count, early
         try:
             for batch in source.data.open():
-                rows = conform_batch(batch, source.schema, arrow, check_nulls=False)
+                rows = cast_batch(batch, source.schema, arrow, check_nulls=False)
                 early = early or shows_early(rows)
                 numbers = pa.array(np.arange(count, count + batch.num_rows))
                 count += batch.num_rows

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from delvec.engines.arrow_conversion import conform_array
+from delvec.engines.arrow_conversion import cast_array
 from delvec.engines.duckdb.dialect import predicate_sql, to_duckdb
 from delvec.engines.duckdb.statements import Session
 from delvec.engines.internal_names import INTERNAL
@@ -102,7 +102,7 @@ class RowExpressions:
             name, field = each.rule.column, self._arrow.field(each.place)
             found = self._answers(batch, each.sql, each.rule.check) if batch.num_rows else pa.nulls(0)
             kind = self._schema.fields[each.place].type
-            columns[name] = conform_array(found, kind, field.type, name, check_nulls=False)
+            columns[name] = cast_array(found, kind, field.type, name, check_nulls=False)
             batch = batch.append_column(name, columns[name])
         ordered = [columns[name] for name in self._schema.names]
         return pa.RecordBatch.from_arrays(ordered, names=self._schema.names)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from delvec.engines.arrow_conversion import conform_batch
+from delvec.engines.arrow_conversion import cast_batch
 from delvec.engines.change_files import CHANGE_TYPE, ChangeFileWriter
 from delvec.engines.compaction import Compacted, ReadOrder, Stretch, row_runs
 from delvec.engines.duckdb.find_rows import check_positions
@@ -162,7 +162,7 @@ def completion(
 
     def complete(batch: pa.RecordBatch) -> pa.RecordBatch:
         # Compared as the values that the table will hold, not as those that come.
-        whole = expressions.complete(conform_batch(batch, given, arrow, check_nulls=True))
+        whole = expressions.complete(cast_batch(batch, given, arrow, check_nulls=True))
         checks.check(whole)
         return whole
 

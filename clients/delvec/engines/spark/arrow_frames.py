@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from delvec.engines.arrow_conversion import conform_batch
+from delvec.engines.arrow_conversion import cast_batch
 from delvec.engines.spark.scan import spark_schema
 from delvec_kernel.schema.types import (
     ArrayType,
@@ -47,7 +47,7 @@ def to_arrow(frame: DataFrame, schema: StructType) -> pa.Table:
         frame = frame.mapInArrow(_casting(schema), spark_schema(StructType(_encoded(schema).fields)))
     table = frame.toArrow()
     if has_void(schema):
-        batches = [conform_batch(each, schema, target, check_nulls=False) for each in table.to_batches()]
+        batches = [cast_batch(each, schema, target, check_nulls=False) for each in table.to_batches()]
         return pa.Table.from_batches(batches, target)
     # Timestamps come in the session's time zone.
     return table.cast(target)

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 
 from delvec.dv_files import DeletionVectorFiles
-from delvec.engines import input_data as tabular
+from delvec.engines import input_data
 from delvec.engines.compaction import Compacted
 from delvec.engines.parquet_writer import write_data_files
 from delvec.engines.protocol import WriteTarget
@@ -171,7 +171,7 @@ class SparkEngine:
 
         Raises:
             InvalidSchema: columns that have no Delta type, or two of one name.
-            SchemaMismatch: ``data`` is not tabular.
+            SchemaMismatch: ``data`` is not input_data.
         """
         return merge_source(self.spark, data, self.to_df)
 
@@ -227,7 +227,7 @@ class SparkEngine:
         """
         checks = RowChecks(target)
         if not is_spark_frame(data):
-            reader = tabular.to_reader(data, target.schema)
+            reader = input_data.to_reader(data, target.schema)
             if not self._is_remote and not checks.constraints.has_expressions:
                 return write_data_files(checks.checked(reader) if checks.is_needed else reader, target)
             rows = checks.conformed(reader).read_all()

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 
-from delvec.engines import input_data as tabular
-from delvec.engines.arrow_conversion import bytes_in, conform_batch
+from delvec.engines import input_data
+from delvec.engines.arrow_conversion import bytes_in, cast_batch
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.row_changes import MergeSource
 from delvec.engines.spark import failures
@@ -140,7 +140,7 @@ def merge_source(spark: SparkSession, data: Any, frame_of: Callable[[Scan], Data
 
     Raises:
         InvalidSchema: columns that have no Delta type, or two of one name.
-        SchemaMismatch: ``data`` is not tabular.
+        SchemaMismatch: ``data`` is not input_data.
     """
     if is_spark_frame(data):
         if data.isStreaming:
@@ -154,7 +154,7 @@ def merge_source(spark: SparkSession, data: Any, frame_of: Callable[[Scan], Data
         scan, _ = data.plan()
         # Without the metadata of column mapping and of generated columns, which is the table's alone.
         return _source(spark, StructType.from_arrow(scan.schema.to_arrow()), frame_of(scan))
-    table = tabular.to_arrow(data)
+    table = input_data.to_arrow(data)
     _check_names(table.column_names)
     schema = StructType.from_arrow(table.schema)
     return _source(spark, schema, _conformed(table, schema))
@@ -179,7 +179,7 @@ def _check_names(names: Sequence[str]) -> None:
 def _conformed(table: pa.Table, schema: StructType) -> pa.Table:
     """Return the rows with types that Spark takes, which are fewer than Arrow's."""
     target = schema.to_arrow()
-    batches = [conform_batch(batch, schema, target, check_nulls=False) for batch in table.to_batches()]
+    batches = [cast_batch(batch, schema, target, check_nulls=False) for batch in table.to_batches()]
     return pa.Table.from_batches(batches, target)
 
 

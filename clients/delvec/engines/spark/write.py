@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone calls it
 from pyspark.sql import types as T  # noqa: N812
 
-from delvec.engines.arrow_conversion import conform_batch
+from delvec.engines.arrow_conversion import cast_batch
 from delvec.engines.compaction import Compacted, ReadOrder, Stretch, row_runs
 from delvec.engines.parquet_writer import DataFileWriter, write_data_files
 from delvec.engines.protocol import WriteTarget
@@ -80,7 +80,7 @@ def check_schema(frame: DataFrame, target: WriteTarget, computed: Sequence[str] 
     except InvalidSchema as error:
         raise SchemaMismatch(f"The DataFrame does not fit the table: {error.message}") from error
     given = target.schema.without(computed)
-    conform_batch(
+    cast_batch(
         pa.RecordBatch.from_pylist([], schema=arrow),
         given,
         given.to_arrow(),

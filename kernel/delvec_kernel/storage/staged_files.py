@@ -13,16 +13,16 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, NotSupportedError
 
 from delvec_kernel.storage import local_files as _local_files
-from delvec_kernel.storage.places import Allowed, Place, locate, storage_errors
+from delvec_kernel.storage.file_locations import Allowed, FileLocation, locate, storage_errors
 
-__all__ = ["Draft", "draft"]
+__all__ = ["StagedFile", "stage"]
 
 _ONE_REQUEST: Final = 64 << 20
 _BUFFER: Final = 1 << 20
 
 
-class _DraftFile(io.FileIO):
-    """The draft itself; a disk that does not take it is a StorageError."""
+class _StagedBytes(io.FileIO):
+    """The staged file itself; a disk that does not take it is a StorageError."""
 
     def __init__(self, descriptor: int, url: str) -> None:
         super().__init__(descriptor, "wb")
@@ -34,15 +34,15 @@ class _DraftFile(io.FileIO):
 
 
 @dataclass
-class Draft:
+class StagedFile:
     """A file that no reader sees yet.
 
     Attributes:
-        file: where to write it: open, binary and buffered. It is closed after the block of :func:`draft`.
+        file: where to write it: open, binary and buffered. It is closed after the block of :func:`stage`.
     """
 
     file: IO[bytes]
-    _place: Place
+    _place: FileLocation
     _directory: int | None
     _name: str
 
@@ -90,7 +90,7 @@ class Draft:
 
 
 @contextmanager
-def draft(location: str, path: str, *, allowed: Allowed | None = None) -> Iterator[Draft]:
+def stage(location: str, path: str, *, allowed: Allowed | None = None) -> Iterator[StagedFile]:
     """Begin a file of a table; what is not published is gone after the block.
 
     Args:
@@ -113,10 +113,10 @@ def draft(location: str, path: str, *, allowed: Allowed | None = None) -> Iterat
             else:
                 descriptor, name = tempfile.mkstemp(prefix="delvec-", suffix=".tmp")
         stack.callback(_discard, name, directory)
-        raw = _DraftFile(descriptor, place.url)
+        raw = _StagedBytes(descriptor, place.url)
         stack.callback(_close, raw)
         buffered = io.BufferedWriter(raw, _BUFFER)
-        yield Draft(cast("IO[bytes]", buffered), place, directory, name)
+        yield StagedFile(cast("IO[bytes]", buffered), place, directory, name)
 
 
 def _close(raw: io.FileIO) -> None:

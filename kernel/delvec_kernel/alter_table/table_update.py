@@ -1,4 +1,4 @@
-"""What of a version's files and log a change of the table may depend on."""
+"""A table's metadata, protocol and domains while changes are applied to them, and what of its files the changes depend on."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from delvec_kernel.schema.types import StructType
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.table_properties import PROPERTIES, SYMLINK_MANIFESTS, is_true
 
-__all__ = ["Draft", "Recorded", "Requirement", "TableState", "files_by_row_ids"]
+__all__ = ["Recorded", "Requirement", "TableState", "TableUpdate", "files_by_row_ids"]
 
 _DELETION_VECTORS: Final = "delta.enableDeletionVectors"
 
@@ -98,7 +98,7 @@ class Recorded:
     listed: str | None = None
 
 
-class Draft:
+class TableUpdate:
     """A table's metadata, protocol and domains while they are changed; changes go through ``table_changes``.
 
     Args:

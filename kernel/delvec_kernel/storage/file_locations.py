@@ -28,7 +28,7 @@ from delvec_kernel.errors import (
 )
 from delvec_kernel.storage import local_files as _local_files
 
-__all__ = ["Allowed", "Place", "answered_status", "locate", "storage_errors", "store_for"]
+__all__ = ["Allowed", "FileLocation", "answered_status", "locate", "storage_errors", "store_for"]
 
 Allowed = Callable[[str], bool]
 """Decides by canonical URL, following links, whether a file may be touched."""
@@ -43,7 +43,7 @@ _stores: OrderedDict[tuple[Any, ...], ObjectStore] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FileLocation:
     """Where a file is: a local path, or a store and the key in it.
 
     Attributes:
@@ -133,7 +133,7 @@ def store_for(location: str) -> ObjectStore:
     return store
 
 
-def locate(location: str, path: str, *, allowed: Allowed | None = None, inside: bool = False) -> Place:
+def locate(location: str, path: str, *, allowed: Allowed | None = None, inside: bool = False) -> FileLocation:
     """Return where the file ``path`` of the table at ``location`` is.
 
     Where symbolic links lead is found out when the place is used: until then they may change.
@@ -159,9 +159,9 @@ def locate(location: str, path: str, *, allowed: Allowed | None = None, inside: 
         )
     local = locations.local_path(url)
     if local is not None:
-        return Place(url, local, None, str(local), location, allowed)
+        return FileLocation(url, local, None, str(local), location, allowed)
     parent = location if is_inside else _root_outside(url)
-    return Place(url, None, store_for(parent), unquote(url[len(parent) + 1 :]), location, allowed)
+    return FileLocation(url, None, store_for(parent), unquote(url[len(parent) + 1 :]), location, allowed)
 
 
 def _root_outside(url: str) -> str:

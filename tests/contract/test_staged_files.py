@@ -1,7 +1,7 @@
 import pytest
 
 from delvec_kernel import locations
-from delvec_kernel.storage import drafts as _drafts
+from delvec_kernel.storage import staged_files as _staged_files
 from delvec_service.store.objects import ObjectStore
 
 PATH = "_delta_log/00000000000000000010.checkpoint.parquet"
@@ -13,17 +13,17 @@ def objects(location):
 
 
 def write(objects, content, path=PATH):
-    with objects.draft(path) as draft:
-        draft.file.write(content)
-        return draft.publish()
+    with objects.stage(path) as staged:
+        staged.file.write(content)
+        return staged.publish()
 
 
 def test_a_draft_appears_whole_when_it_is_published(objects):
-    with objects.draft(PATH) as draft:
-        draft.file.write(b"part of a checkpoint")
+    with objects.stage(PATH) as staged:
+        staged.file.write(b"part of a checkpoint")
         assert objects.head(PATH) is None
         assert objects.list_from("_delta_log") == []
-        assert draft.publish()
+        assert staged.publish()
     assert objects.get(PATH) == b"part of a checkpoint"
     assert [meta.name for meta in objects.list_from("_delta_log")] == [PATH.partition("/")[2]]
 
@@ -35,16 +35,16 @@ def test_the_first_draft_of_a_name_stays(objects):
 
 
 def test_a_draft_that_is_not_published_leaves_nothing(objects, location):
-    with objects.draft(PATH) as draft:
-        draft.file.write(b"one")
-    assert draft.file.closed
+    with objects.stage(PATH) as staged:
+        staged.file.write(b"one")
+    assert staged.file.closed
     assert objects.head(PATH) is None
     directory = locations.local_path(location)
     assert directory is None or list((directory / "_delta_log").iterdir()) == []
 
 
 def test_a_large_draft_is_published_in_parts(objects, monkeypatch):
-    monkeypatch.setattr(_drafts, "_ONE_REQUEST", 1000)
+    monkeypatch.setattr(_staged_files, "_ONE_REQUEST", 1000)
     content = bytes(range(256)) * 40_000
     assert write(objects, content)
     assert not write(objects, b"x" * 2000)
