@@ -18,6 +18,7 @@ from delvec_kernel.storage import local_files as _local_files
 from delvec_service.maintenance import checkpoints as writing
 from delvec_service.maintenance.log_upkeep import _Work, _Worker
 from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.telemetry.observer import Observer
 
 
 @pytest.fixture
@@ -343,8 +344,8 @@ def test_under_load_a_table_has_a_turn_now_and_then_and_whoever_waits_has_it_at_
         begun.set()
 
     worker = _Worker("delvec-test", task, rest=3600.0)
-    table = SimpleNamespace(location="memory:///t", name="t")
-    other = SimpleNamespace(location="memory:///other", name="other")
+    table = SimpleNamespace(location="memory:///t", name="t", observer=Observer())
+    other = SimpleNamespace(location="memory:///other", name="other", observer=Observer())
     worker.add(_Work(table, {1: "a"}))
     assert begun.wait(120)
     for version in (2, 3, 4):
