@@ -29,6 +29,7 @@ from delvec_service.api import (
     health,
     history,
     iceberg,
+    iceberg_catalog,
     metrics,
     outcomes,
     plan,
@@ -219,6 +220,8 @@ def _routes() -> Sequence[BaseRoute]:
             app.include_router(metrics.router, dependencies=[guard])
             for router in (*(module.router for module in _RESOURCES), probes.config_router):
                 app.include_router(router, prefix="/v1", dependencies=[guard])
+            for prefix in iceberg_catalog.PREFIXES:
+                app.include_router(iceberg_catalog.router, prefix=prefix)
             scope = {"type": "http", "method": "GET", "path": "/v1/nothing", "root_path": "", "headers": []}
             for route in app.router.routes:
                 route.matches(scope)

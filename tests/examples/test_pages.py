@@ -11,6 +11,7 @@ NOT_RUN = {
     "docs/docker.md": 1,
     "docs/first-hour-spark.md": 1,
     "docs/kubernetes.md": 1,
+    "docs/iceberg-catalog.md": 3,
     "docs/maintenance.md": 1,
     "docs/monitoring.md": 1,
     "docs/replicas.md": 1,

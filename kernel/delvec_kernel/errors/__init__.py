@@ -40,6 +40,7 @@
     ├── PermissionDenied
     ├── LocationNotAllowed
     ├── NotFound
+    │   ├── NamespaceNotFound
     │   ├── PolicyNotFound
     │   ├── TokenNotFound
     │   ├── GrantNotFound
@@ -141,6 +142,7 @@ from delvec_kernel.errors.requests import (
     LocationNotAllowed,
     MaintenanceUnderWay,
     MultipleMatches,
+    NamespaceNotFound,
     NotADeltaTable,
     NotFound,
     PermissionDenied,
@@ -260,6 +262,7 @@ __all__ = [
     "MissingLogFile",
     "MissingRestoreFiles",
     "MultipleMatches",
+    "NamespaceNotFound",
     "NotADeltaTable",
     "NotFound",
     "PermissionDenied",

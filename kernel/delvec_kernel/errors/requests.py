@@ -19,6 +19,7 @@ __all__ = [
     "LocationNotAllowed",
     "MaintenanceUnderWay",
     "MultipleMatches",
+    "NamespaceNotFound",
     "NotADeltaTable",
     "NotFound",
     "PermissionDenied",
@@ -124,6 +125,12 @@ class NotFound(DelvecError):
     """Nothing is there."""
 
     type, code, status = "NotFound", "NOT_FOUND", 404
+
+
+class NamespaceNotFound(NotFound):
+    """No registered table's name begins with that namespace."""
+
+    type, code = "NamespaceNotFound", "NAMESPACE_NOT_FOUND"
 
 
 class PolicyNotFound(NotFound):

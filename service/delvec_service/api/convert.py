@@ -52,6 +52,8 @@ def convert_to_delta(
 ) -> ConvertResponse:
     """Make a table of the Parquet files of a directory: a log is written that names them, and no file is changed."""
     access.require_place(service.tables, body.location, body.name)
+    if body.source_format == "iceberg":
+        access.require_all("admin", "the import of Iceberg tables, whose metadata may name any file")
     transaction_id = idempotency_key or str(uuid.uuid4())
     done = convert(service.tables, Roots(service.settings.roots), body, transaction_id)
     if done.version is not None:

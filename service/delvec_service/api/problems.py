@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from delvec_kernel.errors import (
     AmbiguousTable,
@@ -28,6 +29,7 @@ from delvec_kernel.errors import (
     LocationNotAllowed,
     MetadataChanged,
     MissingLogFile,
+    NamespaceNotFound,
     NotADeltaTable,
     NotFound,
     PermissionDenied,
@@ -134,11 +136,41 @@ def answer(
         headers["Connection"] = "close"
     if isinstance(error, ServiceUnavailable | DeadlineExceeded | CommitOutcomeUnknown):
         headers["Retry-After"] = "1"
-    return _Envelope(error.to_wire(), status_code=status or error.status, headers=headers)
+    return _Envelope(error, status or error.status, headers)
+
+
+_ICEBERG: Final = "/iceberg/"
+_ICEBERG_TYPES: Final = {
+    TableNotFound: "NoSuchTableException",
+    NamespaceNotFound: "NoSuchNamespaceException",
+    Unauthorized: "NotAuthorizedException",
+    PermissionDenied: "ForbiddenException",
+    LocationNotAllowed: "ForbiddenException",
+    ServiceUnavailable: "ServiceUnavailableException",
+    BadRequest: "BadRequestException",
+    NotFound: "NotFoundException",
+    InternalError: "InternalServerError",
+}
 
 
 class _Envelope(JSONResponse):
     """In ASCII: what an error repeats of a log may have half a character, which UTF-8 cannot hold."""
+
+    def __init__(self, error: DelvecError, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(error.to_wire(), status_code=status, headers=headers)
+        self._error = error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer; clients of Iceberg's catalog get the form that they know."""
+        if scope["path"].startswith(_ICEBERG):
+            self.body = self.render(self._in_icebergs_form())
+            self.headers["content-length"] = str(len(self.body))
+        await super().__call__(scope, receive, send)
+
+    def _in_icebergs_form(self) -> dict[str, Any]:
+        error = self._error
+        kind = next((name for cls, name in _ICEBERG_TYPES.items() if isinstance(error, cls)), error.type)
+        return {"error": {"message": error.message, "type": kind, "code": self.status_code}}
 
     def render(self, content: Any) -> bytes:
         """Return the body."""

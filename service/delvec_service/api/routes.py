@@ -31,6 +31,8 @@ class Route(APIRoute):
     kind: ClassVar[Kind] = "reading"
     large: ClassVar[bool] = False
     """Whether bodies may be as large as commits."""
+    lenient: ClassVar[bool] = False
+    """Whether query parameters that nothing reads are passed over."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         handler = endpoint
@@ -50,7 +52,7 @@ class Route(APIRoute):
         async def run(given: Request) -> Response:
             service: Service = given.app.state.service
             request = Checked(given.scope, given.receive)
-            _check_address(request, known)
+            _check_address(request, None if self.lenient else known)
             if model is not None:
                 settings = service.settings
                 small = min(settings.max_document_bytes, settings.max_request_bytes)
@@ -104,7 +106,7 @@ def _answered(endpoint: Callable[..., Any], values: dict[str, Any], status: int)
     return found
 
 
-def _check_address(request: Request, known: set[str]) -> None:
+def _check_address(request: Request, known: set[str] | None) -> None:
     """Refuse what no address may have, and parameters that nothing reads."""
     check_text(request.url.path, "path")
     for value in request.path_params.values():
@@ -117,7 +119,7 @@ def _check_address(request: Request, known: set[str]) -> None:
         check_text(name, "query: the name of a parameter")
         check_text(value, f"query field '{name[:100]}'")
     for name in given:
-        if name in known:
+        if known is None or name in known:
             continue
         near = difflib.get_close_matches(name[:_LONGEST_QUERY], known, n=1, cutoff=0.6)
         taken = ", ".join(sorted(known))

@@ -96,6 +96,23 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /v1/grants": Rule("answer", "admin"),
     "POST /v1/grants": Rule("body", "admin"),
     "DELETE /v1/grants": Rule("body", "admin"),
+    # The Iceberg catalog, whose paths name a table in two parts
+    **{
+        f"{request} /iceberg/v1{prefix}{path}": rule
+        for prefix in ("", "/v3")
+        for request, path, rule in (
+            ("GET", "/config", Rule("token")),
+            ("GET", "/namespaces", _LIST),
+            ("GET", "/namespaces/{namespace}", _LIST),
+            ("GET", "/namespaces/{namespace}/tables", _LIST),
+            ("GET", "/namespaces/{namespace}/tables/{table}", Rule("body", "reader")),
+            ("POST", "/namespaces/{namespace}/tables/{table}/metrics", Rule("body", "reader")),
+            ("POST", "/namespaces/{namespace}/tables/{table}/plan", Rule("body", "reader")),
+            ("GET", "/namespaces/{namespace}/tables/{table}/plan/{plan_id}", Rule("body", "reader")),
+            ("DELETE", "/namespaces/{namespace}/tables/{table}/plan/{plan_id}", Rule("body", "reader")),
+            ("POST", "/namespaces/{namespace}/tables/{table}/tasks", Rule("body", "reader")),
+        )
+    },
 }
 
 

@@ -99,7 +99,7 @@ class IcebergConversion:
     ) -> None:
         self._loader = loader
         self._clock = clock
-        self._index = ManifestIndex()
+        self.index = ManifestIndex()
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def convert(self, table: OpenTable, *, format_version: int = 2, squash: bool = False) -> IcebergTable:
@@ -168,7 +168,7 @@ class IcebergConversion:
         *,
         squash: bool,
     ) -> dict[str, Any]:
-        manifests = ManifestFiles(directory, self._index)
+        manifests = ManifestFiles(directory, self.index)
         fresh = new_metadata(snapshot.metadata.id, directory.location, directory.format_version)
         if before is None:
             return self._whole(table, directory, manifests, fresh, snapshot)

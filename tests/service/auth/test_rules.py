@@ -3,6 +3,7 @@
 import pytest
 from tests.service.conftest import SCHEMA
 
+from delvec_service.api import iceberg_catalog
 from delvec_service.auth.principals import ROLES
 from delvec_service.auth.rules import RULES, rule_of
 
@@ -164,7 +165,13 @@ def test_each_request_is_for_those_who_have_the_role(guarded, role, namespace):
 def test_every_request_has_a_rule_and_every_rule_a_request(guarded):
     described = {f"{method} {path}" for method, path, _ in operations(guarded)}
 
-    assert described | {"GET /docs", "GET /openapi.json"} == set(RULES)
+    catalog = {
+        f"{method} {prefix}{route.path}"
+        for prefix in iceberg_catalog.PREFIXES
+        for route in iceberg_catalog.router.routes
+        for method in route.methods - {"HEAD"}
+    }
+    assert described | catalog | {"GET /docs", "GET /openapi.json"} == set(RULES)
 
 
 def test_without_a_token_nothing_but_probes_and_the_description_answers(guarded):

@@ -1,0 +1,36 @@
+"""Bodies of requests to the Iceberg REST catalog, as that protocol has them; fields that are not read are passed over."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from delvec_kernel.wire.shapes import Answer, JsonObject
+
+__all__ = ["FetchScanTasksRequest", "PlanTableScanRequest", "PlanTask"]
+
+_SnapshotId = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
+class PlanTableScanRequest(Answer):
+    """Which snapshot is scanned, and for which rows."""
+
+    snapshot_id: _SnapshotId | None = None
+    start_snapshot_id: _SnapshotId | None = None
+    end_snapshot_id: _SnapshotId | None = None
+    filter: JsonObject | bool | None = Field(
+        default=None, description="An expression of Iceberg, which the answer repeats."
+    )
+
+
+class PlanTask(Answer):
+    """What the text of a plan task says."""
+
+    snapshot_id: _SnapshotId
+    manifest: str = Field(max_length=1024)
+    filter: JsonObject | bool | None = None
+
+
+class FetchScanTasksRequest(Answer):
+    """Which task of a plan."""
+
+    plan_task: str = Field(max_length=1_000_000)

@@ -1,0 +1,274 @@
+"""``/iceberg/v1``: the read side of Iceberg's REST catalog (open-api/rest-catalog-open-api.yaml of Apache Iceberg).
+
+Iceberg has an OpenAPI document of its own, from which clients are made, so that these routes are not in Delvec's.
+"""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response, status
+
+from delvec_kernel.errors import BadRequest, NotFound, UnsupportedOperation
+from delvec_kernel.wire.iceberg_catalog import FetchScanTasksRequest, PlanTableScanRequest, PlanTask
+from delvec_service.api.dependencies import Caller, ServiceState
+from delvec_service.api.routes import Route
+from delvec_service.iceberg.catalog import IcebergCatalog, with_referenced_snapshots
+from delvec_service.store.registry import TableRecord
+
+__all__ = ["PREFIXES", "router"]
+
+_ALL: Final = 1_000_000
+PREFIXES: Final = ("/iceberg/v1", "/iceberg/v1/v3")
+"""Tables are of format version 2 below the first one, and of 3 below the second."""
+_SEPARATOR: Final = "\x1f"
+_WAREHOUSES: Final = ("", "v2", "v3")
+_ENDPOINTS: Final = [
+    "GET /v1/{prefix}/namespaces",
+    "GET /v1/{prefix}/namespaces/{namespace}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/plan",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/plan/{plan-id}",
+    "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}/plan/{plan-id}",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/tasks",
+]
+
+
+class _CatalogRoute(Route):
+    """A route of another project's protocol: its newer clients may send parameters that are not known here."""
+
+    lenient = True
+
+
+router = APIRouter(route_class=_CatalogRoute, include_in_schema=False)
+
+
+async def _catalog(service: ServiceState, access: Caller) -> IcebergCatalog:
+    def sees(record: TableRecord) -> bool:
+        return access.sees(record.id, record.name)
+
+    def require(record: TableRecord, name: str) -> None:
+        access.require(record, "reader", name)
+
+    access.is_decided = True  # each of the catalog's methods asks one of the two
+    return IcebergCatalog(service.tables, service.iceberg, sees, require)
+
+
+async def _namespace(namespace: Annotated[str, Path(max_length=1024)]) -> list[str]:
+    return namespace.split(_SEPARATOR)
+
+
+async def _format_version(request: Request) -> int:
+    return 3 if request.url.path.startswith(f"{PREFIXES[1]}/") else 2
+
+
+_Catalog = Annotated[IcebergCatalog, Depends(_catalog)]
+_Namespace = Annotated[list[str], Depends(_namespace)]
+_FormatVersion = Annotated[int, Depends(_format_version)]
+_Name = Annotated[str, Path(max_length=200)]
+_PageToken = Annotated[str | None, Query(alias="pageToken", max_length=1024)]
+_PageSize = Annotated[int, Query(alias="pageSize", ge=1, le=1000)]
+
+
+@router.get("/config")
+def get_config(warehouse: Annotated[str, Query(max_length=200)] = "") -> dict[str, Any]:
+    """Return what clients may ask for; the warehouse chooses the format version."""
+    if warehouse not in _WAREHOUSES:
+        raise BadRequest(
+            f"There is no warehouse {warehouse!r}: leave it out or say 'v2' for tables of format version 2, 'v3' for 3.",
+            warehouse=warehouse,
+        )
+    overrides = {"prefix": "v3"} if warehouse == "v3" else {}
+    return {"defaults": {}, "overrides": overrides, "endpoints": _ENDPOINTS}
+
+
+@router.get("/namespaces")
+def list_namespaces(
+    catalog: _Catalog,
+    parent: Annotated[str, Query(max_length=1024)] = "",
+    page_token: _PageToken = None,
+    page_size: _PageSize = 1000,
+) -> dict[str, Any]:
+    """List the namespaces below another one, or the uppermost."""
+    above = parent.split(_SEPARATOR) if parent else []
+    found = catalog.namespaces(above)
+    last = (page_token or "").split(_SEPARATOR)
+    page = [each for each in found if not page_token or each > last]
+    more = len(page) > page_size and page_token is not None
+    page = page[:page_size] if page_token is not None else page
+    return {
+        "namespaces": page,
+        "next-page-token": _SEPARATOR.join(page[-1]) if more else None,
+    }
+
+
+@router.get("/namespaces/{namespace}")
+def load_namespace(catalog: _Catalog, namespace: _Namespace) -> dict[str, Any]:
+    """Return a namespace; it has no properties."""
+    catalog.check_namespace(namespace)
+    return {"namespace": namespace, "properties": {}}
+
+
+@router.head("/namespaces/{namespace}", status_code=status.HTTP_204_NO_CONTENT)
+def namespace_exists(catalog: _Catalog, namespace: _Namespace) -> Response:
+    """Say whether there is a namespace."""
+    catalog.check_namespace(namespace)
+    return Response(status_code=status.HTTP_204_NO_CONTENT)
+
+
+@router.get("/namespaces/{namespace}/tables")
+def list_catalog_tables(
+    catalog: _Catalog,
+    namespace: _Namespace,
+    page_token: _PageToken = None,
+    page_size: _PageSize = 1000,
+) -> dict[str, Any]:
+    """List the tables of a namespace; without a page token all of them."""
+    limit = page_size if page_token is not None else _ALL
+    found = catalog.table_names(namespace, page_token or "", limit + 1)
+    page = found[:limit]
+    return {
+        "identifiers": [{"namespace": namespace, "name": name} for name in page],
+        "next-page-token": page[-1] if len(found) > limit else None,
+    }
+
+
+@router.get("/namespaces/{namespace}/tables/{table}")
+def load_table(
+    catalog: _Catalog,
+    namespace: _Namespace,
+    table: _Name,
+    format_version: _FormatVersion,
+    snapshots: Annotated[str, Query(max_length=10)] = "all",
+) -> dict[str, Any]:
+    """Return a table at its newest Delta version; its metadata is made now where it was not."""
+    if snapshots not in ("all", "refs"):
+        raise BadRequest(f"snapshots is 'all' or 'refs', not {snapshots!r}.")
+    found = catalog.load(namespace, table, format_version)
+    metadata = dict(found.metadata)
+    return {
+        "metadata-location": found.metadata_location,
+        "metadata": with_referenced_snapshots(metadata) if snapshots == "refs" else metadata,
+        "config": {},
+    }
+
+
+@router.head("/namespaces/{namespace}/tables/{table}", status_code=status.HTTP_204_NO_CONTENT)
+def table_exists(catalog: _Catalog, namespace: _Namespace, table: _Name) -> Response:
+    """Say whether there is a table."""
+    catalog.open(namespace, table)
+    return Response(status_code=status.HTTP_204_NO_CONTENT)
+
+
+@router.post("/namespaces/{namespace}/tables/{table}/metrics", status_code=status.HTTP_204_NO_CONTENT)
+def report_metrics(catalog: _Catalog, namespace: _Namespace, table: _Name) -> Response:
+    """Take a report of a scan, and keep nothing of it."""
+    catalog.open(namespace, table)
+    return Response(status_code=status.HTTP_204_NO_CONTENT)
+
+
+@router.post("/namespaces/{namespace}/tables/{table}/plan")
+def plan_scan(
+    catalog: _Catalog,
+    namespace: _Namespace,
+    table: _Name,
+    format_version: _FormatVersion,
+    body: PlanTableScanRequest,
+) -> dict[str, Any]:
+    """Plan a scan: of a table of one manifest at once, else by tasks that are fetched one by one.
+
+    No file is left out: whoever asks gets the filter back, to be applied to rows.
+    """
+    if body.start_snapshot_id is not None or body.end_snapshot_id is not None:
+        raise UnsupportedOperation(
+            "Scans of what was added between snapshots are not planned here; plan them in the client.",
+            operation="PLAN",
+        )
+    return _plan(catalog, namespace, table, format_version, body.snapshot_id, body.filter)
+
+
+@router.get("/namespaces/{namespace}/tables/{table}/plan/{plan_id}")
+def get_plan(
+    catalog: _Catalog,
+    namespace: _Namespace,
+    table: _Name,
+    format_version: _FormatVersion,
+    plan_id: Annotated[str, Path(max_length=100)],
+) -> dict[str, Any]:
+    """Return a plan again; all files of its snapshot, as the filter is the client's."""
+    try:
+        snapshot_id = int(plan_id)
+    except ValueError:
+        raise NotFound(f"There is no plan {plan_id!r}; plan the scan again.") from None
+    return _plan(catalog, namespace, table, format_version, snapshot_id, None)
+
+
+@router.delete(
+    "/namespaces/{namespace}/tables/{table}/plan/{plan_id}", status_code=status.HTTP_204_NO_CONTENT
+)
+def cancel_plan(
+    catalog: _Catalog, namespace: _Namespace, table: _Name, plan_id: Annotated[str, Path(max_length=100)]
+) -> Response:
+    """Forget a plan, of which nothing is kept."""
+    del plan_id
+    catalog.open(namespace, table)
+    return Response(status_code=status.HTTP_204_NO_CONTENT)
+
+
+@router.post("/namespaces/{namespace}/tables/{table}/tasks")
+def fetch_scan_tasks(
+    catalog: _Catalog,
+    namespace: _Namespace,
+    table: _Name,
+    format_version: _FormatVersion,
+    body: FetchScanTasksRequest,
+) -> dict[str, Any]:
+    """Return the files of one task of a plan."""
+    try:
+        task = PlanTask.model_validate_json(body.plan_task)
+    except ValueError:
+        raise NotFound("There is no such plan task; plan the scan again.") from None
+    tasks = catalog.scan(namespace, table, format_version, task.snapshot_id)
+    return _files(tasks.of(task.manifest), task.filter)
+
+
+def _plan(
+    catalog: IcebergCatalog,
+    namespace: list[str],
+    table: str,
+    format_version: int,
+    snapshot_id: int | None,
+    row_filter: Any,
+) -> dict[str, Any]:
+    tasks = catalog.scan(namespace, table, format_version, snapshot_id)
+    manifests = tasks.manifests()
+    found: dict[str, Any] = {"status": "completed"}
+    if tasks.snapshot_id is None:
+        return {**found, "plan-id": "none", **_files([], None)}
+    found["plan-id"] = str(tasks.snapshot_id)
+    if len(manifests) == 1:
+        return {**found, **_files(tasks.of(manifests[0]), row_filter)}
+    named = [
+        PlanTask(snapshot_id=tasks.snapshot_id, manifest=manifest, filter=row_filter)
+        for manifest in manifests
+    ]
+    return {
+        **found,
+        "plan-tasks": [task.model_dump_json(by_alias=True, exclude_none=True) for task in named],
+    }
+
+
+def _files(found: list[tuple[dict[str, Any], list[dict[str, Any]]]], row_filter: Any) -> dict[str, Any]:
+    deletes: list[dict[str, Any]] = []
+    tasks = []
+    for data, its in found:
+        task: dict[str, Any] = {"data-file": data}
+        if its:
+            task["delete-file-references"] = list(range(len(deletes), len(deletes) + len(its)))
+            deletes += its
+        if row_filter is not None:
+            task["residual-filter"] = row_filter
+        tasks.append(task)
+    return {"delete-files": deletes, "file-scan-tasks": tasks} if deletes else {"file-scan-tasks": tasks}

@@ -1,0 +1,150 @@
+"""Registered tables as an Iceberg REST catalog names them: namespaces, and names within them.
+
+A Delvec name with dots is a namespace of one or more levels and a name. One without is in the namespace ``default``.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from delvec_kernel.errors import NamespaceNotFound, TableNotFound
+from delvec_service.iceberg.conversion import IcebergConversion, IcebergTable
+from delvec_service.iceberg.scan_tasks import ScanTasks
+from delvec_service.store.open_table import OpenTable
+from delvec_service.store.registry import TableRecord, not_found
+from delvec_service.tables.registry import Tables
+
+__all__ = ["DEFAULT_NAMESPACE", "IcebergCatalog", "with_referenced_snapshots"]
+
+DEFAULT_NAMESPACE: Final = "default"
+_PAGE: Final = 1000
+
+
+class IcebergCatalog:
+    """The read side of a catalog.
+
+    Args:
+        tables: registered ones.
+        conversion: makes a table's metadata when it is asked for.
+        sees: whether who asks may know of a table.
+        require: refuses a table, asked for by that name, that who asks may not read.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        conversion: IcebergConversion,
+        sees: Callable[[TableRecord], bool],
+        require: Callable[[TableRecord, str], None],
+    ) -> None:
+        self._tables = tables
+        self._conversion = conversion
+        self._sees = sees
+        self._require = require
+
+    def namespaces(self, parent: Sequence[str] = ()) -> list[list[str]]:
+        """Return the namespaces directly below ``parent``, in order.
+
+        Raises:
+            NamespaceNotFound: there is no table below it.
+        """
+        levels = len(parent)
+        found = {
+            above[: levels + 1]
+            for above, _ in self._names(".".join(parent) or None)
+            if len(above) > levels and above[:levels] == tuple(parent)
+        }
+        if not found and parent:
+            self.check_namespace(parent)
+        return [list(each) for each in sorted(found)]
+
+    def check_namespace(self, namespace: Sequence[str]) -> None:
+        """Refuse a namespace that has no table, in it or below it.
+
+        Raises:
+            NamespaceNotFound: it has none.
+        """
+        wanted = tuple(namespace)
+        within = None if wanted == (DEFAULT_NAMESPACE,) else ".".join(wanted)
+        if not any(above[: len(wanted)] == wanted for above, _ in self._names(within)):
+            name = ".".join(wanted)[:200]
+            raise NamespaceNotFound(
+                f"There is no namespace '{name}': no registered table's name begins with it.", namespace=name
+            )
+
+    def table_names(self, namespace: Sequence[str], after: str, limit: int) -> list[str]:
+        """Return up to ``limit`` names of tables directly in a namespace, in order, from the one after ``after``.
+
+        Raises:
+            NamespaceNotFound: there is no such namespace.
+        """
+        self.check_namespace(namespace)
+        wanted = tuple(namespace)
+        within = None if wanted == (DEFAULT_NAMESPACE,) else ".".join(wanted)
+        names = {name for above, name in self._names(within) if above == wanted}
+        return [name for name in sorted(names) if name > after][:limit]
+
+    def open(self, namespace: Sequence[str], name: str) -> OpenTable:
+        """Return a table.
+
+        Raises:
+            TableNotFound: there is none of that name in that namespace.
+            PermissionDenied: it may not be read.
+            AmbiguousTable: the name may be any of several tables'.
+            LocationNotAllowed: it lies outside the roots.
+        """
+        full = ".".join((*namespace, name))
+        found = None
+        if tuple(namespace) == (DEFAULT_NAMESPACE,) and "." not in name:
+            found, full = self._called(full), name
+        found = found or self._called(full)
+        if found is None:
+            raise not_found(full)
+        self._require(found, full)
+        return self._tables.opening(found)
+
+    def _called(self, name: str) -> TableRecord | None:
+        """Return the table of a name; an id is no name here."""
+        try:
+            found = self._tables.find(name)
+        except TableNotFound:
+            return None
+        return found if found.name == name else None
+
+    def load(self, namespace: Sequence[str], name: str, format_version: int) -> IcebergTable:
+        """Return a table's metadata at its newest version, made now where it was not.
+
+        Raises:
+            TableNotFound: or a sibling, see :meth:`open`.
+            IcebergUnsupported: or a sibling, see :meth:`IcebergConversion.convert`.
+        """
+        return self._conversion.convert(self.open(namespace, name), format_version=format_version)
+
+    def scan(
+        self, namespace: Sequence[str], name: str, format_version: int, snapshot_id: int | None
+    ) -> ScanTasks:
+        """Return what a scan of a snapshot reads; without one, of the newest version.
+
+        Raises:
+            TableNotFound: or a sibling, see :meth:`load`.
+            NotFound: there is no such snapshot.
+        """
+        table = self.open(namespace, name)
+        found = self._conversion.convert(table, format_version=format_version)
+        return ScanTasks(table, found, snapshot_id, self._conversion.index)
+
+    def _names(self, within: str | None) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield the namespace and the name of every table; ``within`` leaves out those of other namespaces."""
+        after = ("", "")
+        while page := self._tables.page(after, _PAGE, within):
+            for record in filter(self._sees, page):
+                *above, last = record.name.split(".")
+                yield tuple(above) or (DEFAULT_NAMESPACE,), last
+            after = page[-1].name, page[-1].id
+
+
+def with_referenced_snapshots(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return metadata without the snapshots that no branch or tag names; clients ask for the others when they need them."""
+    named = {each["snapshot-id"] for each in (metadata.get("refs") or {}).values()}
+    named.add(metadata.get("current-snapshot-id"))
+    kept = [each for each in metadata.get("snapshots") or () if each["snapshot-id"] in named]
+    return {**metadata, "snapshots": kept}

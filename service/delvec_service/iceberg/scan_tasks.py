@@ -1,0 +1,183 @@
+"""Scan planning for clients of the REST catalog: a snapshot's data files with their deletes, as the protocol's JSON.
+
+One task of a plan is one manifest of data files, so that no answer is larger than a manifest, however large the table.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from delvec_kernel.errors import NotFound, UnsupportedOperation
+from delvec_kernel.iceberg.manifests import DATA, DELETED, DELETES, ManifestEntry, ManifestFile
+from delvec_kernel.iceberg.table_metadata import current_snapshot
+from delvec_service.iceberg.conversion import IcebergTable
+from delvec_service.iceberg.directory import IcebergDirectory
+from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["ScanTasks"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FORMATS: Final = {"PARQUET": "parquet", "PUFFIN": "puffin"}
+
+
+class ScanTasks:
+    """The files of one snapshot.
+
+    Args:
+        table: the Delta table.
+        iceberg: its metadata.
+        snapshot_id: which snapshot; None for the current one.
+        index: of manifests that were read before.
+
+    Raises:
+        NotFound: the metadata has no such snapshot.
+    """
+
+    def __init__(
+        self, table: OpenTable, iceberg: IcebergTable, snapshot_id: int | None, index: ManifestIndex
+    ) -> None:
+        self._table = table
+        self._metadata = iceberg.metadata
+        self._files = ManifestFiles(IcebergDirectory(table, iceberg.format_version), index)
+        self._snapshot = self._snapshot_of(snapshot_id)
+        self._types = _partition_types(iceberg.metadata)
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """Of the snapshot; None where the table never had a file."""
+        return None if self._snapshot is None else int(self._snapshot["snapshot-id"])
+
+    def manifests(self) -> list[str]:
+        """Return what names the manifests of data files, in order."""
+        return [manifest["manifest_path"].rpartition("/")[2] for manifest in self._listed(DATA)]
+
+    def of(self, manifest: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+        """Return the data files of a manifest, each with its deletes.
+
+        Raises:
+            NotFound: the snapshot has no such manifest.
+            UnsupportedOperation: a partition value has no JSON.
+            CorruptIcebergMetadata: a manifest is missing, or is none.
+            StorageError: storage did not answer.
+        """
+        found = [each for each in self._listed(DATA) if each["manifest_path"].rpartition("/")[2] == manifest]
+        if not found:
+            raise NotFound(
+                f"Snapshot {self.snapshot_id} of table '{self._table.name}' has no plan task {manifest[:200]!r}; plan the scan again.",
+                table=self._table.name,
+            )
+        entries = self._live(found[0])
+        deletes = self._deletes({entry["data_file"]["file_path"] for entry in entries})
+        return [
+            (
+                self._data_file(entry, found[0]["partition_spec_id"]),
+                deletes.get(entry["data_file"]["file_path"], []),
+            )
+            for entry in entries
+        ]
+
+    def _snapshot_of(self, snapshot_id: int | None) -> Mapping[str, Any] | None:
+        if snapshot_id is None:
+            return current_snapshot(self._metadata)
+        for snapshot in self._metadata["snapshots"]:
+            if snapshot["snapshot-id"] == snapshot_id:
+                found: Mapping[str, Any] = snapshot
+                return found
+        raise NotFound(
+            f"Table '{self._table.name}' has no Iceberg snapshot {snapshot_id}; load the table again.",
+            table=self._table.name,
+        )
+
+    def _listed(self, content: int) -> list[ManifestFile]:
+        if self._snapshot is None:
+            return []
+        return [each for each in self._files.of_snapshot(self._snapshot) if each["content"] == content]
+
+    def _live(self, manifest: ManifestFile) -> list[ManifestEntry]:
+        return [entry for entry in self._files.read(manifest) if entry["status"] != DELETED]
+
+    def _deletes(self, paths: set[str]) -> dict[str, list[dict[str, Any]]]:
+        found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for manifest in self._files.about(self._listed(DELETES), paths):
+            for entry in self._live(manifest):
+                file = entry["data_file"]
+                referenced = file.get("referenced_data_file")
+                if referenced in paths:
+                    found[referenced].append(self._delete_file(entry, manifest["partition_spec_id"]))
+        return found
+
+    def _data_file(self, entry: ManifestEntry, spec_id: int) -> dict[str, Any]:
+        found = self._file(entry, spec_id, "data")
+        row_id = entry["data_file"].get("first_row_id")
+        return found if row_id is None else {**found, "first-row-id": row_id}
+
+    def _delete_file(self, entry: ManifestEntry, spec_id: int) -> dict[str, Any]:
+        file = entry["data_file"]
+        found = self._file(entry, spec_id, "position-deletes")
+        found["referenced-data-file"] = file["referenced_data_file"]
+        if file.get("content_offset") is not None:
+            found["content-offset"] = file["content_offset"]
+            found["content-size-in-bytes"] = file["content_size_in_bytes"]
+        return found
+
+    def _file(self, entry: ManifestEntry, spec_id: int, content: str) -> dict[str, Any]:
+        file = entry["data_file"]
+        types = self._types[spec_id]
+        return {
+            "spec-id": spec_id,
+            "partition": [
+                self._json(value, kind)
+                for value, kind in zip((file["partition"] or {}).values(), types, strict=True)
+            ],
+            "content": content,
+            "file-path": file["file_path"],
+            "file-format": _FORMATS[file["file_format"].upper()],
+            "file-size-in-bytes": file["file_size_in_bytes"],
+            "record-count": file["record_count"],
+        }
+
+    def _json(self, value: Any, kind: str) -> Any:
+        """Return a value as "JSON Single-Value Serialization" of the specification has it."""
+        try:
+            return _json_value(value, kind)
+        except (OverflowError, ValueError) as error:
+            raise UnsupportedOperation(
+                f"A partition value of table '{self._table.name}' ({value!r}, {kind}) has no JSON; plan the scan in the client, "
+                "from the table's manifests.",
+                operation="PLAN",
+                table=self._table.name,
+            ) from error
+
+
+def _partition_types(metadata: Mapping[str, Any]) -> dict[int, Sequence[str]]:
+    """Return the types of the partition fields by spec; columns of partitions are never nested."""
+    kinds = {field["id"]: field["type"] for schema in metadata["schemas"] for field in schema["fields"]}
+    return {
+        spec["spec-id"]: [str(kinds[field["source-id"]]) for field in spec["fields"]]
+        for spec in metadata["partition-specs"]
+    }
+
+
+def _json_value(value: Any, kind: str) -> Any:
+    if value is None:
+        return None
+    if kind == "date":
+        return (date(1970, 1, 1) + timedelta(days=value)).isoformat()
+    if kind in ("timestamp", "timestamptz"):
+        moment = _EPOCH + timedelta(microseconds=value)
+        return (moment if kind == "timestamptz" else moment.replace(tzinfo=None)).isoformat(
+            timespec="microseconds"
+        )
+    if isinstance(value, bytes):
+        if kind.startswith("decimal"):
+            scale = int(kind.rpartition(",")[2].strip(" )"))
+            digits = int.from_bytes(value, "big", signed=True)
+            return f"{Decimal(f'{digits}e-{scale}'):f}"
+        return value.hex().upper()
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("JSON has no such number")
+    return value
