@@ -257,7 +257,15 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         loader, OwnCommitStore(database), stored_answers, watched=settings.commit_watch_seconds
     )
     health = HealthWatch(HealthSampleStore(database))
-    upkeep = LogUpkeep(loader, Checkpoints(loader), health, alone=database.alone, enabled=settings.log_upkeep)
+    iceberg_conversion = IcebergConversion(loader)
+    upkeep = LogUpkeep(
+        loader,
+        Checkpoints(loader),
+        health,
+        iceberg_conversion,
+        alone=database.alone,
+        enabled=settings.log_upkeep,
+    )
     answers = Answers(stored_answers)
     manifests = SymlinkManifests(loader)
     commits = Commits(
@@ -288,7 +296,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         ),
         commits=commits,
         manifests=manifests,
-        iceberg=IcebergConversion(loader),
+        iceberg=iceberg_conversion,
         vector_compaction=VectorCompaction(loader, commits, settings.deletion_vector_target_bytes),
         upkeep=upkeep,
         overwrite_watch=overwrite_watch,

@@ -51,9 +51,11 @@ from delvec_service.logs import logger
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["FORMAT_VERSIONS", "IcebergConversion", "IcebergTable"]
+__all__ = ["AUTOMATIC", "FORMAT_VERSIONS", "IcebergConversion", "IcebergTable", "asked_formats"]
 
 FORMAT_VERSIONS: Final = (2, 3)
+AUTOMATIC: Final = "delvec.iceberg.formatVersions"
+"""Property: convert after each commit, into these format versions; ``2``, ``3`` or ``2,3``."""
 _ATTEMPTS: Final = 10
 _MOST_SNAPSHOTS: Final = 100
 """Versions that one conversion shows one by one; of more the newest is shown."""
@@ -345,6 +347,12 @@ class _Increment:
         for name, count in expected.items():
             if int(summary.get(name, "0")) != count:
                 raise _ConvertWhole(f"{name} would be {summary.get(name)}, not {count}")
+
+
+def asked_formats(configuration: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the format versions that a table is to be converted into after each commit; what means nothing is left out."""
+    asked = {part.strip() for part in configuration.get(AUTOMATIC, "").split(",")}
+    return tuple(version for version in FORMAT_VERSIONS if str(version) in asked)
 
 
 def definition_of(

@@ -1,4 +1,4 @@
-"""What a service does for a log after its commits, in the background: checksums, checkpoints, clean-up.
+"""What a service does for a log after its commits, in the background: checksums, checkpoints, clean-up, Iceberg.
 
 No answer waits for any of it, and none fails for it: what does not work is logged, and the next commit is the next
 chance. Under load work is coalesced: of a table only what is newest when its turn comes is done, and turns are rare.
@@ -16,6 +16,7 @@ from delvec_kernel.errors import DelvecError
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.log.version_checksum import VersionChecksum, checksum_name
 from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service.iceberg.conversion import IcebergConversion, asked_formats
 from delvec_service.logs import logger
 from delvec_service.maintenance.checkpoints import CheckpointResult, Checkpoints
 from delvec_service.maintenance.health_watch import HealthWatch
@@ -29,6 +30,7 @@ __all__ = ["LogUpkeep"]
 _REST_SECONDS: Final = 1.0
 _SHARE: Final = 0.05
 _SAMPLES_SHARE: Final = 0.02
+_CONVERSIONS_SHARE: Final = 0.25
 _SETTLED_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.1
 
@@ -154,6 +156,7 @@ class LogUpkeep:
         loader: reads snapshots.
         checkpoints: writes checkpoints.
         health: keeps samples of tables.
+        iceberg: converts tables that ask for it, by the property ``delvec.iceberg.formatVersions``.
         alone: tells whether no other replica does the same just now, see :meth:`Database.alone`; by default none does.
         enabled: whether to do anything; replicas need not all do it.
     """
@@ -163,6 +166,7 @@ class LogUpkeep:
         loader: SnapshotLoader,
         checkpoints: Checkpoints,
         health: HealthWatch | None = None,
+        iceberg: IcebergConversion | None = None,
         *,
         alone: Callable[[str], AbstractContextManager[bool]] = lambda _: nullcontext(True),
         enabled: bool = True,
@@ -176,6 +180,8 @@ class LogUpkeep:
         self._checksums = _Worker("delvec-checksums", self._checksum)
         self._keepers = _Worker("delvec-checkpoints", self._keep)
         self._samples = _Worker("delvec-health", self._sample, share=_SAMPLES_SHARE)
+        self._iceberg = iceberg
+        self._conversions = _Worker("delvec-iceberg", self._convert, share=_CONVERSIONS_SHARE)
 
     def backlog(self) -> Mapping[str, int]:
         """Return how many tables wait for each task."""
@@ -183,6 +189,7 @@ class LogUpkeep:
             "checksums": self._checksums.backlog,
             "checkpoints": self._keepers.backlog,
             "health": self._samples.backlog,
+            "iceberg": self._conversions.backlog,
         }
 
     def committed(self, table: OpenTable, version: int, transaction_id: str) -> None:
@@ -216,7 +223,9 @@ class LogUpkeep:
     def wait(self, seconds: float) -> bool:
         """Wait until everything is done that commits so far ask for; False if it is not."""
         # Checksums first: they make work for the others.
-        return all(one.wait(seconds) for one in (self._checksums, self._samples, self._keepers))
+        return all(
+            one.wait(seconds) for one in (self._checksums, self._samples, self._keepers, self._conversions)
+        )
 
     def close(self, seconds: float = 30.0) -> None:
         """Finish what there is to do, within a time, and stop."""
@@ -224,6 +233,7 @@ class LogUpkeep:
         self._checksums.close()
         self._samples.close()
         self._keepers.close()
+        self._conversions.close()
 
     def _checksum(self, work: _Work) -> None:
         """Write the checksum of the newest version, if it is one of ours; look whether a checkpoint is due."""
@@ -237,6 +247,15 @@ class LogUpkeep:
             self._keepers.add(_Work(table))
         if self._health is not None:
             self._samples.add(_Work(table))
+        if self._iceberg is not None and asked_formats(snapshot.configuration):
+            self._conversions.add(_Work(table))
+
+    def _convert(self, work: _Work) -> None:
+        """Convert the newest version to Iceberg, in the format versions that the table asks for."""
+        snapshot = self._loader.load(work.table.objects, work.table.name)
+        for format_version in asked_formats(snapshot.configuration):
+            if self._iceberg is not None:
+                self._iceberg.convert(work.table, format_version=format_version)
 
     def _sample(self, work: _Work) -> None:
         """Keep a sample of the newest version that is known."""

@@ -140,3 +140,17 @@ def test_vacuum_keeps_what_snapshots_need_and_takes_the_rest(people, opened, tmp
     assert rows(done) == delta_rows(people) == [{"id": 1, "p": "z"}, {"id": 2, "p": "y"}]
     left = {path.suffix for path in (tmp_path / "people" / "_iceberg").rglob("*") if path.is_file()}
     assert left == {".json", ".avro", ".text"}
+
+
+def test_a_table_that_asks_for_it_is_converted_after_commits(tmp_path, opened, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with delvec.connect() as lake:
+        table = lake.create_table(
+            tmp_path / "people", "id long", properties={"delvec.iceberg.formatVersions": "2, 3"}
+        )
+        table.append([{"id": 1}, {"id": 2}])
+        table.delete("id = 1")
+    # What is left to do is done before the service ends.
+    for format_version in (2, 3):
+        done = conversion().published(opened, format_version)
+        assert (done.delta_version, rows(done)) == (2, [{"id": 2}])
