@@ -34,8 +34,8 @@ __all__ = [
 Path: TypeAlias = tuple[str, ...]
 
 NESTED_IDS: Final = "delta.columnMapping.nested.ids"
-_ROW_LINEAGE_IDS: Final = 2147483447
-"""From here on ids are reserved."""
+_FIRST_RESERVED: Final = 2147483440
+"""From here on no column of a table has its id."""
 _TYPES: Final[Mapping[str, str]] = {
     "boolean": "boolean",
     "byte": "int",
@@ -241,7 +241,7 @@ class _Conversion:
         if wanted is None:
             self.highest += 1
             wanted = self.highest
-        if wanted in self._given or not 0 < wanted < _ROW_LINEAGE_IDS:
+        if wanted in self._given or not 0 < wanted < _FIRST_RESERVED:
             column = ".".join(where)
             raise IcebergUnsupported(
                 f"Column '{column}' has the id {wanted}, which another column has too, or which Iceberg reserves; "

@@ -14,6 +14,7 @@ from typing import Any, Final
 from delvec_kernel.errors import CorruptIcebergMetadata, IcebergUnsupported
 from delvec_kernel.iceberg.partitions import FIRST_FIELD_ID, PartitionSpec
 from delvec_kernel.iceberg.schema import IcebergSchema, field_ids, field_types, merged_name_mapping, promotes
+from delvec_kernel.row_tracking import MATERIALIZED
 from delvec_kernel.schema.column_mapping import is_mapped
 
 __all__ = [
@@ -51,6 +52,11 @@ _MAIN: Final = "main"
 _CONFIGURED: Final = "delta.universalformat.config.iceberg."
 _MOST_LOGGED: Final = 100
 _NO_SNAPSHOT: Final = -1
+_CHANGE_TYPE_ID: Final = 2147483440
+_FIRST_HIDDEN: Final = _CHANGE_TYPE_ID
+_ROW_ID: Final = 2147483540
+_ROW_COMMIT_VERSION: Final = 2147483539
+"""Reserved for the two columns of row lineage."""
 _WEEK_MS: Final = 7 * 24 * 3600 * 1000
 
 
@@ -240,8 +246,9 @@ def with_table_definition(
     result["default-spec-id"] = spec.spec_id
     given = [item.field_id for item in spec.fields]
     result["last-partition-id"] = max([metadata["last-partition-id"], *given])
-    earlier = json.loads(metadata["properties"].get(NAME_MAPPING, "[]"))
-    mapping = merged_name_mapping(earlier, schema.name_mapping)
+    stored = json.loads(metadata["properties"].get(NAME_MAPPING, "[]"))
+    earlier = [entry for entry in stored if entry["field-id"] < _FIRST_HIDDEN]
+    mapping = [*merged_name_mapping(earlier, schema.name_mapping), *_hidden_columns(configuration)]
     chosen = {
         name.removeprefix(_CONFIGURED): value
         for name, value in configuration.items()
@@ -258,6 +265,15 @@ def with_table_definition(
         MAX_SNAPSHOT_AGE: str(retention_ms),
     }
     return result
+
+
+def _hidden_columns(configuration: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the names of columns that Delta has in files and not in the schema: readers of ids refuse unknown names."""
+    found = [{"field-id": _CHANGE_TYPE_ID, "names": ["_change_type"]}]
+    for name, field_id in zip(MATERIALIZED, (_ROW_ID, _ROW_COMMIT_VERSION), strict=True):
+        if configuration.get(name):
+            found.append({"field-id": field_id, "names": [configuration[name]]})
+    return found
 
 
 def with_version(metadata: Mapping[str, Any], version: int, timestamp: int) -> dict[str, Any]:
