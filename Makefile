@@ -7,7 +7,7 @@ RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 OTHERS := $(if $(PYTHON),$(PYTHON),python3) dev/versions.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos dml mutants bench bench-reading bench-commits bench-dml bench-maintenance serve lock helm helm-files wheel clean
+.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos dml mutants vacuum-attack bench bench-reading bench-commits bench-dml bench-maintenance serve lock helm helm-files wheel clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,10 @@ fuzz: ## Damage tables in 100,000 ways (about an hour; goes on where it was stop
 	@$(SETUP)
 	@$(RUN) python -m tests.fuzz --cases 100000
 	@DELVEC_FUZZ_CASES=20000 $(RUN) pytest tests/service/test_openapi_fuzz.py --timeout 3600 -q
+
+vacuum-attack: ## Attack what VACUUM keeps with 100,000 random tables (about 20 minutes)
+	@$(SETUP)
+	@DELVEC_VACUUM_CASES=100000 $(RUN) pytest tests/kernel/vacuum/test_vacuum_attack.py --timeout 7200 -n 0 -q
 
 chaos: ## 1,000 rounds of faults with replicas, their store and the network (about an hour)
 	@$(SETUP)

@@ -79,6 +79,7 @@ from delvec_kernel.errors import (
     PermissionDenied,
     PolicyNotFound,
     ProtocolChanged,
+    QuarantineNotFound,
     ReadLimitExceeded,
     RequestTimeout,
     RequestTooLarge,
@@ -113,6 +114,7 @@ if TYPE_CHECKING:
     from delvec.connection import Connection, connect
     from delvec.table import DeltaTable
     from delvec.transaction import Metrics, Transaction
+    from delvec.vacuum import VacuumPlan
     from delvec_kernel.schema.types import (
         ArrayType,
         DataType,
@@ -198,6 +200,7 @@ __all__ = [
     "PolicyNotFound",
     "PrimitiveType",
     "ProtocolChanged",
+    "QuarantineNotFound",
     "ReadLimitExceeded",
     "RequestTimeout",
     "RequestTooLarge",
@@ -227,6 +230,7 @@ __all__ = [
     "UnusableFile",
     "VacuumIncomplete",
     "VacuumLiteImpossible",
+    "VacuumPlan",
     "VersionFromFuture",
     "VersionNotFound",
     "__version__",
@@ -247,6 +251,7 @@ _HOMES = {
     "StructField": "delvec_kernel.schema.types",
     "StructType": "delvec_kernel.schema.types",
     "Transaction": "delvec.transaction",
+    "VacuumPlan": "delvec.vacuum",
     "connect": "delvec.connection",
 }
 

@@ -32,6 +32,7 @@ from delvec.engines.row_changes import MergeSource
 from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.peer_names import assignments, condition_of
 from delvec.transaction import Metrics, Transaction, TransactionOptions, begin
+from delvec.vacuum import Vacuum, VacuumPlan
 from delvec_kernel.errors import BadRequest, SchemaMismatch
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.wire import (
@@ -48,8 +49,6 @@ from delvec_kernel.wire import (
     RestoreRequest,
     RestoreResponse,
     TableResource,
-    VacuumRequest,
-    VacuumResponse,
 )
 
 __all__ = ["DeltaTable"]
@@ -179,6 +178,9 @@ class DeltaTable(WritableTable):
         enforce_retention_duration: bool = True,
         keep_versions: Sequence[int] | None = None,
         limit: int = 1000,
+        plan: VacuumPlan | None = None,
+        inventory: Any = None,
+        quarantine: bool = False,
     ) -> dict[str, Any]:
         """Delete the files that neither a retained version nor a commit under way needs; returns what was deleted.
 
@@ -191,24 +193,80 @@ class DeltaTable(WritableTable):
                 Without it, files of commits under way can be lost: only where nothing else writes.
             keep_versions: versions that stay readable, however old they are.
             limit: how many paths the answer lists under ``files``; the counts are of all.
+            plan: of :meth:`plan_vacuum`: delete nothing else, and of it only what nothing needs by now. What it was made
+                with goes before the arguments above.
+            inventory: look at the files of this Arrow table (or what converts to one) and list nothing: ``path``, ``length``,
+                ``isDir`` and ``modificationTime``, as delta-spark's ``USING INVENTORY``. Sizes and times are storage's own.
+            quarantine: move the files within the table's directory instead of deleting them; ``["quarantine"]`` of the answer is
+                what :meth:`undo_vacuum` takes.
 
         Raises:
+            BadRequest: the plan is of another table, or the inventory lacks a column.
             RetentionTooShort: the table keeps files for longer.
             VacuumIncomplete: storage did not delete everything; the message says what is gone. Run it again.
             VacuumLiteImpossible: the log does not reach back to the last VACUUM LITE; run a full one.
             UnsupportedTable: or a subclass: the table has features that Delvec does not know.
         """
-        body = request(
-            VacuumRequest,
+        return self._vacuum.run(
+            plan=plan,
+            inventory=None if inventory is None else to_arrow(inventory),
+            dry_run=dry_run,
+            limit=limit,
             mode=mode,
             retention_hours=retention_hours,
-            dry_run=dry_run,
             enforce_retention_duration=enforce_retention_duration,
             keep_versions=list(keep_versions or ()),
-            limit=limit,
+            quarantine=quarantine,
         )
-        answered = self._service.post(table_path(self.id, "vacuum"), body)
-        return answer(VacuumResponse, answered).model_dump(by_alias=True)
+
+    def plan_vacuum(
+        self,
+        retention_hours: float | None = None,
+        *,
+        mode: Literal["full", "lite"] = "full",
+        enforce_retention_duration: bool = True,
+        keep_versions: Sequence[int] | None = None,
+        inventory: Any = None,
+    ) -> VacuumPlan:
+        """Return what a VACUUM would delete, at most a million files, for a person to approve; ``vacuum(plan=...)`` does it.
+
+        Args and errors are those of :meth:`vacuum`.
+        """
+        return self._vacuum.plan(
+            retention_hours,
+            keep_versions or (),
+            enforce_retention_duration=enforce_retention_duration,
+            mode=mode,
+            inventory=None if inventory is None else to_arrow(inventory),
+        )
+
+    def quarantines(self) -> list[dict[str, Any]]:
+        """Return the quarantines that VACUUM has moved files into, the newest first; names are as on the wire."""
+        return self._vacuum.quarantines()
+
+    def undo_vacuum(self, quarantine: str) -> dict[str, Any]:
+        """Put the files of a quarantine back where they were; what is there by now is not replaced.
+
+        Raises:
+            QuarantineNotFound: there is none of that name.
+            StorageError: storage refused some; call it again.
+        """
+        return self._vacuum.undo(quarantine)
+
+    def purge_quarantine(
+        self, quarantine: str | None = None, *, older_than_hours: float = 168
+    ) -> list[dict[str, Any]]:
+        """Delete the files of a quarantine for good, or of all that are older than a time; returns what was deleted.
+
+        Raises:
+            QuarantineNotFound: there is none of that name.
+            StorageError: storage refused some; call it again.
+        """
+        return self._vacuum.purge(quarantine, older_than_hours)
+
+    @property
+    def _vacuum(self) -> Vacuum:
+        return Vacuum(self._service, self.id, self.location)
 
     def generate(self, mode: str = "symlink_format_manifest") -> dict[str, Any]:
         """Write manifests that list the newest version's data files, for readers that know no Delta log; returns what was written.

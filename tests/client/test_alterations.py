@@ -250,3 +250,16 @@ def test_rows_that_leave_a_column_out_get_its_default_from_now_on(people):
     assert len(rows) == before + 2
     with pytest.raises(delvec.InvalidSchema, match="reads what is not there"):
         people.alter.set_default("name", "id")
+
+
+@pytest.mark.parametrize("column", ["`a.b`", "`s.t`.`x.y`", "`q``r`"])
+def test_a_table_is_sorted_by_columns_of_any_name(lake, tmp_path, column):
+    rows = pa.table({"a.b": range(10), "q`r": range(10), "s.t": [{"x.y": number} for number in range(10)]})
+    table = lake.create_table(
+        tmp_path / "odd", rows.schema, cluster_by=[column], properties={"delta.columnMapping.mode": "name"}
+    )
+    for _ in range(2):
+        table.append(rows)
+    assert table.detail()["clusteringColumns"] == [column]
+    assert table.optimize().version == 3
+    assert table.to_arrow(predicate=f"{column} = 3").num_rows == 2

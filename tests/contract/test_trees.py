@@ -7,7 +7,8 @@ from delvec_kernel.errors import StorageError
 from delvec_kernel.locations import canonical_relative
 from delvec_kernel.storage import trees
 from delvec_kernel.storage.files import stat, write_file
-from delvec_kernel.storage.trees import TreeListing, delete_files
+from delvec_kernel.storage.moves import move_files
+from delvec_kernel.storage.trees import TreeListing, delete_files, inner_tables, look_up_files
 from delvec_kernel.vacuum.retention import hidden_names
 
 FILES = [
@@ -110,3 +111,31 @@ def test_of_files_that_an_object_store_does_not_delete_the_rest_is_known(memory_
     assert isinstance(done.error, StorageError)
     monkeypatch.undo()
     assert set(listed(listing(memory_location))) == set(names[4:])
+
+
+def test_files_are_looked_up_by_name(stored):
+    names = ["a b.parquet", "c=a%3Ab/x#y?z.parquet", "gone.parquet", "gone/x.parquet", "c=2"]
+    found = look_up_files(stored, sorted(map(canonical_relative, names)))
+    assert found["path"].to_pylist() == [canonical_relative(name) for name in sorted(names[:2])]
+    assert found["size"].to_pylist() == [4, 4]
+    assert all(found["modified"].to_pylist())
+
+
+def test_tables_within_a_table_are_found_above_their_files(stored):
+    paths = ["inner/z/b.parquet", "c=1/x.parquet", "a.parquet"]
+    assert inner_tables(stored, paths) == ["inner"]
+
+
+def test_files_move_to_another_directory_and_back(stored):
+    names = ["a b.parquet", "c=a%3Ab/x#y?z.parquet", "é 漢字.parquet"]
+    paths = sorted(map(canonical_relative, names))
+    moved = move_files(stored, [*paths, "gone/gone.parquet"], "", "_kept/1", before=NEVER)
+    assert (sorted(moved.deleted), moved.kept, moved.failed) == (paths, ["gone/gone.parquet"], [])
+    for path in paths:
+        assert stat(stored, path) is None
+        assert stat(stored, f"_kept/1/{path}").size == 4
+    write_file(stored, paths[0], b"another")
+    back = move_files(stored, paths, "_kept/1", "")
+    assert (sorted(back.deleted), back.kept) == (paths[1:], paths[:1])
+    assert stat(stored, paths[0]).size == 7
+    assert move_files(stored, paths[1:], "_kept/1", "").kept == paths[1:]

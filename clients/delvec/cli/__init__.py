@@ -28,6 +28,7 @@ from delvec.cli import (
     serve,
     sql,
     tables,
+    vacuum,
 )
 from delvec.cli import rows as changes
 from delvec.cli.session import Session
@@ -89,7 +90,8 @@ app.command("history")(inspection.history)
 app.command("detail")(inspection.detail)
 app.command("health")(inspection.health)
 app.command("checkpoint")(maintenance.checkpoint)
-app.command("vacuum")(maintenance.vacuum)
+app.command("vacuum")(vacuum.vacuum)
+app.add_typer(vacuum.app, name="quarantine")
 app.command("check")(maintenance.check)
 app.command("optimize")(maintenance.optimize)
 app.command("restore")(maintenance.restore)

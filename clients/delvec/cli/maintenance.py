@@ -9,7 +9,7 @@ from delvec.cli.output import number, print_json, print_table, say
 from delvec.cli.session import Table, session
 from delvec.dml.optimize import PlannedCompaction
 
-__all__ = ["check", "checkpoint", "downgrade", "generate", "optimize", "restore", "vacuum"]
+__all__ = ["check", "checkpoint", "downgrade", "generate", "optimize", "restore"]
 
 
 def checkpoint(
@@ -51,63 +51,6 @@ def checkpoint(
         say(f"nothing {verb}: {cleaned['kept-because']}")
     else:
         say(f"{number(len(cleaned['deleted']))} files {verb}")
-
-
-def vacuum(
-    context: typer.Context,
-    table: Table,
-    retain: Annotated[
-        float | None,
-        typer.Option(
-            metavar="HOURS",
-            min=0,
-            help="How long removed files are kept; by default delta.deletedFileRetentionDuration.",
-        ),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be deleted.")] = False,
-    lite: Annotated[
-        bool,
-        typer.Option("--lite", help="Read only the log: finds what versions removed, and lists nothing."),
-    ] = False,
-    no_retention_check: Annotated[
-        bool,
-        typer.Option(
-            "--no-retention-check",
-            help="Accept less retention than the table's, and delete files younger than 24 hours, too: only where nothing "
-            "else writes.",
-        ),
-    ] = False,
-    keep_version: Annotated[
-        list[int] | None,
-        typer.Option(metavar="N", min=0, help="A version that stays readable; may be repeated."),
-    ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="How many paths to list.")] = 1000,
-) -> None:
-    """Delete the files that neither a retained version nor a commit under way needs.
-
-    [bold]delvec vacuum people --dry-run[/bold]
-
-    [bold]delvec vacuum people --retain 240 --keep-version 12[/bold]
-    """
-    now = session(context)
-    with now.table(table) as target:
-        found = target.vacuum(
-            retain,
-            dry_run,
-            mode="lite" if lite else "full",
-            enforce_retention_duration=not no_retention_check,
-            keep_versions=keep_version,
-            limit=limit,
-        )
-    if now.as_json:
-        print_json(found)
-        return
-    for path in found["files"] if dry_run else ():
-        print(path)
-    verb = "would be deleted" if dry_run else "deleted"
-    directories = found["num-empty-directories"]
-    also = f" and {number(directories)} empty directories" if directories else ""
-    say(f"{number(found['num-files'])} files ({number(found['size-in-bytes'])} bytes){also} {verb}")
 
 
 def check(

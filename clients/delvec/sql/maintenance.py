@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 
+from delvec.sql.queries import parse_query
 from delvec.sql.tokens import Cursor, invalid, newest_version
 from delvec.transaction import Metrics
-from delvec_kernel.errors import UnsupportedOperation
 
 if TYPE_CHECKING:
-    from delvec.sql.changes import OpenTable
+    from delvec.sql.changes import OpenTable, RunQuery
 
 __all__ = ["generate", "optimize", "reorg", "restore", "vacuum"]
 
@@ -52,15 +52,14 @@ def reorg(cursor: Cursor, opened: "OpenTable") -> Metrics:
     return opened(name).optimize.purge(where)
 
 
-def vacuum(statement: Cursor, opened: "OpenTable") -> pa.Table:
-    """Run VACUUM table [FULL | LITE] [RETAIN n HOURS] [DRY RUN].
+def vacuum(statement: Cursor, opened: "OpenTable", rows: "RunQuery") -> pa.Table:
+    """Run VACUUM table [FULL | LITE] [USING INVENTORY table | (query)] [RETAIN n HOURS] [DRY RUN].
 
     Returns:
         One column ``path``, as of delta-spark: of a dry run the files, else the table's location.
 
     Raises:
         InvalidStatement: it is something else.
-        UnsupportedOperation: it is one of delta-spark's forms that Delvec does not have.
     """
     # To the tokenizer all that follows VACUUM is one word.
     start, end = statement.position, statement.position + len("VACUUM")
@@ -68,6 +67,7 @@ def vacuum(statement: Cursor, opened: "OpenTable") -> pa.Table:
     name = newest_version(cursor)
     hours: float | None = None
     dry_run = False
+    inventory: str | None = None
     mode: Literal["full", "lite"] = "full"
     # In any order, as in delta-spark.
     while not cursor.at_end:
@@ -80,16 +80,29 @@ def vacuum(statement: Cursor, opened: "OpenTable") -> pa.Table:
         elif cursor.take("RETAIN"):
             hours = cursor.number("a number of hours")
             cursor.expect("HOURS")
-        elif cursor.word() == "USING":
-            raise UnsupportedOperation(
-                "VACUUM ... USING INVENTORY is not part of Delvec yet; leave it out.", operation="VACUUM"
-            )
+        elif inventory is None and cursor.take("USING"):
+            cursor.expect("INVENTORY")
+            inventory = _inventory(cursor)
         else:
-            cursor.fail("FULL, LITE, RETAIN n HOURS, DRY RUN or the end of the statement is expected")
+            cursor.fail(
+                "FULL, LITE, USING INVENTORY, RETAIN n HOURS, DRY RUN or the end of the statement is expected"
+            )
     table = opened(name)
-    found = table.vacuum(hours, dry_run, mode=mode, limit=_LISTED)
+    files = None if inventory is None else rows(parse_query(inventory, "spark"))
+    found = table.vacuum(hours, dry_run, mode=mode, limit=_LISTED, inventory=files)
     paths = [f"{table.location}/{path}" for path in found["files"]] if dry_run else [table.location]
     return pa.table({"path": pa.array(paths, pa.string())})
+
+
+def _inventory(cursor: Cursor) -> str:
+    """Take a table or a query in parentheses; return the query."""
+    start = cursor.position
+    if cursor.take("("):
+        cursor.anything()
+        cursor.expect(")")
+        return cursor.text[start : cursor.position].strip()[1:-1]
+    cursor.table()
+    return f"SELECT * FROM {cursor.text[start : cursor.position]}"  # noqa: S608 - parsed before it runs
 
 
 def restore(cursor: Cursor, opened: "OpenTable") -> Metrics:

@@ -52,7 +52,6 @@ _SHOW: Final = re.compile(
 _MAINTENANCE: Final = {
     "OPTIMIZE": maintenance.optimize,
     "REORG": maintenance.reorg,
-    "VACUUM": maintenance.vacuum,
     "RESTORE": maintenance.restore,
     "GENERATE": maintenance.generate,
     "CREATE": creation.clone,
@@ -80,8 +79,8 @@ def run(
         )
     if word == "ALTER":
         return alter(cursor, lambda name: lake.table(name.name, engine=engine))
-    if word in _MAINTENANCE:
-        return _MAINTENANCE[word](cursor, lambda name: lake.table(name.name, engine=engine))
+    if word in _MAINTENANCE or word == "VACUUM":
+        return _maintain(lake, word, cursor, engine, functions)
     if word in ("DESCRIBE", "DESC", "CONVERT"):
         is_description = word != "CONVERT"
         return inspection.describe(lake, cursor) if is_description else creation.convert(lake, cursor, engine)
@@ -96,6 +95,15 @@ def run(
         "CLONE, CONVERT TO DELTA, DESCRIBE, SHOW TABLES or "
         "ALTER TABLE ... SYNC IDENTITY; tables are created and altered by create_table() and table.alter.",
     )
+
+
+def _maintain(lake: Catalog, word: str, cursor: Cursor, engine: Any, functions: Collection[str]) -> Any:
+    def opened(name: TableName) -> "DeltaTable":
+        return lake.table(name.name, engine=engine)
+
+    if word == "VACUUM":
+        return maintenance.vacuum(cursor, opened, lambda query: _rows(lake, query, engine, functions))
+    return _MAINTENANCE[word](cursor, opened)
 
 
 def _change(lake: Catalog, word: str, text: str, engine: Any, functions: Collection[str]) -> Metrics:

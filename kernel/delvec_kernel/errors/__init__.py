@@ -42,6 +42,7 @@
     ├── NotFound
     │   ├── NamespaceNotFound
     │   ├── PolicyNotFound
+    │   ├── QuarantineNotFound
     │   ├── TokenNotFound
     │   ├── GrantNotFound
     │   ├── TableNotFound
@@ -147,6 +148,7 @@ from delvec_kernel.errors.requests import (
     NotFound,
     PermissionDenied,
     PolicyNotFound,
+    QuarantineNotFound,
     ReadLimitExceeded,
     RequestTimeout,
     RequestTooLarge,
@@ -268,6 +270,7 @@ __all__ = [
     "PermissionDenied",
     "PolicyNotFound",
     "ProtocolChanged",
+    "QuarantineNotFound",
     "ReadLimitExceeded",
     "RequestTimeout",
     "RequestTooLarge",

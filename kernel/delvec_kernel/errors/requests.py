@@ -24,6 +24,7 @@ __all__ = [
     "NotFound",
     "PermissionDenied",
     "PolicyNotFound",
+    "QuarantineNotFound",
     "ReadLimitExceeded",
     "RequestTimeout",
     "RequestTooLarge",
@@ -137,6 +138,12 @@ class PolicyNotFound(NotFound):
     """There is no maintenance policy of that name."""
 
     type, code = "PolicyNotFound", "POLICY_NOT_FOUND"
+
+
+class QuarantineNotFound(NotFound):
+    """The table has no quarantine of that name: it was purged, or never was."""
+
+    type, code = "QuarantineNotFound", "QUARANTINE_NOT_FOUND"
 
 
 class TokenNotFound(NotFound):

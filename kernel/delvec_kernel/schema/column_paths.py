@@ -55,8 +55,8 @@ def parse_path(text: str) -> ColumnPath:
 
 
 def path_text(path: Sequence[str]) -> str:
-    """Return a path as Delta's history shows it: names with a dot in backticks."""
-    return ".".join(f"`{part}`" if "." in part else part for part in path)
+    """Return a path as Delta's history shows it: names with a dot in backticks; :func:`parse_path` reads it."""
+    return ".".join(backticked(part) if {*part} & {".", "`"} else part for part in path)
 
 
 def quoted(path: Sequence[str]) -> str:

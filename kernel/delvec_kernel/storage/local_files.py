@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
+from urllib.parse import unquote
 
 from delvec_kernel.errors import AtomicCreateUnsupported
 
@@ -27,6 +28,7 @@ __all__ = [
     "by_descriptor",
     "create",
     "create_hidden",
+    "descended",
     "entries",
     "forget_checksum",
     "look_up",
@@ -49,6 +51,7 @@ _IS_LINK: Final = frozenset({errno.ELOOP, errno.EMLINK, getattr(errno, "EFTYPE",
 _CHUNK: Final = 1 << 20
 # Where it can, a directory is opened without the right to list it, which its files do not need.
 _DIRECTORY: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_BELOW: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Opening a FIFO would wait for its other end, and opening a terminal could make it ours.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE: Final = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -195,6 +198,33 @@ def look_up(directory: int, path: Path, check: Check) -> os.stat_result:
     if not stat.S_ISREG(found.st_mode):
         raise not_regular(found.st_mode, path)
     return found
+
+
+@contextmanager
+def descended(root: int, path: str, *, create: bool = False) -> Iterator[int]:
+    """Open a directory below another one, step by step: one step over a link could lead anywhere.
+
+    Args:
+        root: an open directory.
+        path: below it, URL-encoded; empty for the directory itself.
+        create: make the directories that are missing, durably.
+
+    Raises:
+        OSError: it cannot be opened; ``NotADirectoryError`` where a link or a file is in the way.
+    """
+    descriptor = os.open(".", _BELOW, dir_fd=root)
+    try:
+        for name in map(unquote, path.split("/") if path else ()):
+            if create:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=descriptor)
+                    sync_directory(descriptor)
+            inner = os.open(name, _BELOW, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

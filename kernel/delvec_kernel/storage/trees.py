@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +22,15 @@ from delvec_kernel.storage import local_files as _local_files
 from delvec_kernel.storage.file_locations import Allowed, FileLocation, locate, storage_errors
 from delvec_kernel.storage.files import milliseconds
 
-__all__ = ["LISTED", "Deletion", "TreeListing", "delete_files", "remove_empty_directories"]
+__all__ = [
+    "LISTED",
+    "Deletion",
+    "TreeListing",
+    "delete_files",
+    "inner_tables",
+    "look_up_files",
+    "remove_empty_directories",
+]
 
 LISTED: Final = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified", pa.int64())])
 """``path`` as a log spells it, relative to the table; ``size`` in bytes; ``modified`` in milliseconds since the epoch, by
@@ -31,6 +40,7 @@ _LOG: Final = "_delta_log"
 _BATCH_ROWS: Final = 64 * 1024
 _LIST_CHUNK: Final = 1000
 _AT_ONCE: Final = 8
+_LOOKED_UP_AT_ONCE: Final = 32
 _DEEPEST: Final = 64
 _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _GIVEN_UP_AFTER: Final = 3
@@ -200,6 +210,78 @@ class Deletion:
     error: DelvecError | None = None
 
 
+def look_up_files(location: str, paths: Sequence[str], *, allowed: Allowed | None = None) -> pa.Table:
+    """Return what storage knows of files below a table's location, LISTED; what is missing or no regular file is left out.
+
+    Args:
+        location: the table's canonical location.
+        paths: as :class:`TreeListing` yields them; best in their order.
+        allowed: where the location itself may lead, by URL.
+
+    Raises:
+        StorageError: storage did not answer.
+    """
+    place = locate(location, "_", allowed=allowed, inside=True)
+    if place.local is None:
+        with ThreadPoolExecutor(_LOOKED_UP_AT_ONCE, "delvec-look-up") as pool:
+            found: Iterable[tuple[str, int, int] | None] = pool.map(partial(_head, place), paths)
+            return pa.Table.from_batches(_batched(row for row in found if row is not None), LISTED)
+    return pa.Table.from_batches(_batched(_looked_up(place, paths)), LISTED)
+
+
+def _looked_up(place: FileLocation, paths: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+    for parent, group in groupby(paths, lambda path: path.rpartition("/")[0]):
+        with (
+            suppress(FileNotFoundError),
+            storage_errors("look up files in", f"{place.url[:-1]}{parent}"),
+            place.opened_directory() as root,
+        ):
+            try:
+                with _local_files.descended(root, parent) as directory:
+                    for path in group:
+                        name = unquote(path.rpartition("/")[2])
+                        with suppress(FileNotFoundError):
+                            known = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                            if stat.S_ISREG(known.st_mode):
+                                yield path, known.st_size, _milliseconds(known)
+            except NotADirectoryError:
+                continue  # a link, or a file: no directory of this table's
+
+
+def _head(place: FileLocation, path: str) -> tuple[str, int, int] | None:
+    with suppress(FileNotFoundError), storage_errors("look up", f"{place.url[:-1]}{path}"):
+        meta = obstore.head(place.remote, unquote(path))
+        return path, meta["size"], milliseconds(meta["last_modified"])
+    return None
+
+
+def inner_tables(location: str, paths: Iterable[str], *, allowed: Allowed | None = None) -> list[str]:
+    """Return the directories above these files, and below the location, that are Delta tables themselves.
+
+    Args:
+        location: the table's canonical location.
+        paths: as :class:`TreeListing` yields them.
+        allowed: where the location itself may lead, by URL.
+
+    Raises:
+        StorageError: storage did not answer.
+    """
+    parts = {tuple(path.split("/")[:-1]) for path in paths}
+    directories = sorted({"/".join(each[:depth]) for each in parts for depth in range(1, len(each) + 1)})
+    place = locate(location, "_", allowed=allowed, inside=True)
+
+    def is_table(directory: str) -> bool:
+        with storage_errors("look into", f"{place.url[:-1]}{directory}"):
+            if place.local is not None:
+                return os.path.lexists(place.local.parent / unquote(directory) / _LOG)
+            chunks = obstore.list(place.remote, f"{unquote(directory)}/{_LOG}", chunk_size=1)
+            return any(True for _ in chunks)
+
+    with ThreadPoolExecutor(_AT_ONCE, "delvec-look-up") as pool:
+        found = pool.map(is_table, directories)
+        return [directory for directory, is_one in zip(directories, found, strict=True) if is_one]
+
+
 def delete_files(
     location: str, paths: Sequence[str], before: int, *, allowed: Allowed | None = None
 ) -> Deletion:
@@ -222,7 +304,7 @@ def delete_files(
             with (
                 storage_errors("delete files in", f"{location}/{parent}", writing=True),
                 place.opened_directory() as root,
-                _descended(root, parent) as directory,
+                _local_files.descended(root, parent) as directory,
             ):
                 _delete_local(directory, names, before, location, done)
         except DelvecError as error:
@@ -296,7 +378,7 @@ def remove_empty_directories(
         with (
             suppress(OSError),
             place.opened_directory() as root,
-            _descended(root, parent) as directory,
+            _local_files.descended(root, parent) as directory,
         ):
             os.rmdir(unquote(name), dir_fd=directory)
             gone.append(path)
@@ -307,20 +389,6 @@ def remove_empty_directories(
 def _opened(directory: int, name: str) -> Iterator[int]:
     descriptor = os.open(name, _OPEN, dir_fd=directory)
     try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _descended(root: int, path: str) -> Iterator[int]:
-    """Open a directory below another one, step by step: one step over a link could lead anywhere."""
-    descriptor = os.open(".", _OPEN, dir_fd=root)
-    try:
-        for name in path.split("/") if path else ():
-            inner = os.open(unquote(name), _OPEN, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = inner
         yield descriptor
     finally:
         os.close(descriptor)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool, model_validator
 
-from delvec_kernel.wire.shapes import Answer, Envelope, Long, Text, Timestamp
+from delvec_kernel.wire.shapes import FILES, Answer, Envelope, FilePath, Long, Text, Timestamp
 
 __all__ = [
     "CheckFinding",
@@ -18,10 +18,14 @@ __all__ = [
     "IcebergResponse",
     "LogCleanUp",
     "OrphanFile",
+    "PurgeResponse",
+    "Quarantine",
+    "QuarantinesResponse",
     "RepackRequest",
     "RepackResponse",
     "RestoreRequest",
     "RestoreResponse",
+    "UndoResponse",
     "VacuumRequest",
     "VacuumResponse",
 ]
@@ -125,13 +129,28 @@ class VacuumRequest(Envelope):
         description="Versions that stay readable, however old they are.",
     )
     limit: int = Field(default=1000, ge=0, le=1_000_000, description="How many paths the answer lists.")
+    files: Annotated[list[FilePath], Field(max_length=FILES, fail_fast=True)] | None = Field(
+        default=None,
+        description="Look at these files only, and list nothing: those of an earlier dry run that a person has approved, or of "
+        "an inventory. As a log names them. Every other rule holds for them as for all files.",
+    )
+    quarantine: StrictBool = Field(
+        default=False,
+        description="Delete nothing: move the files below `_delvec` in the table's directory, from where they can be put back.",
+    )
+
+    @model_validator(mode="after")
+    def _lists_nothing_twice(self) -> "VacuumRequest":
+        if self.files is not None and self.mode == "lite":
+            raise ValueError("files are looked at as they are given: leave out the mode lite")
+        return self
 
 
 class VacuumResponse(Answer):
     """What a VACUUM deleted, or would delete."""
 
     table: str
-    result: Literal["deleted", "nothing-to-delete", "dry-run"]
+    result: Literal["deleted", "quarantined", "nothing-to-delete", "dry-run"]
     version: int = Field(description="The newest version that was looked at.")
     retention_hours: float = Field(description="How long removed files are kept.")
     num_files: int = Field(description="Files that were deleted, or would be.")
@@ -145,6 +164,50 @@ class VacuumResponse(Answer):
         description="The version VACUUM START; absent where nothing was deleted."
     )
     end_version: int | None = Field(description="The version VACUUM END; absent where there is none.")
+    quarantine: str | None = Field(
+        default=None, description="The quarantine that the files are in; absent where there is none."
+    )
+
+
+class Quarantine(Answer):
+    """Files that a VACUUM has moved away and not deleted."""
+
+    id: str = Field(description="The quarantine's name, which begins with its time.")
+    created_at: str = Field(description="When; ISO 8601.")
+    version: int = Field(description="The version VACUUM START of its VACUUM.")
+    num_files: int = Field(description="Files that were to be moved.")
+    size_in_bytes: int = Field(description="Of these files.")
+    state: Literal["quarantined", "undone"] = Field(
+        description="`quarantined`: in the quarantine, or on their way into it or out of it; `undone`: all are back."
+    )
+    undone_at: str | None = Field(default=None, description="When they were put back; ISO 8601.")
+
+
+class QuarantinesResponse(Answer):
+    """The quarantines of a table, the newest first."""
+
+    quarantines: list[Quarantine] = Field(description="What VACUUM has moved away, by time.")
+
+
+class UndoResponse(Answer):
+    """What came back out of a quarantine."""
+
+    table: str
+    quarantine: Quarantine = Field(description="As it is now.")
+    num_files: int = Field(description="Files that were put back.")
+    size_in_bytes: int = Field(description="Of these files.")
+    kept: list[str] = Field(
+        description="Files that stay in the quarantine, because another file is in their place; the first 1,000."
+    )
+
+
+class PurgeResponse(Answer):
+    """What was deleted out of a quarantine."""
+
+    table: str
+    quarantine: str = Field(description="Its name; it is no more.")
+    num_files: int = Field(description="Files that were deleted.")
+    size_in_bytes: int = Field(description="Of these files.")
 
 
 class RestoreRequest(Envelope):

@@ -146,6 +146,8 @@ RESPONSES: Final[Mapping[str, str]] = {
     "rename_table": "The table under its new name.",
     "restore_table": "What was restored, in which version.",
     "update_rows": "What was updated, in which version.",
+    "undo_vacuum": "What was put back.",
+    "purge_vacuumed": "What was deleted.",
     "vacuum_table": "What was deleted, or would be.",
 }
 

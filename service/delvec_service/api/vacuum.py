@@ -1,6 +1,8 @@
 """``…/vacuum``: delete the files that nothing refers to any more."""
 
-from fastapi import APIRouter
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Path
 
 from delvec_kernel.errors import (
     AtomicCreateUnsupported,
@@ -9,21 +11,43 @@ from delvec_kernel.errors import (
     ConcurrentWrite,
     CorruptDeletionVector,
     CorruptTable,
+    LocationNotAllowed,
+    QuarantineNotFound,
     RetentionTooShort,
     UnsupportedWriterFeature,
     VacuumIncomplete,
     VacuumLiteImpossible,
 )
-from delvec_kernel.wire import VacuumRequest, VacuumResponse
+from delvec_kernel.wire import (
+    PurgeResponse,
+    QuarantinesResponse,
+    UndoResponse,
+    VacuumRequest,
+    VacuumResponse,
+)
 from delvec_service.api.dependencies import ServiceState, Table
-from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
+from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance
-from delvec_service.vacuum.vacuum import vacuum
+from delvec_service.vacuum.quarantine import purge_quarantine, quarantines, undo_quarantine
+from delvec_service.vacuum.vacuum import Vacuumed, vacuum
 
 __all__ = ["router"]
 
 
-router = APIRouter(tags=["maintenance"], route_class=Maintenance)
+class _Vacuuming(Maintenance):
+    """It takes lists of files."""
+
+    large = True
+
+
+router = APIRouter(tags=["maintenance"], route_class=_Vacuuming)
+
+_EMPTYING: Final = (CorruptTable, QuarantineNotFound, UnsupportedWriterFeature)
+_NAMED: Final = 1000
+_Name = Annotated[
+    str,
+    Path(description="The quarantine's name.", max_length=64, pattern=r"^[0-9A-Za-z][0-9A-Za-z-]*$"),
+]
 
 
 @router.post(
@@ -32,6 +56,7 @@ router = APIRouter(tags=["maintenance"], route_class=Maintenance)
         *MUTATION,
         *OPENING,
         *SNAPSHOT,
+        LocationNotAllowed,
         RetentionTooShort,
         VacuumLiteImpossible,
         CorruptTable,
@@ -52,7 +77,7 @@ def vacuum_table(table: Table, service: ServiceState, body: VacuumRequest | None
     paths = [*done.files[: wanted.limit], *(f"{path}/" for path in done.directories)]
     return VacuumResponse(
         table=table.name,
-        result="dry-run" if wanted.dry_run else "deleted" if done.deleted else "nothing-to-delete",
+        result=_result(wanted, done),
         version=plan.version,
         retention_hours=plan.retention.milliseconds / 3_600_000,
         num_files=len(done.files),
@@ -62,4 +87,52 @@ def vacuum_table(table: Table, service: ServiceState, body: VacuumRequest | None
         files=paths[: wanted.limit],
         start_version=done.start_version,
         end_version=done.end_version,
+        quarantine=done.quarantine,
+    )
+
+
+def _result(
+    wanted: VacuumRequest, done: Vacuumed
+) -> Literal["deleted", "quarantined", "nothing-to-delete", "dry-run"]:
+    if wanted.dry_run:
+        return "dry-run"
+    if not done.deleted:
+        return "nothing-to-delete"
+    return "deleted" if done.quarantine is None else "quarantined"
+
+
+@router.get("/tables/{table}/quarantines", responses=responses(*COMMON, *OPENING, CorruptTable))
+def list_quarantines(table: Table) -> QuarantinesResponse:
+    """List the quarantines of a table, the newest first."""
+    return QuarantinesResponse(quarantines=quarantines(table))
+
+
+@router.post(
+    "/tables/{table}/quarantines/{quarantine}/undo",
+    responses=responses(*MUTATION, *OPENING, *SNAPSHOT, *_EMPTYING),
+)
+def undo_vacuum(table: Table, quarantine: _Name, service: ServiceState) -> UndoResponse:
+    """Put the files of a quarantine back where they were."""
+    done = undo_quarantine(table, service.loader, quarantine)
+    return UndoResponse(
+        table=table.name,
+        quarantine=done.record,
+        num_files=done.num_files,
+        size_in_bytes=done.size_in_bytes,
+        kept=done.kept[:_NAMED],
+    )
+
+
+@router.post(
+    "/tables/{table}/quarantines/{quarantine}/purge",
+    responses=responses(*MUTATION, *OPENING, *SNAPSHOT, *_EMPTYING),
+)
+def purge_vacuumed(table: Table, quarantine: _Name, service: ServiceState) -> PurgeResponse:
+    """Delete the files of a quarantine for good."""
+    done = purge_quarantine(table, service.loader, quarantine)
+    return PurgeResponse(
+        table=table.name,
+        quarantine=quarantine,
+        num_files=done.num_files,
+        size_in_bytes=done.size_in_bytes,
     )

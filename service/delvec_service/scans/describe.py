@@ -7,6 +7,7 @@ from typing import Any, Final
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import CommitInfo, Metadata
 from delvec_kernel.features.table_features import reader_features, writer_features
+from delvec_kernel.schema.column_paths import path_text
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.snapshot.snapshot import Snapshot
@@ -139,7 +140,7 @@ def _clustering_columns(snapshot: Snapshot) -> list[str]:
         paths = [[str(part) for part in ([path] if isinstance(path, str) else path)] for path in columns]
     except (ValueError, TypeError, AttributeError, RecursionError):
         return []
-    return [".".join(_logical(path, snapshot.schema)) for path in paths]
+    return [path_text(_logical(path, snapshot.schema)) for path in paths]
 
 
 def _logical(path: list[str], schema: StructType) -> list[str]:

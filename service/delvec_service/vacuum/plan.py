@@ -1,12 +1,11 @@
 """What a VACUUM would delete: files in storage that no version, tombstone or transaction needs, and that are old enough."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,8 +15,15 @@ from delvec_kernel.errors import MissingLogFile, VacuumLiteImpossible
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.snapshot.snapshot import Snapshot
-from delvec_kernel.storage.trees import LISTED, TreeListing
+from delvec_kernel.storage.trees import LISTED, TreeListing, inner_tables, look_up_files
 from delvec_kernel.transaction import row_maps
+from delvec_kernel.vacuum.candidates import (
+    given_paths,
+    old_and_unreferenced,
+    outside,
+    unreferenced,
+    visible,
+)
 from delvec_kernel.vacuum.references import References, removed_files
 from delvec_kernel.vacuum.retention import Retention, hidden_names
 from delvec_kernel.wire import VacuumRequest
@@ -29,7 +35,7 @@ from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
 from delvec_service.vacuum.clones import ClonesKept
 
-__all__ = ["VacuumPlan", "make_plan", "write_reach"]
+__all__ = ["VacuumPlan", "keep_tombstones", "make_plan", "write_reach"]
 
 _IN_FLIGHT: Final = timedelta(hours=24)
 _NOTE: Final = "_delta_log/_last_vacuum_info"
@@ -85,6 +91,7 @@ def make_plan(
 
     Raises:
         RetentionTooShort: less is to be kept than the table says.
+        LocationNotAllowed: a given file is not in the table's directory.
         UnsupportedTable: or a subclass: the table must not be written.
         VersionNotFound: a version to keep is not there.
         LocationNotAllowed: a shallow clone lies outside the roots by now.
@@ -102,7 +109,7 @@ def make_plan(
     )
     kept = References(table.location)
     _keep_version(table, loader, snapshot.version, kept)
-    _keep_tombstones(table, snapshot, retention, now, kept)
+    keep_tombstones(table, snapshot, retention, now, kept)
     for version in request.keep_versions:
         _keep_version(table, loader, version, kept)
         _keep_change_files(table, loader, version, kept)
@@ -114,19 +121,40 @@ def make_plan(
     before = retention.written_before(now)
     physical = {snapshot.schema.field(name).physical_name for name in snapshot.partition_columns}
     hidden = hidden_names({*snapshot.partition_columns, *physical})
+    if request.files is not None:
+        return _given_plan(table, snapshot, retention, before, request.files, kept, hidden)
     if request.mode == "lite":
         return _lite_plan(table, snapshot, retention, now, kept, hidden)
     listing = TreeListing(table.location, hidden, table.roots.allows)
-    found = pa.Table.from_batches(_unreferenced(listing.batches(), kept, before), LISTED)
+    found = pa.Table.from_batches(old_and_unreferenced(listing.batches(), kept, before), LISTED)
     found = pa.concat_tables([found, _old_row_maps(table, before), _old(iceberg.unneeded(), before)])
     return VacuumPlan(
         version=snapshot.version,
         retention=retention,
         before=before,
-        files=_outside(found, listing.shielded).sort_by("path"),
+        files=outside(found, listing.shielded).sort_by("path"),
         directories=[path for path, changed in listing.empty if changed < before],
         num_directories=listing.directories,
     )
+
+
+def _given_plan(
+    table: OpenTable,
+    snapshot: Snapshot,
+    retention: Retention,
+    before: int,
+    files: Sequence[str],
+    kept: References,
+    is_hidden: Callable[[str], bool],
+) -> VacuumPlan:
+    """Return what may go of files that somebody names: nothing that they say is believed but the paths."""
+    paths = pa.array(visible(given_paths(files, table.location), is_hidden), pa.string())
+    doomed = unreferenced(paths, kept).to_pylist()
+    allowed = table.roots.allows
+    inner = inner_tables(table.location, doomed, allowed=allowed)
+    found = look_up_files(table.location, doomed, allowed=allowed)
+    found = outside(found.filter(pc.less(found["modified"], before)), inner)
+    return VacuumPlan(version=snapshot.version, retention=retention, before=before, files=found)
 
 
 def _lite_plan(
@@ -154,9 +182,7 @@ def _lite_plan(
     sizes: dict[str, int] = {}
     for commit in reader.each(range(start, -1 if last is None else last + 1)):
         sizes |= removed_files(commit.actions, table.location)
-    shown = [path for path in sizes if not any(map(is_hidden, unquote(path).split("/")))]
-    paths = pa.array(sorted(path for path in shown if path.partition("/")[0] != "metadata"), pa.string())
-    doomed = paths.filter(pa.array(~kept.has(paths)))
+    doomed = unreferenced(pa.array(visible(sizes, is_hidden), pa.string()), kept)
     columns = [doomed, [sizes[path] for path in doomed.to_pylist()], [0] * len(doomed)]
     return VacuumPlan(
         version=snapshot.version,
@@ -198,9 +224,21 @@ def _keep_change_files(table: OpenTable, loader: SnapshotLoader, version: int, k
         kept.add_actions(action for action in commit.actions if isinstance(action, Cdc))
 
 
-def _keep_tombstones(
+def keep_tombstones(
     table: OpenTable, snapshot: Snapshot, retention: Retention, now: int, kept: References
 ) -> None:
+    """Keep what was removed within the retention, with the deletion vectors that it had.
+
+    Args:
+        table: the table.
+        snapshot: its newest version.
+        retention: how long removed files are kept.
+        now: milliseconds since the epoch.
+        kept: takes note of the files.
+
+    Raises:
+        CorruptTable: or a subclass: the log does not tell.
+    """
     reader = LogReader(table.objects, table.name)
     since = retention.removed_before(now)
     before = None
@@ -214,15 +252,6 @@ def _keep_tombstones(
         lambda tombstones: kept.add_files(tombstones, "deletionVector"),
         before=before,
     )
-
-
-def _unreferenced(
-    batches: Iterable[pa.RecordBatch], kept: References, before: int
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        old = batch.filter(pc.less(batch.column("modified"), before))
-        if old.num_rows:
-            yield old.filter(pa.array(~kept.has(old.column("path"))))
 
 
 def _old(batches: Iterable[pa.RecordBatch], before: int) -> pa.Table:
@@ -244,11 +273,3 @@ def _old_row_maps(table: OpenTable, before: int) -> pa.Table:
         and meta.last_modified_ms < before
     ]
     return pa.Table.from_pylist(old, LISTED)
-
-
-def _outside(files: pa.Table, shielded: Collection[str]) -> pa.Table:
-    """Return the files that are in none of these directories, and are none of these."""
-    for path in shielded:
-        inside = pc.or_(pc.equal(files["path"], path), pc.starts_with(files["path"], f"{path}/"))
-        files = files.filter(pc.invert(inside))
-    return files

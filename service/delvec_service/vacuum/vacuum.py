@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 from delvec_kernel.errors import ConcurrentWrite, DelvecError, VacuumIncomplete
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.log.log_segment import commit_name
-from delvec_kernel.storage.trees import delete_files, remove_empty_directories
+from delvec_kernel.storage.trees import Deletion, delete_files, remove_empty_directories
 from delvec_kernel.transaction.conflict_checker import Conflict
 from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_kernel.vacuum.candidates import unreferenced
 from delvec_kernel.vacuum.references import References
 from delvec_kernel.wire import VacuumRequest
 from delvec_service.commits.commit import Commits, Committed
@@ -32,7 +33,8 @@ from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
 from delvec_service.vacuum.clones import ClonesKept
-from delvec_service.vacuum.plan import VacuumPlan, make_plan, write_reach
+from delvec_service.vacuum.plan import VacuumPlan, keep_tombstones, make_plan, write_reach
+from delvec_service.vacuum.quarantine import NewQuarantine
 
 __all__ = ["Vacuumed", "vacuum"]
 
@@ -40,6 +42,8 @@ _BATCH_FILES: Final = 1000
 """As many as S3 deletes in one request."""
 _AT_ONCE: Final = 8
 _NAMED: Final = 100
+_SKEW_MS: Final = 60_000
+"""Some stores tell the time in whole seconds."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class Vacuumed:
         directories: paths of empty directories.
         start_version: of VACUUM START, None where nothing was to delete.
         end_version: of VACUUM END.
+        quarantine: that the files are in, where they are not deleted.
     """
 
     plan: VacuumPlan
@@ -62,6 +67,7 @@ class Vacuumed:
     directories: Sequence[str]
     start_version: int | None = None
     end_version: int | None = None
+    quarantine: str | None = None
 
 
 def vacuum(
@@ -96,7 +102,7 @@ def vacuum(
     if request.dry_run:
         return done
     if plan.files.num_rows or plan.directories:
-        done = _Run(table, loader, commits, clones, plan).execute()
+        done = _Run(table, loader, commits, clones, plan, now, request.quarantine).execute()
     if plan.reaches is not None and not request.keep_versions:
         write_reach(table, plan.reaches)
     return done
@@ -111,6 +117,9 @@ class _Run:
     commits: Commits
     clones: ClonesKept
     plan: VacuumPlan
+    now: int
+    moves: bool
+    quarantine: NewQuarantine | None = None
     deleted: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     error: DelvecError | None = None
@@ -127,7 +136,11 @@ class _Run:
         metrics = {"numFilesToDelete": number, "sizeOfDataToDelete": plan.size_in_bytes}
         started = self._commit("VACUUM START", plan.version, parameters, metrics)
         try:
-            self._delete(self._before(started))
+            if self.moves and plan.files.num_rows:
+                self.quarantine = NewQuarantine.create(
+                    self.table, started, plan.files.num_rows, plan.size_in_bytes
+                )
+            self._delete(self._storage_clock(started))
         except DelvecError as error:
             self.error = error
         if self.error is not None:
@@ -147,7 +160,8 @@ class _Run:
         except DelvecError as error:
             # The files are gone whether or not the log says so.
             logger.warning("VACUUM END not committed", table=self.table.name, error=error.message)
-        return Vacuumed(plan, True, self.deleted, self._size(), directories, started, ended)
+        name = None if self.quarantine is None else self.quarantine.id
+        return Vacuumed(plan, True, self.deleted, self._size(), directories, started, ended, name)
 
     def _commit(
         self, operation: str, read_version: int, parameters: Mapping[str, str], metrics: Mapping[str, int]
@@ -167,23 +181,31 @@ class _Run:
         assert isinstance(result, Committed)  # noqa: S101 - it makes a version
         return result.version
 
-    def _before(self, started: int) -> int:
-        """Return the time before which files may go, by the storage's clock where this service's is ahead of it."""
+    def _storage_clock(self, started: int) -> int:
+        """Return the time by the storage's clock where this service's is ahead of it, else by this service's."""
         found = self.table.objects.head(f"_delta_log/{commit_name(started)}")
-        if found is None:
-            return self.plan.before
-        return min(self.plan.before, self.plan.retention.written_before(found.last_modified_ms))
+        return self.now if found is None else min(self.now, found.last_modified_ms)
 
-    def _delete(self, before: int) -> None:
+    def _delete(self, now: int) -> None:
         """Delete the files, batch by batch, until storage fails."""
+        before = self.plan.retention.written_before(now)
         files = self.plan.files.filter(pc.less(self.plan.files["modified"], before))
         newer, seen = References(self.table.location), self.plan.version
-        delete = partial(delete_files, self.table.location, before=before, allowed=self.table.roots.allows)
+        if self.now - now > _SKEW_MS:
+            # By a clock that is ahead, removed files seem to be older than they are.
+            snapshot = self.loader.load(self.table.objects, self.table.name)
+            keep_tombstones(self.table, snapshot, self.plan.retention, now, newer)
+        delete: Callable[[Sequence[str]], Deletion]
+        if self.quarantine is not None:
+            delete = partial(self.quarantine.move, before=before)
+        else:
+            allowed = self.table.roots.allows
+            delete = partial(delete_files, self.table.location, before=before, allowed=allowed)
         with ThreadPoolExecutor(_AT_ONCE, "delvec-vacuum") as pool:
             for start in range(0, files.num_rows, _BATCH_FILES * _AT_ONCE):
                 seen = self._follow(seen, newer)
                 paths = files["path"].slice(start, _BATCH_FILES * _AT_ONCE).combine_chunks()
-                doomed = paths.filter(pa.array(~newer.has(paths))).to_pylist()
+                doomed = unreferenced(paths, newer).to_pylist()
                 batches = [doomed[at : at + _BATCH_FILES] for at in range(0, len(doomed), _BATCH_FILES)]
                 for done in pool.map(delete, batches):
                     self.deleted += done.deleted
@@ -219,8 +241,9 @@ class _Run:
 
     def _incomplete(self, error: DelvecError, started: int) -> VacuumIncomplete:
         total, done = self.plan.files.num_rows, len(self.deleted)
+        verb = "deleted" if self.quarantine is None else f"moved into quarantine {self.quarantine.id}"
         return VacuumIncomplete(
-            f"VACUUM of table '{self.table.name}' deleted {done} of {total} files and stopped: {error.message} Nothing refers "
+            f"VACUUM of table '{self.table.name}' {verb} {done} of {total} files and stopped: {error.message} Nothing refers "
             f"to the {total - done} that are left: remove the cause and run VACUUM again.",
             table=self.table.name,
             version=started,
@@ -229,4 +252,5 @@ class _Run:
             remaining=total - done,
             failed=self.failed[:_NAMED],
             cause=error.type,
+            quarantine=None if self.quarantine is None else self.quarantine.id,
         )

@@ -52,8 +52,8 @@ def test_in_sql(lake, people, left_over, tmp_path):
     assert done["path"].to_pylist() == [people.location]
     assert not left_over.exists()
     assert lake.sql("VACUUM people LITE DRY RUN").num_rows == 0
-    with pytest.raises(delvec.UnsupportedOperation, match="INVENTORY"):
-        lake.sql("VACUUM people USING INVENTORY files")
+    with pytest.raises(delvec.InvalidStatement, match="INVENTORY is expected"):
+        lake.sql("VACUUM people USING files")
     with pytest.raises(delvec.RetentionTooShort):
         lake.sql(f"VACUUM delta.`{tmp_path / 'people'}` RETAIN 0 HOURS")
     with pytest.raises(delvec.InvalidStatement, match="HOURS is expected"):

@@ -13,13 +13,15 @@ NEEDS = {
     "reader": {
         *("get_table", "clone_table", "get_snapshot", "plan_scan", "plan_of_changes", "plan_of_additions"),
         *("find_commit", "get_commit", "get_history", "get_detail", "get_health", "list_health_samples"),
-        *("check_table", "list_applicable_policies", "get_policy"),
+        *("check_table", "list_applicable_policies", "get_policy", "list_quarantines"),
     },
     "writer": {"begin_transaction", "commit", "allocate_deletion_vectors", "delete_rows", "update_rows"},
     "maintainer": {
         *("rename_table", "alter_table", "optimize_table", "compact_deletion_vectors", "write_checkpoint"),
         *(
             "vacuum_table",
+            "undo_vacuum",
+            "purge_vacuumed",
             "restore_table",
             "convert_to_iceberg",
             "generate_manifests",
@@ -147,7 +149,11 @@ def test_each_request_is_for_those_who_have_the_role(guarded, role, namespace):
     for method, path, operation in operations(guarded):
         _, body, query = OF_BODIES.get(operation, (None, {} if method == "POST" else None, None))
         address = path.format(
-            table=f"{namespace}.orders", version=0, policy=f"of_{namespace}", token="unknown"
+            table=f"{namespace}.orders",
+            version=0,
+            policy=f"of_{namespace}",
+            token="unknown",
+            quarantine="unknown",
         )
         answer = guarded.request(
             method,
@@ -176,7 +182,9 @@ def test_every_request_has_a_rule_and_every_rule_a_request(guarded):
 
 def test_without_a_token_nothing_but_probes_and_the_description_answers(guarded):
     for method, path, operation in operations(guarded):
-        answer = guarded.request(method, path.format(table="t", version=0, policy="p", token="t"))
+        answer = guarded.request(
+            method, path.format(table="t", version=0, policy="p", token="t", quarantine="q")
+        )
         assert (answer.status_code == 401) == (operation not in OPEN), (operation, answer.text)
     assert guarded.get("/docs").status_code == 200
     assert guarded.get("/v1/unknown").status_code == 401

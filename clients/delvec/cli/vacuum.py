@@ -1,0 +1,176 @@
+"""``delvec vacuum`` and ``delvec quarantine``: deleting what nothing needs, in one step or in two, and taking it back."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from delvec.cli.output import number, print_json, print_table, say
+from delvec.cli.session import Table, session
+from delvec.vacuum import VacuumPlan
+
+__all__ = ["app", "vacuum"]
+
+app = typer.Typer(no_args_is_help=True, help="List, undo and purge what VACUUM has moved away.")
+
+_Quarantine = Annotated[str, typer.Argument(help="Its name, as `delvec quarantine list` shows it.")]
+
+
+def vacuum(
+    context: typer.Context,
+    table: Table,
+    *,
+    retain: Annotated[
+        float | None,
+        typer.Option(
+            metavar="HOURS",
+            min=0,
+            help="How long removed files are kept; by default delta.deletedFileRetentionDuration.",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be deleted.")] = False,
+    lite: Annotated[
+        bool,
+        typer.Option("--lite", help="Read only the log: finds what versions removed, and lists nothing."),
+    ] = False,
+    no_retention_check: Annotated[
+        bool,
+        typer.Option(
+            "--no-retention-check",
+            help="Accept less retention than the table's, and delete files younger than 24 hours, too: only where nothing "
+            "else writes.",
+        ),
+    ] = False,
+    keep_version: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", min=0, help="A version that stays readable; may be repeated."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="How many paths to list.")] = 1000,
+    plan_to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Delete nothing; write what would be deleted, for a person to approve."
+        ),
+    ] = None,
+    apply: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Delete what a plan lists, and nothing needs by now.",
+        ),
+    ] = None,
+    quarantine: Annotated[
+        bool,
+        typer.Option(
+            "--quarantine", help="Move the files away within the table's directory; this can be undone."
+        ),
+    ] = False,
+) -> None:
+    """Delete the files that neither a retained version nor a commit under way needs.
+
+    [bold]delvec vacuum people --dry-run[/bold]
+
+    [bold]delvec vacuum people --retain 240 --keep-version 12[/bold]
+
+    [bold]delvec vacuum people --plan-to plan.jsonl[/bold] and, once approved, [bold]--apply plan.jsonl[/bold]
+    """
+    options: dict[str, Any] = {
+        "enforce_retention_duration": not no_retention_check,
+        "keep_versions": keep_version,
+        "mode": "lite" if lite else "full",
+    }
+    now = session(context)
+    if plan_to is not None:
+        if apply is not None or quarantine:
+            raise typer.BadParameter("--plan-to only writes a plan; --quarantine goes with --apply")
+        with now.table(table) as target:
+            plan = target.plan_vacuum(retain, **options)
+        plan.save(plan_to)
+        if now.as_json:
+            print_json({"plan": str(plan_to), "version": plan.version, "num-files": len(plan.files)})
+        else:
+            say(f"{number(len(plan.files))} files would be deleted: {plan_to}")
+        return
+    if apply is not None and (retain is not None or no_retention_check or keep_version or lite):
+        raise typer.BadParameter("--apply has its retention and versions from the plan")
+    approved = None if apply is None else VacuumPlan.load(apply)
+    with now.table(table) as target:
+        found = target.vacuum(retain, dry_run, limit=limit, plan=approved, quarantine=quarantine, **options)
+    if now.as_json:
+        print_json(found)
+        return
+    for path in found["files"] if dry_run else ():
+        print(path)
+    verb = "would be deleted" if dry_run else "moved away" if found.get("quarantine") else "deleted"
+    directories = found["num-empty-directories"]
+    also = f" and {number(directories)} empty directories" if directories else ""
+    say(f"{number(found['num-files'])} files ({number(found['size-in-bytes'])} bytes){also} {verb}")
+    if found.get("quarantine"):
+        say(f"to put them back: delvec quarantine undo {table} {found['quarantine']}")
+
+
+@app.command("list")
+def list_quarantines(context: typer.Context, table: Table) -> None:
+    """List what VACUUM has moved away, the newest first.
+
+    [bold]delvec quarantine list people[/bold]
+    """
+    now = session(context)
+    with now.table(table) as target:
+        found = target.quarantines()
+    if now.as_json:
+        print_json(found)
+        return
+    rows = [
+        [one["id"], str(one["version"]), number(one["num-files"]), number(one["size-in-bytes"]), one["state"]]
+        for one in found
+    ]
+    print_table(
+        ["quarantine", "version", "files", "bytes", "state"], rows, right=["version", "files", "bytes"]
+    )
+
+
+@app.command("undo")
+def undo(context: typer.Context, table: Table, quarantine: _Quarantine) -> None:
+    """Put the files of a quarantine back where they were; exit code 1 where another file is in the place of one.
+
+    [bold]delvec quarantine undo people 20260131T020000Z-5c1b9bb2[/bold]
+    """
+    now = session(context)
+    with now.table(table) as target:
+        done = target.undo_vacuum(quarantine)
+    if now.as_json:
+        print_json(done)
+    else:
+        say(f"{number(done['num-files'])} files ({number(done['size-in-bytes'])} bytes) are back")
+        for path in done["kept"]:
+            print(f"another file is in its place: {path}")
+    if done["kept"]:
+        raise typer.Exit(1)
+
+
+@app.command("purge")
+def purge(
+    context: typer.Context,
+    table: Table,
+    quarantine: Annotated[
+        str | None, typer.Argument(help="Its name; by default all that are old enough.")
+    ] = None,
+    older_than: Annotated[
+        float, typer.Option(metavar="HOURS", min=0, help="Without a name: only older quarantines.")
+    ] = 168,
+) -> None:
+    """Delete the files of quarantines for good.
+
+    [bold]delvec quarantine purge people --older-than 720[/bold]
+    """
+    now = session(context)
+    with now.table(table) as target:
+        done = target.purge_quarantine(quarantine, older_than_hours=older_than)
+    if now.as_json:
+        print_json(done)
+        return
+    files, size = (sum(one[name] for one in done) for name in ("num-files", "size-in-bytes"))
+    say(f"{number(len(done))} quarantines with {number(files)} files ({number(size)} bytes) deleted")

@@ -1,0 +1,146 @@
+"""Files of a table that move to another directory of it, and back: what a quarantine is made of.
+
+On local disk a file gets its new name, durably, before it loses the old one; object stores copy, then delete. What stops in
+between leaves a file under both names, and is gone on with by the same call.
+"""
+
+import os
+import stat
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+from delvec_kernel.errors import DelvecError
+from delvec_kernel.storage import local_files as _local_files
+from delvec_kernel.storage.copies import copy_file
+from delvec_kernel.storage.file_locations import Allowed, FileLocation, locate, storage_errors
+from delvec_kernel.storage.files import stat as look_up
+from delvec_kernel.storage.trees import Deletion, delete_files
+
+__all__ = ["move_files"]
+
+_COPIED_AT_ONCE: Final = 16
+
+
+def move_files(
+    location: str,
+    paths: Sequence[str],
+    source: str,
+    target: str,
+    *,
+    before: int | None = None,
+    allowed: Allowed | None = None,
+) -> Deletion:
+    """Move files from one directory of a table to another; nothing is replaced, and no link is followed on the way.
+
+    Args:
+        location: the table's canonical location.
+        paths: relative to ``source``, as :class:`~delvec_kernel.storage.trees.TreeListing` yields them; best in their order.
+        source: a directory below the location; empty for the location itself.
+        target: another one; it is made where it is missing.
+        before: milliseconds since the epoch; local files that were changed since stay.
+        allowed: where the location itself may lead, by URL.
+
+    Returns:
+        ``deleted`` are those that moved; ``kept`` those that are gone, that are no regular files or have changed, and those whose
+        new name is taken.
+    """
+    done = Deletion()
+    place = locate(location, "_", allowed=allowed, inside=True)
+    if place.local is None:
+        _move_remote(location, paths, source, target, done, allowed)
+        return done
+    for parent, group in groupby(paths, lambda path: path.rpartition("/")[0]):
+        names = list(group)
+        try:
+            with storage_errors("move files in", f"{place.url[:-1]}{_joined(source, parent)}", writing=True):
+                _move_local(place, _joined(source, parent), _joined(target, parent), names, before, done)
+        except DelvecError as error:
+            known = {*done.deleted, *done.kept}
+            names = [name for name in names if name not in known]
+            if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+                done.kept += names  # gone, or there is a link where the directory was
+            else:
+                done.failed += names
+                done.error = done.error or error
+    return done
+
+
+def _move_local(
+    place: FileLocation, source: str, target: str, paths: Sequence[str], before: int | None, done: Deletion
+) -> None:
+    linked: list[tuple[str, str]] = []
+    with (
+        place.opened_directory() as root,
+        _local_files.descended(root, source) as old,
+        _local_files.descended(root, target, create=True) as new,
+    ):
+        for path in paths:
+            name = unquote(path.rpartition("/")[2])
+            (linked.append((path, name)) if _link(old, new, name, before) else done.kept.append(path))
+        # Before the old names go: else a crash could take both.
+        _local_files.sync_directory(new)
+        for path, name in linked:
+            _local_files.remove(old, Path(name))
+            done.deleted.append(path)
+
+
+def _link(old: int, new: int, name: str, before: int | None) -> bool:
+    """Give a regular file its new name, too; False where it is none, is gone or young, or the name is taken."""
+    try:
+        known = os.stat(name, dir_fd=old, follow_symlinks=False)
+        if not stat.S_ISREG(known.st_mode):
+            return False
+        if before is not None and known.st_mtime_ns // 1_000_000 >= before:
+            return False
+        os.link(name, name, src_dir_fd=old, dst_dir_fd=new, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    except FileExistsError:
+        # Of a move that stopped between the two, both names are of one file.
+        return os.path.samestat(known, os.stat(name, dir_fd=new, follow_symlinks=False))
+    return True
+
+
+def _move_remote(
+    location: str, paths: Sequence[str], source: str, target: str, done: Deletion, allowed: Allowed | None
+) -> None:
+    with ThreadPoolExecutor(_COPIED_AT_ONCE, "delvec-move") as pool:
+        results = pool.map(partial(_copied, location, source, target, allowed), paths)
+        copied: list[str] = []
+        for path, outcome in zip(paths, results, strict=True):
+            if isinstance(outcome, DelvecError):
+                done.failed.append(path)
+                done.error = done.error or outcome
+            else:
+                (copied if outcome else done.kept).append(path)
+    gone = delete_files(location, [_joined(source, path) for path in copied], 0, allowed=allowed)
+    failed = {*gone.failed, *gone.kept}
+    done.deleted += [path for path in copied if _joined(source, path) not in failed]
+    done.failed += [path for path in copied if _joined(source, path) in failed]
+    done.error = done.error or gone.error
+
+
+def _copied(
+    location: str, source: str, target: str, allowed: Allowed | None, path: str
+) -> bool | DelvecError:
+    old, new = _joined(source, path), _joined(target, path)
+    try:
+        found, there = (look_up(location, each, allowed=allowed) for each in (old, new))
+        if found is None or (there is not None and (there.size, there.e_tag) != (found.size, found.e_tag)):
+            return False
+        if there is None:
+            copy_file(location, old, location, new, allowed=allowed)
+    except FileNotFoundError:
+        return False
+    except DelvecError as error:
+        return error
+    return True
+
+
+def _joined(directory: str, path: str) -> str:
+    return f"{directory}/{path}" if directory and path else directory or path

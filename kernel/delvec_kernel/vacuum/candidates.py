@@ -1,0 +1,77 @@
+"""Which files a VACUUM may delete, and which of them still when their turn comes.
+
+Pure: what is listed, referred to and known of time is handed in, so that the rules can be attacked without any storage.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.errors import LocationNotAllowed
+from delvec_kernel.locations import canonical_log_paths
+from delvec_kernel.vacuum.references import References
+
+__all__ = ["given_paths", "old_and_unreferenced", "outside", "unreferenced", "visible"]
+
+_METADATA: Final = "metadata"
+"""Iceberg's metadata of the table, which delta-spark leaves alone, too."""
+
+
+def old_and_unreferenced(
+    batches: Iterable[pa.RecordBatch], kept: References, before: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the files that were written before a time and that nothing refers to.
+
+    Args:
+        batches: with ``path``, canonical, and ``modified`` in milliseconds since the epoch.
+        kept: what is referred to.
+        before: milliseconds since the epoch, by the storage's clock.
+    """
+    for batch in batches:
+        old = batch.filter(pc.less(batch.column("modified"), before))
+        if old.num_rows:
+            yield old.filter(pa.array(~kept.has(old.column("path"))))
+
+
+def unreferenced(paths: pa.Array, kept: References) -> pa.Array:
+    """Return those of these canonical paths that nothing refers to: the look right before a delete."""
+    return paths.filter(pa.array(~kept.has(paths)))
+
+
+def outside(files: pa.Table, shielded: Collection[str]) -> pa.Table:
+    """Return the files, with ``path``, that are in none of these directories, and are none of these."""
+    for path in shielded:
+        inside = pc.or_(pc.equal(files["path"], path), pc.starts_with(files["path"], f"{path}/"))
+        files = files.filter(pc.invert(inside))
+    return files
+
+
+def visible(paths: Iterable[str], is_hidden: Callable[[str], bool]) -> list[str]:
+    """Return the paths of which no part is hidden, and that are not Iceberg's metadata; each once, in order."""
+    found = sorted({path for path in paths if path.partition("/")[0] != _METADATA})
+    return [path for path in found if not any(map(is_hidden, unquote(path).split("/")))]
+
+
+def given_paths(paths: Collection[str], location: str) -> list[str]:
+    """Return the canonical paths of files that somebody names as a log does: each must be in the table's directory.
+
+    Args:
+        paths: URL-encoded, relative to the table or absolute.
+        location: the table's canonical location.
+
+    Raises:
+        LocationNotAllowed: one is elsewhere.
+        DelvecError: as :func:`~delvec_kernel.locations.canonical_log_path`.
+    """
+    keys: list[str] = canonical_log_paths(pa.array(paths, pa.string()), location).to_pylist()
+    for path in keys:
+        if "://" in path or not path:
+            raise LocationNotAllowed(
+                f"VACUUM of the table at {location} is given the file {path[:500] or location}, which is not in its "
+                "directory; leave it out.",
+                file=path[:500],
+            )
+    return keys

@@ -1,0 +1,233 @@
+"""Quarantines: files that VACUUM moved away within the table's directory, put back by an undo, or deleted by a purge.
+
+The files of a quarantine are below ``_delvec/quarantined/<id>/``, under the paths that they had, and what is there is the truth; a
+JSON file in ``_delvec/quarantines/`` says when, and for which version. No VACUUM looks into directories whose names begin with ``_``.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.errors import CorruptTable, QuarantineNotFound
+from delvec_kernel.features.table_features import check_writable
+from delvec_kernel.storage.moves import move_files
+from delvec_kernel.storage.trees import (
+    LISTED,
+    Deletion,
+    TreeListing,
+    delete_files,
+    remove_empty_directories,
+)
+from delvec_kernel.transaction import row_maps
+from delvec_kernel.wire import Quarantine
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["Emptied", "NewQuarantine", "purge_quarantine", "quarantines", "undo_quarantine"]
+
+_RECORDS: Final = "_delvec/quarantines"
+_FILES: Final = "_delvec/quarantined"
+_MAX_RECORD: Final = 64 * 1024
+_BATCH_FILES: Final = 1000
+_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True)
+class NewQuarantine:
+    """One that a VACUUM moves files into.
+
+    Attributes:
+        id: its time, and something random.
+    """
+
+    table: OpenTable
+    id: str
+
+    @classmethod
+    def create(cls, table: OpenTable, version: int, num_files: int, size: int) -> "NewQuarantine":
+        """Note a quarantine before the first file moves: what is in there is never without a record.
+
+        Args:
+            table: the table.
+            version: of VACUUM START.
+            num_files: that are to move.
+            size: their bytes.
+
+        Raises:
+            StorageError: the record cannot be written.
+        """
+        now = datetime.now(UTC)
+        record = Quarantine(
+            id=f"{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}",
+            created_at=now.isoformat(),
+            version=version,
+            num_files=num_files,
+            size_in_bytes=size,
+            state="quarantined",
+        )
+        _write(table, record)
+        return cls(table, record.id)
+
+    def move(self, paths: Sequence[str], before: int) -> Deletion:
+        """Move files into it; local ones that were changed at or after ``before`` stay."""
+        location, allowed = self.table.location, self.table.roots.allows
+        return move_files(location, paths, "", f"{_FILES}/{self.id}", before=before, allowed=allowed)
+
+
+@dataclass
+class Emptied:
+    """What left a quarantine.
+
+    Attributes:
+        record: as it is then.
+        num_files: that were put back, or deleted.
+        size_in_bytes: of these files.
+        kept: files that stay, because there is another one in their place.
+    """
+
+    record: Quarantine
+    num_files: int = 0
+    size_in_bytes: int = 0
+    kept: list[str] = field(default_factory=list)
+
+
+def quarantines(table: OpenTable) -> list[Quarantine]:
+    """Return the quarantines of a table, the newest first.
+
+    Raises:
+        CorruptTable: a record cannot be read.
+        StorageError: storage did not answer.
+    """
+    found = []
+    for meta in table.objects.list_from(_RECORDS):
+        name, _, kind = meta.name.rpartition(".")
+        if kind == "json":
+            try:
+                found.append(_read(table, name))
+            except QuarantineNotFound:
+                continue  # purged since
+    return sorted(found, key=lambda one: one.id, reverse=True)
+
+
+def undo_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) -> Emptied:
+    """Put the files of a quarantine back under the paths that they had; nothing that is there is replaced.
+
+    What stops in the middle is gone on with by the next call.
+
+    Raises:
+        QuarantineNotFound: there is none of that name.
+        UnsupportedTable: or a subclass: the table must not be written.
+        CorruptTable: its record cannot be read.
+        StorageError: storage refused, or did not answer; some files may be back.
+    """
+    snapshot = loader.load(table.objects, table.name)
+    check_writable(snapshot.protocol, snapshot.metadata, table.name, writes_rows=False)
+    done = Emptied(_read(table, identifier))
+
+    def put_back(paths: Sequence[str]) -> Deletion:
+        files = [path for path in paths if _may_return(path)]
+        location, allowed = table.location, table.roots.allows
+        moved = move_files(location, files, f"{_FILES}/{identifier}", "", allowed=allowed)
+        moved.kept += sorted({*paths} - {*files})
+        return moved
+
+    _empty(table, done, put_back)
+    if not done.kept:
+        now = datetime.now(UTC).isoformat()
+        done.record = done.record.model_copy(update={"state": "undone", "undone_at": now})
+        _write(table, done.record)
+    return done
+
+
+def purge_quarantine(table: OpenTable, loader: SnapshotLoader, identifier: str) -> Emptied:
+    """Delete the files of a quarantine, and then its record.
+
+    Raises:
+        DelvecError: as :func:`undo_quarantine`; some files may be gone.
+    """
+    snapshot = loader.load(table.objects, table.name)
+    check_writable(snapshot.protocol, snapshot.metadata, table.name, writes_rows=False)
+    done = Emptied(_read(table, identifier))
+    inside = f"{table.location}/{_FILES}/{identifier}"
+
+    def delete(paths: Sequence[str]) -> Deletion:
+        return delete_files(inside, paths, 2**62, allowed=table.roots.allows)
+
+    _empty(table, done, delete)
+    table.objects.delete(_record(identifier))
+    return done
+
+
+def _may_return(path: str) -> bool:
+    """Whether a file may be put back: none may become a part of the log, or one of Delvec's records."""
+    names = unquote(path).split("/")
+    return row_maps.is_row_map_path(path) or (names[0] != "_delvec" and "_delta_log" not in names)
+
+
+def _empty(table: OpenTable, done: Emptied, leave: Callable[[Sequence[str]], Deletion]) -> None:
+    """Let all files leave, in batches; the directories that are empty then go, too."""
+    inside = f"{table.location}/{_FILES}/{done.record.id}"
+    listing = TreeListing(inside, lambda _: False, table.roots.allows, hides_metadata=False)
+    listed = pa.Table.from_batches(listing.batches(), LISTED).sort_by("path")
+    with ThreadPoolExecutor(_AT_ONCE, "delvec-quarantine") as pool:
+        for result in pool.map(leave, _slices(listed["path"])):
+            done.num_files += len(result.deleted)
+            gone = pc.is_in(listed["path"], value_set=pa.array(result.deleted, pa.string()))
+            done.size_in_bytes += pc.sum(listed["size"].filter(gone), min_count=0).as_py()
+            done.kept += result.kept
+            if result.error is not None:
+                raise result.error
+    _remove_directories(table, done.record.id)
+
+
+def _remove_directories(table: OpenTable, identifier: str) -> None:
+    """Remove what is empty now, from the deepest directory up; what cannot be removed does no harm."""
+    inside, allowed = f"{table.location}/{_FILES}/{identifier}", table.roots.allows
+    while True:
+        left = TreeListing(inside, lambda _: False, allowed, hides_metadata=False)
+        list(left.batches())
+        if not remove_empty_directories(inside, [path for path, _ in left.empty], allowed=allowed):
+            break
+    remove_empty_directories(f"{table.location}/{_FILES}", [identifier], allowed=allowed)
+
+
+def _slices(paths: pa.ChunkedArray) -> Iterator[list[str]]:
+    for start in range(0, len(paths), _BATCH_FILES):
+        yield paths.slice(start, _BATCH_FILES).to_pylist()
+
+
+def _record(identifier: str) -> str:
+    return f"{_RECORDS}/{identifier}.json"
+
+
+def _write(table: OpenTable, record: Quarantine) -> None:
+    table.objects.put(_record(record.id), record.model_dump_json(by_alias=True).encode())
+
+
+def _read(table: OpenTable, identifier: str) -> Quarantine:
+    path = _record(identifier)
+    try:
+        found = Quarantine.model_validate(json.loads(table.objects.get_start(path, _MAX_RECORD)))
+    except FileNotFoundError:
+        raise QuarantineNotFound(
+            f"Table '{table.name}' has no quarantine '{identifier}'; list them with `delvec quarantine list`.",
+            table=table.name,
+            quarantine=identifier,
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise CorruptTable(
+            f"The record of quarantine '{identifier}' of table '{table.name}', {path}, cannot be read; its files are below "
+            f"{_FILES}/{identifier}: move them back by hand, or delete them, and then the record.",
+            table=table.name,
+            file=path,
+        ) from error
+    # The name of the file counts, not what is written in it: it becomes a part of paths.
+    return found.model_copy(update={"id": identifier})
