@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from delvec_kernel.wire.alterations import WriteChange
 from delvec_kernel.wire.shapes import (
@@ -295,8 +295,17 @@ class CommitResponse(Answer):
     auto_compact: list[dict[str, str | None]] | None = Field(
         default=None,
         description="Where the table asks for compaction after commits (delta.autoOptimize.autoCompact): the partitions of "
-        "the commit's new files, at most 128, by the physical names of their columns. It is the client that compacts.",
+        "the commit's new files, at most 128, by the physical names of their columns. It is the client that compacts. Else absent.",
     )
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, written: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]  # noqa: ANN202 - it would be the schema
+        found = written(self)
+        if self.auto_compact is None:
+            found = {
+                name: value for name, value in found.items() if name not in ("auto-compact", "auto_compact")
+            }
+        return found
 
 
 class CommitOutcome(Answer):
