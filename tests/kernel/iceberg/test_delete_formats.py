@@ -1,0 +1,60 @@
+"""Ordinals as a stream, Puffin files and position delete files."""
+
+import io
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from pyroaring import BitMap64
+
+from delvec_kernel.deletion_vectors.deletion_vector import encode, frame
+from delvec_kernel.errors import CorruptIcebergMetadata
+from delvec_kernel.iceberg import puffin
+from delvec_kernel.iceberg.position_deletes import ordinals, write_position_deletes
+
+
+@pytest.mark.parametrize(
+    "rows", [[], [0], [7, 2**20 - 1, 2**20, 2**32, 2**40 + 3], [*range(10), 2**33]], ids=len
+)
+def test_ordinals_are_all_rows_in_order(rows):
+    found = [part.tolist() for part in ordinals(BitMap64(rows))]
+    assert [one for part in found for one in part] == rows
+
+
+def test_ordinals_are_never_all_in_memory():
+    rows = BitMap64()
+    rows.add_range(0, 50_000_000)
+    sizes = [len(part) for part in ordinals(rows)]
+    assert sum(sizes) == 50_000_000
+    assert max(sizes) <= 1 << 20
+
+
+def test_a_puffin_file_holds_the_records_byte_for_byte():
+    records = [frame(encode(BitMap64(rows))) for rows in ([1, 2], range(1000), [2**33])]
+    file = io.BytesIO()
+    writer = puffin.PuffinWriter(file)
+    blobs = [writer.add(record, f"/data/{at}.parquet", at + 1) for at, record in enumerate(records)]
+    size = writer.finish({})
+    data = file.getvalue()
+    assert len(data) == size
+    assert [data[blob.offset : blob.offset + blob.length] for blob in blobs] == records
+    footer = data[-puffin.footer_size(data[-12:], "x") :]
+    assert puffin.read_footer(footer, "x") == blobs
+
+
+def test_what_is_no_puffin_file_is_refused_by_name():
+    with pytest.raises(CorruptIcebergMetadata, match=r"x\.puffin"):
+        puffin.footer_size(b"\x01" * 12, "x.puffin")
+    with pytest.raises(CorruptIcebergMetadata, match=r"x\.puffin"):
+        puffin.read_footer(b"PFA1{}" + bytes(12), "x.puffin")
+
+
+def test_position_deletes_are_sorted_and_have_the_field_ids():
+    file = io.BytesIO()
+    write_position_deletes(file, "file:///a b.parquet", BitMap64([5, 1, 2**33]))
+    found = pq.ParquetFile(io.BytesIO(file.getvalue()))
+    table = found.read()
+    assert table["pos"].to_pylist() == [1, 5, 2**33]
+    assert np.unique(table["file_path"].to_pylist()).tolist() == ["file:///a b.parquet"]
+    ids = [field.metadata[b"PARQUET:field_id"] for field in found.schema_arrow]
+    assert ids == [b"2147483546", b"2147483545"]
