@@ -181,6 +181,10 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
         max_request_bytes=settings.max_request_bytes,
         observer=service.observer,
     )
+    if settings.dashboard:
+        from delvec_service.dashboard.pages import Dashboard  # with its templates
+
+        app.add_middleware(Dashboard)  # in front of the door: it asks the service as any client does
     return app
 
 

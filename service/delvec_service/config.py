@@ -171,6 +171,7 @@ class Settings(BaseSettings):
     dml_at_once: int = Field(
         default=2, ge=0, description="How many commands the service runs itself at the same time; 0: none."
     )
+    dashboard: bool = Field(default=True, description="Answer GET / with the page for people.")
     metrics: bool = Field(default=True, description="Answer GET /metrics, in the format of Prometheus.")
     metrics_tables: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
@@ -223,6 +224,7 @@ class Settings(BaseSettings):
             request_seconds=0,
             maintenance_seconds=0,
             metrics=False,
+            dashboard=False,
             **given,
         )
 

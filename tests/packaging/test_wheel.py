@@ -42,6 +42,12 @@ def test_the_wheel_holds_the_migrations_and_the_type_markers(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
 
     assert {"delvec/py.typed", "delvec_service/py.typed", "delvec_service/migrations/env.py"} <= names
+    page = "delvec_service/dashboard"
+    assert {
+        f"{page}/templates/table.html",
+        f"{page}/static/htmx.min.js",
+        f"{page}/static/VENDORED.txt",
+    } <= names
     assert "pyspark_delvec/__init__.py" in names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "dev/"))]
 

@@ -94,13 +94,22 @@ def list_health(
             description="Only tables of which at least this share of the rows is known to be deleted.",
         ),
     ] = None,
+    search: Annotated[
+        str | None,
+        Query(max_length=128, description="Only tables whose names contain this, whatever the case."),
+    ] = None,
     page_size: Annotated[int, Query(alias="page-size", ge=1, le=1000)] = 100,
     page_token: Annotated[str, Query(alias="page-token", max_length=200)] = "",
 ) -> HealthListResponse:
     """List the registered tables, those first that need most care, as they were after their newest commits."""
     page = access.page(
         lambda after, limit: service.health.store.page(
-            service.tables.catalog, order_by, after=after, min_deleted_ratio=min_deleted_ratio, limit=limit
+            service.tables.catalog,
+            order_by,
+            after=after,
+            min_deleted_ratio=min_deleted_ratio,
+            search=search,
+            limit=limit,
         ),
         lambda one: (one.sort_key, one.id),
         lambda one: access.sees(one.id, one.name),

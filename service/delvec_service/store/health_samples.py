@@ -179,6 +179,7 @@ class HealthSampleStore:
         *,
         after: tuple[float, str] | None = None,
         min_deleted_ratio: float | None = None,
+        search: str | None = None,
         limit: int = 100,
     ) -> Sequence[SampledTable]:
         """Return registered tables with their newest samples, what needs most care first; tables without a sample last.
@@ -187,6 +188,7 @@ class HealthSampleStore:
             catalog: whose names these are.
             order_by: the lowest score, or the highest of any other number, is first.
             after: sort key and id of the last one of the page before.
+            search: only tables whose names contain it, whatever the case.
             min_deleted_ratio: only tables of which at least this share is known to be deleted.
             limit: how many.
 
@@ -210,6 +212,9 @@ class HealthSampleStore:
         )
         if min_deleted_ratio is not None:
             query = query.where(sample.deleted_ratio >= min_deleted_ratio)
+        if search:
+            name = func.lower(func.coalesce(TableRow.name, TableRow.folder_name))
+            query = query.where(name.contains(search.lower(), autoescape=True))
         if after is not None:
             query = query.where(or_(key < after[0], and_(key == after[0], TableRow.id > after[1])))
         with self._database.read() as session:

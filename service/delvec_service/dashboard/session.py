@@ -1,0 +1,69 @@
+"""Who is in front of the page: the token in a cookie, and proof that a form is ours."""
+
+import secrets
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+__all__ = ["CSRF_FIELD", "Session"]
+
+CSRF_FIELD: Final = "csrf-token"
+_TOKEN: Final = "delvec_token"  # noqa: S105 - the cookie's name
+_CSRF: Final = "delvec_csrf"
+_LONGEST: Final = 16_384
+
+
+class Session:
+    """What a browser's cookies say.
+
+    The token is the one that programs send as a bearer token. Scripts cannot read it, and requests that other sites cause do
+    not carry it.
+
+    Args:
+        request: of the browser.
+
+    Attributes:
+        token: None where nobody is signed in.
+        csrf: what forms have to say.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._is_secure = request.url.scheme == "https"
+        self.token = request.cookies.get(_TOKEN, "")[:_LONGEST] or None
+        given = request.cookies.get(_CSRF, "")
+        self._is_new = not 20 <= len(given) <= 100  # noqa: PLR2004 - as token_urlsafe makes them
+        self.csrf = secrets.token_urlsafe(32) if self._is_new else given
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the service's own requests carry."""
+        return {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+
+    def permits(self, csrf: str) -> bool:
+        """Whether a form was sent by a page of ours."""
+        origin = self._request.headers.get("origin")
+        host = self._request.headers.get("host", "")
+        if origin is not None and urlsplit(origin).netloc != host:
+            return False
+        if self._request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return False
+        return not self._is_new and secrets.compare_digest(csrf.encode(), self.csrf.encode())
+
+    def keep(self, response: Response) -> None:
+        """Have the browser keep what its forms have to say."""
+        if self._is_new:
+            self._set(response, _CSRF, self.csrf)
+
+    def sign_in(self, response: Response, token: str) -> None:
+        """Have the browser keep a token until it is closed."""
+        self._set(response, _TOKEN, token)
+
+    def sign_out(self, response: Response) -> None:
+        """Have the browser forget the token."""
+        response.delete_cookie(_TOKEN, path="/", httponly=True, samesite="strict", secure=self._is_secure)
+
+    def _set(self, response: Response, name: str, value: str) -> None:
+        response.set_cookie(name, value, path="/", httponly=True, samesite="strict", secure=self._is_secure)

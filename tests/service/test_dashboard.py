@@ -1,0 +1,297 @@
+"""The page for people: what it shows, to whom, and that nothing in a table can take it over."""
+
+import hashlib
+import json
+import re
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+
+import httpx
+import pytest
+
+from delvec_service.store.health_samples import HealthSample
+from delvec_service.store.models import HealthSampleRow, TableRow
+
+STATIC = Path(__file__).parents[2] / "service" / "delvec_service" / "dashboard" / "static"
+HOSTILE = "<script>alert`1`</script>"
+VOID = {"meta", "link", "input", "img", "br", "rect"}
+
+
+class Page(HTMLParser):
+    """Reads a page strictly: elements are closed, attributes are there once; keeps elements and text."""
+
+    def __init__(self, answer):
+        super().__init__()
+        assert answer.headers["content-type"] == "text/html; charset=utf-8", answer.text[:300]
+        self.elements, self.text, self._open = [], "", []
+        self.feed(answer.text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag, attributes):
+        names = [name for name, _ in attributes]
+        assert len(names) == len(set(names)), (tag, names)
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self._open, tag
+        assert self._open.pop() == tag, tag
+
+    def handle_data(self, data):
+        self.text += data
+
+    def all(self, tag, **attributes):
+        return [
+            found
+            for name, found in self.elements
+            if name == tag and all(found.get(key) == value for key, value in attributes.items())
+        ]
+
+    def assert_harmless(self):
+        for tag, attributes in self.elements:
+            assert tag not in {"style", "iframe", "object", "embed", "base", "img"}, tag
+            for name, value in attributes.items():
+                assert not re.match(r"on|hx-on|style$", name), (tag, name)
+                if name in ("src", "href", "action"):
+                    assert re.match(r"/|#", value), (tag, value)
+        scripts = self.all("script")
+        assert [re.sub(r"\?.*", "", script["src"]) for script in scripts] == [
+            f"/dashboard/static/{name}" for name in ("htmx.min.js", "uPlot.iife.min.js", "dashboard.js")
+        ]
+
+
+def create(client, folder, name="people", schema=None):
+    fields = schema or [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]
+    body = {"location": str(folder / name), "name": name, "schema": {"type": "struct", "fields": fields}}
+    answer = client.post("/v1/tables", json=body)
+    assert answer.status_code == 201, answer.text
+    return answer.json()["id"]
+
+
+def csrf(client, path="/"):
+    page = Page(client.get(path))
+    return page.all("input", name="csrf-token")[0]["value"]
+
+
+def many(client, count):
+    now = datetime.now(UTC)
+    sample = dict.fromkeys(HealthSample.__dataclass_fields__, 1)
+    sample |= {"metadata_id": "m", "sampled_at": now, "actions": "OPTIMIZE"}
+    with client.service.database.write() as session:
+        for number in range(count):
+            id_ = f"{number:036}"
+            row = {"id": id_, "catalog": "", "name": f"t{number:05}", "folder_name": id_, "created_at": now}
+            session.add(TableRow(location=f"file:///t/{number}", **row))
+            session.add(HealthSampleRow(table_id=id_, **sample | {"score": number / 20}))
+
+
+def test_without_tables_the_page_says_how_to_get_one(client):
+    page = Page(client.get("/"))
+
+    page.assert_harmless()
+    assert "No table is registered" in page.text
+
+
+def test_of_a_thousand_tables_those_come_first_that_need_most(client):
+    many(client, 1000)
+
+    first = Page(client.get("/"))
+    first.assert_harmless()
+    names = [found["href"] for found in first.all("a") if found.get("title", "").startswith("file:")]
+    assert names == [f"/dashboard/tables/{number:036}" for number in range(50)]
+    second = Page(client.get(first.all("a", rel="next")[0]["href"]))
+    assert "t00050" in second.text
+    assert "t00049" not in second.text
+    found = Page(client.get("/", params={"search": "T0099"}))
+    assert len([one for one in found.all("a") if "title" in one]) == 10
+    assert "No table matches" in Page(client.get("/", params={"search": "t0_9%"})).text
+    assert "t00999" in Page(client.get("/", params={"order-by": "nonsense", "search": "00999"})).text
+
+
+def test_a_table_has_its_page(table):
+    table.append(table.write_file("a.parquet", range(100)))
+    table.delete({"a.parquet": range(20)}, read_version=1)
+
+    page = Page(table.client.get(f"/dashboard/tables/{table.name}"))
+
+    page.assert_harmless()
+    assert "20 of 100 (20.0 %)" in page.text
+    assert "deleted-rows" in page.text
+    assert "a.parquet" in page.text  # the file behind the points
+    assert "DELETE" in page.text
+
+
+def test_plots_are_of_the_samples(table):
+    url = f"/dashboard/tables/{table.name}"
+    table.client.get(url)
+    table.append(table.write_file("a.parquet", range(100)))
+    page = Page(table.client.get(url))
+
+    data = [json.loads(found["data-chart"]) for found in page.all("div") if "data-chart" in found]
+    files = next(one for one in data if one["names"][0] == "all")
+    assert files["data"][1][-1] == 1
+    assert files["data"][0] == sorted(files["data"][0])
+
+
+def test_what_a_table_says_of_itself_is_text(client, tmp_path):
+    field = {"name": HOSTILE, "type": "long", "nullable": True, "metadata": {"comment": HOSTILE}}
+    create(client, tmp_path, schema=[field])
+    log = tmp_path / "people" / "_delta_log"
+    info = dict.fromkeys(("operation", "userName", "engineInfo", "isolationLevel"), HOSTILE)
+    info |= {"operationParameters": {HOSTILE: HOSTILE}, "operationMetrics": {HOSTILE: HOSTILE}}
+    action = {"commitInfo": info | {"timestamp": 1}}
+    path = f"{'%22%3E' + HOSTILE.replace('<', '%3C')}.parquet"
+    add = {"path": path, "size": 10, "modificationTime": 1, "dataChange": True, "partitionValues": {}}
+    metadata = json.loads((log / f"{0:020}.json").read_text().splitlines()[-1])
+    lines = [action, {"add": add}]
+    for line in (log / f"{0:020}.json").read_text().splitlines():
+        if "metaData" in json.loads(line):
+            metadata = json.loads(line)
+            metadata["metaData"]["configuration"] = {HOSTILE: f'"{HOSTILE}'}
+            metadata["metaData"]["description"] = f"'>{HOSTILE}"
+            lines.append(metadata)
+    (log / f"{1:020}.json").write_text("\n".join(map(json.dumps, lines)))
+
+    answer = client.get("/dashboard/tables/people")
+    page = Page(answer)
+
+    assert answer.status_code == 200
+    page.assert_harmless()
+    assert page.text.count(HOSTILE) >= 6
+
+
+def test_a_table_that_is_not_there(client):
+    for name in ("nobody", "%3Cscript%3E", "..%2F..%2Fv1%2Fconfig", "people/run/run"):
+        answer = client.get(f"/dashboard/tables/{name}")
+        assert answer.status_code == 404, name
+        Page(answer).assert_harmless()
+    assert client.get("/dashboard/nothing").status_code == 404
+    assert client.get("/dashboard/static/..%2Fpages.py").status_code == 404
+
+
+def test_tasks_are_run_and_their_results_shown(table):
+    url = f"/dashboard/tables/{table.name}"
+    token = csrf(table.client, url)
+    ran = table.client.post(f"{url}/run", data={"csrf-token": token, "action": "checkpoint"})
+    fragment = table.client.post(
+        f"{url}/run",
+        data={"csrf-token": token, "action": "vacuum-dry-run"},
+        headers={"HX-Request": "true"},
+    )
+
+    assert "written" in Page(ran).text
+    assert list(table.log.glob("*.checkpoint*"))
+    assert "VACUUM, dry run" in Page(fragment).text
+    assert "<html" not in fragment.text
+    assert table.client.post(f"{url}/run", data={"csrf-token": token, "action": "drop"}).status_code == 400
+
+
+def test_what_the_service_refuses_is_said(client):
+    token = csrf(client, "/dashboard/sign-in")
+    answer = client.post("/dashboard/tables/nobody/run", data={"csrf-token": token, "action": "optimize"})
+
+    assert "TableNotFound" in Page(answer).text
+
+
+@pytest.mark.parametrize(
+    ("token", "headers"),
+    [
+        ("", {}),
+        ("x" * 43, {}),
+        (None, {"Origin": "http://evil.test"}),
+        (None, {"Origin": "null"}),
+        (None, {"Sec-Fetch-Site": "cross-site"}),
+        (None, {"Sec-Fetch-Site": "same-site"}),
+        (None, {"Content-Type": "text/plain"}),
+    ],
+)
+def test_a_form_of_another_site_does_nothing(table, token, headers):
+    url = f"/dashboard/tables/{table.name}"
+    ours = csrf(table.client, url)
+    form = {"csrf-token": ours if token is None else token, "action": "checkpoint"}
+
+    answer = table.client.post(f"{url}/run", data=form, headers=headers)
+
+    assert answer.status_code == 403
+    assert not list(table.log.glob("*.checkpoint*"))
+
+
+def test_a_form_is_limited(client):
+    ours = csrf(client, "/dashboard/sign-in")
+    answer = client.post("/dashboard/sign-in", data={"csrf-token": ours, "token": "x" * 100_000})
+
+    assert answer.status_code == 403
+
+
+def test_nothing_is_shown_without_the_token(running, tmp_path):
+    with running(database_url=f"sqlite:///{tmp_path / 'store.db'}", token="secret") as client:
+        body = {"location": str(tmp_path / "people"), "schema": {"type": "struct", "fields": []}}
+        client.post("/v1/tables", json=body, headers={"Authorization": "Bearer secret"})
+        for path in ("/", "/dashboard/tables/people", "/dashboard/tables/nobody"):
+            answer = client.get(path)
+            assert (answer.status_code, answer.headers["location"]) == (303, "/dashboard/sign-in")
+            assert "people" not in answer.text
+        token = csrf(client, "/dashboard/sign-in")
+        run = client.post("/dashboard/tables/people/run", data={"csrf-token": token, "action": "checkpoint"})
+        assert run.status_code == 303
+        for wrong in ("other", "", "sécret", "a\nb"):
+            refused = client.post("/dashboard/sign-in", data={"csrf-token": token, "token": wrong})
+            assert refused.status_code == 401, wrong
+            assert "delvec_token" not in refused.headers.get("set-cookie", "")
+        client.cookies.set("delvec_token", "forged")
+        assert client.get("/").status_code == 303
+
+
+def test_who_signed_in_sees_tables_until_they_sign_out(running, tmp_path):
+    with running(database_url=f"sqlite:///{tmp_path / 'store.db'}", token="secret") as client:
+        token = csrf(client, "/dashboard/sign-in")
+        signed = client.post("/dashboard/sign-in", data={"csrf-token": token, "token": " secret "})
+        assert (signed.status_code, signed.headers["location"]) == (303, "/")
+        assert re.search(
+            "delvec_token=secret; HttpOnly; Path=/; SameSite=strict", signed.headers["set-cookie"]
+        )
+        assert client.get("/").status_code == 200
+        assert client.get("/v1/tables").status_code == 401  # a cookie is for pages
+        out = client.post("/dashboard/sign-out", data={"csrf-token": token})
+        assert out.status_code == 303
+        assert client.get("/").status_code == 303
+
+
+def test_cookies_of_https_stay_there(running, tmp_path):
+    with running(database_url=f"sqlite:///{tmp_path / 'store.db'}") as client:
+        secure = httpx.Client(transport=client._transport, base_url="https://delvec.test")
+        assert "Secure" in secure.get("/").headers["set-cookie"]
+
+
+def test_pages_may_load_nothing_from_elsewhere(client, tmp_path):
+    create(client, tmp_path)
+    for path in ("/", "/dashboard/tables/people", "/dashboard/sign-in", "/dashboard/nothing"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'")
+        assert "unsafe" not in policy
+        assert "http" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+
+
+def test_files_of_others_are_as_their_packages_have_them(client):
+    listed = re.findall(r"^([0-9a-f]{64})  (\S+)$", (STATIC / "VENDORED.txt").read_text(), re.MULTILINE)
+    ours = {"dashboard.css", "dashboard.js", "icon.svg", "VENDORED.txt"}
+    assert {name for _, name in listed} | ours == {path.name for path in STATIC.iterdir()}
+    for digest, name in listed:
+        answer = client.get(f"/dashboard/static/{name}")
+        assert hashlib.sha256(answer.content).hexdigest() == digest, name
+        assert "immutable" in answer.headers["cache-control"]
+
+
+def test_a_service_without_the_page(running, tmp_path):
+    with running(database_url=f"sqlite:///{tmp_path / 'store.db'}", dashboard=False) as client:
+        assert client.get("/").status_code == 404
