@@ -293,3 +293,10 @@ def test_a_directory_of_a_table_is_no_table_of_its_own(lake, tmp_path):
     with pytest.raises(delvec.InvalidTableChange, match="within the Delta table"):
         lake.convert(tmp_path / "outer" / "day=a")
     assert not (tmp_path / "outer" / "day=a" / "_delta_log").exists()
+
+
+def test_footers_that_are_not_kept_are_read_again(lake, events, monkeypatch):
+    monkeypatch.setattr("delvec_service.cloning.parquet_directory._MAX_KEPT", 1)
+    lake.convert(events, "day date, p string")
+    stats = [json.loads(action["add"]["stats"]) for action in actions(events) if "add" in action]
+    assert sorted((one["minValues"]["id"], one["numRecords"]) for one in stats) == [(1, 2), (3, 1), (4, 1)]

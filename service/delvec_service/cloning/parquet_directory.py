@@ -1,10 +1,9 @@
 """The Parquet files below a directory, as a table would have them: columns, partition values, statistics."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -24,6 +23,8 @@ from delvec_kernel.storage.trees import TreeListing
 __all__ = ["ParquetDirectory"]
 
 _AT_ONCE: Final = 16
+_MAX_KEPT: Final = 64 << 20
+"""Bytes of footers that are kept for their statistics; the others are read once more."""
 _ESCAPED: Final = re.compile("(?:%[0-9A-Fa-f]{2})+")
 
 
@@ -44,8 +45,10 @@ class ParquetDirectory:
     """
 
     schema: StructType
+    _location: str
+    _allowed: Allowed
     _files: Sequence[_File]
-    _footers: Sequence[pq.FileMetaData]
+    _footers: Sequence[pq.FileMetaData | None]
 
     @classmethod
     def read(cls, location: str, partitions: StructType, allowed: Allowed) -> "ParquetDirectory":
@@ -64,19 +67,15 @@ class ParquetDirectory:
         """
         files = _listed(location, partitions, allowed)
 
-        def read(file: _File) -> pq.FileMetaData:
-            return _footer(location, file.path, allowed)
-
-        with ThreadPoolExecutor(min(_AT_ONCE, len(files)), "delvec-footers") as pool:
-            footers = list(pool.map(read, files))
-        schemas = [_schema(file.path, footer) for file, footer in zip(files, footers, strict=True)]
-        first: tuple[str, StructType] = (files[0].path, schemas[0])
-        _, merged = reduce(
-            lambda left, right: (left[0], _merged(left, right)),
-            zip((file.path for file in files[1:]), schemas[1:], strict=True),
-            first,
-        )
-        return cls(_with_partitions(merged, partitions), files, footers)
+        footers: list[pq.FileMetaData | None] = []
+        kept, merged = 0, StructType(())
+        for footer in _footers(location, files, allowed):
+            file = files[len(footers)]
+            schema = _schema(file.path, footer)
+            merged = _merged((files[0].path, merged), (file.path, schema)) if footers else schema
+            kept += footer.serialized_size
+            footers.append(footer if kept <= _MAX_KEPT else None)
+        return cls(_with_partitions(merged, partitions), location, allowed, files, footers)
 
     def adds(
         self, schema: StructType, partition_columns: Sequence[str], configuration: Mapping[str, str] | None
@@ -88,18 +87,34 @@ class ParquetDirectory:
             partition_columns: of the table.
             configuration: its properties, which say which columns have statistics; None for no statistics at all.
         """
+        left = [file for file, footer in zip(self._files, self._footers, strict=True) if footer is None]
+        again = _footers(self._location, left, self._allowed) if configuration is not None else iter(())
+
+        def statistics(footer: pq.FileMetaData | None) -> str | None:
+            if configuration is None:
+                return None
+            return footer_statistics(footer or next(again), schema, partition_columns, configuration)
+
         return [
             AddFile(
                 path=log_path(unquote(file.path)),
                 partition_values=file.values,
                 size=file.size,
                 modification_time=file.modified,
-                stats=None
-                if configuration is None
-                else footer_statistics(footer, schema, partition_columns, configuration),
+                stats=statistics(footer),
             )
             for file, footer in zip(self._files, self._footers, strict=True)
         ]
+
+
+def _footers(location: str, files: Sequence[_File], allowed: Allowed) -> Iterator[pq.FileMetaData]:
+    """Yield the footer of each file; some are read at once, and no more than those are held."""
+    if not files:
+        return
+    with ThreadPoolExecutor(min(_AT_ONCE, len(files)), "delvec-footers") as pool:
+        for start in range(0, len(files), _AT_ONCE):
+            some = files[start : start + _AT_ONCE]
+            yield from pool.map(lambda file: _footer(location, file.path, allowed), some)
 
 
 def _listed(location: str, partitions: StructType, allowed: Allowed) -> list[_File]:
