@@ -295,3 +295,32 @@ def test_files_of_others_are_as_their_packages_have_them(client):
 def test_a_service_without_the_page(running, tmp_path):
     with running(database_url=f"sqlite:///{tmp_path / 'store.db'}", dashboard=False) as client:
         assert client.get("/").status_code == 404
+
+
+def test_the_page_shows_and_does_what_the_token_may(running, tmp_path):
+    with running(database_url=f"sqlite:///{tmp_path / 'store.db'}", token="root") as client:
+        root = {"Authorization": "Bearer root"}
+        for name in ("people", "salaries"):
+            body = {"location": str(tmp_path / name), "name": name}
+            body["schema"] = {
+                "type": "struct",
+                "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}],
+            }
+            client.post("/v1/tables", json=body, headers=root).raise_for_status()
+            client.get(f"/v1/tables/{name}/health", headers=root)
+        made = client.post("/v1/tokens", json={"name": "reader"}, headers=root).json()
+        grant = {"grantee": made["principal"], "role": "reader", "table": "people"}
+        client.post("/v1/grants", json=grant, headers=root).raise_for_status()
+        token = csrf(client, "/dashboard/sign-in")
+        form = {"csrf-token": token, "token": made["token"]}
+        assert client.post("/dashboard/sign-in", data=form).status_code == 303
+
+        listed = Page(client.get("/")).text
+        assert "people" in listed
+        assert "salaries" not in listed
+        assert client.get("/dashboard/tables/people").status_code == 200
+        hidden = client.get("/dashboard/tables/salaries")
+        assert hidden.status_code == 404
+        run = client.post("/dashboard/tables/people/run", data={"csrf-token": token, "action": "checkpoint"})
+        assert "PermissionDenied" in Page(run).text
+        assert not list((tmp_path / "people" / "_delta_log").glob("*.checkpoint*"))
