@@ -56,7 +56,7 @@ def test_a_crash_before_any_write_publishes_nothing_and_the_next_goes_on(
     people.append([{"id": 30, "p": "c"}])
     put = ObjectStore.put
     put_if_absent = ObjectStore.put_if_absent
-    draft = ObjectStore.draft
+    stage = ObjectStore.stage
     left = 0
 
     def dies(real):
@@ -71,7 +71,7 @@ def test_a_crash_before_any_write_publishes_nothing_and_the_next_goes_on(
 
     monkeypatch.setattr(ObjectStore, "put", dies(put))
     monkeypatch.setattr(ObjectStore, "put_if_absent", dies(put_if_absent))
-    monkeypatch.setattr(ObjectStore, "draft", dies(draft))
+    monkeypatch.setattr(ObjectStore, "stage", dies(stage))
     for writes in range(50):
         left = writes
         try:
