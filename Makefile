@@ -7,7 +7,7 @@ RUN := $(if $(PYTHON),$(PYTHON),python3) dev/environment.py run
 OTHERS := $(if $(PYTHON),$(PYTHON),python3) dev/versions.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos dml mutants vacuum-attack bench bench-reading bench-commits bench-dml bench-maintenance serve lock helm helm-files wheel clean
+.PHONY: help setup demo test check lint format types unit test-changed test-long test-versions test-newest large fuzz chaos dml mutants vacuum-attack bench bench-reading bench-commits bench-dml bench-maintenance serve lock helm helm-files docs wheel clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -132,6 +132,10 @@ helm-files: ## Copy dashboards and alert rules into the chart, which cannot refe
 	@mkdir -p helm/delvec/files/dashboards helm/delvec/files/rules
 	@cp monitoring/grafana/*.json helm/delvec/files/dashboards/
 	@cp monitoring/prometheus/*.yaml helm/delvec/files/rules/
+
+docs: ## Build the documentation as a site into .build/site, with strict links
+	@$(SETUP)
+	@NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build
 
 wheel: ## Build the wheel into dist/
 	@$(SETUP)

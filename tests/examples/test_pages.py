@@ -15,6 +15,7 @@ NOT_RUN = {
     "docs/maintenance.md": 1,
     "docs/monitoring.md": 1,
     "docs/replicas.md": 1,
+    "docs/schedulers.md": 1,
     "docs/security.md": 2,
     "docs/service.md": 1,
     "docs/sql.md": 1,

@@ -1,0 +1,98 @@
+"""What the site has beside docs/: the README as its first page, changes, and references from docstrings and OpenAPI."""
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+_ROOT: Final = Path(__file__).parent.parent
+_ADDED: Final = {
+    "index.md": "README.md",
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+}
+_LINK: Final = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+_CLASSES: Final = (
+    "delvec.connection.Connection",
+    "delvec.table.DeltaTable",
+    "delvec.transaction.Transaction",
+    "delvec.maintenance.Maintenance",
+    "delvec.spark.DeltaTable",
+)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put pages that mkdocs.yml does not name at the end, so that a new one is found before somebody places it."""
+    named = set(re.findall(r"[\w-]+\.md", str(config.nav)))
+    rest = sorted(path.name for path in Path(config.docs_dir).glob("*.md") if path.name not in named)
+    if rest and config.nav is not None:
+        config.nav.append({"More": rest})
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are not in docs/."""
+    pages = {name: (_ROOT / source).read_text(encoding="utf-8") for name, source in _ADDED.items()}
+    pages["reference-python.md"] = _python()
+    pages["reference-http.md"] = _http()
+    for name, content in pages.items():
+        files.append(File.generated(config, name, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let links between the repository's pages lead to the site's; one to a file that is no page becomes its text."""
+    del config
+    back = {source: name for name, source in _ADDED.items()}
+    above = page.file.src_uri in _ADDED
+
+    def lead(found: re.Match[str]) -> str:
+        text, target = found[1], found[2]
+        if target.startswith(("http:", "https:", "#", "mailto:")):
+            return found[0]
+        path, _, anchor = target.partition("#")
+        path = f"../{path}" if above else path
+        path = path.removeprefix("../docs/")
+        if path.startswith("../"):
+            known = back.get(path.removeprefix("../"))
+            if known is None:
+                return text
+            path = known
+        elif files.get_file_from_path(path) is None and not path.endswith(".md"):
+            return text
+        return f"[{text}]({path}{'#' + anchor if anchor else ''})"
+
+    # What is in a block of code is no link.
+    parts = re.split(r"(^```.*?^```)", markdown, flags=re.MULTILINE | re.DOTALL)
+    done = "".join(part if part.startswith("```") else _LINK.sub(lead, part) for part in parts)
+    return done.replace("](docs/images/", "](images/") if above else done
+
+
+def _python() -> str:
+    return "# Python reference\n\n" + "\n\n".join(f"::: {name}" for name in _CLASSES) + "\n"
+
+
+def _http() -> str:
+    """Return every endpoint of the OpenAPI with what it does, what it takes and how it fails."""
+    from delvec_service.app import create_app
+    from delvec_service.config import Settings
+
+    document: dict[str, Any] = create_app(Settings(database_url="sqlite://", roots=("/data",))).openapi()
+    lines = ["# HTTP reference", "", "From the OpenAPI document that a service has at `/openapi.json`.", ""]
+    for path, methods in sorted(document["paths"].items()):
+        for method, operation in methods.items():
+            lines += [f"## {method.upper()} {path}", "", str(operation.get("description", "")), ""]
+            parameters = operation.get("parameters", [])
+            if parameters:
+                lines += ["| parameter | in | meaning |", "|---|---|---|"]
+                lines += [
+                    f"| `{one['name']}` | {one['in']} | {' '.join(str(one.get('description', '')).split())} |"
+                    for one in parameters
+                ]
+                lines.append("")
+            codes = ", ".join(f"`{code}`" for code in sorted(operation["responses"]))
+            lines += [f"Answers: {codes}.", ""]
+    return "\n".join(lines)

@@ -1,0 +1,43 @@
+"""The documentation as a site: every link leads somewhere, and nothing is loaded from elsewhere."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import mkdocs.config
+
+ROOT = Path(__file__).parents[2]
+LOADED = re.compile(r"""<(?:script|link|img)[^>]*?(?:src|href)=["']?(https?:[^"' >]+)""")
+
+
+def test_the_site_is_built_with_strict_links_and_loads_nothing_from_elsewhere(tmp_path):
+    # Takes some seconds, and nothing else finds a heading that lost its links.
+    done = subprocess.run(
+        [Path(sys.executable).parent / "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = {path.name: path.read_text() for path in tmp_path.glob("*.html")}
+    assert not {name: found for name, page in pages.items() if (found := LOADED.findall(page))}
+    for error in re.findall(r"^### (\w+)", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE):
+        assert error in pages["errors.html"]
+    assert "merge" in pages["reference-python.html"]
+    assert "/v1/tables/{table}/commits" in pages["reference-http.html"]
+
+
+def test_a_page_that_the_navigation_does_not_name_is_at_its_end(tmp_path):
+    loaded = mkdocs.config.load_config(str(ROOT / "mkdocs.yml"))
+    named = re.findall(r"[\w-]+\.md", str(loaded.nav))
+    assert len(named) == len(set(named))
+    (tmp_path / "new-page.md").write_text("# New")
+    loaded.docs_dir = str(tmp_path)
+
+    loaded.plugins.on_config(loaded)
+
+    assert loaded.nav[-1] == {"More": ["new-page.md"]}
