@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,12 @@ def test_the_lock_of_the_image_is_part_of_the_lock():
     assert {name: found for name, found in image.items() if name not in build} == {
         name: everything.get(name) for name in image if name not in build
     }
-    assert {"duckdb", "psycopg", "uvicorn", "sqlalchemy"} <= image.keys()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = project["dependencies"] + [
+        one for extra in ("service", "local", "postgres") for one in project["optional-dependencies"][extra]
+    ]
+    names = {re.match(r"[\w-]+", one)[0].lower().replace("_", "-") for one in needed} - {"delvec"}
+    assert names <= image.keys(), "make lock"
     assert not {"pyspark", "pytest", "mypy"} & image.keys()
     assert "://" not in (ROOT / "requirements-image.lock").read_text()
 
