@@ -1,14 +1,15 @@
-"""Who may what: ``lake.access``, for the administrators of a service."""
+"""Who may what, and who did what: ``lake.access``, for the administrators of a service."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 from delvec.http.service_client import ServiceClient, answer, request
 from delvec_kernel.errors import BadRequest
 from delvec_kernel.wire import (
     AccessResponse,
+    AuditResponse,
     CreatedToken,
     GrantRequest,
     GrantsResponse,
@@ -16,13 +17,15 @@ from delvec_kernel.wire import (
     TokenRequest,
     TokensResponse,
 )
-from delvec_kernel.wire.access import Role
+from delvec_kernel.wire.access import AuditOutcome, Role
 
 __all__ = ["AccessControl"]
 
+_PAGE: Final = 1000
+
 
 class AccessControl:
-    """Bearer tokens and grants of a service: ``lake.access``. Answers are as on the wire."""
+    """Bearer tokens, grants and the audit log of a service: ``lake.access``. Answers are as on the wire."""
 
     def __init__(self, service: ServiceClient) -> None:
         self._service = service
@@ -124,6 +127,50 @@ class AccessControl:
         """Return the grants that this connection's token may change, or those of one grantee."""
         found = answer(GrantsResponse, self._service.get("/v1/grants", {"grantee": grantee})).grants
         return [one.model_dump(by_alias=True) for one in found]
+
+    # --- the audit log ----------------------------------------------------------------------------------
+
+    def audit(
+        self,
+        *,
+        table: str | None = None,
+        principal: str | None = None,
+        outcome: AuditOutcome | None = None,
+        since: datetime | timedelta | str | None = None,
+        limit: int | None = 100,
+    ) -> list[dict[str, Any]]:
+        """Return who changed what, and who was not allowed to, the newest first.
+
+        Args:
+            table: only entries about it, by name or id; its maintainers may ask for them, all others are for admins.
+            principal: only entries of one principal.
+            outcome: ``done``, ``denied``, ``refused``, ``failed`` or ``unknown``.
+            since: only entries from then on: a time, or ISO 8601 (without a zone it is UTC), or how long ago.
+            limit: only the newest so many; None for all.
+
+        Raises:
+            PermissionDenied: this connection's token is neither an admin's nor that of a maintainer of the table.
+            TableNotFound: there is no such table, or none that the principal may read.
+        """
+        if isinstance(since, timedelta):
+            since = datetime.now(UTC) - since
+        found: list[dict[str, Any]] = []
+        token: str | None = None
+        while limit is None or len(found) < limit:
+            parameters = {
+                "table": table,
+                "principal": principal,
+                "outcome": outcome,
+                "since": since.isoformat() if isinstance(since, datetime) else since,
+                "page-size": _PAGE if limit is None else min(_PAGE, limit - len(found)),
+                "page-token": token,
+            }
+            page = answer(AuditResponse, self._service.get("/v1/audit", parameters))
+            found.extend(one.model_dump(by_alias=True) for one in page.entries)
+            token = page.next_page_token
+            if not token:
+                break
+        return found
 
 
 def _on(

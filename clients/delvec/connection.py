@@ -491,7 +491,7 @@ class Connection:
 
     @property
     def access(self) -> AccessControl:
-        """Tokens and grants of a running service: ``lake.access.grant("writer", "etl", namespace="sales")``."""
+        """Tokens, grants and the audit log of a running service: ``lake.access.grant("writer", "etl", namespace="sales")``."""
         return AccessControl(self._service)
 
     def register(

@@ -17,6 +17,7 @@ from delvec_service.api import (
     access,
     additions,
     alter,
+    audit,
     changes,
     check,
     checkpoint,
@@ -47,6 +48,7 @@ from delvec_service.api.dependencies import Service
 from delvec_service.api.door import Door
 from delvec_service.api.lanes import Lanes
 from delvec_service.api.requests import RequestMiddleware
+from delvec_service.auth.audit import AuditLog
 from delvec_service.auth.directory import Directory
 from delvec_service.auth.oidc import IdentityProvider, OidcSettings
 from delvec_service.commits import fault_points
@@ -66,6 +68,7 @@ from delvec_service.scans.warm_up import warm_up
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.access import AccessStore
 from delvec_service.store.answers import AnswerStore
+from delvec_service.store.audit import AuditStore
 from delvec_service.store.clones import CloneStore
 from delvec_service.store.database import Database
 from delvec_service.store.health_samples import HealthSampleStore
@@ -103,6 +106,7 @@ _RESOURCES: Final = (
     vector_compaction,
     convert,
     access,
+    audit,
 )
 _BUILDING: Final = threading.Lock()
 _BUILT: Final[list[BaseRoute]] = []
@@ -149,6 +153,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
             service.health.close()
             service.overwrite_watch.close()
             service.loader.close()
+            service.audit.close()
             service.database.close()
             service.observer.close()
 
@@ -179,6 +184,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
             _provider(settings),
         ),
         max_request_bytes=settings.max_request_bytes,
+        audit=service.audit,
         observer=service.observer,
     )
     if settings.dashboard:
@@ -313,6 +319,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
             token=settings.token.get_secret_value() if settings.token else None,
             required=settings.authentication == "required" or settings.oidc_issuer is not None,
         ),
+        audit=AuditLog(AuditStore(database), days=settings.audit_days),
         lanes=Lanes(
             queued=settings.max_queued_requests,
             seconds=settings.request_seconds,

@@ -178,6 +178,12 @@ class Settings(BaseSettings):
         description="Tables whose health is among the metrics: names, or patterns with * for any characters, separated by "
         "commas, or a JSON list; at most 1000 tables. Without any, metrics tell of no single table.",
     )
+    audit_days: int = Field(
+        default=365,
+        ge=0,
+        le=36_500,
+        description="How long the audit log's entries stay in the database; 0: they are in the log alone.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @field_validator("roots", "metrics_tables", mode="before")
@@ -211,7 +217,7 @@ class Settings(BaseSettings):
             warehouse: where tables that are created by name go; None for ``DELVEC_WAREHOUSE``.
             roots: where tables may lie; without any, everywhere.
 
-        ``DELVEC_ROOTS``, ``DELVEC_TOKEN``, metrics and the limits of time and of queues are about a service that others
+        ``DELVEC_ROOTS``, ``DELVEC_TOKEN``, metrics, the audit log and the limits of time and of queues are about a service that others
         reach, so they do not apply.
         """
         given: dict[str, Any] = {} if warehouse is None else {"warehouse": warehouse}
@@ -225,6 +231,7 @@ class Settings(BaseSettings):
             maintenance_seconds=0,
             metrics=False,
             dashboard=False,
+            audit_days=0,
             **given,
         )
 

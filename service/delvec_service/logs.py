@@ -5,15 +5,17 @@ Nothing is configured by importing this: in a process that embeds the service, i
 
 import logging
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
 import structlog
 
-__all__ = ["configure", "logger", "note", "of_request"]
+__all__ = ["AUDIT", "audit_logger", "configure", "facts", "logger", "note", "of_request"]
 
+AUDIT: Final = "delvec_service.audit"
+"""The name of the stream of audit entries, so that a process that embeds the service may send them elsewhere."""
 _LONGEST: Final = 8000
 _LONGEST_FACT: Final = 300
 _FACTS: Final[ContextVar[dict[str, Any] | None]] = ContextVar("delvec_request_facts", default=None)
@@ -31,11 +33,17 @@ def of_request(request_id: str) -> Iterator[None]:
 
 
 def note(**facts: Any) -> None:
-    """Have the lines that are written for this request from now on say more: its table, principal, transaction."""
+    """Have the lines that are written for this request from now on say more: its table, principal, transaction; None says nothing."""
     known = _FACTS.get()
     if known is not None:
         for name, value in facts.items():
-            known[name] = value[:_LONGEST_FACT] if isinstance(value, str) else value
+            if value is not None:
+                known[name] = value[:_LONGEST_FACT] if isinstance(value, str) else value
+
+
+def facts() -> Mapping[str, Any]:
+    """Return what is known of this request."""
+    return _FACTS.get() or {}
 
 
 def _noted(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -53,20 +61,25 @@ def _capped(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Muta
     return event
 
 
-logger: Any = structlog.wrap_logger(
-    logging.getLogger("delvec_service"),
-    processors=[
-        structlog.stdlib.filter_by_level,
-        _noted,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-        _capped,
-        structlog.processors.JSONRenderer(),
-    ],
-    wrapper_class=structlog.stdlib.BoundLogger,
-    cache_logger_on_first_use=True,
-)
+def _json_lines(name: str) -> Any:
+    return structlog.wrap_logger(
+        logging.getLogger(name),
+        processors=[
+            structlog.stdlib.filter_by_level,
+            _noted,
+            structlog.stdlib.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            _capped,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+
+
+logger: Any = _json_lines("delvec_service")
+audit_logger: Any = _json_lines(AUDIT)
 
 
 def configure(level: str) -> None:
@@ -96,3 +109,5 @@ def configure(level: str) -> None:
         log.handlers = [handler]
         log.propagate = False
         log.setLevel(level.upper())
+    # Whatever the level: who looks for less noise does not mean this. Its lines go where the service's go.
+    logging.getLogger(AUDIT).setLevel(logging.INFO)

@@ -105,6 +105,7 @@ app.add_typer(access.app, name="token")
 app.command("grant")(access.grant)
 app.command("revoke")(access.revoke)
 app.command("grants")(access.grants)
+app.command("audit")(access.audit)
 
 
 def _show_version(asked: bool) -> None:

@@ -1,4 +1,4 @@
-"""``delvec token``, ``grant``, ``revoke`` and ``grants``: who may use a service, and what they may do."""
+"""``delvec token``, ``grant``, ``revoke``, ``grants`` and ``audit``: who may use a service, for what, and who did what."""
 
 import os
 import re
@@ -14,9 +14,9 @@ from delvec.cli.output import print_json, print_table, say
 from delvec.cli.session import session
 from delvec.http.embedded import service_of_database
 from delvec.http.service_client import ServiceClient
-from delvec_kernel.wire.access import Role
+from delvec_kernel.wire.access import AuditOutcome, Role
 
-__all__ = ["app", "grant", "grants", "revoke"]
+__all__ = ["app", "audit", "grant", "grants", "revoke"]
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and revoke bearer tokens of a service.")
 
@@ -57,7 +57,7 @@ def create_token(
 
     The first token, or grant, of a service makes it ask for one.
     """
-    moment = None if expires is None else _moment(expires)
+    moment = None if expires is None else _moment("--expires", expires)
     with _access(context, database_url) as access:
         made = access.create_token(name, principal=principal, expires=moment)
     if session(context).as_json:
@@ -159,6 +159,44 @@ def grants(
     )
 
 
+def audit(
+    context: typer.Context,
+    table: Annotated[
+        str | None,
+        typer.Argument(help="Only what concerns this table, by name or id; its maintainers may ask."),
+    ] = None,
+    principal: Annotated[str | None, typer.Option(help="Only what one principal did.")] = None,
+    outcome: Annotated[
+        str | None, typer.Option(help="done, denied, refused, failed or unknown; by default all.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only the last 12h, 90d, 4w, 1y; or from a time on: 2027-01-01.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Only the newest so many.")] = 100,
+    database_url: _DatabaseUrl = None,
+) -> None:
+    """List who changed what, and who was not allowed to, the newest first.
+
+    [bold]delvec audit sales.orders --since 7d[/bold]
+
+    [bold]delvec audit --outcome denied[/bold]
+    """
+    moment = None if since is None else _moment("--since", since)
+    with _access(context, database_url) as access:
+        found = access.audit(
+            table=table,
+            principal=principal,
+            outcome=cast(AuditOutcome | None, outcome),
+            since=moment,
+            limit=limit,
+        )
+    if session(context).as_json:
+        print_json(found)
+        return
+    columns = ("answered-at", "principal", "operation", "table", "version", "outcome", "error-code", "change")
+    print_table(list(columns), [tuple(one[column] for column in columns) for one in found])
+
+
 def _on(grant: dict[str, Any]) -> str:
     if grant["scope"] == "all":
         return "everything"
@@ -180,14 +218,14 @@ def _access(context: typer.Context, database_url: str | None) -> Iterator[Access
         client.close()
 
 
-def _moment(text: str) -> datetime | timedelta:
-    """Return when, or after how long, as it was typed."""
+def _moment(option: str, text: str) -> datetime | timedelta:
+    """Return when, or how long, as it was typed."""
     if found := re.fullmatch(r"([0-9]{1,6})([hdwy])", text.strip()):
         return timedelta(days=int(found[1]) * _UNITS[found[2]])
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"--expires {text!r} is neither a time (90d, 12h) nor a date (2027-01-01)"
+            f"{option} {text!r} is neither a time (90d, 12h) nor a date (2027-01-01)"
         ) from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -6,6 +6,8 @@ These are wire shapes, not the domain: the service turns them into its own actio
 
 from delvec_kernel.wire.access import (
     AccessResponse,
+    AuditEntry,
+    AuditResponse,
     CreatedToken,
     Grant,
     GrantRequest,
@@ -157,6 +159,8 @@ __all__ = [
     "AlterRequest",
     "AlterResponse",
     "AppTransaction",
+    "AuditEntry",
+    "AuditResponse",
     "BeginRequest",
     "BeginResponse",
     "ChangeColumn",

@@ -9,6 +9,9 @@ from delvec_kernel.wire.tables import TABLE_NAME
 
 __all__ = [
     "AccessResponse",
+    "AuditEntry",
+    "AuditOutcome",
+    "AuditResponse",
     "CreatedToken",
     "Grant",
     "GrantRequest",
@@ -24,6 +27,8 @@ __all__ = [
 Role: TypeAlias = Literal["reader", "writer", "maintainer", "admin"]
 """Each may what those before it may."""
 GrantScope: TypeAlias = Literal["all", "namespace", "pattern", "table"]
+AuditOutcome: TypeAlias = Literal["done", "denied", "refused", "failed", "unknown"]
+"""Done; not allowed; not done for another reason; failed; or answered too late, or to nobody, and maybe done."""
 
 PRINCIPAL: Final = r"^[A-Za-z0-9][A-Za-z0-9_.@\-]*$"
 _GRANTEE: Final = r"^[!-~]([ -~]*[!-~])?$"
@@ -145,3 +150,39 @@ class AccessResponse(Answer):
     groups: list[str] = Field(description="Of the principal, as the identity provider names them.")
     grants: list[RoleGrant] = Field(description="Those that hold for the principal and its groups.")
     is_restricted: bool = Field(description="False where everything is allowed.")
+
+
+class AuditEntry(Answer):
+    """A request that changed something, or was not allowed to."""
+
+    id: str = Field(description="Of the entry; later ones sort behind it.")
+    answered_at: str = Field(description="ISO 8601.")
+    principal: str | None = Field(
+        description="Who asked: `anonymous` where the service asks for no token; absent where the token is nobody's."
+    )
+    request_id: str = Field(description="As in the log, and in the answer's `X-Request-Id`.")
+    operation: str = Field(
+        description="The operationId of the request in `/openapi.json`: `commit`, `grant_role`."
+    )
+    table: str | None = Field(description="What the table was called then, or what was asked for.")
+    table_id: str | None = Field(description="The service's own id of the table, where there was one.")
+    change: str | None = Field(
+        description="What was changed: a commit's operation, a grant, the name of a token, a policy or another table."
+    )
+    transaction_id: str | None = Field(description="Of a commit.")
+    version: int | None = Field(description="Of the table, where the change made one.")
+    outcome: AuditOutcome = Field(
+        description="`done`; `denied`: not allowed; `refused`: not done for another reason, as a conflict; `failed`; "
+        "`unknown`: answered too late, or to nobody, and maybe done."
+    )
+    status: int = Field(description="Of the HTTP answer; 0 where nobody waited for it.")
+    error_code: str | None = Field(description="As in the answer.")
+
+
+class AuditResponse(Answer):
+    """A page of the audit log."""
+
+    entries: list[AuditEntry] = Field(description="The entries, the newest first.")
+    next_page_token: str | None = Field(
+        default=None, description="Ask for older ones with it; absent on the last page."
+    )

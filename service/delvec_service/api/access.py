@@ -30,6 +30,7 @@ from delvec_service.api.lanes import Kind
 from delvec_service.api.problems import COMMON, responses
 from delvec_service.api.routes import Route
 from delvec_service.auth.access import Access
+from delvec_service.logs import note
 from delvec_service.store.access import GrantRecord, TokenRecord
 
 __all__ = ["router"]
@@ -66,6 +67,7 @@ def create_token(body: TokenRequest, service: ServiceState, access: Caller) -> C
 
     Where no token was ever asked for, one is from then on.
     """
+    note(change=f"token {body.name} of {body.principal or body.name}")
     made, secret = service.directory.create(body.name, body.principal, body.expires_at, access.name)
     return CreatedToken(**_token(made).model_dump(), token=secret)
 
@@ -81,12 +83,15 @@ def revoke_token(
     token: Annotated[str, Path(max_length=128, description="The token's name.")], service: ServiceState
 ) -> TokenResource:
     """Let a bearer token be used no more: at once here, and after two seconds at other replicas."""
+    note(change=f"token {token}")
     return _token(service.directory.revoke_token(token))
 
 
 @router.post("/grants", responses=responses(*COMMON, PermissionDenied, TableNotFound, AmbiguousTable))
 def grant_role(body: GrantRequest, service: ServiceState, access: Caller) -> RoleGrant:
     """Grant a role on a table, on a pattern of names, on a namespace or on everything; it replaces the one there."""
+    on = body.table or body.pattern or body.namespace or "everything"
+    note(change=f"{body.role} on {on} for {body.grantee}")
     scope, target, table = _scope(
         access, service, body.table, body.pattern, body.namespace, all_tables=body.all_tables
     )
@@ -126,6 +131,7 @@ def revoke_role(
     """Take a role away, from where it was granted."""
     if sum(value is not None for value in (table, pattern, namespace)) + all_tables != 1:
         raise BadRequest("Give one of table, pattern, namespace and all-tables.")
+    note(change=f"no role on {table or pattern or namespace or 'everything'} for {grantee}")
     scope, target, _ = _scope(access, service, table, pattern, namespace, all_tables=all_tables)
     role: Role = "admin"
     service.directory.revoke(GrantRecord(grantee, role, scope, target, datetime.now(UTC), access.name))
@@ -142,7 +148,9 @@ def _scope(
 ) -> tuple[GrantScope, str, str | None]:
     """Return what a grant is about, and the table's name; only admins of it may ask."""
     if table is not None:
+        note(table=table)
         record = service.tables.find(table)
+        note(table=record.name, table_id=record.id)
         access.require(record, "admin", table)
         return "table", record.id, record.name
     scope: GrantScope = "all" if all_tables else "namespace" if namespace is not None else "pattern"

@@ -29,6 +29,7 @@ from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
 from delvec_service.commits.commit import Rebased
+from delvec_service.logs import note
 
 __all__ = ["router"]
 
@@ -65,6 +66,7 @@ def alter_table(
     """Apply changes in order and commit them together. A conflict has status 409 and names the winner."""
     if idempotency_key and body.transaction_id and idempotency_key != body.transaction_id:
         raise BadRequest("Idempotency-Key and transaction-id differ; send one of them, or both alike.")
+    note(change=", ".join(each.change for each in body.changes))
     transaction_id = body.transaction_id or idempotency_key or str(uuid.uuid4())
     result = alter(table, service.loader, service.commits, service.upkeep, body, transaction_id)
     if isinstance(result, Altered):

@@ -23,6 +23,7 @@ from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, 
 from delvec_service.api.repeats import IdempotencyKey, Maintenance
 from delvec_service.api.tables import resource
 from delvec_service.cloning.clone import Cloned, NotCloned, clone
+from delvec_service.logs import note
 
 __all__ = ["router"]
 
@@ -58,6 +59,7 @@ def clone_table(
     idempotency_key: IdempotencyKey = None,
 ) -> CloneResponse:
     """Make another table what this one is at a version: shallow, referring to its files, or deep, with copies of them."""
+    note(change=f"to {body.name or body.location}")
     access.require_place(service.tables, body.location, body.name)
     transaction_id = idempotency_key or str(uuid.uuid4())
     done = clone(

@@ -40,6 +40,7 @@ from delvec_service.commits.allocation import begin
 from delvec_service.commits.commit import AlreadyApplied, CommitResult, Committed, NothingToDo
 from delvec_service.commits.commit_request import changes_of
 from delvec_service.commits.idempotency import is_final, request_hash
+from delvec_service.logs import note
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["router"]
@@ -117,6 +118,7 @@ def commit(
     """Commit one transaction, whose id is the idempotency key. A conflict has status 409 and names the winner."""
     if idempotency_key and body.transaction_id and idempotency_key != body.transaction_id:
         raise BadRequest("Idempotency-Key and transaction-id differ; send one of them, or both alike.")
+    note(change=body.operation)
     key = body.transaction_id or idempotency_key
     if key is None:
         changes = changes_of(body, str(uuid.uuid4()), table)

@@ -23,6 +23,7 @@ from delvec_service.api.problems import MUTATION, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Maintenance
 from delvec_service.api.tables import resource
 from delvec_service.cloning.convert import convert
+from delvec_service.logs import note
 
 __all__ = ["router"]
 
@@ -51,11 +52,13 @@ def convert_to_delta(
     body: ConvertRequest, service: ServiceState, access: Caller, idempotency_key: IdempotencyKey = None
 ) -> ConvertResponse:
     """Make a table of the Parquet files of a directory: a log is written that names them, and no file is changed."""
+    note(table=body.name, change=body.location)
     access.require_place(service.tables, body.location, body.name)
     if body.source_format == "iceberg":
         access.require_all("admin", "the import of Iceberg tables, whose metadata may name any file")
     transaction_id = idempotency_key or str(uuid.uuid4())
     done = convert(service.tables, Roots(service.settings.roots), body, transaction_id)
+    note(table=done.record.name, table_id=done.record.id, version=done.version)
     if done.version is not None:
         made = service.tables.open(done.record.id)
         service.upkeep.committed(made, done.version, transaction_id)

@@ -9,6 +9,7 @@ from delvec_kernel.errors import BadRequest
 from delvec_service.api.door import ACCESS, TABLE
 from delvec_service.api.lanes import Lanes, in_thread
 from delvec_service.auth.access import Access
+from delvec_service.auth.audit import AuditLog
 from delvec_service.auth.directory import Directory
 from delvec_service.commits.commit import Commits
 from delvec_service.commits.idempotency import Answers
@@ -59,6 +60,7 @@ class Service:
     lanes: Lanes
     observer: Observer
     directory: Directory
+    audit: AuditLog
 
 
 # What does no I/O is a coroutine: each plain function costs a change of thread and back.
@@ -97,7 +99,7 @@ async def _table(request: Request, service: ServiceState, table: _TableName) -> 
         found = await in_thread(service.tables.opening, record)
     elif found is None:
         found = await in_thread(service.tables.open, table)
-    note(table=found.name)
+    note(table=found.name, table_id=found.record.id)
     return found
 
 
@@ -106,6 +108,8 @@ Table: TypeAlias = Annotated[OpenTable, Depends(_table)]
 
 async def _table_name(request: Request, table: _TableName) -> str:
     record: TableRecord | None = request.scope.get(TABLE)
+    if record is None:
+        note(table=table)
     return table if record is None else record.id
 
 

@@ -23,6 +23,7 @@ from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
+from delvec_service.logs import note
 
 __all__ = ["router"]
 
@@ -60,8 +61,10 @@ def delete_rows(
     What it would have to read is limited (`DELVEC_DML_MAX_BYTES`); run larger commands on an engine of your own. A lost race
     is run again by itself; one that is lost for good has status 409 and names the winner.
     """
-    return service.row_commands.delete(
-        table, body.predicate, key=idempotency_key, user_metadata=body.user_metadata
+    return _noted(
+        service.row_commands.delete(
+            table, body.predicate, key=idempotency_key, user_metadata=body.user_metadata
+        )
     )
 
 
@@ -73,12 +76,14 @@ def update_rows(
     table: Table, body: UpdateRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
 ) -> CommitResponse:
     """Set columns of the rows of a predicate, with the service's own DuckDB; limits and races as for `delete`."""
-    return service.row_commands.update(
-        table,
-        body.set,
-        body.predicate,
-        key=idempotency_key,
-        user_metadata=body.user_metadata,
+    return _noted(
+        service.row_commands.update(
+            table,
+            body.set,
+            body.predicate,
+            key=idempotency_key,
+            user_metadata=body.user_metadata,
+        )
     )
 
 
@@ -91,13 +96,21 @@ def optimize_table(
     The rows stay the same. What is to be written again is limited (`DELVEC_DML_MAX_BYTES`); choose partitions, or optimize
     larger tables on an engine of your own. Rows that others change meanwhile are found in the new files.
     """
-    return service.row_commands.optimize(
-        table,
-        body.predicate,
-        purge=body.purge,
-        zorder_by=body.zorder_by,
-        full=body.full,
-        target_size=body.target_size,
-        key=idempotency_key,
-        user_metadata=body.user_metadata,
+    return _noted(
+        service.row_commands.optimize(
+            table,
+            body.predicate,
+            purge=body.purge,
+            zorder_by=body.zorder_by,
+            full=body.full,
+            target_size=body.target_size,
+            key=idempotency_key,
+            user_metadata=body.user_metadata,
+        )
     )
+
+
+def _noted(done: CommitResponse) -> CommitResponse:
+    """Note for the log what the command's own requests committed: theirs have other lines."""
+    note(transaction=done.transaction_id, version=done.version)
+    return done

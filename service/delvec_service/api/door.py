@@ -27,6 +27,7 @@ from delvec_service.auth.directory import Directory
 from delvec_service.auth.oidc import IdentityProvider, is_jwt
 from delvec_service.auth.principals import Principal
 from delvec_service.auth.rules import rule_of
+from delvec_service.logs import note
 from delvec_service.store.registry import TableRecord, not_found
 from delvec_service.tables.registry import Tables
 
@@ -88,10 +89,13 @@ class Door:
         found = rule_of(method, path)
         if found is not None and found[0].on == "nothing":
             return access
+        if found is not None and found[0].on == "table":
+            note(table=found[1]["table"])  # those that are refused here have it in their lines, too
         await self._refresh(self._directory)
         if not self._directory.is_required:
             return access
         principal = await self._principal(self._directory, headers)
+        note(principal=principal.name)
         access = scope[ACCESS] = Access(principal, self._directory.rights(principal))
         if found is None:
             access.is_decided = True
@@ -104,6 +108,7 @@ class Door:
         if rule.on == "table":
             assert rule.role is not None  # noqa: S101 - as the table of rules has it
             record = await self._table(names["table"], access)
+            note(table=record.name, table_id=record.id)
             access.require(record, rule.role, names["table"])
             scope[TABLE] = record
             access.is_decided = not rule.names_another
@@ -139,6 +144,7 @@ class Door:
             return await self._within(self._in_thread(self._tables.find, name), "which table is meant")
         except AmbiguousTable:
             if access.rights.on_all is None:
+                access.was_denied = True
                 raise not_found(name) from None  # the other names the places of all of them
             raise
 

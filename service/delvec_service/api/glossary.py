@@ -139,6 +139,7 @@ RESPONSES: Final[Mapping[str, str]] = {
     "get_commit": "The actions of the version.",
     "get_table": "The table.",
     "list_tables": "A page of tables.",
+    "list_audit": "A page of the audit log.",
     "livez": "It answers.",
     "optimize_table": "What was written again, in which version.",
     "readyz": "It can serve.",
@@ -159,7 +160,7 @@ TAGS: Final[Mapping[str, str]] = {
     "maintenance": "Checkpoints, VACUUM, RESTORE, manifests and checks.",
     "deletion vectors": "Places for deletion vectors that engines write themselves.",
     "policies": "What is to be done to which tables, when; who does it, and what was done.",
-    "access": "Who is let in, and what they may.",
+    "access": "Who is let in, what they may, and what they did.",
     "probes": "Whether the service runs.",
     "config": "What the service is.",
 }

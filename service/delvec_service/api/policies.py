@@ -23,6 +23,7 @@ from delvec_service.api.dependencies import Caller, Service, ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, responses
 from delvec_service.api.repeats import Mutation
 from delvec_service.auth.access import Access
+from delvec_service.logs import note
 from delvec_service.snapshots.time_travel import moment_of
 
 __all__ = ["router"]
@@ -35,8 +36,10 @@ _Name = Annotated[str, Path(description="The policy's name.", max_length=128)]
 @router.post("/policies", responses=responses(*MUTATION, *OPENING))
 def set_policy(body: PolicyRequest, service: ServiceState, access: Caller) -> Policy:
     """Set a maintenance policy; it replaces one of the same name."""
+    note(table=body.table, change=f"policy {body.name}")
     record = None if body.table is None else service.tables.open(body.table).record
     if record is not None:
+        note(table=record.name, table_id=record.id)
         access.require(record, "maintainer", body.table)
     else:
         access.require_scope(*_scope(body.pattern), "maintainer")
@@ -79,6 +82,7 @@ def get_policy(policy: _Name, service: ServiceState, access: Caller) -> Policy:
 )
 def drop_policy(policy: _Name, service: ServiceState, access: Caller) -> None:
     """Forget a maintenance policy."""
+    note(change=f"policy {policy}")
     if not _may(access, service, _policy(access, service, policy), "maintainer"):
         raise PermissionDenied(
             f"'{access.name}' is not maintainer of all tables that the policy '{policy[:128]}' is about.",
@@ -176,6 +180,7 @@ def _policy(access: Access, service: Service, name: str) -> Policy:
     """
     found = service.maintenance.policy(service.tables.catalog, name)
     if not _may(access, service, found, "reader"):
+        access.was_denied = True
         raise PolicyNotFound(f"There is no maintenance policy '{name[:128]}'.", policy=name[:128])
     return found
 

@@ -47,6 +47,7 @@ from delvec_kernel.errors import (
     VersionNotFound,
 )
 from delvec_kernel.wire import ErrorEnvelope
+from delvec_service.logs import note
 
 __all__ = [
     "COMMON",
@@ -162,6 +163,7 @@ class _Envelope(JSONResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer; clients of Iceberg's catalog get the form that they know."""
+        note(error_code=self._error.code)
         if scope["path"].startswith(_ICEBERG):
             self.body = self.render(self._in_icebergs_form())
             self.headers["content-length"] = str(len(self.body))

@@ -11,8 +11,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from delvec_kernel.errors import DelvecError, InternalError, RequestTooLarge
 from delvec_service.api import problems
-from delvec_service.api.door import Door
+from delvec_service.api.door import ACCESS, Door
 from delvec_service.auth.access import Access
+from delvec_service.auth.audit import AuditLog
 from delvec_service.logs import logger, note, of_request
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer, RequestObserver
 
@@ -35,12 +36,21 @@ class RequestMiddleware:
         app: the application.
         door: lets requests in.
         max_request_bytes: larger bodies are refused.
+        audit: is told of every answer.
+        observer: is told of every request.
     """
 
     def __init__(
-        self, app: ASGIApp, *, door: Door, max_request_bytes: int, observer: Observer = NO_OBSERVER
+        self,
+        app: ASGIApp,
+        *,
+        door: Door,
+        max_request_bytes: int,
+        audit: AuditLog,
+        observer: Observer = NO_OBSERVER,
     ) -> None:
         self._app = app
+        self._audit = audit
         self._observer = observer
         self._door = door
         self._limit = max_request_bytes
@@ -54,13 +64,11 @@ class RequestMiddleware:
         given = headers.get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else str(uuid.uuid4())
         with of_request(request_id), self._observer.request(scope) as observed:
-            answering = _Answering(scope, send, request_id, observed)
+            answering = _Answering(scope, send, request_id, observed, self._audit)
             if observed.trace_id is not None:
                 note(trace_id=observed.trace_id)
             try:
-                access = answering.access = await self._door.admit(scope, headers)
-                if access.principal is not None:
-                    note(principal=access.principal.name)
+                answering.access = await self._door.admit(scope, headers)
                 self._check_length(headers)
                 await self._app(scope, self._limited(receive), answering.send)
             except ClientDisconnect:
@@ -117,10 +125,13 @@ class _Answering:
         access: what the request may do, once it was let in.
     """
 
-    def __init__(self, scope: Scope, send: Send, request_id: str, observed: RequestObserver) -> None:
+    def __init__(
+        self, scope: Scope, send: Send, request_id: str, observed: RequestObserver, audit: AuditLog
+    ) -> None:
         self.status = 0
         self.access: Access | None = None
         self._scope, self._send, self._request_id, self._observed = scope, send, request_id, observed
+        self._audit = audit
         self._begun = time.perf_counter()
         self._is_told = False
 
@@ -136,7 +147,7 @@ class _Answering:
         await self._send(message)
 
     def tell(self) -> None:
-        """Count the request and write its line, if that is not done."""
+        """Count the request, write its line and note it for the audit, if that is not done."""
         if self._is_told:
             return
         self._is_told = True
@@ -147,6 +158,13 @@ class _Answering:
             path=self._scope["path"][:_LOGGED],
             status=self.status,
             milliseconds=round((time.perf_counter() - self._begun) * 1000, 1),
+        )
+        self._audit.answered(
+            self._scope["method"],
+            self._scope["path"],
+            self.status,
+            self._scope.get(ACCESS),
+            is_admitted=self.access is not None,
         )
 
 

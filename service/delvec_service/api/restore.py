@@ -19,6 +19,7 @@ from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Maintenance
 from delvec_service.commits.commit import Rebased
+from delvec_service.logs import note
 
 __all__ = ["router"]
 
@@ -47,6 +48,7 @@ def restore_table(
 ) -> RestoreResponse:
     """Make the table what it was at an earlier version, in one commit; its history stays."""
     transaction_id = idempotency_key or str(uuid.uuid4())
+    note(change=f"to {body.timestamp if body.version is None else f'version {body.version}'}")
     result = restore(table, service.loader, service.commits, body, transaction_id)
     if isinstance(result, Restored):
         done = result.committed

@@ -22,6 +22,7 @@ from delvec_kernel.wire import RenameRequest, TableRequest, TableResource, Table
 from delvec_service.api.dependencies import Caller, ServiceState, Table, TableName
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
+from delvec_service.logs import note
 from delvec_service.store.registry import TableRecord
 from delvec_service.tables.registry import NewTable
 
@@ -59,11 +60,13 @@ def register_table(
     idempotency_key: IdempotencyKey = None,
 ) -> TableResource:
     """Register the Delta table at a location, as often as you like; with a schema, create it there first."""
+    note(table=body.name, change=body.location)
     access.require_place(service.tables, body.location, body.name, creates=body.table_schema is not None)
     if body.table_schema is None:
         record, created = service.tables.register(body.location, body.name)
         if not created:
             response.status_code = status.HTTP_200_OK
+        note(table=record.name, table_id=record.id, change=record.location)
         return resource(record)
     new = NewTable(
         schema=body.table_schema,
@@ -75,6 +78,7 @@ def register_table(
         transaction_id=idempotency_key or str(uuid.uuid4()),
     )
     record, version = service.tables.create(body.location, body.name, new)
+    note(table=record.name, table_id=record.id, change=record.location, version=version)
     made = service.tables.open(record.id)
     service.upkeep.committed(made, version, new.transaction_id)
     if are_kept_fresh(new.properties):
@@ -131,7 +135,9 @@ def forget_table(service: ServiceState, table: TableName) -> None:
 
     Registering its location brings it back under the same id.
     """
-    service.health.forget(service.tables.forget(table).id)
+    record = service.tables.forget(table)
+    note(table=record.name, table_id=record.id)
+    service.health.forget(record.id)
     service.directory.expire()  # what was granted on it is gone
 
 
@@ -140,8 +146,11 @@ def rename_table(
     service: ServiceState, table: TableName, body: RenameRequest, access: Caller
 ) -> TableResource:
     """Give a table a name, its first or another one. Its id, its location and its files stay."""
+    note(change=f"to {body.name}")
     access.require_name(body.name, "maintainer")
-    return resource(service.tables.rename(table, body.name))
+    record = service.tables.rename(table, body.name)
+    note(table_id=record.id)
+    return resource(record)
 
 
 def resource(record: TableRecord, version: int | None = None) -> TableResource:

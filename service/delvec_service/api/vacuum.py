@@ -28,6 +28,7 @@ from delvec_kernel.wire import (
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance
+from delvec_service.logs import note
 from delvec_service.vacuum.quarantine import purge_quarantine, quarantines, undo_quarantine
 from delvec_service.vacuum.vacuum import Vacuumed, vacuum
 
@@ -72,6 +73,7 @@ _Name = Annotated[
 def vacuum_table(table: Table, service: ServiceState, body: VacuumRequest | None = None) -> VacuumResponse:
     """Delete the files that no retained version, tombstone or transaction under way needs."""
     wanted = body or VacuumRequest()
+    note(change="dry run" if wanted.dry_run else "quarantine" if wanted.quarantine else "delete")
     done = vacuum(table, service.loader, service.ledger, service.clone_store, service.commits, wanted)
     plan = done.plan
     paths = [*done.files[: wanted.limit], *(f"{path}/" for path in done.directories)]
@@ -113,6 +115,7 @@ def list_quarantines(table: Table) -> QuarantinesResponse:
 )
 def undo_vacuum(table: Table, quarantine: _Name, service: ServiceState) -> UndoResponse:
     """Put the files of a quarantine back where they were."""
+    note(change=quarantine)
     done = undo_quarantine(table, service.loader, quarantine)
     return UndoResponse(
         table=table.name,
@@ -129,6 +132,7 @@ def undo_vacuum(table: Table, quarantine: _Name, service: ServiceState) -> UndoR
 )
 def purge_vacuumed(table: Table, quarantine: _Name, service: ServiceState) -> PurgeResponse:
     """Delete the files of a quarantine for good."""
+    note(change=quarantine)
     done = purge_quarantine(table, service.loader, quarantine)
     return PurgeResponse(
         table=table.name,

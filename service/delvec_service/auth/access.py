@@ -24,12 +24,14 @@ class Access:
 
     Attributes:
         is_decided: whether what the request is about was asked for; an answer without that is not sent.
+        was_denied: whether a role was missing, also where the answer is that there is no such table.
     """
 
     def __init__(self, principal: Principal | None = None, rights: Rights | None = None) -> None:
         self.principal = principal
         self.rights = Rights((), is_superuser=principal is None) if rights is None else rights
         self.is_decided = principal is None
+        self.was_denied = False
 
     @property
     def is_restricted(self) -> bool:
@@ -56,6 +58,7 @@ class Access:
         self.is_decided = True
         held = self.rights.on_table(record.id, record.name)
         if held is None:
+            self.was_denied = True
             raise not_found(record.name if asked is None else asked)
         if not at_least(held, role):
             self._refuse(role, held, f"table '{record.name}'", f"--table {record.name}")
@@ -162,6 +165,7 @@ class Access:
             start = place_of(rows[-1])
 
     def _refuse(self, role: Role, held: Role | None, on: str, option: str) -> NoReturn:
+        self.was_denied = True
         has = f"is only {held} there" if held else "has no role there"
         raise PermissionDenied(
             f"'{self.name}' {has}, and this needs {role} on {on}. An admin may grant it: "

@@ -4,7 +4,7 @@ A request without a rule is refused wherever tokens are asked for, so that what 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from delvec_kernel.wire.access import Role
@@ -23,11 +23,23 @@ class Rule:
             :class:`~delvec_service.auth.access.Access`, and an answer for which it did not is not sent.
         role: the least that is enough.
         names_another: whether the body names another table, for which the handler asks, too.
+        operation: what the audit log calls it, which is its operationId; None: it changes nothing.
+        only_denied: whether the audit log has it only where it was not allowed: it prepares changes, and makes none.
     """
 
     on: Literal["nothing", "token", "table", "answer", "body", "service"]
     role: Role | None = None
     names_another: bool = False
+    operation: str | None = None
+    only_denied: bool = False
+
+    def does(self, operation: str) -> "Rule":
+        """Return the rule of a request that changes something."""
+        return replace(self, operation=operation)
+
+    def prepares(self, operation: str) -> "Rule":
+        """Return the rule of a request that prepares changes."""
+        return replace(self, operation=operation, only_denied=True)
 
 
 _OPEN: Final = Rule("nothing")
@@ -46,13 +58,13 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /v1/access": Rule("token"),
     # Tables
     "GET /v1/tables": _LIST,
-    "POST /v1/tables": Rule("body", "maintainer"),
+    "POST /v1/tables": Rule("body", "maintainer").does("register_table"),
     "GET /v1/tables/{table}": _READ,
-    "DELETE /v1/tables/{table}": Rule("table", "admin"),
-    "POST /v1/tables/{table}/rename": Rule("table", "maintainer", names_another=True),
-    "POST /v1/tables/{table}/alter": _MAINTAIN,
-    "POST /v1/tables/{table}/clone": Rule("table", "reader", names_another=True),
-    "POST /v1/convert": Rule("body", "maintainer"),
+    "DELETE /v1/tables/{table}": Rule("table", "admin").does("forget_table"),
+    "POST /v1/tables/{table}/rename": Rule("table", "maintainer", names_another=True).does("rename_table"),
+    "POST /v1/tables/{table}/alter": _MAINTAIN.does("alter_table"),
+    "POST /v1/tables/{table}/clone": Rule("table", "reader", names_another=True).does("clone_table"),
+    "POST /v1/convert": Rule("body", "maintainer").does("convert_to_delta"),
     # Reading
     "GET /v1/tables/{table}/snapshot": _READ,
     "POST /v1/tables/{table}/plan": _READ,
@@ -67,38 +79,39 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /v1/tables/{table}/check": _READ,
     "GET /v1/health": _LIST,
     # Writing
-    "POST /v1/tables/{table}/transactions": _WRITE,
-    "POST /v1/tables/{table}/commits": _WRITE,
-    "POST /v1/tables/{table}/deletion-vectors": _WRITE,
-    "POST /v1/tables/{table}/delete": _WRITE,
-    "POST /v1/tables/{table}/update": _WRITE,
+    "POST /v1/tables/{table}/transactions": _WRITE.prepares("begin_transaction"),
+    "POST /v1/tables/{table}/commits": _WRITE.does("commit"),
+    "POST /v1/tables/{table}/deletion-vectors": _WRITE.prepares("allocate_deletion_vectors"),
+    "POST /v1/tables/{table}/delete": _WRITE.does("delete_rows"),
+    "POST /v1/tables/{table}/update": _WRITE.does("update_rows"),
     # Looking after tables
-    "POST /v1/tables/{table}/optimize": _MAINTAIN,
-    "POST /v1/tables/{table}/deletion-vectors/compact": _MAINTAIN,
-    "POST /v1/tables/{table}/checkpoint": _MAINTAIN,
-    "POST /v1/tables/{table}/vacuum": _MAINTAIN,
+    "POST /v1/tables/{table}/optimize": _MAINTAIN.does("optimize_table"),
+    "POST /v1/tables/{table}/deletion-vectors/compact": _MAINTAIN.does("compact_deletion_vectors"),
+    "POST /v1/tables/{table}/checkpoint": _MAINTAIN.does("write_checkpoint"),
+    "POST /v1/tables/{table}/vacuum": _MAINTAIN.does("vacuum_table"),
     "GET /v1/tables/{table}/quarantines": _READ,
-    "POST /v1/tables/{table}/quarantines/{quarantine}/undo": _MAINTAIN,
-    "POST /v1/tables/{table}/quarantines/{quarantine}/purge": _MAINTAIN,
-    "POST /v1/tables/{table}/restore": _MAINTAIN,
-    "POST /v1/tables/{table}/generate": _MAINTAIN,
-    "POST /v1/tables/{table}/iceberg": _MAINTAIN,
-    "POST /v1/tables/{table}/maintenance-lease": _MAINTAIN,
-    "DELETE /v1/tables/{table}/maintenance-lease": _MAINTAIN,
-    "POST /v1/tables/{table}/maintenance-runs": _MAINTAIN,
+    "POST /v1/tables/{table}/quarantines/{quarantine}/undo": _MAINTAIN.does("undo_vacuum"),
+    "POST /v1/tables/{table}/quarantines/{quarantine}/purge": _MAINTAIN.does("purge_vacuumed"),
+    "POST /v1/tables/{table}/restore": _MAINTAIN.does("restore_table"),
+    "POST /v1/tables/{table}/generate": _MAINTAIN.does("generate_manifests"),
+    "POST /v1/tables/{table}/iceberg": _MAINTAIN.does("convert_to_iceberg"),
+    "POST /v1/tables/{table}/maintenance-lease": _MAINTAIN.prepares("lease_table"),
+    "DELETE /v1/tables/{table}/maintenance-lease": _MAINTAIN.prepares("release_table"),
+    "POST /v1/tables/{table}/maintenance-runs": _MAINTAIN.prepares("record_run"),
     "GET /v1/maintenance-runs": _LIST,
     "GET /v1/policies": _LIST,
-    "POST /v1/policies": Rule("body", "maintainer"),
+    "POST /v1/policies": Rule("body", "maintainer").does("set_policy"),
     "GET /v1/policies/{policy}": Rule("body", "reader"),
-    "DELETE /v1/policies/{policy}": Rule("body", "maintainer"),
+    "DELETE /v1/policies/{policy}": Rule("body", "maintainer").does("drop_policy"),
     "GET /v1/tables/{table}/policies": _READ,
     # Who may what
     "GET /v1/tokens": Rule("service", "admin"),
-    "POST /v1/tokens": Rule("service", "admin"),
-    "DELETE /v1/tokens/{token}": Rule("service", "admin"),
+    "POST /v1/tokens": Rule("service", "admin").does("create_token"),
+    "DELETE /v1/tokens/{token}": Rule("service", "admin").does("revoke_token"),
+    "GET /v1/audit": Rule("body", "maintainer"),
     "GET /v1/grants": Rule("answer", "admin"),
-    "POST /v1/grants": Rule("body", "admin"),
-    "DELETE /v1/grants": Rule("body", "admin"),
+    "POST /v1/grants": Rule("body", "admin").does("grant_role"),
+    "DELETE /v1/grants": Rule("body", "admin").does("revoke_role"),
     # The Iceberg catalog, whose paths name a table in two parts
     **{
         f"{request} /iceberg/v1{prefix}{path}": rule

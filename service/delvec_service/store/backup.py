@@ -1,7 +1,7 @@
 """A copy of what only the SQL store knows, as JSON lines that outlive the schema.
 
 The first line says what the file is, each further one holds a row, and the last one counts them: a file that was cut off
-is no backup. What can be had again from the logs (snapshots, answers, the ledger) is left out.
+is no backup. What can be had again from the logs (snapshots, answers, the ledger) is left out, and so is the audit log.
 """
 
 import json
@@ -27,6 +27,7 @@ LEFT_OUT: Final = frozenset(
     {
         "access_state",
         "answers",
+        "audit_log",
         "ledger_files",
         "maintenance_leases",
         "overwritten_commits",
@@ -40,7 +41,8 @@ LEFT_OUT: Final = frozenset(
         "transactions",
     }
 )
-"""Tables that are rebuilt from the logs, or mean something only while a process runs."""
+"""Tables that are rebuilt from the logs, or mean something only while a process runs; and the audit log, which is no state:
+what is restored was not done here."""
 _FORMAT: Final = "delvec-backup"
 _BATCH: Final = 500
 _LINE: Final = 16 * 1024 * 1024

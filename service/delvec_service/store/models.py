@@ -28,6 +28,7 @@ __all__ = [
     "REVISION",
     "AccessStateRow",
     "AnswerRow",
+    "AuditRow",
     "Base",
     "CloneRow",
     "CommitCountsRow",
@@ -52,7 +53,7 @@ __all__ = [
     "storable",
 ]
 
-REVISION: Final = "0010"
+REVISION: Final = "0011"
 """The newest migration; the database is migrated only where it is behind this."""
 _NOT_STORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
@@ -493,3 +494,35 @@ class AccessStateRow(Base):
 
     id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     generation: Mapped[int] = mapped_column(BigInteger)
+
+
+class AuditRow(Base):
+    """An entry of the audit log: a request that changed something, or was not allowed to.
+
+    Attributes:
+        id: begins with the time in microseconds, so that it sorts by it.
+        principal: None where the request had no token that is known.
+        operation: its operationId in the OpenAPI.
+        table_name: what the table was called then, or what was asked for where there is none.
+        change: what was changed: a commit's operation, a grant, the name of a token or a policy.
+    """
+
+    __tablename__ = "audit_log"
+    __table_args__ = (
+        Index("audit_log_by_table", "table_id", "id"),
+        Index("audit_log_by_principal", "principal", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(StoredText(32), primary_key=True)
+    answered_at: Mapped[datetime]
+    principal: Mapped[str | None] = mapped_column(StoredText(256))
+    request_id: Mapped[str] = mapped_column(StoredText(128))
+    operation: Mapped[str] = mapped_column(StoredText(64))
+    table_id: Mapped[str | None] = mapped_column(StoredText(36))
+    table_name: Mapped[str | None] = mapped_column(StoredText(200))
+    change: Mapped[str | None] = mapped_column(_LongText())
+    transaction_id: Mapped[str | None] = mapped_column(StoredText(128))
+    version: Mapped[int | None] = mapped_column(BigInteger)
+    outcome: Mapped[str] = mapped_column(StoredText(16))
+    status: Mapped[int] = mapped_column(Integer)
+    error_code: Mapped[str | None] = mapped_column(StoredText(64))

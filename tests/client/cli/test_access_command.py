@@ -1,4 +1,4 @@
-"""``delvec token``, ``grant``, ``revoke``, ``grants`` and ``lake.access``."""
+"""``delvec token``, ``grant``, ``revoke``, ``grants``, ``audit`` and ``lake.access``."""
 
 import json
 from datetime import timedelta
@@ -90,6 +90,8 @@ def test_what_was_granted_is_listed_and_taken_away(shell):
         (["token", "create", "x", "--expires", "2020-01-01"], 1, "would have expired"),
         (["token", "create", "x", "--expires", "999999y"], 1, "no token lives"),
         (["token", "revoke", "nobody"], 1, "There is no token 'nobody'"),
+        (["audit", "--since", "soon"], 2, "--since 'soon' is neither a time (90d, 12h) nor a date"),
+        (["audit", "--outcome", "lost"], 1, "'done', 'denied', 'refused', 'failed' or 'unknown'"),
         (["token", "list", "--database-url", "mysql://ann:hunter2@host/db"], 1, "must be of SQLite"),
     ],
 )
@@ -115,3 +117,29 @@ def test_admins_do_the_same_over_http(service):
     root.revoke_token("etl-1")
     with pytest.raises(delvec.Unauthorized, match="'etl-1' was revoked"):
         service(made["token"]).whoami()
+
+
+def test_the_audit_log_of_a_database_and_of_its_service_is_one(shell, service):
+    shell("grant", "admin", "ann", "--namespace", "sales")
+    with pytest.raises(delvec.PermissionDenied):
+        service(shell("token", "create", "ann")[1].strip()).grant("reader", "bob", all_tables=True)
+    root = service("root")
+
+    found = root.audit()
+
+    assert [(one["principal"], one["operation"], one["outcome"], one["change"]) for one in found] == [
+        ("ann", "grant_role", "denied", "reader on everything for bob"),
+        ("anonymous", "create_token", "done", "token ann of ann"),
+        ("anonymous", "grant_role", "done", "admin on sales for ann"),
+    ]
+    assert root.audit(limit=2) == found[:2]
+    assert root.audit(limit=None, since=timedelta(days=1), principal="anonymous") == found[1:]
+    assert root.audit(outcome="denied") == found[:1]
+    assert root.audit(since="2999-01-01") == []
+    assert json.loads(shell("audit", "--since", "1d", "--json")[1]) == found
+    lines = shell("audit", "--principal", "ann")[1].splitlines()
+    assert lines[0].split() == [
+        *("answered-at", "principal", "operation", "table", "version", "outcome", "error-code", "change")
+    ]
+    assert "PERMISSION_DENIED" in lines[1]
+    assert len(lines) == 2

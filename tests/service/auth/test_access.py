@@ -124,7 +124,7 @@ def test_no_answer_no_log_and_no_database_has_a_token(guarded, tmp_path, caplog)
     assert secret not in guarded.get("/v1/tokens").text
     assert not [record for record in caplog.records if secret in record.getMessage()]
     lines = [json.loads(record.getMessage()) for record in caplog.records]
-    assert "etl" in {line.get("principal") for line in lines if line["path"] == "/v1/tables"}
+    assert "etl" in {line.get("principal") for line in lines if line.get("path") == "/v1/tables"}
     stored = b"".join(path.read_bytes() for path in tmp_path.glob("store.db*"))
     assert secret.encode() not in stored
 

@@ -45,7 +45,7 @@ OF_BODIES = {
     "grant_role": ("admin", {"grantee": "somebody", "role": "reader", "namespace": "{namespace}"}, None),
     "revoke_role": ("admin", None, {"grantee": "somebody", "namespace": "{namespace}"}),
 }
-OF_SERVICE = {"metrics", "list_tokens", "create_token", "revoke_token"}
+OF_SERVICE = {"metrics", "list_audit", "list_tokens", "create_token", "revoke_token"}
 LISTS = {"list_tables", "list_health", "list_runs", "list_policies", "list_grants"}
 OF_ANYBODY = {"config", "get_access"}
 OPEN = {"livez", "readyz"}

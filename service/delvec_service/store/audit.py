@@ -1,0 +1,123 @@
+"""The audit log, in SQL: entries are added, read, and deleted when they are old; none is ever changed."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import delete, or_, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from delvec_kernel.wire.access import AuditOutcome
+from delvec_service.store.database import Database
+from delvec_service.store.models import AuditRow, storable
+
+__all__ = ["AuditRecord", "AuditStore"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DELETED_AT_ONCE: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One entry; fields are those of :class:`~delvec_service.store.models.AuditRow`, texts no longer than its columns."""
+
+    answered_at: datetime
+    request_id: str
+    operation: str
+    outcome: AuditOutcome
+    status: int
+    principal: str | None = None
+    table_id: str | None = None
+    table_name: str | None = None
+    change: str | None = None
+    transaction_id: str | None = None
+    version: int | None = None
+    error_code: str | None = None
+    id: str = field(default="")
+
+    def __post_init__(self) -> None:
+        """Number it by its time, so that a batch that is written a second time adds nothing."""
+        if not self.id:
+            object.__setattr__(self, "id", f"{_beginning(self.answered_at)}{secrets.token_hex(8)}")
+
+
+_FIELDS: Final = tuple(each.name for each in fields(AuditRecord))
+
+
+class AuditStore:
+    """Entries of the audit log; safe to share between threads. All of it raises ServiceUnavailable without a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, records: Sequence[AuditRecord]) -> None:
+        """Keep entries; those that are there already stay as they are."""
+        with self._database.write() as session:
+            dialect: Any = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+            session.execute(
+                dialect.insert(AuditRow).on_conflict_do_nothing(), [asdict(record) for record in records]
+            )
+
+    def page(
+        self,
+        *,
+        table_id: str | None = None,
+        table_name: str | None = None,
+        principal: str | None = None,
+        outcome: AuditOutcome | None = None,
+        since: datetime | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[AuditRecord]:
+        """Return entries, the newest first.
+
+        Args:
+            table_id: only those about the table of that id.
+            table_name: or about tables that were called so: of both, either is enough.
+            principal: only those of one principal.
+            outcome: only those that ended so.
+            since: only those from then on.
+            before: only those before the entry of that id.
+            limit: how many.
+        """
+        row = AuditRow
+        query = select(*(getattr(row, name) for name in _FIELDS))
+        about = []
+        if table_id is not None:
+            about.append(row.table_id == table_id)
+        if table_name is not None:
+            about.append(row.table_name == storable(table_name))
+        if about:
+            query = query.where(or_(*about))
+        if principal is not None:
+            query = query.where(row.principal == storable(principal))
+        if outcome is not None:
+            query = query.where(row.outcome == outcome)
+        if since is not None:
+            query = query.where(row.id >= _beginning(since))
+        if before is not None:
+            query = query.where(row.id < before)
+        with self._database.read() as session:
+            return [
+                AuditRecord(*values) for values in session.execute(query.order_by(row.id.desc()).limit(limit))
+            ]
+
+    def expire(self, before: datetime) -> int:
+        """Delete the entries from before a time; return how many there were."""
+        row, deleted = AuditRow, 0
+        while True:
+            with self._database.write() as session:
+                old = select(row.id).where(row.id < _beginning(before)).order_by(row.id)
+                gone = list(session.scalars(old.limit(_DELETED_AT_ONCE)))
+                if gone:
+                    session.execute(delete(row).where(row.id >= gone[0], row.id <= gone[-1]))
+            deleted += len(gone)
+            if len(gone) < _DELETED_AT_ONCE:
+                return deleted
+
+
+def _beginning(moment: datetime) -> str:
+    """Return with what ids of a moment begin: its microseconds since 1970, in 14 hexadecimal digits."""
+    return f"{max((moment - _EPOCH) // timedelta(microseconds=1), 0):014x}"
