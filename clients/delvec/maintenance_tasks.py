@@ -142,15 +142,15 @@ class _DvCompaction:
         except InvalidTableChange as error:  # of a table without deletion vectors there is nothing to do
             return Decision(False, error.message)
         before, after = found["num-vector-files"], found["new-vector-files"]
-        reason = f"{before:,} files of deletion vectors become {after:,}"
-        is_due = before - after >= config.min_files_saved
+        gained = found["gain-bytes"]
+        reason = (
+            f"{before:,} files of deletion vectors become {after:,}, {gained:,} bytes that nobody needs go"
+        )
+        is_due = before - after >= config.min_files_saved or gained >= config.min_gain_bytes
         if not is_due:
-            reason = (
-                f"{reason}; {config.min_files_saved:,} fewer wanted"
-                if before
-                else "no file of them is worth it"
-            )
-        return Decision(is_due, reason, None, before - after, found["size-in-bytes"])
+            wanted = f"{config.min_files_saved:,} files fewer or {config.min_gain_bytes:,} bytes wanted"
+            reason = f"{reason}; {wanted}" if before else "no file of them is worth it"
+        return Decision(is_due, reason, gained, before - after, found["size-in-bytes"])
 
     def perform(self, table: "DeltaTable", config: DvCompactionConfig) -> Outcome:
         del config

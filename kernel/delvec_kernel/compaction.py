@@ -8,7 +8,7 @@ however many of its rows are deleted; here such a file is written again by itsel
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -279,12 +279,28 @@ class RepackedVectors:
         num_vector_files: files of deletion vectors that hold them now, and would be needed no more.
         new_vector_files: how many they would be in.
         size: bytes of the vectors.
+        examples: places of data files, one for each of the files of deletion vectors.
+        vector_file_sizes: bytes of vectors in each of these, about: up to the last one that is still needed.
+        needed_sizes: bytes in each that are still needed.
     """
 
     files: npt.NDArray[np.int64]
     num_vector_files: int = 0
     new_vector_files: int = 0
     size: int = 0
+    examples: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    vector_file_sizes: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    needed_sizes: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def files_saved(self) -> int:
+        """Files of deletion vectors fewer to open."""
+        return self.num_vector_files - self.new_vector_files
+
+    @property
+    def gain_bytes(self) -> int:
+        """Bytes of storage that nobody needs any more, about, once VACUUM has deleted the old files."""
+        return max(0, int((self.vector_file_sizes - self.needed_sizes).sum()))
 
 
 def repack(files: pa.Table, target_size: int) -> RepackedVectors:
@@ -299,26 +315,30 @@ def repack(files: pa.Table, target_size: int) -> RepackedVectors:
     """
     vectors = files["deletion_vector"].combine_chunks()
     # Inline ones are in no file, and files by absolute path are another table's.
-    stored = pc.fill_null(pc.equal(pc.struct_field(vectors, "storageType"), "u"), fill_value=False)
+    stored = pc.and_(
+        pc.fill_null(pc.equal(pc.struct_field(vectors, "storageType"), "u"), fill_value=False),
+        pc.is_valid(pc.struct_field(vectors, "pathOrInlineDv")),
+    )
     places = np.flatnonzero(stored.to_numpy(zero_copy_only=False))
     if not len(places):
         return RepackedVectors(places)
     chosen = vectors.take(pa.array(places))
     names = np.asarray(pc.struct_field(chosen, "pathOrInlineDv").dictionary_encode().indices)
     sizes = (
-        pc.struct_field(chosen, "sizeInBytes").to_numpy(zero_copy_only=False).astype(np.int64)
-        + FRAME_OVERHEAD
+        pc.fill_null(pc.struct_field(chosen, "sizeInBytes"), 0).to_numpy().astype(np.int64) + FRAME_OVERHEAD
     )
-    offsets = (
-        pc.fill_null(pc.struct_field(chosen, "offset"), 1).to_numpy(zero_copy_only=False).astype(np.int64)
-    )
-    needed = np.bincount(names, weights=sizes)
+    offsets = pc.fill_null(pc.struct_field(chosen, "offset"), 1).to_numpy().astype(np.int64)
+    needed = np.bincount(names, weights=sizes).astype(np.int64)
     ends = np.zeros(len(needed), np.int64)
     np.maximum.at(ends, names, offsets + sizes)
-    is_dead = needed < _NEEDED * (ends - len(FILE_VERSION))
+    ends -= len(FILE_VERSION)
+    is_dead = needed < _NEEDED * ends
     again = is_dead | (needed < target_size / 2)
     size, count = int(needed[again].sum()), int(again.sum())
     new = -(-size // target_size)
     if count <= new and not is_dead.any():
         return RepackedVectors(np.zeros(0, np.int64))
-    return RepackedVectors(places[again[names]], count, new, size)
+    examples = places[np.unique(names, return_index=True)[1]]
+    return RepackedVectors(
+        places[again[names]], count, new, size, examples[again], ends[again], needed[again]
+    )

@@ -266,7 +266,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
     overwrite_watch = OverwriteWatch(
         loader, OwnCommitStore(database), stored_answers, watched=settings.commit_watch_seconds
     )
-    health = HealthWatch(HealthSampleStore(database))
+    health = HealthWatch(HealthSampleStore(database), settings.deletion_vector_target_bytes)
     iceberg_conversion = IcebergConversion(loader)
     upkeep = LogUpkeep(
         loader,

@@ -319,7 +319,8 @@ class Optimizer:
             user_metadata: text for the table's history.
 
         Returns:
-            ``version``, ``num-deletion-vectors``, ``size-in-bytes``, ``num-vector-files`` and ``new-vector-files``.
+            ``version``, ``num-deletion-vectors``, ``size-in-bytes``, ``num-vector-files``, ``new-vector-files`` and
+            ``gain-bytes``.
 
         Raises:
             InvalidTableChange: the table's deletion vectors are turned off; ``purge()`` takes away those that there are.

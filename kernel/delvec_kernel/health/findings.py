@@ -3,8 +3,9 @@
 A finding is there exactly where its command would do something worth doing, with the rules of that command.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +17,19 @@ from delvec_kernel.compaction import (
     MAX_DELETED_RATIO,
     CompactionRules,
     Packing,
+    RepackedVectors,
     deleted_ratios,
     is_small,
     new_files,
     packed,
+    repack,
     target_file_size,
 )
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import CorruptDeletionVector
 from delvec_kernel.health.removed_files import RemovedFiles
 from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.wire.policies import DvCompactionConfig
 
 __all__ = [
     "Action",
@@ -34,12 +40,14 @@ __all__ = [
     "deleted_rows",
     "removed_files",
     "small_files",
+    "vector_files",
 ]
 
-Action: TypeAlias = Literal["OPTIMIZE", "PURGE", "CHECKPOINT", "VACUUM"]
+Action: TypeAlias = Literal["OPTIMIZE", "PURGE", "DV COMPACTION", "CHECKPOINT", "VACUUM"]
 
 SMALL_FILES_POINTS: Final = 40.0
 CHECKPOINT_POINTS: Final = 20.0
+VECTOR_FILES_POINTS: Final = 20.0
 WORTHWHILE_FILES: Final = 10
 _DEFAULT_INTERVAL: Final = 10
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -66,7 +74,7 @@ class Finding:
     """Something to do about a table.
 
     Attributes:
-        name: ``small-files``, ``deleted-rows``, ``old-checkpoint``, ``removed-files``.
+        name: ``small-files``, ``deleted-rows``, ``deletion-vector-files``, ``old-checkpoint``, ``removed-files``.
         points: that it costs the score of 100.
         expected_gain: for people.
         gain_bytes: estimated bytes that a full scan does not read any more, or that storage has free; None where there
@@ -193,6 +201,66 @@ def deleted_rows(table: FileTable) -> Finding | None:
         files=table.trace(points, chosen),
         per_file=points,
     )
+
+
+def vector_files(table: FileTable, target_size: int) -> Finding | None:
+    """Return what compaction of deletion vectors would do, where it makes ten files of them fewer or frees 64 MiB.
+
+    These are the thresholds of the policy ``system.dv-compaction``. Dead vectors cost storage and no reader anything, so
+    points are for files to open only.
+
+    Args:
+        table: the live files.
+        target_size: bytes of a file of deletion vectors.
+    """
+    if not table.snapshot.dv_enabled:
+        return None
+    found, worthwhile = repack(table.files, target_size), DvCompactionConfig()
+    saved, freed = found.files_saved, found.gain_bytes
+    if saved < worthwhile.min_files_saved and freed < worthwhile.min_gain_bytes:
+        return None
+    points = VECTOR_FILES_POINTS * max(0, saved) / len(table)
+    per_file = np.zeros(len(table))
+    per_file[found.files] = points / len(found.files)
+    return Finding(
+        "deletion-vector-files",
+        "DV COMPACTION",
+        points,
+        f"{len(found.files)} deletion vectors are in {found.num_vector_files} files, of which "
+        f"{size_text(found.size)} are in use and about {size_text(freed)} are not.",
+        f"{found.new_vector_files} files in place of {found.num_vector_files} to open per scan. Compaction writes "
+        f"{size_text(found.size)} again, and no data file; VACUUM then frees about {size_text(freed)}.",
+        gain_bytes=freed,
+        gain_files=max(0, saved),
+        cost_bytes=found.size,
+        num_files=found.num_vector_files,
+        files=_vector_files_named(table, found, points),
+        per_file=per_file,
+    )
+
+
+def _vector_files_named(table: FileTable, found: RepackedVectors, points: float) -> tuple[FindingFile, ...]:
+    """Return those files of deletion vectors of which most bytes are in no use."""
+    dead = np.maximum(0, found.vector_file_sizes - found.needed_sizes)
+    order = np.argsort(-dead, kind="stable")[: table.traced]
+    stored = table.files["deletion_vector"].take(pa.array(found.examples[order])).to_pylist()
+    return tuple(
+        FindingFile(
+            _path(vector),
+            int(found.vector_file_sizes[place]),
+            points / found.num_vector_files,
+            int(dead[place]),
+        )
+        for vector, place in zip(stored, order.tolist(), strict=True)
+    )
+
+
+def _path(vector: Mapping[str, Any]) -> str:
+    try:
+        return Descriptor.from_json(vector).relative_path() or ""
+    except CorruptDeletionVector:
+        # Whoever reads the file is told what is wrong; here it is one of many.
+        return str(vector["pathOrInlineDv"])
 
 
 def checkpoint(snapshot: Snapshot, traced: int) -> Finding | None:

@@ -2,7 +2,8 @@
 
 The score is 100 less the points of the findings, and each point is one of files: a file of which rows are deleted costs
 the share of the table's bytes that every full scan reads for nothing; small files cost up to 40 points, by the share of
-all files that compaction makes unnecessary; commits without a checkpoint cost up to 20.
+all files that compaction makes unnecessary; files of deletion vectors that their compaction makes unnecessary up to 20, by
+the number of all data files; commits without a checkpoint up to 20.
 """
 
 from collections.abc import Mapping
@@ -21,8 +22,9 @@ from delvec_kernel.health.findings import FileTable, Finding
 from delvec_kernel.health.removed_files import RemovedFiles
 from delvec_kernel.snapshot.snapshot import Snapshot
 
-__all__ = ["Finding", "HealthReport", "PartitionHealth", "examine"]
+__all__ = ["DEFAULT_VECTOR_FILE_SIZE", "Finding", "HealthReport", "PartitionHealth", "examine"]
 
+DEFAULT_VECTOR_FILE_SIZE: Final = 2 * 1024 * 1024
 SMALL_FILE: Final = 16 * 1024 * 1024
 _EDGES: Final = (0.0, 0.01, 0.05, 0.1, 0.3, 0.5, 1.0)
 _BINS: Final = ("0 %", "up to 1 %", "1-5 %", "5-10 %", "10-30 %", "30-50 %", "over 50 %")
@@ -88,7 +90,12 @@ class HealthReport:
 
 
 def examine(
-    snapshot: Snapshot, removed: RemovedFiles | None = None, *, traced: int = 0, partitions: int = 0
+    snapshot: Snapshot,
+    removed: RemovedFiles | None = None,
+    *,
+    traced: int = 0,
+    partitions: int = 0,
+    vector_file_size: int = DEFAULT_VECTOR_FILE_SIZE,
 ) -> HealthReport:
     """Return the health of a version.
 
@@ -97,6 +104,7 @@ def examine(
         removed: what its tombstones add up to, if they were read.
         traced: how many files each finding names.
         partitions: how many partitions to report on.
+        vector_file_size: bytes of the files of deletion vectors that compaction makes.
     """
     table = FileTable(snapshot, traced)
     files, sizes, size = table.files, table.sizes, snapshot.size_in_bytes
@@ -104,7 +112,12 @@ def examine(
     names, dv_bytes = (0, 0) if stored is None else _deletion_vector_files(stored)
     rows, deleted = snapshot.num_records, snapshot.num_deleted_rows
     dead = int(table.dead.sum())
-    found = [findings.small_files(table), findings.deleted_rows(table), findings.checkpoint(snapshot, traced)]
+    found = [
+        findings.small_files(table),
+        findings.deleted_rows(table),
+        findings.vector_files(table, vector_file_size),
+        findings.checkpoint(snapshot, traced),
+    ]
     found.append(None if removed is None else findings.removed_files(removed))
     known = tuple(one for one in found if one is not None)
     return HealthReport(

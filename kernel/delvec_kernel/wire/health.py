@@ -35,10 +35,10 @@ class FindingFile(Answer):
 class Recommendation(Answer):
     """A finding: what is wrong, what to do, what that brings and costs, and which files it is about."""
 
-    finding: Literal["small-files", "deleted-rows", "old-checkpoint", "removed-files"] = Field(
-        description="What is wrong."
-    )
-    action: Literal["OPTIMIZE", "PURGE", "CHECKPOINT", "VACUUM"]
+    finding: Literal[
+        "small-files", "deleted-rows", "deletion-vector-files", "old-checkpoint", "removed-files"
+    ] = Field(description="What is wrong.")
+    action: Literal["OPTIMIZE", "PURGE", "DV COMPACTION", "CHECKPOINT", "VACUUM"]
     command: str = Field(description="The same in the shell.")
     points: float = Field(description="What it costs the score of 100.")
     reason: str

@@ -306,3 +306,7 @@ class RepackResponse(Answer):
     size_in_bytes: int = Field(description="Of these deletion vectors.")
     num_vector_files: int = Field(description="Files that held them; VACUUM deletes those.")
     new_vector_files: int = Field(description="Files that hold them now.")
+    gain_bytes: int = Field(
+        default=0,
+        description="Bytes of vectors in the old files that nobody needs any more, about; VACUUM frees them.",
+    )

@@ -118,10 +118,12 @@ class DvCompactionConfig(PolicyConfig):
     """Deletion vectors of many small files, or of files that are mostly unused, written again into few.
 
     Attributes:
-        min_files_saved: nothing is done for fewer files of deletion vectors less to open.
+        min_files_saved: nothing is done for fewer files of deletion vectors less to open, unless ``min_gain_bytes`` are gained.
+        min_gain_bytes: bytes of vectors that nobody needs any more, for which it is worth it, too.
     """
 
     min_files_saved: _Size = 10
+    min_gain_bytes: _Size = 64 << 20
 
 
 class CheckpointConfig(PolicyConfig):

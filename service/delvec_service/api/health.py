@@ -49,7 +49,14 @@ def get_health(
     counts = service.health.counts(table.record.id) if is_newest else None
 
     def look(snapshot: Snapshot) -> HealthResponse:
-        found = health(snapshot, table.objects, table.name, traced=files, partitions=partitions)
+        found = health(
+            snapshot,
+            table.objects,
+            table.name,
+            vector_file_size=service.settings.deletion_vector_target_bytes,
+            traced=files,
+            partitions=partitions,
+        )
         if is_newest:
             # Others may have committed since the last sample, or there is none.
             service.health.keep(table.record.id, snapshot, found.report)

@@ -45,4 +45,5 @@ def compact_deletion_vectors(
         size_in_bytes=done.found.size,
         num_vector_files=done.found.num_vector_files,
         new_vector_files=done.found.new_vector_files,
+        gain_bytes=done.found.gain_bytes,
     )

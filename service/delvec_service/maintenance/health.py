@@ -9,7 +9,12 @@ from typing import Final
 from delvec_kernel import wire
 from delvec_kernel.compaction import MAX_DELETED_RATIO
 from delvec_kernel.errors import CorruptTable
-from delvec_kernel.health.health import Finding, HealthReport, examine
+from delvec_kernel.health.health import (
+    DEFAULT_VECTOR_FILE_SIZE,
+    Finding,
+    HealthReport,
+    examine,
+)
 from delvec_kernel.health.removed_files import RemovedFiles
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.snapshot.snapshot import Snapshot
@@ -31,6 +36,7 @@ __all__ = ["TableHealth", "health"]
 _COMMANDS: Final[Mapping[str, str]] = {
     "OPTIMIZE": "delvec optimize {table}",
     "PURGE": f"delvec optimize {{table}} --purge --min-deleted-ratio {MAX_DELETED_RATIO:g}",
+    "DV COMPACTION": "delvec optimize {table} --deletion-vectors",
     "CHECKPOINT": "delvec checkpoint {table}",
     "VACUUM": "delvec vacuum {table}",
 }
@@ -62,7 +68,13 @@ class TableHealth:
 
 
 def health(
-    snapshot: Snapshot, objects: ObjectStore, table: str, *, traced: int = 0, partitions: int = 0
+    snapshot: Snapshot,
+    objects: ObjectStore,
+    table: str,
+    *,
+    vector_file_size: int = DEFAULT_VECTOR_FILE_SIZE,
+    traced: int = 0,
+    partitions: int = 0,
 ) -> TableHealth:
     """Return the health of a version, tombstones included.
 
@@ -70,6 +82,7 @@ def health(
         snapshot: the version.
         objects: where its log is.
         table: its name.
+        vector_file_size: bytes of the files of deletion vectors that compaction makes.
         traced: how many files each finding names.
         partitions: how many partitions to report on.
 
@@ -78,7 +91,9 @@ def health(
     """
     reader, now = LogReader(objects, table), time.time_ns() // 1_000_000
     removed = _removed(reader, snapshot, now, traced)
-    report = examine(snapshot, removed, traced=traced, partitions=partitions)
+    report = examine(
+        snapshot, removed, traced=traced, partitions=partitions, vector_file_size=vector_file_size
+    )
     return TableHealth(report, snapshot.version, table, _checkpoint_age(reader, snapshot, now))
 
 

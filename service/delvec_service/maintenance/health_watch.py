@@ -12,7 +12,7 @@ from typing import Final
 
 from delvec_kernel.errors import ServiceUnavailable
 from delvec_kernel.file_index.segment import SegmentsLost
-from delvec_kernel.health.health import HealthReport, examine
+from delvec_kernel.health.health import DEFAULT_VECTOR_FILE_SIZE, HealthReport, examine
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_service.logs import logger
 from delvec_service.store.health_samples import CommitCounts, HealthSample, HealthSampleStore
@@ -29,13 +29,15 @@ class HealthWatch:
 
     Args:
         store: keeps them.
+        vector_file_size: bytes of the files of deletion vectors that compaction makes.
 
     Attributes:
         store: the same, for those who read.
     """
 
-    def __init__(self, store: HealthSampleStore) -> None:
+    def __init__(self, store: HealthSampleStore, vector_file_size: int = DEFAULT_VECTOR_FILE_SIZE) -> None:
         self.store = store
+        self._vector_file_size = vector_file_size
         self._lock = threading.Lock()
         self._counts: dict[str, CommitCounts] = {}
 
@@ -55,7 +57,7 @@ class HealthWatch:
             ServiceUnavailable: the database does not answer.
         """
         try:
-            found = examine(snapshot) if report is None else report
+            found = report or examine(snapshot, vector_file_size=self._vector_file_size)
         except SegmentsLost:
             return  # the next commit, or the next question, reads the log again
         self.flush(table_id)
@@ -124,7 +126,9 @@ def rows_changed(metrics: Mapping[str, int]) -> int:
 def _sample(snapshot: Snapshot, report: HealthReport) -> HealthSample:
     # Tombstones are not read for a sample. What OPTIMIZE gains and what PURGE gains may be the same bytes.
     found = [one for one in report.findings if one.action != "VACUUM"]
-    best = max(found, key=lambda one: one.gain_bytes or 0, default=None)
+    # What compaction of deletion vectors gains is storage, as of VACUUM; a scan reads no less.
+    of_scans = [one for one in found if one.action != "DV COMPACTION"]
+    best = max(of_scans, key=lambda one: one.gain_bytes or 0, default=None)
     return HealthSample(
         version=snapshot.version,
         metadata_id=snapshot.metadata.id,

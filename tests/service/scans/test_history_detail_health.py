@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 
@@ -52,6 +53,9 @@ class Log:
 @pytest.fixture
 def log(tmp_path):
     return Log(tmp_path)
+
+
+VECTORS = {"delta.enableDeletionVectors": "true"}
 
 
 def head(configuration=None, partition_columns=()):
@@ -248,6 +252,38 @@ def test_deleted_rows_call_for_purging(log):
     assert "200 MiB" in purge.expected_gain
     assert "1,300 rows" in purge.expected_gain
     assert "130 MiB" in purge.expected_gain
+
+
+def test_many_files_of_deletion_vectors_call_for_their_compaction(log):
+    files = [add(f"f{i}", 300 * MIB, 1000, deleted=10, dv_file=chr(ord("a") + i)) for i in range(11)]
+    log.write(0, *head(VECTORS), *files[:10])
+    assert health(log).recommendations == []  # nine files fewer
+    log.write(1, files[10])
+
+    report = health(log, traced=3, partitions=5)
+
+    (item,) = report.recommendations
+    assert (item.finding, item.command) == (
+        "deletion-vector-files",
+        "delvec optimize people --deletion-vectors",
+    )
+    assert (item.num_files, item.expected_gain_files, item.cost_bytes) == (11, 10, 11 * 48)
+    assert item.expected_gain_bytes == 0
+    assert item.points == pytest.approx(20 * 10 / 11, abs=0.001)
+    assert report.score == pytest.approx(100 - item.points, abs=0.01)
+    assert [(file.size_in_bytes, file.gain_bytes) for file in item.files] == [(48, 0)] * 3
+    assert all(re.fullmatch(r"deletion_vector_[0-9a-f-]{36}\.bin", file.path) for file in item.files)
+
+
+def test_a_file_of_dead_deletion_vectors_calls_for_compaction_and_costs_no_points(log):
+    log.write(0, *head(VECTORS), add("a", 300 * MIB, 1000, deleted=10, offset=80 * MIB))
+    report = health(log, traced=3)
+    (item,) = report.recommendations
+    assert (item.action, item.points, report.score) == ("DV COMPACTION", 0.0, 100.0)
+    assert (item.expected_gain_files, item.cost_bytes) == (0, 48)
+    assert item.expected_gain_bytes == item.files[0].gain_bytes == 80 * MIB - 1
+    log.write(1, head({"delta.enableDeletionVectors": "false"})[1])
+    assert health(log).recommendations == []  # nothing may write one again
 
 
 def test_a_deletion_vector_without_statistics_is_counted_as_unknown(log):
