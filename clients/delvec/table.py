@@ -16,6 +16,7 @@ from delvec.dml.optimize import Optimizer
 from delvec.dml.overwrite import PartitionOverwrite, Replacement, overwrite
 from delvec.dml.retry import DEFAULT_RETRIES, checked, with_retries
 from delvec.dml.self_reads import WritableTable, self_read_version
+from delvec.dml.statistics import compute_statistics
 from delvec.dml.table_definition import (
     REPLACING,
     TableDefinition,
@@ -93,6 +94,46 @@ class DeltaTable(WritableTable):
     def optimize(self) -> Optimizer:
         """OPTIMIZE: ``table.optimize()`` writes small files together, ``table.optimize.purge()`` drops deleted rows."""
         return Optimizer(self._service, self, self._retries)
+
+    @running("COMPUTE STATS")
+    def compute_statistics(
+        self,
+        where: str | None = None,
+        *,
+        all_files: bool = False,
+        dry_run: bool = False,
+        user_metadata: str | None = None,
+        retries: int | None = None,
+    ) -> Metrics:
+        """Make wide bounds tight again, and fill in statistics that are missing: ANALYZE TABLE ... COMPUTE DELTA STATISTICS.
+
+        Of the files that need it the columns that have statistics are read, by the client's process (with Spark the driver's),
+        and the same files are committed with the statistics of their live rows, up to 10,000 at a time: no row changes. Files that
+        others change meanwhile are left as they are then.
+
+        Args:
+            where: a predicate over partition columns.
+            all_files: not only files with wide bounds or missing statistics.
+            dry_run: only count the files that need it.
+            user_metadata: text for the table's history.
+            retries: how often to begin anew where another writer changed the table itself; by default the connection's.
+
+        Returns:
+            ``numUpdatedFiles``, ``numConsideredFiles`` and ``executionTimeMs``; ``.version`` is None where nothing was committed.
+
+        Raises:
+            InvalidPredicate: ``where`` is over other columns.
+            CorruptTable: or a subclass: a file cannot be read, or has not the rows that the log says.
+            MissingDataFile: a file is not in storage.
+            ConcurrentModification: or a subclass: others change the table itself all the time.
+        """
+        return with_retries(
+            self._service,
+            self._allowed(retries),
+            lambda: compute_statistics(
+                self._service, self, where, all_files=all_files, dry_run=dry_run, user_metadata=user_metadata
+            ),
+        )
 
     def downgrade(
         self,

@@ -26,6 +26,7 @@ from delvec_kernel.wire import (
     CommitResponse,
     DeletionVectorDescriptor,
     FileRows,
+    FileStatistics,
     MappedOutput,
     RemoveFile,
     RewrittenFile,
@@ -158,6 +159,7 @@ class Transaction:
         self._row_deletes: list[RowDelete] = []
         self._rewritten: list[RewrittenFile] = []
         self._row_map: list[RowMapFile] = []
+        self._statistics: list[FileStatistics] = []
         self._table_changes: list[WriteChange] = []
         self._change_files: list[ChangeFile] = []
         self.read_version = read_version
@@ -256,6 +258,25 @@ class Transaction:
         """
         self._row_map = list(files)
 
+    def set_statistics(self, files: Iterable[tuple[str, str, Mapping[str, object] | None]]) -> None:
+        """Give live files other statistics, and change nothing else; for a transaction with ``data_change=False``.
+
+        Args:
+            files: path, statistics as JSON, and the deletion vector that the file had when they were made. A file that has
+                another one by the time of the commit keeps the statistics that it has.
+        """
+        self._statistics.extend(
+            request(
+                FileStatistics,
+                path=path,
+                stats=stats,
+                deletion_vector=None
+                if vector is None
+                else DeletionVectorDescriptor.model_validate(dict(vector)),
+            )
+            for path, stats, vector in files
+        )
+
     def rests_on(self, **reads: Any) -> None:
         """Call :meth:`mark_read`, which was called so until 0.1; goes with the next release."""
         warnings.warn("rests_on() is called mark_read() now", DeprecationWarning, stacklevel=2)
@@ -284,7 +305,8 @@ class Transaction:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not (self._adds or self._removes or self._row_deletes or self._table_changes or self._txn)
+        files = self._adds or self._removes or self._row_deletes or self._statistics
+        return not (files or self._table_changes or self._txn)
 
     def commit(
         self,
@@ -319,6 +341,7 @@ class Transaction:
             data_change=self._data_change,
             rewritten=self._rewritten,
             row_map=self._mapped(),
+            statistics=self._statistics,
             table_changes=self._table_changes,
             change_files=self._change_files,
             keeps_row_ids=self.keeps_row_ids,

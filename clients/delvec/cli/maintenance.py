@@ -208,6 +208,44 @@ def _compact_vectors(
     say(f"dry run: {moved}" if dry_run else f"{moved}, version {done['version']}")
 
 
+def compute_statistics(
+    context: typer.Context,
+    table: Table,
+    *,
+    where: Annotated[
+        str | None, typer.Option("--where", help="Only these partitions: a condition in Spark's SQL.")
+    ] = None,
+    all_files: Annotated[
+        bool, typer.Option("--all-files", help="Not only files with wide bounds or missing statistics.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the files that need it.")] = False,
+    user_metadata: Annotated[
+        str | None, typer.Option("--user-metadata", help="Text for the table's history.")
+    ] = None,
+) -> None:
+    """Make bounds of files tight again that deletes have left wide, and fill in missing statistics.
+
+    [bold]delvec compute-statistics people[/bold]
+    """
+    now = session(context)
+    with now.table(table, doing="reading files") as found:
+        done = found.compute_statistics(
+            where, all_files=all_files, dry_run=dry_run, user_metadata=user_metadata
+        )
+    if now.as_json:
+        print_json({**done, "version": done.version})
+        return
+    updated = number(done["numUpdatedFiles"])
+    if dry_run:
+        say(f"dry run: {updated} of {number(done['numConsideredFiles'])} files")
+    else:
+        say(
+            "no file needs it"
+            if done.version is None
+            else f"statistics of {updated} files, version {done.version}"
+        )
+
+
 def downgrade(
     context: typer.Context,
     table: Table,

@@ -14,7 +14,7 @@ from delvec.dml.retry import checked, with_retries
 from delvec.dml.row_command import Clock
 from delvec.engines import row_ids
 from delvec.engines.compaction import Compacted
-from delvec.engines.operation import running
+from delvec.engines.operation import operation, running
 from delvec.engines.protocol import WriteTarget
 from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.reading import ReadableTable
@@ -39,7 +39,7 @@ from delvec_kernel.schema.column_paths import parse_path, path_text
 from delvec_kernel.wire import AddFile, RepackRequest, RepackResponse, RowMapFile
 from delvec_kernel.zcubes import CLUSTERING_PROVIDER, ZCubeRules, check_columns, choose, files_to_come
 
-__all__ = ["Optimize", "Optimizer", "PlannedCompaction"]
+__all__ = ["Optimize", "Optimizer", "PlannedCompaction", "check_partitions_only"]
 
 Progress = Callable[[int, int], None]
 """Gets the bytes that are done and those that there are in all, after each commit."""
@@ -407,7 +407,7 @@ class _Run:
         where = self._wanted.where
         scan, predicate = self._table.plan(predicate=where, row_ids=True, clustering=True)
         if predicate is not None:
-            _check_partitions_only(scan, predicate)
+            check_partitions_only(scan, predicate)
             # Of a partition value that nobody can compare the files are left as they are.
             scan = scan.filter(scan.files["matches_all"])
         size = self._wanted.target_size or target_file_size(scan.configuration) or DEFAULT_TARGET_SIZE
@@ -565,13 +565,18 @@ def _with_file_size(target: WriteTarget, size: int) -> WriteTarget:
     return replace(target, configuration={**target.configuration, _TARGET_SIZE: str(size)})
 
 
-def _check_partitions_only(scan: Scan, predicate: Predicate) -> None:
+def check_partitions_only(scan: Scan, predicate: Predicate) -> None:
+    """Refuse a predicate over other columns: files are written again whole.
+
+    Raises:
+        InvalidPredicate: it names some; the message lists them.
+    """
     partitioned = {name.lower() for name in scan.partition_columns}
     others = sorted(name for name in predicate.columns if name.lower() not in partitioned)
     if others:
         columns = ", ".join(scan.partition_columns) or "none"
         raise InvalidPredicate(
-            f"OPTIMIZE takes a predicate over partition columns, and {predicate.text[:200]!r} reads {', '.join(others)}; "
+            f"{operation()} takes a predicate over partition columns, and {predicate.text[:200]!r} reads {', '.join(others)}; "
             f"table '{scan.name}' is partitioned by {columns}.",
             table=scan.name,
             predicate=predicate.text,

@@ -1,4 +1,4 @@
-"""OPTIMIZE, REORG TABLE, VACUUM, RESTORE and GENERATE: statements about a table as a whole."""
+"""OPTIMIZE, REORG TABLE, ANALYZE TABLE, VACUUM, RESTORE and GENERATE: statements about a table as a whole."""
 
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -11,7 +11,7 @@ from delvec.transaction import Metrics
 if TYPE_CHECKING:
     from delvec.sql.changes import OpenTable, RunQuery
 
-__all__ = ["generate", "optimize", "reorg", "restore", "vacuum"]
+__all__ = ["analyze", "generate", "optimize", "reorg", "restore", "vacuum"]
 
 _LISTED: Final = 1000
 """As many paths as delta-spark shows of a dry run."""
@@ -39,6 +39,15 @@ def _zorder_by(cursor: Cursor) -> list[str]:
     if in_parentheses:
         cursor.expect(")")
     return found
+
+
+def analyze(cursor: Cursor, opened: "OpenTable") -> Metrics:
+    """Run ANALYZE TABLE table COMPUTE DELTA STATISTICS."""
+    cursor.expect("ANALYZE", "TABLE")
+    name = newest_version(cursor)
+    cursor.expect("COMPUTE", "DELTA", "STATISTICS")
+    cursor.end()
+    return opened(name).compute_statistics()
 
 
 def reorg(cursor: Cursor, opened: "OpenTable") -> Metrics:

@@ -52,6 +52,7 @@ _SHOW: Final = re.compile(
 _MAINTENANCE: Final = {
     "OPTIMIZE": maintenance.optimize,
     "REORG": maintenance.reorg,
+    "ANALYZE": maintenance.analyze,
     "RESTORE": maintenance.restore,
     "GENERATE": maintenance.generate,
     "CREATE": creation.clone,
@@ -91,7 +92,7 @@ def run(
     raise invalid(
         text,
         cursor.position,
-        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, VACUUM, RESTORE, GENERATE, CREATE TABLE ... "
+        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, ANALYZE TABLE, VACUUM, RESTORE, GENERATE, CREATE TABLE ... "
         "CLONE, CONVERT TO DELTA, DESCRIBE, SHOW TABLES or "
         "ALTER TABLE ... SYNC IDENTITY; tables are created and altered by create_table() and table.alter.",
     )

@@ -62,7 +62,7 @@ class Resolved:
         added: new files that get one.
         rows_marked: rows that ``marked`` files lose now, over all of them.
         rows_removed: live rows of ``removed`` files, or None where some file's number of rows is unknown.
-        again: files that are added again as they are.
+        again: files that are added again as they are, or with other statistics.
     """
 
     removed: Sequence[AddFile]
@@ -168,6 +168,11 @@ def resolve(
         if path in files and files[path].deletion_vector is not None
     ]
     again = [files[path] for path in changes.again if path in files]
+    again += [
+        replace(files[path], stats=new.stats)
+        for path, new in changes.statistics.items()
+        if path in files and files[path].deletion_vector == new.deletion_vector
+    ]
     return Resolved(removed, marked, _marked_adds(changes, table), rows_marked, rows_removed, again)
 
 
@@ -405,6 +410,11 @@ def _count_stream(changes: Changes, resolved: Resolved) -> dict[str, int]:
     return computed if added_rows is None else {**computed, "numOutputRows": added_rows}
 
 
+def _count_statistics(changes: Changes, resolved: Resolved) -> dict[str, int]:
+    del changes
+    return {"numUpdatedFiles": len(resolved.again)}
+
+
 _COUNTS: Final[Mapping[str, Callable[[Changes, Resolved], dict[str, int]]]] = {
     "DELETE": _count_rows,
     "UPDATE": _count_rows,
@@ -413,6 +423,7 @@ _COUNTS: Final[Mapping[str, Callable[[Changes, Resolved], dict[str, int]]]] = {
     "REORG": _count_compaction,
     "WRITE": _count_write,
     "STREAMING UPDATE": _count_stream,
+    "COMPUTE STATS": _count_statistics,
 }
 
 

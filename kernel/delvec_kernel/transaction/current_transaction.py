@@ -74,7 +74,8 @@ def isolation_level(changes: Changes, configuration: Mapping[str, str]) -> Isola
     alone = not (changes.metadata or changes.protocol or changes.app_transaction) and all(
         each.domain == ROW_TRACKING for each in changes.domains
     )
-    files = changes.adds or changes.removes or changes.row_deletes or changes.again or changes.repacked
+    of_rows = changes.adds or changes.removes or changes.row_deletes
+    files = of_rows or changes.again or changes.statistics or changes.repacked
     if not changes.data_change and alone and files:
         return "SnapshotIsolation"
     wanted = configuration.get("delta.isolationLevel", "").strip().lower()

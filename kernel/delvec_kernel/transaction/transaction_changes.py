@@ -10,7 +10,7 @@ from delvec_kernel.actions.actions import AddFile, Cdc, DomainMetadata, Metadata
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.wire import WriteChange
 
-__all__ = ["Changes", "Reads", "RowMap", "RowMapFile", "RowRun"]
+__all__ = ["Changes", "NewStatistics", "Reads", "RowMap", "RowMapFile", "RowRun"]
 
 _APPENDS: Final = frozenset({"WRITE", "STREAMING UPDATE"})
 """Operations that may add files without having read the table; what any other adds may rest on what it read."""
@@ -78,6 +78,19 @@ class RowMap:
     outputs: tuple[tuple[str, int], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class NewStatistics:
+    """Statistics of a live file that stays as it is.
+
+    Attributes:
+        stats: JSON text.
+        deletion_vector: that the file had when they were made; None for none. With another they are not true.
+    """
+
+    stats: str
+    deletion_vector: Descriptor | None = None
+
+
 @dataclass(frozen=True)
 class Changes:
     """One transaction, as requested.
@@ -96,6 +109,8 @@ class Changes:
         row_map: the same where rows have another order; in files, for it is as long as the rows are many.
         again: paths of live files that are added again as they are, for the row ids that the table gives them then, or
             takes from them; those that are not live any more are left out.
+        statistics: of live files that are added again with them, by path; those that are not live any more, or have another
+            deletion vector, are left out.
         repacked: paths of live files whose deletion vectors are written again as they are, into files with others; those
             that are not live any more, or have none, are left out.
         restores: files of an earlier version that are back as they were then; what ``removes`` names may be back, with
@@ -131,6 +146,7 @@ class Changes:
     rewritten: Mapping[str, Sequence[RowRun]] = field(default_factory=dict)
     row_map: RowMap | None = None
     again: Sequence[str] = ()
+    statistics: Mapping[str, NewStatistics] = field(default_factory=dict)
     repacked: Sequence[str] = ()
     restores: Sequence[AddFile] = ()
     tombstones: Sequence[str] = ()

@@ -39,6 +39,7 @@ __all__ = [
     "CommitRequest",
     "CommitResponse",
     "FileRows",
+    "FileStatistics",
     "MappedOutput",
     "RewrittenFile",
     "RowDelete",
@@ -218,6 +219,19 @@ class RowMap(Envelope):
     )
 
 
+class FileStatistics(Envelope):
+    """Statistics of a live file that stays as it is."""
+
+    path: FilePath = Field(description="As in the log.")
+    stats: Annotated[str, Field(max_length=4_000_000)] = Field(
+        description="Statistics as a JSON document; numRecords counts physical rows."
+    )
+    deletion_vector: DeletionVectorDescriptor | None = Field(
+        default=None,
+        description="That the file had when they were made; a file with another one by then keeps the statistics that it has.",
+    )
+
+
 class CommitRequest(Envelope):
     """One transaction: what was read, and what changes."""
 
@@ -272,6 +286,13 @@ class CommitRequest(Envelope):
     )
     row_map: RowMap | None = Field(
         default=None, description="The same for one that sorts rows; not together with `rewritten`."
+    )
+    statistics: list[FileStatistics] = Field(
+        default_factory=list,
+        max_length=FILES,
+        fail_fast=True,
+        description="New statistics of live files, which stay as they are; with `data-change: false`, and nothing else. Files that are not "
+        "live any more are left out.",
     )
     keeps_row_ids: bool = Field(
         default=False,

@@ -5,7 +5,7 @@ Everything is checked before the first effect, so that a refused request leaves 
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -41,7 +41,7 @@ from delvec_kernel.transaction.transaction_changes import Changes
 from delvec_service.store.objects import ObjectMeta
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["check_adds", "check_files", "check_repacking", "check_table", "num_records"]
+__all__ = ["check_adds", "check_files", "check_repacking", "check_statistics", "check_table", "num_records"]
 
 _CONCURRENT_HEADS: Final = 16
 
@@ -154,6 +154,21 @@ def check_adds(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
             raise violation
 
 
+def check_statistics(table: OpenTable, changes: Changes, live: Mapping[str, AddFile]) -> None:
+    """Refuse new statistics of live files that are none, or tell of another number of rows than the log.
+
+    Raises:
+        InvalidCommit: they do; says which file.
+    """
+    for path, new in changes.statistics.items():
+        _check_stats_text(table, path, new.stats, needs_rows=True)
+        file = live.get(path)
+        known = None if file is None or file.stats is None else statistics.num_records(file.stats)
+        if known is not None and known != statistics.num_records(new.stats):
+            what = f"has {known} rows by the log, and other numRecords in its new statistics"
+            raise _invalid(table, path, what)
+
+
 def check_files(table: OpenTable, changes: Changes, max_age_seconds: float) -> None:
     """Refuse new files that are not what storage has: of data, changes, and deletion vectors that the engine wrote.
 
@@ -226,26 +241,30 @@ def _check_partition_values(table: OpenTable, files: Sequence[AddFile | Cdc], sn
 
 
 def _check_stats(table: OpenTable, add: AddFile, snapshot: Snapshot) -> None:
+    _check_stats_text(table, add.path, add.stats, needs_rows=snapshot.dv_enabled)
+
+
+def _check_stats_text(table: OpenTable, path: str, text: str | None, *, needs_rows: bool) -> None:
     stats: Any = {}
-    if add.stats is not None:
+    if text is not None:
         try:
-            stats = json.loads(add.stats)
-            check_text(add.stats, stats)
+            stats = json.loads(text)
+            check_text(text, stats)
         except UnicodeEncodeError as error:
             what = "has statistics with half of a surrogate pair, which is no Unicode; send whole characters"
-            raise _invalid(table, add.path, what) from error
+            raise _invalid(table, path, what) from error
         except (ValueError, RecursionError) as error:
-            raise _invalid(table, add.path, "has statistics that are not JSON") from error
+            raise _invalid(table, path, "has statistics that are not JSON") from error
     if not isinstance(stats, dict):
-        raise _invalid(table, add.path, "has statistics that are not a JSON object")
+        raise _invalid(table, path, "has statistics that are not a JSON object")
     count = stats.get("numRecords")
     if count is None:
         # PROTOCOL.md, "Writer Requirement for Deletion Vectors".
-        if snapshot.dv_enabled:
+        if needs_rows:
             what = "has no numRecords in its statistics, which a table with deletion vectors needs"
-            raise _invalid(table, add.path, what)
+            raise _invalid(table, path, what)
     elif not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        raise _invalid(table, add.path, "has statistics whose numRecords is not a count")
+        raise _invalid(table, path, "has statistics whose numRecords is not a count")
 
 
 def num_records(table: OpenTable, file: AddFile, version: int, *, from_footer: bool) -> int | None:

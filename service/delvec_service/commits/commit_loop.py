@@ -203,6 +203,7 @@ class CommitLoop:
                 *one.changes.removes,
                 *one.changes.row_deletes,
                 *one.changes.again,
+                *one.changes.statistics,
                 *one.changes.repacked,
             )
         }
@@ -271,6 +272,7 @@ class CommitLoop:
         member, whole = candidate.member, candidate.changes
         commit_checks.check_table(table, whole, snapshot)
         commit_checks.check_adds(table, whole, as_written(snapshot, whole))
+        commit_checks.check_statistics(table, whole, files.live)
         now = time.monotonic()
         new = whole.adds or whole.written_vectors or whole.change_files
         if new and (member.looked_at is None or now - member.looked_at > _LOOK_AGAIN_SECONDS):

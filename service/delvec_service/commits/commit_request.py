@@ -20,9 +20,16 @@ from delvec_kernel.errors import (
     LocationNotAllowed,
 )
 from delvec_kernel.transaction.row_maps import is_row_map_path
-from delvec_kernel.transaction.transaction_changes import Changes, Reads, RowMap, RowMapFile, RowRun
+from delvec_kernel.transaction.transaction_changes import (
+    Changes,
+    NewStatistics,
+    Reads,
+    RowMap,
+    RowMapFile,
+    RowRun,
+)
 from delvec_kernel.wire import AddFile as NewFile
-from delvec_kernel.wire import ChangeFile, CommitRequest
+from delvec_kernel.wire import ChangeFile, CommitRequest, DeletionVectorDescriptor
 from delvec_kernel.wire.commits import RewrittenFile, RowDelete
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
@@ -102,6 +109,7 @@ def changes_of(request: CommitRequest, transaction_id: str, table: OpenTable) ->
         ],
         rewritten=_rewritten(request.rewritten, touched, [add.path for add in request.adds], table),
         row_map=_row_map(request),
+        statistics=_statistics(request, table),
         app_transaction=None
         if request.app_transaction is None
         else Txn(request.app_transaction.app_id, request.app_transaction.version),
@@ -119,6 +127,7 @@ def _check_text(request: CommitRequest) -> None:
     texts += [remove.path for remove in request.removes]
     texts += [entry.path for entry in request.row_deletes]
     texts += [entry.path for entry in request.rewritten]
+    texts += [text for entry in request.statistics for text in (entry.path, entry.stats)]
     texts += [run.source for each in request.rewritten for run in each.runs]
     if request.reads is not None:
         texts += [*request.reads.files, *(each.path for each in request.reads.rows)]
@@ -142,9 +151,7 @@ def _written_vectors(row_deletes: Iterable[RowDelete]) -> dict[str, Descriptor]:
         given = entry.deletion_vector
         if given is None:
             continue
-        vector = Descriptor(
-            given.storage_type, given.path_or_inline_dv, given.offset, given.size_in_bytes, given.cardinality
-        )
+        vector = _descriptor(given)
         try:
             place = vector.relative_path()
         except CorruptDeletionVector:
@@ -197,6 +204,30 @@ def _rewritten(
         ]
         for entry in given
     }
+
+
+def _statistics(request: CommitRequest, table: OpenTable) -> dict[str, NewStatistics]:
+    given = request.statistics
+    if not given:
+        return {}
+    others = request.adds or request.removes or request.row_deletes or request.table_changes
+    if request.data_change or others:
+        raise InvalidCommit(
+            "`statistics` are for a commit with `data-change: false` that changes nothing else."
+        )
+    _distinct([entry.path for entry in given], table, "gets statistics")
+    return {
+        entry.path: NewStatistics(
+            entry.stats, None if entry.deletion_vector is None else _descriptor(entry.deletion_vector)
+        )
+        for entry in given
+    }
+
+
+def _descriptor(given: DeletionVectorDescriptor) -> Descriptor:
+    return Descriptor(
+        given.storage_type, given.path_or_inline_dv, given.offset, given.size_in_bytes, given.cardinality
+    )
 
 
 def _row_map(request: CommitRequest) -> RowMap | None:

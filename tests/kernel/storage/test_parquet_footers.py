@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delvec.engines.spark.data_file import DataFile, open_data_file
+from delvec.engines.data_file import DataFile, open_data_file
 from delvec_kernel.errors import UnusableFile
 from delvec_kernel.storage import files as storage
 from delvec_kernel.storage.parquet_footers import MAX_FOOTER_BYTES, check_footer

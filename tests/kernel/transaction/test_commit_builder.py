@@ -20,7 +20,7 @@ from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.errors import CorruptTable, RowIndexOutOfRange
 from delvec_kernel.transaction import commit_builder, row_runs
 from delvec_kernel.transaction.commit_builder import metrics, resolve
-from delvec_kernel.transaction.transaction_changes import Changes, RowRun
+from delvec_kernel.transaction.transaction_changes import Changes, NewStatistics, RowRun
 
 NOW = 1_700_000_000_000
 OLD = Descriptor("u", "old", 1, 36, 2)
@@ -445,6 +445,23 @@ def test_a_table_with_row_ids_learns_whether_rows_that_were_written_again_kept_t
     assert info.tags == {"delta.rowTracking.preserved": preserved}
     assert (add.base_row_id, add.default_row_commit_version) == (0, 8)
     assert json.loads(mark.configuration) == {"rowIdHighWaterMark": 3}
+
+
+def test_new_statistics_are_of_a_file_with_the_deletion_vector_that_it_has():
+    new = '{"numRecords":10,"tightBounds":true}'
+    kept = file("a", deletion_vector=OLD, base_row_id=5, default_row_commit_version=3, tags={"k": "v"})
+    given = {
+        "a": NewStatistics(new, OLD),
+        "b": NewStatistics(new, OLD),
+        "c": NewStatistics(new),
+        "gone": NewStatistics(new),
+    }
+    request = changes("COMPUTE STATS", statistics=given, data_change=False)
+    outcome = resolved(request, kept, file("b", deletion_vector=NEW), file("c", deletion_vector=NEW))
+    built = build(request, outcome, {}, snapshot(), NOW)
+    assert built.actions[1:] == [replace(kept, stats=new, data_change=False)]
+    assert built.metrics == {"numUpdatedFiles": 1}
+    assert built.actions[0].isolation_level == "SnapshotIsolation"
 
 
 def test_files_that_are_added_again_stay_as_they_are():

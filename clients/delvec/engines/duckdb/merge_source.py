@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delvec.engines.arrow_conversion import cast_batch
-from delvec.engines.duckdb.calendar import shows_early
+from delvec.engines.calendar import shows_early
 from delvec.engines.input_data import to_arrow, to_reader
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.row_changes import MergeSource

@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec.engines.duckdb.calendar import holds_times
+from delvec.engines.calendar import holds_times
 from delvec.engines.duckdb.data_files import file_names, is_remote
 from delvec.engines.duckdb.file_columns import holds_timestamps
 from delvec.engines.duckdb.scan import LOOKUP, ScanSource, quoted, sources

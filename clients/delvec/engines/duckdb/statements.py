@@ -11,8 +11,8 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
+from delvec.engines.calendar import holds_times, is_legacy, may_ask_for_early, shows_early
 from delvec.engines.duckdb.assignment import FAILED
-from delvec.engines.duckdb.calendar import holds_times, is_legacy, may_ask_for_early, shows_early
 from delvec.engines.duckdb.data_files import PROTOCOL, as_pattern, file_list, file_names, is_remote
 from delvec.engines.duckdb.scan import LOOKUP, ScanSource
 from delvec.engines.duckdb.variant_footers import SHREDDED

@@ -15,8 +15,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from delvec.engines.data_file import DataFile, open_data_file
 from delvec.engines.internal_names import INTERNAL
-from delvec.engines.spark.data_file import DataFile, open_data_file
 from delvec.scan import Scan
 from delvec_kernel.errors import CorruptTable
 from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructField, StructType

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from delvec.engines.data_file import DataFile, open_data_file, position_of, to_table_type
 from delvec.engines.repeated_rows import RepeatedRowsOfFile
-from delvec.engines.spark.data_file import DataFile, open_data_file, position_of, to_table_type
 from delvec.engines.spark.field_ids import named_as_in
 from delvec.engines.spark.row_sets import MarkedRows, forget_archives
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, deserialize_bitmap

@@ -1,0 +1,103 @@
+"""COMPUTE STATISTICS: bounds of files that deletes have left wide are tight again, and missing statistics are there."""
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec.dml.optimize import check_partitions_only
+from delvec.dml.row_command import Clock
+from delvec.engines.live_statistics import live_statistics
+from delvec.http.service_client import ServiceClient
+from delvec.reading import ReadableTable
+from delvec.scan import Scan
+from delvec.transaction import Metrics, Transaction
+from delvec_kernel.statistics.file_statistics import dump, indexed_columns
+
+__all__ = ["OPERATION", "compute_statistics"]
+
+OPERATION: Final = "COMPUTE STATS"
+"""As delta-spark calls it in the table's history."""
+_COMMIT_FILES: Final = 10_000
+_READ_FILES: Final = 100
+_COMMIT_BYTES: Final = 16 << 20
+
+
+def compute_statistics(
+    service: ServiceClient,
+    table: ReadableTable,
+    where: str | None = None,
+    *,
+    all_files: bool = False,
+    dry_run: bool = False,
+    user_metadata: str | None = None,
+) -> Metrics:
+    """Compute statistics once; see :meth:`delvec.DeltaTable.compute_statistics`."""
+    clock = Clock()
+    scan, predicate = table.plan(predicate=where, stats=True)
+    if predicate is not None:
+        check_partitions_only(scan, predicate)
+        scan = scan.filter(scan.files["matches_all"])
+    considered = len(scan)
+    scan = scan if all_files else scan.filter(_in_need(scan))
+    counts: dict[str, int | None] = {"numUpdatedFiles": 0, "numConsideredFiles": considered}
+    if dry_run:
+        return Metrics({**counts, "numUpdatedFiles": len(scan), **clock.metrics()}, None)
+    version = None
+    updated = 0
+    waiting: dict[str, str] = {}
+    start = 0
+    while start < len(scan):
+        part = scan.filter(_slice(len(scan), start, start + _READ_FILES))
+        waiting |= live_statistics(part)
+        start += _READ_FILES
+        is_full = len(waiting) >= _COMMIT_FILES or sum(map(len, waiting.values())) >= _COMMIT_BYTES
+        if is_full or start >= len(scan):
+            transaction = Transaction(
+                service,
+                table.id,
+                OPERATION,
+                scan.version,
+                read_mark=scan.read_mark,
+                engine_info=table.engine.name,
+                data_change=False,
+                operation_parameters={
+                    "predicate": json.dumps([] if where is None else [where], ensure_ascii=False)
+                },
+                user_metadata=user_metadata,
+            )
+            transaction.set_statistics(_with_vectors(scan, waiting))
+            done = transaction.commit(metrics=clock.metrics())
+            version = done.version if done.version is not None else version
+            updated += done.operation_metrics.get("numUpdatedFiles", 0)
+            waiting = {}
+    return Metrics({**counts, "numUpdatedFiles": updated, **clock.metrics()}, version)
+
+
+def _slice(count: int, start: int, end: int) -> pa.Array:
+    places = pa.array(range(count), pa.int64())
+    return pc.and_(pc.greater_equal(places, start), pc.less(places, end))
+
+
+def _with_vectors(scan: Scan, stats: Mapping[str, str]) -> list[tuple[str, str, dict[str, object] | None]]:
+    files = scan.only(stats).files
+    vectors = zip(files["path"].to_pylist(), files["deletion_vector"].to_pylist(), strict=True)
+    return [(path, stats[path], vector) for path, vector in vectors]
+
+
+def _in_need(scan: Scan) -> pa.Array:
+    """Return which files have wide bounds, or lack the number of rows or of nulls in a column that is to have it."""
+    texts = pc.fill_null(scan.files["stats"], "")
+    needed = pc.or_(
+        pc.match_substring_regex(texts, r'"tightBounds"\s*:\s*false'), pc.is_null(scan.files["num_records"])
+    )
+    # A file that has a column's bounds has its number of nulls; the other way around that is not so.
+    counts = pc.fill_null(
+        pc.struct_field(pc.extract_regex(texts, r'(?s)"nullCount"\s*:\s*(?P<counts>\{.*)'), "counts"), ""
+    )
+    for leaf in indexed_columns(scan.schema, scan.partition_columns, scan.configuration):
+        name = dump(leaf[-1].physical_name)
+        needed = pc.or_(needed, pc.invert(pc.match_substring(counts, f"{name}:")))
+    return needed
