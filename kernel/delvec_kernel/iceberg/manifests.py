@@ -168,7 +168,7 @@ def read_manifest(data: bytes, manifest: ManifestFile) -> list[ManifestEntry]:
         for entry in entries:
             file = entry["data_file"]
             file.setdefault("content", DATA)
-            if entry["snapshot_id"] is None:
+            if entry.get("snapshot_id") is None:
                 entry["snapshot_id"] = manifest["added_snapshot_id"]
             for name in ("sequence_number", "file_sequence_number"):
                 if entry.get(name) is None and entry["status"] == ADDED:
@@ -217,7 +217,9 @@ def read_manifest_list(data: bytes, path: str = "the manifest list") -> list[Man
     for manifest in found:
         if not isinstance(manifest.get("manifest_path"), str):
             raise _not_one(path, KeyError("manifest_path"))
+        # Format version 1 knows no deletes and no sequence numbers.
         manifest.setdefault("content", DATA)
+        manifest.setdefault("sequence_number", 0)
         manifest.setdefault("first_row_id", None)
     return found
 
@@ -259,7 +261,7 @@ def _without_logical_types(schema: Any) -> Any:
 
 def _not_one(path: str, error: Exception) -> CorruptIcebergMetadata:
     return CorruptIcebergMetadata(
-        f"The file '{path}' is not the Avro file of Iceberg's metadata that it should be ({type(error).__name__}: "
-        f"{str(error)[:200]}); convert the table again from its start, or restore the file from a backup.",
+        f"'{path}' is not a readable Avro file of Iceberg metadata ({type(error).__name__}: "
+        f"{str(error)[:200]}). Restore it from a backup; metadata that Delvec wrote can be deleted, and the table converted again.",
         file=path,
     )

@@ -130,13 +130,9 @@ def partition_texts(
 
 
 def _plain(value: Any, kind: DataType) -> Any:
-    """Return Python's value of what Avro has."""
+    """Return Python's value of what Avro's plain types have."""
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     match value:
-        case None | datetime() | Decimal() | date():
-            if isinstance(value, datetime) and name == "timestamp_ntz":
-                return value.replace(tzinfo=None)
-            return value
         case int() if name == "date":
             return date(1970, 1, 1) + timedelta(days=value)
         case int() if name in ("timestamp", "timestamp_ntz"):

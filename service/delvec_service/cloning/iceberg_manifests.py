@@ -1,22 +1,19 @@
 """The live files of an Iceberg snapshot, from its manifest list and manifests (Iceberg spec, "Manifests")."""
 
-import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-import fastavro
-
-from delvec_kernel.errors import DelvecError
+from delvec_kernel.errors import CorruptIcebergMetadata
+from delvec_kernel.iceberg.manifests import DATA, DELETED, DELETES, read_manifest, read_manifest_list
 from delvec_kernel.storage.files import Allowed, read
 from delvec_service.cloning.iceberg_metadata import IcebergSource, file_url, refusal, unsupported
 
 __all__ = ["DataFile", "DeleteFile", "Partition", "SnapshotFiles", "snapshot_files"]
 
 _MAX_MANIFEST: Final = 256 << 20
-_DELETED: Final = 2
-_DATA, _POSITION_DELETES, _EQUALITY_DELETES = 0, 1, 2
-_DELETES: Final = 1
+_POSITION_DELETES, _EQUALITY_DELETES = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +22,7 @@ class Partition:
 
     Attributes:
         spec_id: of the spec that it was written with.
-        values: one per field of the spec, as Avro has them.
+        values: one per field of the spec, as Avro's plain types have them: days, microseconds, bytes of decimals.
     """
 
     spec_id: int
@@ -95,16 +92,17 @@ def snapshot_files(source: IcebergSource, allowed: Allowed) -> SnapshotFiles:
     found = SnapshotFiles([], [])
     if source.manifest_list is None:
         return found
-    for manifest in _records(source, source.manifest_list, allowed):
+    for manifest in _records(source, source.manifest_list, allowed, read_manifest_list):
         path = manifest["manifest_path"]
+        entries = _records(source, path, allowed, partial(read_manifest, manifest=manifest))
         try:
-            holds_deletes = manifest.get("content") == _DELETES
-            for entry in _records(source, path, allowed):
-                if entry["status"] != _DELETED:
+            holds_deletes = manifest["content"] == DELETES
+            for entry in entries:
+                if entry["status"] != DELETED:
                     _take(source, manifest, entry, found, holds_deletes=holds_deletes)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise refusal(
-                source.location, f"its manifest {path} is damaged ({error!r}).", file=str(path)
+                source.location, f"its manifest {path} is damaged ({error!r}).", file=path
             ) from error
     twice = len(found.data) - len({file.url for file in found.data})
     if twice:
@@ -112,19 +110,18 @@ def snapshot_files(source: IcebergSource, allowed: Allowed) -> SnapshotFiles:
     return found
 
 
-def _records(source: IcebergSource, path: str, allowed: Allowed) -> Iterator[Any]:
+def _records(
+    source: IcebergSource, path: str, allowed: Allowed, decode: Callable[[bytes], list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
     try:
-        data = read(source.location, file_url(path), allowed=allowed, max_bytes=_MAX_MANIFEST)
-        yield from fastavro.reader(io.BytesIO(data))
-    except DelvecError:
-        raise
+        return decode(read(source.location, file_url(path), allowed=allowed, max_bytes=_MAX_MANIFEST))
     except FileNotFoundError as error:
         raise refusal(
             source.location, f"{path} is missing. Give a newer metadata file, if there is one.", file=path
         ) from error
-    except Exception as error:  # fastavro has no error of its own for damaged files
+    except CorruptIcebergMetadata as error:
         raise refusal(
-            source.location, f"{path} cannot be read as Avro ({str(error)[:200]}).", file=path
+            source.location, f"{path} cannot be read as Avro ({error.__cause__!r}).", file=path
         ) from error
 
 
@@ -137,7 +134,7 @@ def _take(
     holds_deletes: bool,
 ) -> None:
     file = entry["data_file"]
-    path, content = str(file["file_path"]), file.get("content") or _DATA
+    path, content = str(file["file_path"]), file["content"] or DATA
     if content == _EQUALITY_DELETES:
         raise unsupported(
             source.location,
@@ -151,7 +148,7 @@ def _take(
     if file.get("key_metadata") is not None:
         raise unsupported(source.location, f"'{path}' is encrypted.", file=path)
     sequence = entry.get("sequence_number")
-    sequence = int(manifest.get("sequence_number") or 0) if sequence is None else int(sequence)
+    sequence = int(manifest["sequence_number"] or 0) if sequence is None else int(sequence)
     partition = Partition(int(manifest["partition_spec_id"]), tuple((file["partition"] or {}).values()))
     form, url = str(file["file_format"]).upper(), file_url(path)
     extent = _extent(file) if form == "PUFFIN" and holds_deletes else None
