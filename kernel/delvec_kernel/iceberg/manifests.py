@@ -4,15 +4,13 @@ Entries are plain dictionaries, spelled as in the file: an entry that is kept go
 What the specification lets entries inherit (snapshot, sequence numbers, first row id) is written into them on reading.
 """
 
-import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast
-
-import fastavro
+from typing import Any, Final, TypeAlias
 
 from delvec_kernel.errors import CorruptIcebergMetadata
+from delvec_kernel.iceberg.avro import read_records, write_records
 from delvec_kernel.iceberg.manifest_schemas import manifest_list_schema, manifest_schema
 from delvec_kernel.iceberg.partitions import PartitionSpec, single_value
 
@@ -43,7 +41,6 @@ DATA: Final = 0
 DELETES: Final = 1
 
 _CONTENTS: Final = ("data", "deletes")
-_LOGICAL: Final = "logicalType"
 
 
 def write_manifest(
@@ -71,7 +68,7 @@ def write_manifest(
         "format-version": str(format_version),
         "content": _CONTENTS[content],
     }
-    return _write(manifest_schema(spec, format_version), entries, header)
+    return write_records(manifest_schema(spec, format_version), entries, header)
 
 
 def describe(
@@ -200,7 +197,7 @@ def write_manifest_list(
     }
     if first_row_id is not None:
         header["first-row-id"] = str(first_row_id)
-    return _write(manifest_list_schema(format_version), manifests, header)
+    return write_records(manifest_list_schema(format_version), manifests, header)
 
 
 def read_manifest_list(data: bytes, path: str = "the manifest list") -> list[ManifestFile]:
@@ -224,39 +221,11 @@ def read_manifest_list(data: bytes, path: str = "the manifest list") -> list[Man
     return found
 
 
-def _write(schema: dict[str, Any], records: Iterable[Mapping[str, Any]], header: Mapping[str, str]) -> bytes:
-    file = io.BytesIO()
-    fastavro.writer(file, schema, records, codec="deflate", codec_compression_level=1, metadata=dict(header))
-    return file.getvalue()
-
-
 def _read(data: bytes, path: str) -> list[dict[str, Any]]:
-    # With logical types Avro's reader would make Python's dates of days, and those end in the year 9999.
     try:
-        blocks = fastavro.block_reader(io.BytesIO(data))
-        plain = _without_logical_types(blocks.writer_schema)
-        parsed = fastavro.parse_schema(plain)
-        found: list[dict[str, Any]] = []
-        for block in blocks:
-            content = cast("Any", block).bytes_  # its stub does not have it
-            for _ in range(block.num_records):
-                record: Any = fastavro.schemaless_reader(content, parsed, None)
-                found.append(record)
+        return read_records(data)
     except Exception as error:
         raise _not_one(path, error) from error
-    return found
-
-
-def _without_logical_types(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_without_logical_types(item) for item in schema]
-    if isinstance(schema, dict):
-        return {
-            key: _without_logical_types(value)
-            for key, value in schema.items()
-            if key not in (_LOGICAL, "__fastavro_parsed__", "__named_schemas")
-        }
-    return schema
 
 
 def _not_one(path: str, error: Exception) -> CorruptIcebergMetadata:

@@ -1,0 +1,93 @@
+import io
+import json
+import zlib
+
+import fastavro
+import pytest
+
+from delvec_kernel.iceberg.avro import read_records, write_records
+
+SCHEMA = {
+    "type": "record",
+    "name": "row",
+    "fields": [
+        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+        {"name": "nothing", "type": {"type": "record", "name": "r102", "fields": []}},
+        {"name": "ids", "type": {"type": "array", "items": "long"}},
+    ],
+}
+ROWS = [{"day": 3_000_000, "nothing": {}, "ids": [1, 2]}, {"day": None, "nothing": {}, "ids": []}]
+
+
+def with_schema(schema, block, count=1):
+    """A file whose one block says that it has so many records of the schema."""
+    sync = b"s" * 16
+    file = io.BytesIO()
+    meta = {"avro.schema": json.dumps(schema).encode(), "avro.codec": b"deflate"}
+    file.write(b"Obj\x01")
+    fastavro.schemaless_writer(file, {"type": "map", "values": "bytes"}, meta)
+    file.write(sync)
+    fastavro.schemaless_writer(file, "long", count)
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    fastavro.schemaless_writer(file, "bytes", packer.compress(block) + packer.flush())
+    file.write(sync)
+    return file.getvalue()
+
+
+def test_what_is_written_is_read_as_plain_types():
+    data = write_records(SCHEMA, ROWS, {"format-version": "2"})
+
+    assert read_records(data) == ROWS
+    assert fastavro.reader(io.BytesIO(data)).metadata["format-version"] == "2"
+
+
+def test_blocks_are_not_inflated_beyond_the_limit():
+    data = with_schema("bytes", bytes(50_000_000))
+    assert len(data) < 100_000
+
+    with pytest.raises(ValueError, match="more than 1000000 bytes"):
+        read_records(data, max_bytes=1_000_000)
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        "null",
+        {"type": "record", "name": "e", "fields": []},
+        {"type": "fixed", "name": "f", "size": 0},
+        {"type": "record", "name": "o", "fields": [{"name": "a", "type": "null"}]},
+        {"type": {"type": "null"}},
+    ],
+)
+def test_arrays_whose_values_take_no_bytes_are_refused(items):
+    block = io.BytesIO()
+    fastavro.schemaless_writer(block, "long", 2**40)
+
+    with pytest.raises(ValueError, match="take no bytes"):
+        read_records(with_schema({"type": "array", "items": items}, block.getvalue() + b"\x00"))
+
+
+def test_an_array_of_a_named_type_without_bytes_is_refused():
+    empty = {"type": "record", "name": "e", "namespace": "n", "fields": []}
+    fields = [{"name": "a", "type": empty}, {"name": "b", "type": {"type": "array", "items": "n.e"}}]
+
+    with pytest.raises(ValueError, match="take no bytes"):
+        read_records(with_schema({"type": "record", "name": "r", "fields": fields}, b"\x02\x00"))
+
+
+def test_more_records_than_a_block_has_bytes_are_refused():
+    with pytest.raises(ValueError, match="says that it has"):
+        read_records(with_schema({"type": "record", "name": "e", "fields": []}, b"", count=2**40))
+
+
+@pytest.mark.parametrize("cut", [1, 17, 20, 60])
+def test_files_that_are_cut_off_fail(cut):
+    with pytest.raises((ValueError, EOFError, KeyError, IndexError)):
+        read_records(write_records(SCHEMA, ROWS * 100, {})[:-cut])
+
+
+def test_a_type_that_holds_itself_is_refused():
+    schema = {"type": "record", "name": "r", "fields": [{"name": "next", "type": ["null", "r"]}]}
+
+    with pytest.raises(ValueError, match="holds itself"):
+        read_records(with_schema(schema, b"\x02" * 1_000_000 + b"\x00"))
