@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 import uvicorn
 from pyiceberg.catalog import load_catalog
+from tests import duckdb_iceberg
+from tests.duckdb_iceberg import NoDuckdbIcebergError
 
 import delvec
 from delvec_service.app import create_app
@@ -73,6 +75,29 @@ def error(answer):
     assert set(found["error"]) == {"message", "type", "code"}
     assert found["error"]["code"] == answer.status_code
     return answer.status_code, found["error"]["type"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("warehouse", ["v2", "v3"])
+def test_duckdb_reads_the_newest_version(url, lake, tmp_path, warehouse):
+    try:
+        duckdb_iceberg.packages()
+    except NoDuckdbIcebergError as error:
+        pytest.skip(f"DuckDB's extension for Iceberg could not be installed: {error}")
+    table = lake.create_table(f"duck.t{warehouse}", pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": list(range(100))}))
+    attach = (
+        f"CREATE SECRET (TYPE iceberg, TOKEN '{TOKEN}'); "
+        f"ATTACH '{warehouse}' AS lake (TYPE iceberg, ENDPOINT '{url}/iceberg'); "
+    )
+
+    def ids():
+        answer = duckdb_iceberg.query(f"{attach} SELECT id FROM lake.duck.t{warehouse} ORDER BY id", tmp_path)
+        return answer["id"].to_pylist()
+
+    assert ids() == list(range(100))
+    table.delete("id % 3 = 0")
+    assert ids() == [each for each in range(100) if each % 3]
 
 
 @pytest.mark.parametrize(("warehouse", "version"), [(None, 2), ("v2", 2), ("v3", 3)])
