@@ -1,22 +1,17 @@
 """The Iceberg REST catalog at ``/iceberg``: what PyIceberg's client reads through it, and the protocol's own forms."""
 
 import json
-import socket
-import threading
-import time
 from datetime import date
 
 import httpx
 import pyarrow as pa
 import pytest
-import uvicorn
 from pyiceberg.catalog import load_catalog
 from tests import duckdb_iceberg
 from tests.duckdb_iceberg import NoDuckdbIcebergError
+from tests.served import served
 
 import delvec
-from delvec_service.app import create_app
-from delvec_service.config import Settings
 
 TOKEN = "s3cret"
 
@@ -29,22 +24,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def url(folder):
     """A service that asks for a token, on a port of its own."""
-    settings = Settings(
-        database_url=f"sqlite:///{folder / 'store.db'}",
-        roots=[str(folder)],
-        warehouse=str(folder),
-        token=TOKEN,
-    )
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(create_app(settings), log_config=None))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-        thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server.should_exit = True
-        thread.join(30)
+    with served(folder, TOKEN) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,32 @@
+"""A service in a thread of the test's process, on a port of its own."""
+
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import uvicorn
+
+from delvec_service.app import create_app
+from delvec_service.config import Settings
+
+
+@contextmanager
+def served(folder, token):
+    """Serve the tables below a folder to who has the token; gives the URL."""
+    settings = Settings(
+        database_url=f"sqlite:///{folder / 'store.db'}",
+        roots=[str(folder)],
+        warehouse=str(folder),
+        token=token,
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(create_app(settings), log_config=None))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join(30)
