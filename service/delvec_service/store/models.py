@@ -442,7 +442,7 @@ class SchemaCompatibilityRow(Base):
 
     __tablename__ = "schema_compatibility"
 
-    oldest: Mapped[str] = mapped_column(String(32), primary_key=True)
+    oldest: Mapped[str] = mapped_column(StoredText(32), primary_key=True)
 
 
 class TokenRow(Base):
