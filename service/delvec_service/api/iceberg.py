@@ -2,7 +2,12 @@
 
 from fastapi import APIRouter
 
-from delvec_kernel.errors import CorruptTable, IcebergUnsupported
+from delvec_kernel.errors import (
+    CorruptDeletionVector,
+    CorruptIcebergMetadata,
+    CorruptTable,
+    IcebergUnsupported,
+)
 from delvec_kernel.wire import IcebergRequest, IcebergResponse
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
@@ -16,7 +21,15 @@ router = APIRouter(tags=["maintenance"], route_class=Maintenance)
 
 @router.post(
     "/tables/{table}/iceberg",
-    responses=responses(*MUTATION, *OPENING, *SNAPSHOT, IcebergUnsupported, CorruptTable),
+    responses=responses(
+        *MUTATION,
+        *OPENING,
+        *SNAPSHOT,
+        IcebergUnsupported,
+        CorruptTable,
+        CorruptDeletionVector,
+        CorruptIcebergMetadata,
+    ),
 )
 def convert_to_iceberg(
     table: Table, service: ServiceState, body: IcebergRequest | None = None
