@@ -43,8 +43,9 @@ def with_examples():
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("page", list(with_examples()))
-def test_examples_run_twice(page, tmp_path, monkeypatch, request):
+def test_examples_run_and_run_again(page, times, tmp_path, monkeypatch, request):
     found = examples(page)
     spark = request.getfixturevalue("spark") if any(map(needs_spark, found)) else None
     for name in ("DELVEC_URL", "DELVEC_TOKEN", "DELVEC_ROOTS", "DELVEC_DATABASE_URL"):
@@ -53,8 +54,8 @@ def test_examples_run_twice(page, tmp_path, monkeypatch, request):
     reader = Reader(tmp_path, spark)
     monkeypatch.chdir(reader.workplace)
 
-    reader.read(found)
-    reader.read(found)
+    for _ in range(times):
+        reader.read(found)
 
 
 def test_examples_that_do_not_run_are_counted():

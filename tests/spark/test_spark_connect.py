@@ -10,7 +10,14 @@ import pytest
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("what", ["commands", "row changes", "statements", "streams"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "commands",
+        "row changes",
+        *(pytest.param(w, marks=pytest.mark.long) for w in ("statements", "streams")),
+    ],
+)
 def test_with_spark_connect(spark, tmp_path, what):
     pytest.importorskip(
         "grpc", reason="Spark Connect's client is not installed: pip install 'pyspark[connect]'"
