@@ -64,7 +64,7 @@ def test_much_rubbish_is_refused_as_soon_as_a_little(table, error, resource, bod
     assert answer.status_code == 400, answer.text[:500]
     assert error(answer)["code"] == "BAD_REQUEST"
     assert len(answer.content) < 20_000
-    assert seconds < 8  # mostly parsing 4 MiB; it was minutes
+    assert seconds < 30  # mostly parsing 4 MiB, on a machine that may be busy; it was minutes
 
 
 @pytest.mark.parametrize(

@@ -259,14 +259,16 @@ def test_the_log_says_who_what_and_which(client, tmp_path, caplog):
         "transaction-id": "one",
         "table-changes": [{"change": "add-columns", "columns": [{"column": "a", "type": "long"}]}],
     }
+    found = []
     with caplog.at_level("INFO", logger="delvec_service"):
         client.post(f"{url}/commits", json=body, headers={"X-Request-Id": "mine"})
+        until = time.monotonic() + 30  # the line may come after the answer
+        while not found and time.monotonic() < until:
+            said = [json.loads(record.getMessage()) for record in list(caplog.records)]
+            found = [one for one in said if one.get("request_id") == "mine" and one["event"] == "request"]
+            time.sleep(0.01)
 
-    (line,) = [
-        said
-        for record in caplog.records
-        if (said := json.loads(record.message)).get("request_id") == "mine" and said["event"] == "request"
-    ]
+    (line,) = found
     assert line["table"] == "people"
     assert line["transaction"] == "one"
     assert line["outcome"] == "committed"

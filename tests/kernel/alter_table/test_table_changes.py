@@ -110,7 +110,7 @@ MAP = put(columnMapping__mode="name")
         ("a", ("a",), "a"),
         ("a.b.c", ("a", "b", "c"), "a.b.c"),
         ("`a.b`.c", ("a.b", "c"), "`a.b`.c"),
-        ("`a``b`", ("a`b",), "a`b"),
+        ("`a``b`", ("a`b",), "`a``b`"),
         ("tags.element", ("tags", "element"), "tags.element"),
     ],
 )

@@ -75,7 +75,8 @@ class Provider:
 
 
 @pytest.fixture
-def provider():
+def provider(monkeypatch):
+    monkeypatch.setattr(oidc, "_TIMEOUT_SECONDS", 60.0)  # the machine may be busy
     made = Provider()
     yield made
     made.server.shutdown()
