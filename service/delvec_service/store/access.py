@@ -10,13 +10,12 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import delete, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from delvec_kernel.errors import GrantNotFound, TokenAlreadyExists, TokenNotFound
 from delvec_kernel.wire.access import GrantScope, Role
-from delvec_service.store.database import Database
+from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import AccessStateRow, GrantRow, TableRow, TokenRow
 
 __all__ = ["AccessStore", "GrantRecord", "TokenRecord", "changed", "forget_grants"]
@@ -125,7 +124,7 @@ class AccessStore:
         key = {"grantee": grant.grantee, "scope": grant.scope, "target": grant.target}
         values = {"role": grant.role, "granted_at": grant.granted_at, "granted_by": grant.granted_by}
         with self._database.write() as session:
-            statement = _insert(session)(GrantRow).values(**key, **values)
+            statement = insert_into(session, GrantRow).values(**key, **values)
             session.execute(statement.on_conflict_do_update(index_elements=list(key), set_=values))
             changed(session)
 
@@ -168,14 +167,10 @@ def forget_grants(session: Session, table_id: str) -> None:
 def changed(session: Session) -> None:
     """Count a change of tokens or grants, in its own transaction: whoever sees the count sees the change."""
     row = AccessStateRow
-    counted = _insert(session)(row).values(id=_ONLY, generation=1)
+    counted = insert_into(session, row).values(id=_ONLY, generation=1)
     session.execute(
         counted.on_conflict_do_update(index_elements=["id"], set_={"generation": row.generation + 1})
     )
-
-
-def _insert(session: Session) -> Any:
-    return postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
 
 
 def _token(row: TokenRow) -> TokenRecord:

@@ -11,9 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import and_, bindparam, delete, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
 
-from delvec_service.store.database import Database
+from delvec_service.store.database import Database, insert_into
 from delvec_service.store.direct import Prepared
 from delvec_service.store.models import AnswerRow
 
@@ -114,7 +113,7 @@ class AnswerStore:
             and_(AnswerRow.status.is_(None), AnswerRow.claimed_at < now - self._term),
         )
         with self._database.write() as session:
-            upsert = _insert(session.get_bind().dialect.name).values(key=key, **mine)
+            upsert = insert_into(session, AnswerRow).values(key=key, **mine)
             # One statement, so that two at once cannot both find the key free.
             claimed = session.execute(
                 upsert.on_conflict_do_update(index_elements=["key"], set_=mine, where=free).returning(
@@ -147,7 +146,7 @@ class AnswerStore:
             "created_at": now,
         }
         with self._database.write() as session:
-            upsert = _insert(session.get_bind().dialect.name).values(key=key, **answered)
+            upsert = insert_into(session, AnswerRow).values(key=key, **answered)
             session.execute(
                 upsert.on_conflict_do_update(
                     index_elements=["key"],
@@ -176,11 +175,6 @@ class AnswerStore:
         """
         with self._database.write() as session:
             session.execute(delete(AnswerRow).where(AnswerRow.created_at < _now() - self._kept))
-
-
-def _insert(dialect: str) -> Any:
-    insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
-    return insert(AnswerRow)
 
 
 def _answer(row: Any) -> StoredAnswer | None:

@@ -4,13 +4,12 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import delete, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from delvec_kernel.wire.access import AuditOutcome
-from delvec_service.store.database import Database
+from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import AuditRow, storable
 
 __all__ = ["AuditRecord", "AuditStore"]
@@ -55,9 +54,9 @@ class AuditStore:
     def add(self, records: Sequence[AuditRecord]) -> None:
         """Keep entries; those that are there already stay as they are."""
         with self._database.write() as session:
-            dialect: Any = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
             session.execute(
-                dialect.insert(AuditRow).on_conflict_do_nothing(), [asdict(record) for record in records]
+                insert_into(session, AuditRow).on_conflict_do_nothing(),
+                [asdict(record) for record in records],
             )
 
     def page(

@@ -9,15 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy import DateTime, Table, TypeDecorator, delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from delvec_kernel.errors import BadRequest
 from delvec_service.store.access import changed
-from delvec_service.store.database import Database
+from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import REVISION, AccessStateRow, Base
 
 __all__ = ["FORMAT_VERSION", "LEFT_OUT", "Restored", "backup", "restore"]
@@ -223,8 +222,7 @@ def _queue(
 
 
 def _insert(session: Session, table: Table, rows: list[dict[str, Any]]) -> None:
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-    session.execute(cast(Any, dialect).insert(table).on_conflict_do_nothing(), rows)
+    session.execute(insert_into(session, table).on_conflict_do_nothing(), rows)
 
 
 def _count(session: Session, table: Table) -> int:

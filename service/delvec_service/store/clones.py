@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sqlalchemy import delete, select
-from sqlalchemy.dialects import postgresql, sqlite
 
-from delvec_service.store.database import Database
+from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import CloneRow
 from delvec_service.store.registry import table_id
 
@@ -71,8 +70,7 @@ class CloneStore:
                 for each in {source, *above}
                 if each != table_id(location)
             ]
-            insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
-            statement = insert(row).values(values)
+            statement = insert_into(session, row).values(values)
             session.execute(
                 statement.on_conflict_do_update(
                     index_elements=["table_id", "clone_id"],

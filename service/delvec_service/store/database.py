@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import (
     ArgumentError,
@@ -27,7 +28,7 @@ from delvec_kernel.errors import BadRequest, ServiceUnavailable
 from delvec_service.store.direct import Direct, direct
 from delvec_service.store.models import REVISION
 
-__all__ = ["Database", "migrations_directory"]
+__all__ = ["Database", "insert_into", "migrations_directory"]
 
 _MIGRATION_LOCK: Final = 0x44454C564543  # any number, the same in every replica
 _BUSY_SECONDS: Final = 30
@@ -255,6 +256,17 @@ class Database:
 
 def _lock_key(subject: str) -> int:
     return int.from_bytes(hashlib.blake2b(subject.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def insert_into(session: Session, row: Any) -> Any:
+    """Return an INSERT of the session's dialect, which has ``on_conflict_do_update`` and ``on_conflict_do_nothing``.
+
+    Args:
+        session: of a database.
+        row: a mapped class, or a table.
+    """
+    dialect: Any = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    return dialect.insert(row)
 
 
 def migrations_directory() -> Path:

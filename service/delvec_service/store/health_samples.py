@@ -9,10 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
 from sqlalchemy import and_, case, delete, func, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from delvec_service.store.database import Database
+from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import CommitCountsRow, HealthSampleRow, TableRow
 
 __all__ = [
@@ -123,7 +122,7 @@ class HealthSampleStore:
         with self._database.write() as session:
             gone = delete(row).where(row.table_id == table_id, row.metadata_id != values["metadata_id"])
             session.execute(gone)
-            statement = _insert(session)(row).values(**values)
+            statement = insert_into(session, row).values(**values)
             changed = {name: statement.excluded[name] for name in _FIELDS if name != "version"}
             session.execute(
                 statement.on_conflict_do_update(index_elements=["table_id", "version"], set_=changed)
@@ -140,7 +139,7 @@ class HealthSampleStore:
         row = CommitCountsRow
         counted = {name: getattr(found, name) for name in ("commits", "rebased", "conflicts", "rows_saved")}
         with self._database.write() as session:
-            statement = _insert(session)(row).values(
+            statement = insert_into(session, row).values(
                 table_id=table_id, since=found.since or datetime.now(UTC), **counted
             )
             added = {name: _sum(getattr(row, name), statement.excluded[name]) for name in counted}
@@ -338,7 +337,3 @@ def _like(pattern: str) -> str:
 
 def _columns() -> list[Any]:
     return [getattr(HealthSampleRow, name) for name in _FIELDS]
-
-
-def _insert(session: Session) -> Any:
-    return postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert

@@ -11,13 +11,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import delete, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.orm import Session
 
 from delvec_kernel.errors import MaintenanceUnderWay, PolicyNotFound
 from delvec_kernel.wire import LeaseResponse, MaintenanceRun, Policy, PolicyContent
 from delvec_kernel.wire.policies import PolicyType, RunState
-from delvec_service.store.database import Database
+from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import (
     MaintenanceLeaseRow,
     MaintenancePolicyRow,
@@ -47,7 +45,7 @@ class MaintenanceStore:
             "updated_at": policy.updated_at,
         }
         with self._database.write() as session:
-            statement = _insert(session)(MaintenancePolicyRow).values(
+            statement = insert_into(session, MaintenancePolicyRow).values(
                 catalog=catalog, name=policy.name, **values
             )
             session.execute(statement.on_conflict_do_update(index_elements=["catalog", "name"], set_=values))
@@ -91,7 +89,7 @@ class MaintenanceStore:
         row, now = MaintenanceLeaseRow, datetime.now(UTC)
         until = now + timedelta(seconds=seconds)
         with self._database.write() as session:
-            statement = _insert(session)(row).values(table_id=table_id, owner=owner, expires_at=until)
+            statement = insert_into(session, row).values(table_id=table_id, owner=owner, expires_at=until)
             session.execute(
                 statement.on_conflict_do_update(
                     index_elements=["table_id"],
@@ -120,7 +118,7 @@ class MaintenanceStore:
         row = MaintenanceRunRow
         values: dict[str, Any] = {name: getattr(run, name) for name in _RUN}
         with self._database.write() as session:
-            statement = _insert(session)(row).values(table_id=table_id, **values)
+            statement = insert_into(session, row).values(table_id=table_id, **values)
             session.execute(statement.on_conflict_do_nothing())
             session.execute(
                 delete(row).where(row.table_id == table_id, row.started_at < datetime.now(UTC) - _KEPT)
@@ -173,7 +171,3 @@ def _policy(row: MaintenancePolicyRow) -> Policy:
             "updated_at": row.updated_at,
         }
     )
-
-
-def _insert(session: Session) -> Any:
-    return postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert

@@ -13,7 +13,7 @@ from typing import Any, Final
 from sqlalchemy import bindparam, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from delvec_service.store.database import Database
+from delvec_service.store.database import Database, insert_into
 from delvec_service.store.direct import Direct, Prepared
 from delvec_service.store.models import OverwrittenCommitRow, OwnCommitRow, TransactionRow
 
@@ -133,9 +133,8 @@ class OwnCommitStore:
             "found_at": found.found_at,
         }
         with self._database.write() as session:
-            insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
             done = session.execute(
-                insert(row).values(**values).on_conflict_do_nothing().returning(row.version)
+                insert_into(session, row).values(**values).on_conflict_do_nothing().returning(row.version)
             )
             return done.first() is not None
 

@@ -6,13 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import delete, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from delvec_kernel.errors import ServiceUnavailable
 from delvec_kernel.file_index.segment import SegmentRecord, SegmentsLost, Summary
-from delvec_service.store.database import Database
+from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import SegmentBlobRow, SegmentRow, SegmentSummaryRow
 from delvec_service.store.snapshot_state import checksum
 from delvec_service.store.summary_columns import from_columns, to_columns
@@ -194,8 +193,7 @@ def _upsert(
 ) -> None:
     if not values:
         return
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-    query = dialect.insert(row.__table__)
+    query = insert_into(session, row.__table__)
     if replace:
         others = {name: query.excluded[name] for name in values[0] if name not in key}
         query = query.on_conflict_do_update(index_elements=key, set_=others)
