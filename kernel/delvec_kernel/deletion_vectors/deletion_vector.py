@@ -50,6 +50,9 @@ __all__ = [
     "frame",
     "inline",
     "is_file_name",
+    "portable_record_in_file",
+    "portable_record_inline",
+    "record_in_file",
     "serialize_bitmap",
     "unframe",
 ]
@@ -336,8 +339,8 @@ def check_size(buffer: bytes | memoryview, descriptor: Descriptor, where: Where)
     return view
 
 
-def unframe(buffer: bytes | memoryview, descriptor: Descriptor, where: Where) -> BitMap64:
-    """Return the rows of a deletion vector in a file.
+def record_in_file(buffer: bytes | memoryview, descriptor: Descriptor, where: Where) -> memoryview:
+    """Return a deletion vector in a file as it is there: size, :func:`encode`'s bytes and CRC-32; checked, and not decoded.
 
     Args:
         buffer: the file's bytes in ``descriptor.byte_range``, fewer where the file ends before.
@@ -348,8 +351,6 @@ def unframe(buffer: bytes | memoryview, descriptor: Descriptor, where: Where) ->
         DeletionVectorTruncated: the file ends before the deletion vector does.
         DeletionVectorSizeMismatch: the size in the file is not the descriptor's.
         DeletionVectorChecksumMismatch: the CRC-32 is not that of the bytes.
-        DeletionVectorCardinalityMismatch: the number of rows is not the descriptor's.
-        CorruptDeletionVector: the magic number is unknown or the bitmap is junk.
     """
     view = check_size(buffer, descriptor, where)
     size = descriptor.size_in_bytes
@@ -371,7 +372,30 @@ def unframe(buffer: bytes | memoryview, descriptor: Descriptor, where: Where) ->
             where,
             f"has CRC-32 {zlib.crc32(payload):08x}, not the {checksum:08x} that its file says",
         )
-    return _checked(payload, descriptor, where)
+    return view[: size + FRAME_OVERHEAD]
+
+
+def unframe(buffer: bytes | memoryview, descriptor: Descriptor, where: Where) -> BitMap64:
+    """Return the rows of a deletion vector in a file; arguments as for :func:`record_in_file`.
+
+    Raises:
+        DeletionVectorCardinalityMismatch: the number of rows is not the descriptor's.
+        CorruptDeletionVector: or a subclass: as for :func:`record_in_file`, the magic number is unknown or the bitmap is junk.
+    """
+    return _checked(record_in_file(buffer, descriptor, where)[4:-4], descriptor, where)
+
+
+def portable_record_in_file(
+    buffer: bytes | memoryview, descriptor: Descriptor, where: Where
+) -> bytes | memoryview:
+    """Return a deletion vector in a file as it is there, one of the older layout as :func:`encode` has it.
+
+    Raises:
+        CorruptDeletionVector: or a subclass: as for :func:`record_in_file`, and of the older layout as for :func:`unframe`.
+    """
+    record = record_in_file(buffer, descriptor, where)
+    payload = record[4:-4]
+    return record if bytes(payload[:4]) == _PORTABLE else frame(encode(_checked(payload, descriptor, where)))
 
 
 def decode_inline(descriptor: Descriptor, where: Where) -> BitMap64:
@@ -382,9 +406,24 @@ def decode_inline(descriptor: Descriptor, where: Where) -> BitMap64:
         DeletionVectorCardinalityMismatch: the number of rows is not the descriptor's.
         CorruptDeletionVector: the text is not Z85, the magic number is unknown or the bitmap is junk.
     """
-    size = descriptor.size_in_bytes
-    if not size and not descriptor.path_or_inline_dv and not descriptor.cardinality:
+    if not descriptor.size_in_bytes and not descriptor.path_or_inline_dv and not descriptor.cardinality:
         return BitMap64()  # how delta-spark spells an empty deletion vector
+    return _checked(_inline_payload(descriptor, where), descriptor, where)
+
+
+def portable_record_inline(descriptor: Descriptor, where: Where) -> bytes:
+    """Return a deletion vector that the log itself holds as it would stand in a file, in the layout of :func:`encode`.
+
+    Raises:
+        CorruptDeletionVector: or a subclass: the text is too short or not Z85; of the older layout as for :func:`decode_inline`.
+    """
+    payload = _inline_payload(descriptor, where)
+    is_portable = bytes(payload[:4]) == _PORTABLE
+    return frame(bytes(payload) if is_portable else encode(_checked(payload, descriptor, where)))
+
+
+def _inline_payload(descriptor: Descriptor, where: Where) -> memoryview:
+    size = descriptor.size_in_bytes
     try:
         payload = z85.decode(descriptor.path_or_inline_dv)
     except ValueError as error:
@@ -398,7 +437,7 @@ def decode_inline(descriptor: Descriptor, where: Where) -> BitMap64:
             expected=size,
             found=len(payload),
         )
-    return _checked(memoryview(payload)[:size], descriptor, where)
+    return memoryview(payload)[:size]
 
 
 def inline(bitmap: BitMap64) -> Descriptor:

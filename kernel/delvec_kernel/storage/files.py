@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, timedelta
 from datetime import datetime as DateTime  # noqa: N812
-from typing import IO, Final, cast
+from typing import IO, Final, Generic, TypeVar, cast
 
 import obstore
 import pyarrow as pa
@@ -26,6 +26,8 @@ from delvec_kernel.deletion_vectors.deletion_vector import (
     Where,
     check_size,
     decode_inline,
+    portable_record_in_file,
+    portable_record_inline,
     unframe,
 )
 from delvec_kernel.errors import (
@@ -56,6 +58,7 @@ __all__ = [
     "open_input",
     "open_output",
     "read",
+    "read_deletion_vector_records",
     "read_deletion_vectors",
     "read_ranges",
     "remove_directories",
@@ -65,6 +68,8 @@ __all__ = [
     "store_for",
     "write_file",
 ]
+
+_Vector = TypeVar("_Vector")
 
 _MAX_GAP: Final = 1 << 20
 _LARGE: Final = 64 << 20
@@ -400,18 +405,55 @@ def read_deletion_vectors(
         LocationNotAllowed: a descriptor points outside ``location``.
         StorageError: storage did not answer.
     """
-    found: dict[str, BitMap64] = {}
+    return _read_vectors(
+        location,
+        ((Where(table, version, path), descriptor) for path, descriptor in wanted),
+        _Reader(decode_inline, unframe, allowed),
+    )
+
+
+def read_deletion_vector_records(
+    location: str,
+    wanted: Sequence[tuple[str, Descriptor]],
+    *,
+    table: str,
+    version: int | None,
+    allowed: Allowed | None = None,
+) -> dict[str, bytes | memoryview]:
+    """Return deletion vectors as they stand in files of the portable layout, checked but not decoded, by data file path.
+
+    Arguments and errors are those of :func:`read_deletion_vectors`.
+    """
+    return _read_vectors(
+        location,
+        ((Where(table, version, path), descriptor) for path, descriptor in wanted),
+        _Reader(portable_record_inline, portable_record_in_file, allowed),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader(Generic[_Vector]):
+    """What to make of a deletion vector in the log, and of the bytes of one in a file."""
+
+    in_log: Callable[[Descriptor, Where], _Vector]
+    in_file: Callable[[memoryview, Descriptor, Where], _Vector]
+    allowed: Allowed | None
+
+
+def _read_vectors(
+    location: str, wanted: Iterable[tuple[Where, Descriptor]], reader: _Reader[_Vector]
+) -> dict[str, _Vector]:
+    found: dict[str, _Vector] = {}
     by_file: dict[str, list[tuple[Where, Descriptor]]] = {}
-    for path, descriptor in wanted:
-        where = Where(table, version, path)
+    for where, descriptor in wanted:
         if descriptor.is_inline:
-            found[path] = decode_inline(descriptor, where)
+            found[where.file] = reader.in_log(descriptor, where)
             continue
         name = _file_of(descriptor, location, where)
         by_file.setdefault(name, []).append((where, descriptor))
 
-    def read_file(item: tuple[str, list[tuple[Where, Descriptor]]]) -> list[tuple[str, BitMap64]]:
-        return _read_file(location, *item, allowed)
+    def read_file(item: tuple[str, list[tuple[Where, Descriptor]]]) -> list[tuple[str, _Vector]]:
+        return _read_file(location, *item, reader)
 
     if len(by_file) == 1 or location.startswith("file:"):
         # A local read takes less time than handing it to a thread.
@@ -419,8 +461,8 @@ def read_deletion_vectors(
             found.update(read_file(item))
     elif by_file:
         with ThreadPoolExecutor(min(_CONCURRENT_FILES, len(by_file)), "delvec-dv") as pool:
-            for rows in pool.map(read_file, by_file.items()):
-                found.update(rows)
+            for vectors in pool.map(read_file, by_file.items()):
+                found.update(vectors)
     return found
 
 
@@ -442,9 +484,9 @@ def _file_of(descriptor: Descriptor, location: str, where: Where) -> str:
 
 
 def _read_file(
-    location: str, name: str, members: Sequence[tuple[Where, Descriptor]], allowed: Allowed | None
-) -> list[tuple[str, BitMap64]]:
-    """Return the deleted rows by data file path, of deletion vectors that are all in the file ``name``."""
+    location: str, name: str, members: Sequence[tuple[Where, Descriptor]], reader: _Reader[_Vector]
+) -> list[tuple[str, _Vector]]:
+    """Return deletion vectors that are all in the file ``name``, by data file path."""
     where = members[0][0]
     facts = {"table": where.table, "version": where.version, "file": where.file, "deletion_vector": name}
     try:
@@ -458,9 +500,9 @@ def _read_file(
             if dv.size_in_bytes > _LARGE:
                 # A descriptor that lies could have a whole data file read into memory.
                 start, _ = dv.byte_range
-                [head] = read_ranges(location, name, [(start, start + 5)], allowed=allowed)
+                [head] = read_ranges(location, name, [(start, start + 5)], allowed=reader.allowed)
                 check_size(head, dv, member)
-        buffers = read_ranges(location, name, [dv.byte_range for _, dv in members], allowed=allowed)
+        buffers = read_ranges(location, name, [dv.byte_range for _, dv in members], allowed=reader.allowed)
     except FileNotFoundError as error:
         raise DeletionVectorNotFound(
             f"The deletion vector file '{name}' of {where} does not exist, so its deleted rows are unknown; "
@@ -468,5 +510,6 @@ def _read_file(
             **facts,
         ) from error
     return [
-        (where.file, unframe(buffer, dv, where)) for buffer, (where, dv) in zip(buffers, members, strict=True)
+        (where.file, reader.in_file(buffer, dv, where))
+        for buffer, (where, dv) in zip(buffers, members, strict=True)
     ]
