@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from delvec_kernel.errors import ConstraintViolation, SchemaMismatch
 from delvec_kernel.schema.types import (
+    PARQUET_FIELD_ID,
     ArrayType,
     DataType,
     DecimalType,
@@ -24,7 +25,6 @@ from delvec_kernel.schema.types import (
 
 __all__ = ["bytes_in", "cast_array", "cast_batch", "physical_schema"]
 
-_FIELD_ID: Final = b"PARQUET:field_id"
 _INTEGERS: Final = frozenset({"byte", "short", "integer", "long"})
 _FLOATS: Final = frozenset({"float", "double"})
 _MAX_DIGITS: Final = 38
@@ -44,7 +44,7 @@ def physical_schema(schema: StructType, *, mapped: bool) -> pa.Schema:
 def _physical_field(item: StructField, *, mapped: bool) -> pa.Field:
     if not mapped:
         return pa.field(item.name, _physical_type(item.type, mapped=False), item.nullable)
-    metadata = {} if item.field_id is None else {_FIELD_ID: str(item.field_id).encode()}
+    metadata = {} if item.field_id is None else {PARQUET_FIELD_ID: str(item.field_id).encode()}
     return pa.field(item.physical_name, _physical_type(item.type, mapped=True), item.nullable, metadata)
 
 

@@ -1,12 +1,11 @@
 """The Avro schemas of manifests and manifest lists, with the specification's names and field ids."""
 
-from typing import Any, Final
+from typing import Any
 
 from delvec_kernel.iceberg.partitions import PartitionSpec, avro_type
+from delvec_kernel.iceberg.schema import V3
 
 __all__ = ["manifest_list_schema", "manifest_schema"]
-
-V3: Final = 3
 
 
 def _field(name: str, kind: Any, field_id: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ __all__ = [
     "PartitionField",
     "PartitionSpec",
     "avro_type",
+    "decimal_of",
     "in_fewest_bytes",
     "partition_spec",
     "partition_tuples",
@@ -215,6 +216,12 @@ def _plain(values: pa.Array, kind: DataType, iceberg: str) -> list[Any]:
 def unscaled(value: Decimal, scale: int) -> int:
     """Return a decimal without its point: ``value`` times ten to the power of ``scale``."""
     return int(value.scaleb(scale, _EXACT))
+
+
+def decimal_of(data: bytes, scale: int) -> Decimal:
+    """Return the decimal of an unscaled number in two's complement, big-endian, of however many digits."""
+    # By way of text: arithmetic would round to 28 digits.
+    return Decimal(f"{int.from_bytes(data, 'big', signed=True)}e-{scale}")
 
 
 def in_fewest_bytes(number: int) -> bytes:

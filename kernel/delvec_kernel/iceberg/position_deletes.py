@@ -9,14 +9,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from delvec_kernel.schema.types import PARQUET_FIELD_ID
+
 __all__ = ["FILE_PATH_ID", "POS_ID", "SCHEMA", "ordinals", "write_position_deletes"]
 
 FILE_PATH_ID: Final = 2147483546
 POS_ID: Final = 2147483545
 SCHEMA: Final = pa.schema(
     [
-        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(FILE_PATH_ID)}),
-        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POS_ID)}),
+        pa.field("file_path", pa.string(), nullable=False, metadata={PARQUET_FIELD_ID: str(FILE_PATH_ID)}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={PARQUET_FIELD_ID: str(POS_ID)}),
     ]
 )
 """What a position delete file holds, with the field ids that the specification reserves."""

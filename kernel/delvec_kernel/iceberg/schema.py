@@ -22,6 +22,7 @@ from delvec_kernel.schema.types import (
 )
 
 __all__ = [
+    "V3",
     "IcebergSchema",
     "Leaf",
     "field_ids",
@@ -33,6 +34,8 @@ __all__ = [
 
 Path: TypeAlias = tuple[str, ...]
 
+V3: Final = 3
+"""The format version with deletion vectors, row lineage and variants."""
 NESTED_IDS: Final = "delta.columnMapping.nested.ids"
 _FIRST_RESERVED: Final = 2147483440
 """From here on no column of a table has its id."""
@@ -205,7 +208,7 @@ class _Conversion:
         if isinstance(kind, DecimalType):
             return f"decimal({kind.precision}, {kind.scale})"
         name = kind.name if isinstance(kind, PrimitiveType) else str(kind.to_json())
-        found = _TYPES.get(name) or (_V3_TYPES.get(name) if self._format_version > 2 else None)  # noqa: PLR2004
+        found = _TYPES.get(name) or (_V3_TYPES.get(name) if self._format_version >= V3 else None)
         if found is None:
             column = ".".join(where)
             advice = (

@@ -13,7 +13,14 @@ from typing import Any, Final
 
 from delvec_kernel.errors import CorruptIcebergMetadata, IcebergUnsupported
 from delvec_kernel.iceberg.partitions import FIRST_FIELD_ID, PartitionSpec
-from delvec_kernel.iceberg.schema import IcebergSchema, field_ids, field_types, merged_name_mapping, promotes
+from delvec_kernel.iceberg.schema import (
+    V3,
+    IcebergSchema,
+    field_ids,
+    field_types,
+    merged_name_mapping,
+    promotes,
+)
 from delvec_kernel.row_tracking import MATERIALIZED
 from delvec_kernel.schema.column_mapping import is_mapped
 
@@ -32,6 +39,7 @@ __all__ = [
     "expired_snapshots",
     "is_continued_by",
     "new_metadata",
+    "partition_spec_of",
     "read_metadata",
     "with_previous_file",
     "with_snapshot",
@@ -47,7 +55,6 @@ DELTA_MAPPED: Final = "delta-column-mapping"
 DELTA_OPERATION: Final = "delta-operation"
 MAX_SNAPSHOT_AGE: Final = "history.expire.max-snapshot-age-ms"
 NAME_MAPPING: Final = "schema.name-mapping.default"
-V3: Final = 3
 _MAIN: Final = "main"
 _CONFIGURED: Final = "delta.universalformat.config.iceberg."
 _MOST_LOGGED: Final = 100
@@ -180,6 +187,15 @@ def current_spec(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     wanted = metadata["default-spec-id"]
     found: Mapping[str, Any] = next(one for one in metadata["partition-specs"] if one["spec-id"] == wanted)
     return found
+
+
+def partition_spec_of(metadata: Mapping[str, Any], spec_id: int) -> PartitionSpec:
+    """Return a spec of the table, the types of its columns as the newest schema that has them."""
+    document = next(one for one in metadata["partition-specs"] if one["spec-id"] == spec_id)
+    types: dict[int, Any] = {}
+    for schema in metadata["schemas"]:
+        types.update(field_types(schema["fields"]))
+    return PartitionSpec.from_json(document, types)
 
 
 def current_snapshot(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -31,6 +31,8 @@ __all__ = [
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 FIELD_ID = "delta.columnMapping.id"
+PARQUET_FIELD_ID = b"PARQUET:field_id"
+"""Under which Arrow has the field id of a Parquet column."""
 
 _PRIMITIVES: dict[str, pa.DataType] = {
     "string": pa.string(),

@@ -13,6 +13,7 @@ from delvec_kernel.errors import InvalidSchema
 from delvec_kernel.schema.type_widening import widens, with_type_change
 from delvec_kernel.schema.types import (
     FIELD_ID,
+    PARQUET_FIELD_ID,
     PHYSICAL_NAME,
     ArrayType,
     DataType,
@@ -39,7 +40,6 @@ _TYPES: Final = {
     "string": "string",
     "binary": "binary",
 }
-_PARQUET_ID: Final = b"PARQUET:field_id"
 _Mapping: TypeAlias = Sequence[Mapping[str, Any]] | None
 _Parent: TypeAlias = tuple[int | str, ...]
 
@@ -256,7 +256,7 @@ class _Walk:
     def struct(self, kind: StructType, there: Sequence[pa.Field], parent: _Parent, mapping: _Mapping) -> None:
         wanted = {each.metadata[FIELD_ID]: each for each in kind.fields}
         for item in there:
-            text = (item.metadata or {}).get(_PARQUET_ID)
+            text = (item.metadata or {}).get(PARQUET_FIELD_ID)
             named = _mapped(mapping, item.name)
             number = int(text) if text is not None else None if named is None else named.get("field-id")
             if text is None and self.columns.table.name_mapping is None:

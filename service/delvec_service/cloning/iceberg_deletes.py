@@ -12,6 +12,8 @@ from pyroaring import BitMap64
 
 from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, Descriptor, Where, unframe
 from delvec_kernel.errors import CorruptDeletionVector
+from delvec_kernel.iceberg.position_deletes import FILE_PATH_ID, POS_ID
+from delvec_kernel.schema.types import PARQUET_FIELD_ID
 from delvec_kernel.storage.files import Allowed, open_input, read_ranges
 from delvec_kernel.storage.parquet_footers import check_footer
 from delvec_service.cloning.iceberg_manifests import DataFile, DeleteFile, Partition
@@ -20,8 +22,6 @@ from delvec_service.cloning.iceberg_metadata import IcebergSource, refusal
 __all__ = ["deleted_rows"]
 
 _MAX_VECTOR: Final = 1 << 30
-_FILE_PATH, _POSITION = 2147483546, 2147483545
-_PARQUET_ID: Final = b"PARQUET:field_id"
 
 
 @dataclass
@@ -155,10 +155,10 @@ def _take_positions(
 
 def _columns(schema: pa.Schema) -> list[str]:
     """Return what a file calls the two columns, which have ids of their own."""
-    by_id = {(each.metadata or {}).get(_PARQUET_ID): each.name for each in schema}
+    by_id = {(each.metadata or {}).get(PARQUET_FIELD_ID): each.name for each in schema}
     found = [
         by_id.get(str(number).encode(), name)
-        for number, name in ((_FILE_PATH, "file_path"), (_POSITION, "pos"))
+        for number, name in ((FILE_PATH_ID, "file_path"), (POS_ID, "pos"))
     ]
     if not set(found) <= set(schema.names):
         raise ValueError(f"it has the columns {', '.join(schema.names)[:200]}")

@@ -4,7 +4,6 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
 from math import isnan
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delvec_kernel.errors import DelvecError
+from delvec_kernel.iceberg.partitions import decimal_of
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
 from delvec_kernel.statistics.file_statistics import Number, Path, bound, dump, indexed_columns, tree
@@ -139,7 +139,7 @@ def _plain(value: Any, kind: DataType) -> Any:
             moment = _EPOCH + timedelta(microseconds=value)
             return moment if name == "timestamp" else moment.replace(tzinfo=None)
         case bytes() if isinstance(kind, DecimalType):
-            return _decimal(value, kind)
+            return decimal_of(value, kind.scale)
         case _:
             return value
 
@@ -196,7 +196,7 @@ def _bound(data: Any, kind: DataType) -> Any:
     if not isinstance(data, bytes):
         return None
     if isinstance(kind, DecimalType):
-        return _decimal(data, kind) if data else None
+        return decimal_of(data, kind.scale) if data else None
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     read = _BOUNDS.get((name, len(data))) or _BOUNDS.get((name, None))
     try:
@@ -204,11 +204,6 @@ def _bound(data: Any, kind: DataType) -> Any:
     except (UnicodeDecodeError, struct.error):
         return None
     return None if isinstance(found, float) and isnan(found) else found
-
-
-def _decimal(data: bytes, kind: DecimalType) -> Decimal:
-    # By way of text: arithmetic would round to 28 digits.
-    return Decimal(f"{int.from_bytes(data, 'big', signed=True)}e-{kind.scale}")
 
 
 def _number(layout: str) -> Callable[[bytes], Any]:

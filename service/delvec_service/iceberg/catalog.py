@@ -64,8 +64,7 @@ class IcebergCatalog:
             NamespaceNotFound: it has none.
         """
         wanted = tuple(namespace)
-        within = None if wanted == (DEFAULT_NAMESPACE,) else ".".join(wanted)
-        if not any(above[: len(wanted)] == wanted for above, _ in self._names(within)):
+        if not any(above[: len(wanted)] == wanted for above, _ in self._names(_prefix(wanted))):
             name = ".".join(wanted)[:200]
             raise NamespaceNotFound(
                 f"There is no namespace '{name}': no registered table's name begins with it.", namespace=name
@@ -77,10 +76,10 @@ class IcebergCatalog:
         Raises:
             NamespaceNotFound: there is no such namespace.
         """
-        self.check_namespace(namespace)
         wanted = tuple(namespace)
-        within = None if wanted == (DEFAULT_NAMESPACE,) else ".".join(wanted)
-        names = {name for above, name in self._names(within) if above == wanted}
+        names = {name for above, name in self._names(_prefix(wanted)) if above == wanted}
+        if not names:
+            self.check_namespace(namespace)  # there may be namespaces in it
         return [name for name in sorted(names) if name > after][:limit]
 
     def open(self, namespace: Sequence[str], name: str) -> OpenTable:
@@ -140,6 +139,11 @@ class IcebergCatalog:
                 *above, last = record.name.split(".")
                 yield tuple(above) or (DEFAULT_NAMESPACE,), last
             after = page[-1].name, page[-1].id
+
+
+def _prefix(namespace: tuple[str, ...]) -> str | None:
+    """Return what the registered names of a namespace's tables begin with; None for those without one."""
+    return None if namespace == (DEFAULT_NAMESPACE,) else ".".join(namespace)
 
 
 def with_referenced_snapshots(metadata: dict[str, Any]) -> dict[str, Any]:

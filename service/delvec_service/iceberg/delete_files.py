@@ -15,13 +15,13 @@ from delvec_kernel.errors import IcebergUnsupported
 from delvec_kernel.iceberg.data_files import deletion_vector, position_deletes
 from delvec_kernel.iceberg.position_deletes import write_position_deletes
 from delvec_kernel.iceberg.puffin import PuffinWriter
+from delvec_kernel.iceberg.schema import V3
 from delvec_kernel.storage import files as storage
 from delvec_service.iceberg.directory import IcebergDirectory
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["DeletedRows", "write_deletes"]
 
-_V3: Final = 3
 _PUFFIN_BYTES: Final = 16 * 1024 * 1024
 """Readers load a Puffin file as a whole."""
 _AT_ONCE: Final = 8
@@ -61,7 +61,7 @@ def write_deletes(
         LocationNotAllowed: a descriptor points outside the table.
         StorageError: storage did not answer.
     """
-    write = _write_puffin if directory.format_version >= _V3 else _write_parquet
+    write = _write_puffin if directory.format_version >= V3 else _write_parquet
     for number, part in enumerate(_parts(one for one in wanted if one.descriptor.cardinality)):
         yield from write(table, directory, part, version, f"deletes/{tag}-{number:05d}")
 

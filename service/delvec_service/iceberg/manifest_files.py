@@ -132,16 +132,15 @@ class ManifestFiles:
         path = snapshot["manifest-list"]
         return read_manifest_list(self._directory.get(path), path)
 
-    def read(self, manifest: ManifestFile) -> list[ManifestEntry]:
-        """Return a manifest's entries.
+    def live(self, manifest: ManifestFile) -> list[ManifestEntry]:
+        """Return a manifest's entries, without those that it tells to be gone.
 
         Raises:
             CorruptIcebergMetadata: it is missing, or is none.
             StorageError: storage did not answer.
         """
         entries = read_manifest(self._directory.get(manifest["manifest_path"]), manifest)
-        self._index.put(manifest["manifest_path"], entries)
-        return entries
+        return [entry for entry in entries if entry["status"] != DELETED]
 
     def about(self, manifests: Iterable[ManifestFile], paths: Collection[str]) -> Iterator[ManifestFile]:
         """Yield the manifests that are about one of these data files, and perhaps a few that are not.
@@ -157,7 +156,7 @@ class ManifestFiles:
             path = manifest["manifest_path"]
             known = self._index.get(path)
             if known is None:
-                known = self._index.put(path, self.read(manifest))
+                known = self._index.put(path, self.live(manifest))
             if len(known):
                 at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
                 if (known[at] == wanted).any():

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from delvec_kernel.errors import IcebergUnsupported
 from delvec_kernel.iceberg.data_files import file_path
-from delvec_kernel.iceberg.manifests import DATA, DELETED, read_manifest
+from delvec_kernel.iceberg.manifests import DATA
 from delvec_kernel.iceberg.table_metadata import expired_snapshots
 from delvec_kernel.locations import canonical_relative
 from delvec_kernel.storage.trees import TreeListing
@@ -82,10 +82,8 @@ class IcebergFiles:
                 if name in needed:
                     continue
                 needed.add(name)
-                for entry in read_manifest(directory.get(manifest["manifest_path"]), manifest):
+                for entry in manifests.live(manifest):
                     path = entry["data_file"]["file_path"]
-                    if entry["status"] == DELETED:
-                        continue
                     if entry["data_file"]["content"] != DATA:
                         needed.add(directory.name_of(path))
                     elif path.startswith(self._prefix):

@@ -5,14 +5,15 @@ One task of a plan is one manifest of data files, so that no answer is larger th
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from functools import cached_property
 from typing import Any, Final
 
 from delvec_kernel.errors import NotFound, UnsupportedOperation
-from delvec_kernel.iceberg.manifests import DATA, DELETED, DELETES, ManifestEntry, ManifestFile
-from delvec_kernel.iceberg.table_metadata import current_snapshot
+from delvec_kernel.iceberg.manifests import DATA, DELETES, ManifestEntry, ManifestFile
+from delvec_kernel.iceberg.partitions import PartitionSpec, decimal_of
+from delvec_kernel.iceberg.table_metadata import current_snapshot, partition_spec_of
 from delvec_service.iceberg.conversion import IcebergTable
 from delvec_service.iceberg.directory import IcebergDirectory
 from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
@@ -44,7 +45,7 @@ class ScanTasks:
         self._metadata = iceberg.metadata
         self._files = ManifestFiles(IcebergDirectory(table, iceberg.format_version), index)
         self._snapshot = self._snapshot_of(snapshot_id)
-        self._types = _partition_types(iceberg.metadata)
+        self._specs: dict[int, PartitionSpec] = {}
 
     @property
     def snapshot_id(self) -> int | None:
@@ -53,7 +54,7 @@ class ScanTasks:
 
     def manifests(self) -> list[str]:
         """Return what names the manifests of data files, in order."""
-        return [manifest["manifest_path"].rpartition("/")[2] for manifest in self._listed(DATA)]
+        return [_name(manifest) for manifest in self._manifests if manifest["content"] == DATA]
 
     def of(self, manifest: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
         """Return the data files of a manifest, each with its deletes.
@@ -64,13 +65,13 @@ class ScanTasks:
             CorruptIcebergMetadata: a manifest is missing, or is none.
             StorageError: storage did not answer.
         """
-        found = [each for each in self._listed(DATA) if each["manifest_path"].rpartition("/")[2] == manifest]
+        found = [each for each in self._manifests if each["content"] == DATA and _name(each) == manifest]
         if not found:
             raise NotFound(
                 f"Snapshot {self.snapshot_id} of table '{self._table.name}' has no plan task {manifest[:200]!r}; plan the scan again.",
                 table=self._table.name,
             )
-        entries = self._live(found[0])
+        entries = self._files.live(found[0])
         deletes = self._deletes({entry["data_file"]["file_path"] for entry in entries})
         return [
             (
@@ -92,18 +93,15 @@ class ScanTasks:
             table=self._table.name,
         )
 
-    def _listed(self, content: int) -> list[ManifestFile]:
-        if self._snapshot is None:
-            return []
-        return [each for each in self._files.of_snapshot(self._snapshot) if each["content"] == content]
-
-    def _live(self, manifest: ManifestFile) -> list[ManifestEntry]:
-        return [entry for entry in self._files.read(manifest) if entry["status"] != DELETED]
+    @cached_property
+    def _manifests(self) -> list[ManifestFile]:
+        return [] if self._snapshot is None else self._files.of_snapshot(self._snapshot)
 
     def _deletes(self, paths: set[str]) -> dict[str, list[dict[str, Any]]]:
         found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for manifest in self._files.about(self._listed(DELETES), paths):
-            for entry in self._live(manifest):
+        of_deletes = [each for each in self._manifests if each["content"] == DELETES]
+        for manifest in self._files.about(of_deletes, paths):
+            for entry in self._files.live(manifest):
                 file = entry["data_file"]
                 referenced = file.get("referenced_data_file")
                 if referenced in paths:
@@ -126,12 +124,12 @@ class ScanTasks:
 
     def _file(self, entry: ManifestEntry, spec_id: int, content: str) -> dict[str, Any]:
         file = entry["data_file"]
-        types = self._types[spec_id]
+        fields = self._spec(spec_id).fields
         return {
             "spec-id": spec_id,
             "partition": [
-                self._json(value, kind)
-                for value, kind in zip((file["partition"] or {}).values(), types, strict=True)
+                self._json(value, field.type)
+                for value, field in zip((file["partition"] or {}).values(), fields, strict=True)
             ],
             "content": content,
             "file-path": file["file_path"],
@@ -139,6 +137,11 @@ class ScanTasks:
             "file-size-in-bytes": file["file_size_in_bytes"],
             "record-count": file["record_count"],
         }
+
+    def _spec(self, spec_id: int) -> PartitionSpec:
+        if spec_id not in self._specs:
+            self._specs[spec_id] = partition_spec_of(self._metadata, spec_id)
+        return self._specs[spec_id]
 
     def _json(self, value: Any, kind: str) -> Any:
         """Return a value as "JSON Single-Value Serialization" of the specification has it."""
@@ -153,13 +156,8 @@ class ScanTasks:
             ) from error
 
 
-def _partition_types(metadata: Mapping[str, Any]) -> dict[int, Sequence[str]]:
-    """Return the types of the partition fields by spec; columns of partitions are never nested."""
-    kinds = {field["id"]: field["type"] for schema in metadata["schemas"] for field in schema["fields"]}
-    return {
-        spec["spec-id"]: [str(kinds[field["source-id"]]) for field in spec["fields"]]
-        for spec in metadata["partition-specs"]
-    }
+def _name(manifest: ManifestFile) -> str:
+    return str(manifest["manifest_path"]).rpartition("/")[2]
 
 
 def _json_value(value: Any, kind: str) -> Any:
@@ -175,8 +173,7 @@ def _json_value(value: Any, kind: str) -> Any:
     if isinstance(value, bytes):
         if kind.startswith("decimal"):
             scale = int(kind.rpartition(",")[2].strip(" )"))
-            digits = int.from_bytes(value, "big", signed=True)
-            return f"{Decimal(f'{digits}e-{scale}'):f}"
+            return f"{decimal_of(value, scale):f}"
         return value.hex().upper()
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("JSON has no such number")

@@ -28,11 +28,12 @@ from delvec_kernel.iceberg.manifests import (
     write_manifest_list,
 )
 from delvec_kernel.iceberg.partitions import PartitionSpec
-from delvec_kernel.iceberg.schema import field_types
+from delvec_kernel.iceberg.schema import V3
 from delvec_kernel.iceberg.table_metadata import (
     SnapshotSummary,
     current_schema,
     current_snapshot,
+    partition_spec_of,
     with_snapshot,
 )
 from delvec_kernel.locations import canonical_log_paths
@@ -44,7 +45,6 @@ from delvec_service.store.open_table import OpenTable
 
 __all__ = ["FilesNotFound", "ShownVersion", "SnapshotWriter"]
 
-_V3: Final = 3
 _SMALL: Final = ENTRIES // 4
 _MOST_SMALL: Final = 32
 """So many small manifests are kept; then they are merged."""
@@ -196,7 +196,7 @@ class SnapshotWriter:
         paths = batch.column("path").to_pylist()
         found: list[tuple[ManifestEntry, DeletedRows | None]] = []
         for (data_file, version), path, vector in zip(described, paths, vectors, strict=True):
-            lineage = self._directory.format_version >= _V3
+            lineage = self._directory.format_version >= V3
             entry = added(data_file, self._snapshot_id, version if lineage else None)
             rows = None if vector is None else DeletedRows(path, data_file, Descriptor.from_json(vector))
             if count is None or len(found) < count:
@@ -263,9 +263,7 @@ class SnapshotWriter:
             path = manifest["manifest_path"]
             if path in touched:
                 entries = [
-                    self._kept(entry, key_of(entry) in gone)
-                    for entry in self._manifests.read(manifest)
-                    if entry["status"] != DELETED
+                    self._kept(entry, key_of(entry) in gone) for entry in self._manifests.live(manifest)
                 ]
                 if manifest["partition_spec_id"] == ours and len(entries) + len(new) <= ENTRIES:
                     entries += new
@@ -276,9 +274,7 @@ class SnapshotWriter:
         by_spec: defaultdict[int, list[ManifestEntry]] = defaultdict(list)
         for manifest in merged.values():
             by_spec[manifest["partition_spec_id"]] += [
-                self._kept(entry, gone=False)
-                for entry in self._manifests.read(manifest)
-                if entry["status"] != DELETED
+                self._kept(entry, gone=False) for entry in self._manifests.live(manifest)
             ]
         by_spec[ours] += new
         for spec_id, entries in by_spec.items():
@@ -321,7 +317,7 @@ class SnapshotWriter:
             sequence_number=self._sequence_number,
             name=f"{self._tag}-m{self._written}",
         )
-        if content == DATA and self._directory.format_version >= _V3:
+        if content == DATA and self._directory.format_version >= V3:
             manifest["first_row_id"] = self._next_row_id
             self._next_row_id += self._new_row_ids(entries)
         return manifest
@@ -340,11 +336,7 @@ class SnapshotWriter:
     def _spec(self, spec_id: int) -> PartitionSpec:
         if spec_id == self._definition.spec.spec_id:
             return self._definition.spec
-        document = next(one for one in self._metadata["partition-specs"] if one["spec-id"] == spec_id)
-        types: dict[int, Any] = {}
-        for schema in self._metadata["schemas"]:
-            types.update(field_types(schema["fields"]))
-        return PartitionSpec.from_json(document, types)
+        return partition_spec_of(self._metadata, spec_id)
 
     # --- the end ----------------------------------------------------------------------------------------
 
@@ -365,7 +357,7 @@ class SnapshotWriter:
         self, manifests: Sequence[ManifestFile], operation: str, totals: Mapping[str, int]
     ) -> dict[str, Any]:
         first_row_id = None
-        if self._directory.format_version >= _V3:
+        if self._directory.format_version >= V3:
             first_row_id = int(self._metadata.get("next-row-id", 0))
         data = write_manifest_list(
             manifests,

@@ -19,11 +19,10 @@ from delvec.engines.data_file import DataFile, open_data_file
 from delvec.engines.internal_names import INTERNAL
 from delvec.scan import Scan
 from delvec_kernel.errors import CorruptTable
-from delvec_kernel.schema.types import ArrayType, DataType, MapType, StructField, StructType
+from delvec_kernel.schema.types import PARQUET_FIELD_ID, ArrayType, DataType, MapType, StructField, StructType
 
 __all__ = ["maps_by_id", "named_as_in", "named_as_in_files"]
 
-_ID: Final = b"PARQUET:field_id"
 _PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 _ABSENT: Final = INTERNAL("absent") + "_"
 _CONCURRENT_FOOTERS: Final = 32
@@ -105,7 +104,7 @@ def _named_type(kind: DataType, found: pa.DataType) -> DataType:
 
 
 def _field_id(field: pa.Field) -> int | None:
-    text = (field.metadata or {}).get(_ID)
+    text = (field.metadata or {}).get(PARQUET_FIELD_ID)
     return None if text is None else int(text)
 
 
