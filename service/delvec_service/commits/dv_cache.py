@@ -1,7 +1,5 @@
 """Decoded deletion vectors in memory: those that were read last, and those that were written last; others when needed."""
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -9,6 +7,7 @@ from pyroaring import BitMap64
 
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.storage import files as storage
+from delvec_service.store.lru_cache import LruCache
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["DeletionVectorCache", "StoredRows"]
@@ -31,34 +30,23 @@ class DeletionVectorCache:
     """
 
     def __init__(self, max_bytes: int = _BUDGET) -> None:
-        self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        self._held: OrderedDict[tuple[str, str], tuple[BitMap64, int]] = OrderedDict()
-        self.nbytes = 0
+        self._held: LruCache[tuple[str, str], BitMap64] = LruCache(max_bytes)
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory those that are held take."""
+        return self._held.weight
 
     def keep(self, location: str, descriptor: Descriptor, rows: BitMap64) -> None:
         """Take in what was read or written."""
         if descriptor.is_inline:
             return  # decoding is as quick
-        key, size = (location, descriptor.unique_id), _nbytes(rows)
-        if size > self._max_bytes:
-            return
-        with self._lock:
-            self._drop(key)
-            self._held[key] = rows, size
-            self.nbytes += size
-            while self.nbytes > self._max_bytes:
-                self._drop(next(iter(self._held)))
+        self._held.put((location, descriptor.unique_id), rows, _nbytes(rows))
 
     def find(self, location: str, descriptor: Descriptor) -> BitMap64 | None:
         """Return a deletion vector's rows if they are held."""
-        key = location, descriptor.unique_id
-        with self._lock:
-            found = self._held.get(key)
-            if found is None or len(found[0]) != descriptor.cardinality:
-                return None
-            self._held.move_to_end(key)
-            return found[0]
+        found = self._held.get((location, descriptor.unique_id))
+        return None if found is None or len(found) != descriptor.cardinality else found
 
     def load(
         self, table: OpenTable, wanted: Sequence[tuple[str, Descriptor]], version: int | None
@@ -97,11 +85,6 @@ class DeletionVectorCache:
             found.update(read)
         table.observer.vectors_found(len(wanted) - len(missing), len(missing))
         return found
-
-    def _drop(self, key: tuple[str, str]) -> None:
-        gone = self._held.pop(key, None)
-        if gone is not None:
-            self.nbytes -= gone[1]
 
 
 class StoredRows(Mapping[str, BitMap64]):

@@ -1,7 +1,5 @@
 """Where compactions that sort put rows, read from beside the table; what was read last is held in memory."""
 
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -13,6 +11,7 @@ from delvec_kernel.storage.parquet_footers import check_footer
 from delvec_kernel.transaction.row_maps import MOST_FOLLOWED_ROWS, SCHEMA, RowMapReader, SourceRows
 from delvec_kernel.transaction.transaction_changes import RowMap, RowMapFile
 from delvec_service.logs import logger
+from delvec_service.store.lru_cache import LruCache
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["RowMapCache"]
@@ -30,10 +29,7 @@ class RowMapCache:
     """
 
     def __init__(self, max_bytes: int = _BUDGET) -> None:
-        self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        self._held: OrderedDict[tuple[str, RowMap, str], SourceRows] = OrderedDict()
-        self._nbytes = 0
+        self._held: LruCache[tuple[str, RowMap, str], SourceRows] = LruCache(max_bytes)
 
     def load(self, table: OpenTable, row_map: RowMap, sources: Collection[str]) -> Mapping[str, SourceRows]:
         """Return where the rows of these sources are, by canonical path; nothing of one that the map does not know.
@@ -44,32 +40,17 @@ class RowMapCache:
         Raises:
             StorageError: storage did not answer.
         """
-        found: dict[str, SourceRows] = {}
-        with self._lock:
-            for source in sources:
-                key = table.location, row_map, source
-                if key in self._held:
-                    self._held.move_to_end(key)
-                    found[source] = self._held[key]
+        held = {source: self._held.get((table.location, row_map, source)) for source in sources}
+        found = {source: rows for source, rows in held.items() if rows is not None}
         missing = [source for source in sources if source not in found]
         if missing:
             read = _read(table, row_map, missing)
-            self._keep(table.location, row_map, read)
+            for source, rows in read.items():
+                self._held.put((table.location, row_map, source), rows, rows.nbytes)
             found |= read
         if sum(each.total for each in found.values()) > MOST_FOLLOWED_ROWS:
             return {}
         return found
-
-    def _keep(self, location: str, row_map: RowMap, read: Mapping[str, SourceRows]) -> None:
-        with self._lock:
-            for source, rows in read.items():
-                key = location, row_map, source
-                if rows.nbytes > self._max_bytes or key in self._held:
-                    continue
-                self._held[key] = rows
-                self._nbytes += rows.nbytes
-            while self._nbytes > self._max_bytes:
-                self._nbytes -= self._held.popitem(last=False)[1].nbytes
 
 
 def _read(table: OpenTable, row_map: RowMap, sources: Collection[str]) -> Mapping[str, SourceRows]:

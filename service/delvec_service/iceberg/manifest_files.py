@@ -1,7 +1,5 @@
 """Manifests in storage: written in parts that are cheap to write again, and found by the files that they name."""
 
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -21,6 +19,7 @@ from delvec_kernel.iceberg.manifests import (
 )
 from delvec_kernel.iceberg.partitions import PartitionSpec
 from delvec_service.iceberg.directory import IcebergDirectory
+from delvec_service.store.lru_cache import LruCache
 
 __all__ = ["ENTRIES", "ManifestFiles", "ManifestIndex", "key_of"]
 
@@ -44,28 +43,16 @@ class ManifestIndex:
     """
 
     def __init__(self, max_bytes: int = _MOST_HELD) -> None:
-        self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        self._held: OrderedDict[str, _Hashes] = OrderedDict()
-        self._nbytes = 0
+        self._held: LruCache[str, _Hashes] = LruCache(max_bytes)
 
     def get(self, path: str) -> _Hashes | None:
         """Return the sorted hashes of a manifest's data files, None where they are not held."""
-        with self._lock:
-            found = self._held.get(path)
-            if found is not None:
-                self._held.move_to_end(path)
-            return found
+        return self._held.get(path)
 
     def put(self, path: str, entries: Iterable[ManifestEntry]) -> _Hashes:
         """Keep and return the hashes of a manifest's data files, without those that it tells to be gone."""
         hashes = np.sort(_hashes(key_of(entry) for entry in entries if entry["status"] != DELETED))
-        with self._lock:
-            before = self._held.pop(path, None)
-            self._nbytes += hashes.nbytes - (0 if before is None else before.nbytes)
-            self._held[path] = hashes
-            while self._nbytes > self._max_bytes and len(self._held) > 1:
-                self._nbytes -= self._held.popitem(last=False)[1].nbytes
+        self._held.put(path, hashes, hashes.nbytes)
         return hashes
 
 

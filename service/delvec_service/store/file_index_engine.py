@@ -1,13 +1,14 @@
 """How this process works on segments of live files: one cache of decoded parts for all tables, and two threads a task."""
 
-import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
 from delvec_kernel.file_index.engine import FileIndexEngine
+from delvec_service.store.lru_cache import LruCache
 
 __all__ = ["FILE_INDEX_ENGINE", "PartCache", "in_parallel"]
 
@@ -27,35 +28,23 @@ class PartCache:
     """
 
     def __init__(self, max_bytes: int = _BUDGET) -> None:
-        self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        self._values: OrderedDict[tuple[str, str], tuple[Any, int]] = OrderedDict()
-        self._nbytes = 0
+        self._parts: LruCache[tuple[str, str], Any] = LruCache(max_bytes)
         self._dropped: deque[str] = deque()
 
     @property
     def nbytes(self) -> int:
         """Bytes held now."""
-        return self._nbytes
+        return self._parts.weight
 
     def get(self, segment: str, part: str) -> Any | None:
         """Return a value, or None."""
-        with self._lock:
-            self._forget()
-            found = self._values.get((segment, part))
-            if found is None:
-                return None
-            self._values.move_to_end((segment, part))
-            return found[0]
+        self._forget()
+        return self._parts.get((segment, part))
 
     def put(self, segment: str, part: str, value: Any, nbytes: int) -> None:
         """Keep a value, unless it is larger than the whole budget."""
-        with self._lock:
-            self._forget()
-            self._remove((segment, part))
-            self._values[segment, part] = (value, nbytes)
-            self._nbytes += nbytes
-            self._shrink()
+        self._forget()
+        self._parts.put((segment, part), value, nbytes)
 
     def drop(self, segment: str) -> None:
         """Forget a segment, now or when the cache is next used.
@@ -64,27 +53,15 @@ class PartCache:
         not wait for itself.
         """
         self._dropped.append(segment)
-        if self._lock.acquire(blocking=False):
-            try:
-                self._forget()
-            finally:
-                self._lock.release()
+        self._forget(wait=False)
 
-    def _forget(self) -> None:
+    def _forget(self, *, wait: bool = True) -> None:
         gone = set()
-        while self._dropped:
-            gone.add(self._dropped.popleft())
-        for key in [key for key in self._values if key[0] in gone] if gone else ():
-            self._remove(key)
-
-    def _remove(self, key: tuple[str, str]) -> None:
-        found = self._values.pop(key, None)
-        if found is not None:
-            self._nbytes -= found[1]
-
-    def _shrink(self) -> None:
-        while self._nbytes > self._max_bytes and self._values:
-            self._remove(next(iter(self._values)))
+        with suppress(IndexError):  # another thread may take the last one
+            while self._dropped:
+                gone.add(self._dropped.popleft())
+        if gone and not self._parts.discard(lambda key: key[0] in gone, wait=wait):
+            self._dropped.extend(gone)
 
 
 def in_parallel(work: Callable[[_Item], _Result], items: Iterable[_Item], /) -> Iterator[_Result]:
