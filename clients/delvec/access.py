@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
-from delvec.http.service_client import ServiceClient, answer, request
+from delvec.http.service_client import ServiceClient, answer, listed, request
 from delvec_kernel.errors import BadRequest
 from delvec_kernel.wire import (
     AccessResponse,
@@ -20,8 +20,6 @@ from delvec_kernel.wire import (
 from delvec_kernel.wire.access import AuditOutcome, Role
 
 __all__ = ["AccessControl"]
-
-_PAGE: Final = 1000
 
 
 class AccessControl:
@@ -154,23 +152,19 @@ class AccessControl:
         """
         if isinstance(since, timedelta):
             since = datetime.now(UTC) - since
-        found: list[dict[str, Any]] = []
-        token: str | None = None
-        while limit is None or len(found) < limit:
-            parameters = {
+        return listed(
+            self._service,
+            "/v1/audit",
+            AuditResponse,
+            lambda page: [one.model_dump(by_alias=True) for one in page.entries],
+            {
                 "table": table,
                 "principal": principal,
                 "outcome": outcome,
                 "since": since.isoformat() if isinstance(since, datetime) else since,
-                "page-size": _PAGE if limit is None else min(_PAGE, limit - len(found)),
-                "page-token": token,
-            }
-            page = answer(AuditResponse, self._service.get("/v1/audit", parameters))
-            found.extend(one.model_dump(by_alias=True) for one in page.entries)
-            token = page.next_page_token
-            if not token:
-                break
-        return found
+            },
+            limit=limit,
+        )
 
 
 def _on(

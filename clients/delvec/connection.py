@@ -16,7 +16,7 @@ from delvec.dml.retry import DEFAULT_RETRIES, checked
 from delvec.dml.table_definition import TableDefinition, location_of, property_text
 from delvec.engines.protocol import Engine
 from delvec.http.embedded import embedded_service
-from delvec.http.service_client import ServiceClient, answer, request, table_path
+from delvec.http.service_client import ServiceClient, answer, listed, request, table_path
 from delvec.maintenance import Maintenance
 from delvec.table import DeltaTable
 from delvec.transaction import Metrics
@@ -46,7 +46,6 @@ __all__ = ["Connection", "connect"]
 _EMBEDDED_URL = "http://embedded"
 _REMOTE_TIMEOUT_SECONDS = 300.0
 _SHOWN_TABLES = 50
-_PAGE = 1000
 
 
 def connect(
@@ -437,15 +436,9 @@ class Connection:
         Args:
             namespace: only those that are called ``namespace.something``.
         """
-        found: list[TableResource] = []
-        token: str | None = None
-        while True:
-            parameters = {"page-token": token, "namespace": namespace}
-            page = answer(TablesResponse, self._service.get("/v1/tables", parameters))
-            found.extend(page.tables)
-            token = page.next_page_token
-            if not token:
-                return found
+        return listed(
+            self._service, "/v1/tables", TablesResponse, lambda page: page.tables, {"namespace": namespace}
+        )
 
     def health(
         self,
@@ -468,21 +461,14 @@ class Connection:
         Returns:
             ``id``, ``name``, ``location`` and ``sample``; names are as on the wire.
         """
-        found: list[dict[str, Any]] = []
-        token: str | None = None
-        while limit is None or len(found) < limit:
-            parameters = {
-                "order-by": order_by,
-                "min-deleted-ratio": min_deleted_ratio,
-                "page-size": _PAGE if limit is None else min(_PAGE, limit - len(found)),
-                "page-token": token,
-            }
-            page = answer(HealthListResponse, self._service.get("/v1/health", parameters))
-            found.extend(one.model_dump(by_alias=True) for one in page.tables)
-            token = page.next_page_token
-            if not token:
-                break
-        return found
+        return listed(
+            self._service,
+            "/v1/health",
+            HealthListResponse,
+            lambda page: [one.model_dump(by_alias=True) for one in page.tables],
+            {"order-by": order_by, "min-deleted-ratio": min_deleted_ratio},
+            limit=limit,
+        )
 
     @property
     def maintenance(self) -> Maintenance:

@@ -97,6 +97,10 @@ class Scan:
         """Return the scan of the files where ``mask`` is true."""
         return replace(self, files=self.files.filter(mask))
 
+    def slice(self, start: int, count: int | None = None) -> "Scan":
+        """Return the scan of ``count`` files from the one at ``start`` on, of all that follow without it."""
+        return replace(self, files=self.files.slice(start, count))
+
     def only(self, paths: Iterable[str]) -> "Scan":
         """Return the scan of those files."""
         own = self.files["path"].combine_chunks()
@@ -109,10 +113,10 @@ class Scan:
         for number, vector in enumerate(vectors):
             size = vector["sizeInBytes"] if vector else 0
             if held and held + size > max_bytes:
-                yield replace(self, files=self.files.slice(start, number - start))
+                yield self.slice(start, number - start)
                 start, held = number, 0
             held += size
-        yield replace(self, files=self.files.slice(start)) if start else self
+        yield self.slice(start) if start else self
 
     @property
     def deletes_by_vector(self) -> bool:

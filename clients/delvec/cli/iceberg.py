@@ -6,7 +6,7 @@ import typer
 
 from delvec.cli.output import number, print_json, say
 from delvec.cli.session import Table, session
-from delvec.cli.tables import pairs
+from delvec.cli.tables import NewName, Properties, pairs, print_made
 
 __all__ = ["app"]
 
@@ -27,13 +27,8 @@ def import_(
     no_statistics: Annotated[
         bool, typer.Option("--no-statistics", help="Take no statistics from the manifests.")
     ] = False,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--property", metavar="KEY=VALUE", help="A table property; repeatable."),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="What to call it; by default the location's last part.")
-    ] = None,
+    properties: Properties = None,
+    name: NewName = None,
 ) -> None:
     """Make a Delta table of an Iceberg table, without changing or copying its data files.
 
@@ -51,8 +46,7 @@ def import_(
             properties=pairs(properties),
         )
     if now.as_json:
-        found = {"id": table.id, "name": table.name, "location": table.location}
-        print_json({**found, "version": done.version, "metrics": dict(done)})
+        print_made(table, done)
     elif done.version is None:
         say(f"{table.location} is a Delta table already")
     else:

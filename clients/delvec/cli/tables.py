@@ -10,10 +10,29 @@ import typer
 from delvec.cli.output import number, print_json, print_table, say
 from delvec.cli.session import Table, session
 from delvec.table import DeltaTable
+from delvec.transaction import Metrics
 from delvec_kernel.errors import InvalidSchema
 
-__all__ = ["clone", "convert", "create", "drop", "pairs", "register", "rename", "tables"]
+__all__ = [
+    "NewName",
+    "Properties",
+    "clone",
+    "convert",
+    "create",
+    "drop",
+    "pairs",
+    "print_made",
+    "register",
+    "rename",
+    "tables",
+]
 
+Properties: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="A table property; repeatable.")
+]
+NewName: TypeAlias = Annotated[
+    str | None, typer.Option(help="What to call it; by default the location's last part.")
+]
 _Table: TypeAlias = Annotated[str, typer.Argument(metavar="TABLE", help="Its name or its location.")]
 _IF_NOT_EXISTS: Final = "Do nothing where the table is there already."
 
@@ -31,14 +50,9 @@ def create(
     ] = None,
     like: Annotated[Path | None, typer.Option(help="A Parquet file to take the columns from.")] = None,
     partition_by: Annotated[str | None, typer.Option(help="Columns, separated by commas.")] = None,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--property", metavar="KEY=VALUE", help="A table property; repeatable."),
-    ] = None,
+    properties: Properties = None,
     description: Annotated[str | None, typer.Option(help="Free text.")] = None,
-    name: Annotated[
-        str | None, typer.Option(help="What to call it; by default the location's last part.")
-    ] = None,
+    name: NewName = None,
     *,
     cluster_by: Annotated[
         str | None, typer.Option(help="Columns to cluster files by, separated by commas.")
@@ -100,9 +114,7 @@ def clone(
         list[str] | None,
         typer.Option("--property", metavar="KEY=VALUE", help="A table property of the clone; repeatable."),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="What to call it; by default the location's last part.")
-    ] = None,
+    name: NewName = None,
 ) -> None:
     """Make another table what a table is at some version, deletion vectors included.
 
@@ -127,13 +139,18 @@ def clone(
             name=name,
         )
     if now.as_json:
-        found = {"id": made.id, "name": made.name, "location": made.location}
-        print_json({**found, "version": done.version, "metrics": dict(done)})
+        print_made(made, done)
     elif done.version is None:
         say(f"table '{made.name}' at {made.location} is there already, nothing done")
     else:
         kind, files = "shallow" if shallow else "deep", number(done["sourceNumOfFiles"])
         say(f"{kind} clone of '{source.name}' with {files} files: table '{made.name}' at {made.location}")
+
+
+def print_made(table: DeltaTable, done: Metrics) -> None:
+    """Print a table that a command has made of files, and the command's metrics, as JSON."""
+    found = {"id": table.id, "name": table.name, "location": table.location}
+    print_json({**found, "version": done.version, "metrics": dict(done)})
 
 
 def convert(
@@ -147,13 +164,8 @@ def convert(
     no_statistics: Annotated[
         bool, typer.Option("--no-statistics", help="Take no statistics from the files.")
     ] = False,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--property", metavar="KEY=VALUE", help="A table property; repeatable."),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="What to call it; by default the location's last part.")
-    ] = None,
+    properties: Properties = None,
+    name: NewName = None,
 ) -> None:
     """Make a table of the Parquet files of a directory, without changing them.
 
@@ -169,8 +181,7 @@ def convert(
             properties=pairs(properties),
         )
     if now.as_json:
-        found = {"id": table.id, "name": table.name, "location": table.location}
-        print_json({**found, "version": done.version, "metrics": dict(done)})
+        print_made(table, done)
     elif done.version is None:
         say(f"{table.location} is a Delta table already")
     else:

@@ -35,6 +35,7 @@ from delvec_kernel.compaction import (
 )
 from delvec_kernel.errors import BadRequest, InvalidPredicate, InvalidTableChange
 from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.column_paths import parse_path, path_text
 from delvec_kernel.wire import AddFile, RepackRequest, RepackResponse, RowMapFile
 from delvec_kernel.zcubes import CLUSTERING_PROVIDER, ZCubeRules, check_columns, choose, files_to_come
@@ -534,7 +535,7 @@ class _Run:
             yield batch
 
     def _partition_keys(self, scan: Scan) -> list[str]:
-        mapped = scan.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
+        mapped = is_mapped(scan.configuration)
         fields = [scan.schema.field(name) for name in scan.partition_columns]
         return [item.physical_name if mapped else item.name for item in fields]
 

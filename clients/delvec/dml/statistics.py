@@ -48,13 +48,10 @@ def compute_statistics(
     version = None
     updated = 0
     waiting: dict[str, str] = {}
-    start = 0
-    while start < len(scan):
-        part = scan.filter(_slice(len(scan), start, start + _READ_FILES))
-        waiting |= live_statistics(part)
-        start += _READ_FILES
+    for start in range(0, len(scan), _READ_FILES):
+        waiting |= live_statistics(scan.slice(start, _READ_FILES))
         is_full = len(waiting) >= _COMMIT_FILES or sum(map(len, waiting.values())) >= _COMMIT_BYTES
-        if is_full or start >= len(scan):
+        if is_full or start + _READ_FILES >= len(scan):
             transaction = Transaction(
                 service,
                 table.id,
@@ -74,11 +71,6 @@ def compute_statistics(
             updated += done.operation_metrics.get("numUpdatedFiles", 0)
             waiting = {}
     return Metrics({**counts, "numUpdatedFiles": updated, **clock.metrics()}, version)
-
-
-def _slice(count: int, start: int, end: int) -> pa.Array:
-    places = pa.array(range(count), pa.int64())
-    return pc.and_(pc.greater_equal(places, start), pc.less(places, end))
 
 
 def _with_vectors(scan: Scan, stats: Mapping[str, str]) -> list[tuple[str, str, dict[str, object] | None]]:

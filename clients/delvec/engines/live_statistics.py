@@ -13,6 +13,7 @@ from delvec.engines.calendar import is_legacy
 from delvec.engines.data_file import DataFile, open_data_file, position_of, reading, to_table_type
 from delvec.scan import Scan
 from delvec_kernel.errors import CorruptTable
+from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.types import PrimitiveType, StructField, arrow_type
 from delvec_kernel.statistics.file_statistics import (
     Number,
@@ -60,7 +61,7 @@ def live_statistics(scan: Scan) -> Mapping[str, str]:
 
 
 def _of_file(scan: Scan, path: str, count: int | None, deleted: BitMap64) -> str:
-    mapped = scan.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
+    mapped = is_mapped(scan.configuration)
     leaves = indexed_columns(scan.schema, scan.partition_columns, scan.configuration)
     wanted = list(dict.fromkeys(leaf[0].name for leaf in leaves))
     fields = [scan.schema.field(name) for name in wanted]

@@ -32,6 +32,7 @@ from delvec_kernel import locations
 from delvec_kernel.compaction import DEFAULT_TARGET_SIZE, target_file_size
 from delvec_kernel.errors import ConstraintViolation, StorageError
 from delvec_kernel.schema import partition_values
+from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.types import PrimitiveType
 from delvec_kernel.statistics.file_statistics import StatisticsCollector
 from delvec_kernel.storage import files as storage
@@ -153,7 +154,7 @@ class DataFileWriter:
             self._group_rows = -(-file_rows // -(-file_rows // _ROW_GROUP_ROWS))
         named = target.configuration.get("delta.parquet.compression.codec", "").strip().lower()
         self._codec = _CODECS.get(named, _DEFAULT_CODEC)
-        self._mapped = target.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
+        self._mapped = is_mapped(target.configuration)
         self._arrow = physical_schema(target.schema, mapped=self._mapped)
         partitioned = {name.lower() for name in target.partition_columns}
         fields = target.schema.fields

@@ -9,7 +9,7 @@ knows that it is one request; for a commit that is its transaction id, and the t
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version as distribution_version
@@ -50,11 +50,13 @@ from delvec_kernel.wire import (
     PlanResponse,
 )
 
-__all__ = ["ServiceClient", "answer", "request", "table_path"]
+__all__ = ["ServiceClient", "answer", "listed", "request", "table_path"]
 
 _Answer = TypeVar("_Answer")
+_Entry = TypeVar("_Entry")
 _Model = TypeVar("_Model", bound=BaseModel)
 
+_PAGE = 1000
 _RETRIES = 3
 _COMMIT_RETRIES = 6
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
@@ -381,3 +383,37 @@ def answer(model: type[_Model], body: Any) -> _Model:
             f"the service's answer is not a {model.__name__} ({field}: {first['msg']}); "
             "compare the versions of service and client"
         ) from error
+
+
+def listed(
+    service: ServiceClient,
+    path: str,
+    model: type[_Model],
+    entries: Callable[[Any], Iterable[_Entry]],
+    parameters: Mapping[str, Any],
+    *,
+    limit: int | None = None,
+) -> list[_Entry]:
+    """Return what a resource lists, page by page.
+
+    Args:
+        service: to ask.
+        path: of the resource.
+        model: of a page, which has ``next_page_token``.
+        entries: of a page.
+        parameters: of the query, without those about pages.
+        limit: only so many; None for all.
+
+    Raises:
+        DelvecError: what the service answered.
+    """
+    found: list[_Entry] = []
+    token: str | None = None
+    while limit is None or len(found) < limit:
+        size = _PAGE if limit is None else min(_PAGE, limit - len(found))
+        page: Any = answer(model, service.get(path, {**parameters, "page-size": size, "page-token": token}))
+        found.extend(entries(page))
+        token = page.next_page_token
+        if not token:
+            break
+    return found
