@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from delvec_service.dashboard import pages
 from delvec_service.store.health_samples import HealthSample
 from delvec_service.store.models import HealthSampleRow, TableRow
 
@@ -190,6 +191,16 @@ def test_tasks_are_run_and_their_results_shown(table):
     assert "VACUUM, dry run" in Page(fragment).text
     assert "<html" not in fragment.text
     assert table.client.post(f"{url}/run", data={"csrf-token": token, "action": "drop"}).status_code == 400
+
+
+@pytest.mark.parametrize("action", pages._ACTIONS)
+def test_every_task_has_a_resource(table, action):
+    url = f"/dashboard/tables/{table.name}"
+    answer = table.client.post(f"{url}/run", data={"csrf-token": csrf(table.client, url), "action": action})
+
+    page = Page(answer)
+    assert page.all("section", **{"class": "result"})
+    assert not page.all("p", **{"class": "failed"}), page.text
 
 
 def test_what_the_service_refuses_is_said(client):

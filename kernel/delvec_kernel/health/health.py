@@ -22,7 +22,10 @@ from delvec_kernel.health.findings import FileTable, Finding
 from delvec_kernel.health.removed_files import RemovedFiles
 from delvec_kernel.snapshot.snapshot import Snapshot
 
-__all__ = ["DEFAULT_VECTOR_FILE_SIZE", "Finding", "HealthReport", "PartitionHealth", "examine"]
+__all__ = ["DEFAULT_VECTOR_FILE_SIZE", "SCORE_BANDS", "Finding", "HealthReport", "PartitionHealth", "examine"]
+
+SCORE_BANDS: Final = (("good", 80.0), ("fair", 50.0), ("poor", -1.0e9))
+"""What scores are called, from the best down, and the least of each."""
 
 DEFAULT_VECTOR_FILE_SIZE: Final = 2 * 1024 * 1024
 SMALL_FILE: Final = 16 * 1024 * 1024

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from delvec_kernel.health.health import SCORE_BANDS
+
 __all__ = ["FILTERS", "charts"]
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -55,10 +57,10 @@ def span(value: float | None) -> str:
 
 
 def band(score: float | None) -> str:
-    """Return what a score is called; the metrics have the same bounds."""
+    """Return what a score is called."""
     if score is None:
         return "unknown"
-    return "good" if score >= 80 else "fair" if score >= 50 else "poor"  # noqa: PLR2004 - said above
+    return next(name for name, least in SCORE_BANDS if score >= least)
 
 
 def _time(value: str | float) -> datetime:

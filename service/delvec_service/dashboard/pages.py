@@ -52,7 +52,7 @@ _ORDERS: Final = {
 _ACTIONS: Final[Mapping[str, tuple[str, str, dict[str, Any]]]] = {
     "optimize": ("OPTIMIZE", "optimize", {}),
     "purge": ("PURGE", "optimize", {"purge": True}),
-    "compact": ("Compact deletion vectors", "compact-deletion-vectors", {}),
+    "compact": ("Compact deletion vectors", "deletion-vectors/compact", {}),
     "checkpoint": ("CHECKPOINT", "checkpoint", {}),
     "vacuum-dry-run": ("VACUUM, dry run", "vacuum", {"dry-run": True}),
     "vacuum": ("VACUUM", "vacuum", {}),

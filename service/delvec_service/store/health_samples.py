@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 from sqlalchemy import and_, case, delete, func, or_, select
 from sqlalchemy.orm import Session
 
+from delvec_kernel.health.health import SCORE_BANDS
 from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import CommitCountsRow, HealthSampleRow, TableRow
 
@@ -101,7 +102,6 @@ class ObservedTable:
     counts: CommitCounts
 
 
-_BANDS: Final = (("good", 80.0), ("fair", 50.0), ("poor", -1.0e9))
 _FIELDS: Final = tuple(field.name for field in fields(HealthSample))
 
 
@@ -273,7 +273,7 @@ class HealthSampleStore:
             ServiceUnavailable: the database does not answer.
         """
         row = HealthSampleRow
-        band = case(*((row.score >= least, name) for name, least in _BANDS), else_="unknown")
+        band = case(*((row.score >= least, name) for name, least in SCORE_BANDS), else_="unknown")
         query = (
             select(band, func.count())
             .select_from(TableRow)
@@ -283,7 +283,7 @@ class HealthSampleStore:
         )
         with self._database.read() as session:
             found = {one: number for one, number in session.execute(query)}  # noqa: C416 - rows are no pairs
-        return {name: found.get(name, 0) for name in (*(name for name, _ in _BANDS), "unknown")}
+        return {name: found.get(name, 0) for name in (*(name for name, _ in SCORE_BANDS), "unknown")}
 
 
 def superfluous(times: Mapping[int, datetime], now: datetime) -> list[int]:
