@@ -6,19 +6,17 @@ import uuid
 from dataclasses import dataclass
 from urllib.parse import parse_qs, unquote
 
-import boto3
 import psycopg
 import pytest
 from moto.server import DomainDispatcherApplication, create_backend_app
 from tests import versitygw_server
 from tests.postgres_server import NoPostgresError, PostgresServer
+from tests.s3_bucket import BUCKET, create_bucket, settings
 from tests.versitygw_server import NoVersitygwError, VersitygwServer
 from werkzeug.serving import make_server
 
 from delvec_kernel import locations
 from delvec_service.store.database import Database
-
-BUCKET = "lake"
 
 
 @dataclass(frozen=True)
@@ -94,18 +92,6 @@ def versitygw():
         pytest.skip(f"versitygw could not be started: {error}")
 
 
-def create_bucket(endpoint, access_key, secret_key):
-    client = boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        aws_access_key_id=access_key,
-        aws_secret_access_key=secret_key,
-        region_name="us-east-1",
-    )
-    client.create_bucket(Bucket=BUCKET)
-    client.close()
-
-
 @pytest.fixture(scope="session")
 def s3_endpoint(s3_server):
     return s3_server.endpoint
@@ -135,10 +121,8 @@ def versitygw_location(versitygw, monkeypatch):
 
 
 def in_bucket(monkeypatch, endpoint, access_key, secret_key):
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret_key)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    for name, value in settings(endpoint, access_key, secret_key).items():
+        monkeypatch.setenv(name, value)
     return f"s3://{BUCKET}/t%C3%A4ble%201/{uuid.uuid4()}"
 
 

@@ -1,11 +1,9 @@
 """The same engine with Spark Connect, where nothing of the driver is in reach."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests import spark_script
 
 pytestmark = pytest.mark.spark
 
@@ -23,18 +21,5 @@ def test_with_spark_connect(spark, tmp_path, what):
         "grpc", reason="Spark Connect's client is not installed: pip install 'pyspark[connect]'"
     )
     script = Path(__file__).with_name("connect_session.py")
-    unwanted = ("SPARK_REMOTE", "DELVEC_URL", "DELVEC_TOKEN", "DELVEC_DATABASE_URL")
-    environment = {key: value for key, value in os.environ.items() if key not in unwanted}
-    environment["XDG_STATE_HOME"] = str(tmp_path / "state")
-    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-
-    done = subprocess.run(
-        [sys.executable, str(script), what, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env=environment | {"PYSPARK_PYTHON": sys.executable},
-        check=False,
-    )
-
-    assert "all is well" in done.stdout, done.stderr[-3000:]
+    root = str(Path(__file__).parents[2])
+    spark_script.run(script, what, tmp_path, folder=tmp_path, timeout=280, PYTHONPATH=root)
