@@ -109,5 +109,5 @@ def configure(level: str) -> None:
         log.handlers = [handler]
         log.propagate = False
         log.setLevel(level.upper())
-    # Whatever the level: who looks for less noise does not mean this. Its lines go where the service's go.
+    # At every log level: the audit stream is not noise to be turned down. Its lines go where the service's go.
     logging.getLogger(AUDIT).setLevel(logging.INFO)

@@ -134,7 +134,7 @@ def list_quarantines(context: typer.Context, table: Table) -> None:
 
 @app.command("undo")
 def undo(context: typer.Context, table: Table, quarantine: _Quarantine) -> None:
-    """Put the files of a quarantine back where they were; exit code 1 where another file is in the place of one.
+    """Move the files of a quarantine back to where they were; the exit code is 1 if a path is taken by another file.
 
     [bold]delvec quarantine undo people 20260131T020000Z-5c1b9bb2[/bold]
     """

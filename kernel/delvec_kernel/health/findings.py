@@ -259,7 +259,7 @@ def _path(vector: Mapping[str, Any]) -> str:
     try:
         return Descriptor.from_json(vector).relative_path() or ""
     except CorruptDeletionVector:
-        # Whoever reads the file is told what is wrong; here it is one of many.
+        # Reading the vector raises the error; here only its file's name is wanted.
         return str(vector["pathOrInlineDv"])
 
 

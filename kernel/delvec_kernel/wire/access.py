@@ -76,7 +76,9 @@ class TokenResource(Answer):
 class CreatedToken(TokenResource):
     """A bearer token that was just made."""
 
-    token: str = Field(description="The token itself, which is not kept: nobody is told it again.")
+    token: str = Field(
+        description="The token itself. The service keeps only its hash, so this is the only time it is shown."
+    )
 
 
 class TokensResponse(Answer):

@@ -179,7 +179,7 @@ def plan_scan(
 ) -> dict[str, Any]:
     """Plan a scan: of a table of one manifest at once, else by tasks that are fetched one by one.
 
-    No file is left out: whoever asks gets the filter back, to be applied to rows.
+    No file is pruned: the filter is returned as the residual, for the client to apply to rows.
     """
     if body.start_snapshot_id is not None or body.end_snapshot_id is not None:
         raise UnsupportedOperation(

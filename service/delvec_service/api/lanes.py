@@ -44,7 +44,7 @@ class Lane:
         at_once: how many run at the same time.
         queued: how many wait; the next ones are refused. 0: as many as come, for as long as it takes.
         seconds: how long one may run until it is answered as late; 0: as long as it takes.
-        observer: is told of those that are refused, or late.
+        observer: notified of those that are refused, or late.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Lanes:
         queued: how many requests of a kind may wait; 0: as many as come.
         seconds: how long a request may run; 0: as long as it takes.
         maintenance_seconds: the same for maintenance.
-        observer: is told of requests that are refused, or late.
+        observer: notified of requests that are refused, or late.
     """
 
     def __init__(

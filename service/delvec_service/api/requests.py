@@ -36,8 +36,8 @@ class RequestMiddleware:
         app: the application.
         door: lets requests in.
         max_request_bytes: larger bodies are refused.
-        audit: is told of every answer.
-        observer: is told of every request.
+        audit: notified of every answer.
+        observer: notified of every request.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class RequestMiddleware:
 
 
 class _Answering:
-    """The answer to one request: it has the request's id, and those who count and the log are told of it once.
+    """The answer to one request: it carries the request's id, and is reported once, to the observer and to the log.
 
     Attributes:
         status: of the answer; 0 as long as there is none.

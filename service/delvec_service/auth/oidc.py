@@ -32,7 +32,7 @@ _ALGORITHMS: Final = (
 _LEEWAY_SECONDS: Final = 60
 _FRESH_SECONDS: Final = 300.0
 _AGAIN_SECONDS: Final = 10.0
-"""Between two attempts to get keys, whoever asks for unknown ones."""
+"""Least time between two fetches of the keys, however many tokens name unknown ones."""
 _TIMEOUT_SECONDS: Final = 5.0
 _LONGEST: Final = 1024 * 1024
 _VERIFIED_SECONDS: Final = 60.0

@@ -33,7 +33,7 @@ class Principal:
 
 
 CONFIGURED: Final = Principal("DELVEC_TOKEN", is_superuser=True)
-"""Whoever has the token of the service's configuration."""
+"""The holder of the token in the service's configuration."""
 
 
 def at_least(role: Role | None, needed: Role) -> bool:

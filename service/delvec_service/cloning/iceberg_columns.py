@@ -262,8 +262,8 @@ class _Walk:
             if text is None and self.columns.table.name_mapping is None:
                 raise refusal(
                     self.columns.table.location,
-                    f"file '{self.path}' has no field ids, and the table has no schema.name-mapping.default, so that nobody knows "
-                    "which column is which. Set the mapping, or rewrite the file.",
+                    f"file '{self.path}' has no field ids, and the table has no schema.name-mapping.default, so its "
+                    "columns cannot be identified. Set the mapping, or rewrite the file.",
                     file=self.path,
                 )
             each = None if number is None else wanted.get(number)

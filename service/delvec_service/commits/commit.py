@@ -52,7 +52,7 @@ class Commits:
         attempts: how many times a commit tries to create a version.
         deletion_vector_target_bytes: deletion vectors of one commit share files of about this size.
         max_file_age_seconds: how long ago new files may have been written.
-        observer: is told what becomes of commits.
+        observer: notified of the outcome of commits.
 
     Attributes:
         log: the commits that came last, read once for all who ask.

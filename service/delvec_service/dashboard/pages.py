@@ -1,6 +1,6 @@
-"""The pages, in front of the service: each asks it over its own HTTP resources, with the token of who looks.
+"""The pages, as middleware in front of the service: each calls the service's own HTTP resources with the visitor's token.
 
-So the page may show and do what that token may, and nothing here decides that or speaks SQL.
+So a page shows and does what that token allows; nothing here checks rights or runs SQL.
 """
 
 import asyncio

@@ -25,8 +25,8 @@ class IcebergCatalog:
     Args:
         tables: registered ones.
         conversion: makes a table's metadata when it is asked for.
-        sees: whether who asks may know of a table.
-        require: refuses a table, asked for by that name, that who asks may not read.
+        sees: whether the caller may know of a table.
+        require: refuses a table, requested by that name, that the caller may not read.
     """
 
     def __init__(

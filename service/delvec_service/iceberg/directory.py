@@ -106,7 +106,7 @@ class IcebergDirectory:
         """Make the hint name a metadata file, if it names an earlier one."""
         while self._hint() < number:
             self._objects.put(f"{self._base}/metadata/{_HINT}", str(number).encode())
-            # Whoever published the next one meanwhile may have written the hint before.
+            # Another converter may have published the next one, and written the hint, in between.
             if self._objects.head(f"{self._base}/{_metadata_name(number + 1)}") is None:
                 return
             number = self._after(number)

@@ -103,7 +103,7 @@ def plan(
         offset: files to pass over; the order is the same in every plan of a version.
         limit: files to return at most.
         allowed: decides by URL whether a file outside the table's location may be read; without it, none may.
-        observer: is told when deletion vectors are read, and how much was skipped.
+        observer: notified when deletion vectors are read, and of how much was skipped.
 
     Raises:
         InvalidPredicate: the predicate is no Boolean expression that Delvec can parse.

@@ -212,7 +212,7 @@ class SnapshotLoader:
         checksums: what to do about a version checksum that contradicts the log.
         store: keeps the newest version of each table for later and for others; None: only memory does.
         max_stored_bytes: of the store, for all tables together, about.
-        observer: is told where newest versions came from.
+        observer: notified of where the newest version came from.
     """
 
     def __init__(

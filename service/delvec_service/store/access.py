@@ -1,7 +1,7 @@
 """Bearer tokens and grants, in SQL.
 
-They are here and nowhere else. Whoever deletes the database has to make tokens again: a service that strangers reach does
-not open by that, because its settings say that it asks for one.
+This is their only copy: after the database is deleted, tokens have to be created again. That does not open a service that
+is reachable from outside, because its settings require a token.
 """
 
 from collections.abc import Sequence
@@ -165,7 +165,7 @@ def forget_grants(session: Session, table_id: str) -> None:
 
 
 def changed(session: Session) -> None:
-    """Count a change of tokens or grants, in its own transaction: whoever sees the count sees the change."""
+    """Count a change of tokens or grants, in the transaction of the change: a reader that sees the count sees the change."""
     row = AccessStateRow
     counted = insert_into(session, row).values(id=_ONLY, generation=1)
     session.execute(

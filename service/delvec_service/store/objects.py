@@ -66,7 +66,7 @@ class ObjectStore:
             allowed: decides by URL whether a file outside ``location`` may be read, and whether links may lead there in
                 reading, listing, writing and deleting; without it, no to both.
             max_commit_bytes: larger JSON files of the log are not read.
-            observer: is told of each request.
+            observer: notified of each request.
         """
         self.location = location
         self.max_commit_bytes = max_commit_bytes

@@ -65,7 +65,7 @@ class Tables:
         loader: reads snapshots.
         max_commit_bytes: larger JSON files of a log are not read.
         by_folder: whether a name that is not registered also means the table in the warehouse's folder of that name.
-        observer: is told of requests to storage.
+        observer: notified of requests to storage.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the parts of the service report; whoever puts them together decides who listens."""
+"""What the parts of the service report; the application decides which observer listens."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
