@@ -5,7 +5,7 @@ import pytest
 
 import delvec
 from delvec_kernel.errors import CorruptTable, MissingDataFile, StorageDenied, StorageError
-from delvec_kernel.storage import files, places
+from delvec_kernel.storage import file_locations, files
 
 
 def document(code, message):
@@ -77,7 +77,7 @@ COMMANDS = {
 
 @pytest.fixture
 def lake(s3_location, monkeypatch):
-    monkeypatch.setattr(places, "_RETRIES", {"max_retries": 1})
+    monkeypatch.setattr(file_locations, "_RETRIES", {"max_retries": 1})
     with delvec.connect(database_url="sqlite://") as connection:
         table = connection.create_table(
             s3_location,

@@ -190,8 +190,12 @@ class WinningCommit:
     def rows_of(self, output: str) -> int:
         """Return how many rows a compaction put into an output, those that it deleted there at once among them."""
         if self.row_map is not None:
-            return dict(self.row_map.outputs).get(output, 0)
+            return self._mapped_rows.get(output, 0)
         return sum(run.count for run in self._runs.get(output, ()))
+
+    @cached_property
+    def _mapped_rows(self) -> Mapping[str, int]:
+        return {} if self.row_map is None else dict(self.row_map.outputs)
 
     @cached_property
     def row_map(self) -> RowMap | None:
