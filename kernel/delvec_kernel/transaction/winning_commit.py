@@ -189,13 +189,13 @@ class WinningCommit:
 
     def rows_of(self, output: str) -> int:
         """Return how many rows a compaction put into an output, those that it deleted there at once among them."""
-        if self.row_map is not None:
-            return self._mapped_rows.get(output, 0)
-        return sum(run.count for run in self._runs.get(output, ()))
+        return self._rows_by_output.get(output, 0)
 
     @cached_property
-    def _mapped_rows(self) -> Mapping[str, int]:
-        return {} if self.row_map is None else dict(self.row_map.outputs)
+    def _rows_by_output(self) -> Mapping[str, int]:
+        if self.row_map is not None:
+            return dict(self.row_map.outputs)
+        return {output: sum(run.count for run in runs) for output, runs in self._runs.items()}
 
     @cached_property
     def row_map(self) -> RowMap | None:
