@@ -74,7 +74,7 @@ def file_changes(commits: Sequence[Commit], location: str) -> FileChanges:
             else:
                 continue
             rewrites = rewrites and not action.data_change
-        for key in removes.keys() | adds.keys():
+        for key in {**removes, **adds}:  # not a set, whose order differs from process to process
             found = files.setdefault(key, _File(removes.get(key), None))
             found.after = adds.get(key)
     stay = {key: (one.before, one.after) for key, one in files.items() if one.before and one.after}

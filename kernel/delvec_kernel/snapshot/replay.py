@@ -156,7 +156,8 @@ def _follow_files(commit: Commit, location: str, changes: dict[str, FileChange])
             known[_id(action)] = action.deletion_vector
         if twice:
             raise commit.where.corrupt(f"has two '{action.key}' actions for the file '{action.path}'")
-    for key in adds.keys() | removes.keys():
+    # A set's order would differ from process to process, and with it the order of the live files.
+    for key in {**adds, **removes}:
         add, removed = adds.get(key), removes.get(key, {})
         if add is not None and _id(add) in removed:
             raise commit.where.corrupt(f"adds and removes the file '{add.path}', the same version of it")

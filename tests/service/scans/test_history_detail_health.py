@@ -342,6 +342,14 @@ def test_the_score_is_the_sum_of_what_files_cost(log):
     assert len(advice(health(log, traced=3))["OPTIMIZE"].files) == 3
 
 
+def test_live_files_are_in_the_order_of_the_log_in_every_process(log):
+    names = [f"s{i}" for i in range(100)]
+    log.write(0, *head(), *(add(name, 4 * MIB, 10) for name in names))
+    log.write(1, RemoveFile("s7", 5, data_change=True), add("s100", 4 * MIB, 10))
+    live = log.snapshot().live.columns(["path"])["path"].to_pylist()
+    assert live == [name for name in names if name != "s7"] + ["s100"]
+
+
 def test_partitions_show_where_the_points_come_from(log):
     files = [add(f"f{i}", 10 * MIB, 100, partition="ab"[i % 2]) for i in range(40)]
     log.write(
