@@ -47,6 +47,7 @@ from delvec_service.api import (
 from delvec_service.api.dependencies import Service
 from delvec_service.api.door import Door
 from delvec_service.api.lanes import Lanes
+from delvec_service.api.limits import Allowance, RequestLimits
 from delvec_service.api.requests import RequestMiddleware
 from delvec_service.auth.audit import AuditLog
 from delvec_service.auth.directory import Directory
@@ -185,6 +186,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
         ),
         max_request_bytes=settings.max_request_bytes,
         audit=service.audit,
+        limits=_limits(settings, service.observer),
         observer=service.observer,
     )
     if settings.dashboard:
@@ -192,6 +194,22 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
 
         app.add_middleware(Dashboard)  # in front of the door: it asks the service as any client does
     return app
+
+
+def _limits(settings: Settings, observer: Observer) -> RequestLimits | None:
+    principals = Allowance(
+        settings.principal_requests_per_second,
+        settings.principal_commits_per_second,
+        settings.principal_bytes_per_second,
+        settings.principal_plans_at_once,
+    )
+    tables = Allowance(
+        settings.table_requests_per_second,
+        settings.table_commits_per_second,
+        settings.table_bytes_per_second,
+        settings.table_plans_at_once,
+    )
+    return RequestLimits(principals, tables, observer) if principals or tables else None
 
 
 def _provider(settings: Settings) -> IdentityProvider | None:

@@ -18,6 +18,14 @@ _PROVIDER = r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])([:/]|$))"
 """Keys that come unencrypted from elsewhere could be anybody's."""
 
 
+_UNLIMITED: dict[str, Any] = {
+    f"{of}_{what}": 0
+    for of in ("principal", "table")
+    for what in ("requests_per_second", "commits_per_second", "bytes_per_second", "plans_at_once")
+}
+"""Whoever has a service in a process of their own shares it with nobody."""
+
+
 def _default_database_url() -> SecretStr:
     base = Path(os.environ.get("XDG_STATE_HOME", ""))
     if not base.is_absolute():
@@ -103,6 +111,36 @@ class Settings(BaseSettings):
         default=200,
         ge=0,
         description="How many requests of a kind wait for their turn; more are answered with 503. 0: no limit.",
+    )
+    principal_requests_per_second: float = Field(
+        default=0.0,
+        ge=0,
+        le=1e6,
+        description="Requests of one principal to one process; more are answered with 429. 0: no limit.",
+    )
+    principal_commits_per_second: float = Field(
+        default=0.0, ge=0, le=1e6, description="The same for requests that make a version of a table."
+    )
+    principal_bytes_per_second: float = Field(
+        default=0.0, ge=0, le=1e12, description="The same for the bytes of request bodies."
+    )
+    principal_plans_at_once: int = Field(
+        default=0,
+        ge=0,
+        le=10_000,
+        description="How many plans of one principal run in one process; 0: no limit.",
+    )
+    table_requests_per_second: float = Field(
+        default=0.0, ge=0, le=1e6, description="Requests to one table, by all principals together."
+    )
+    table_commits_per_second: float = Field(
+        default=0.0, ge=0, le=1e6, description="The same for requests that make a version of it."
+    )
+    table_bytes_per_second: float = Field(
+        default=0.0, ge=0, le=1e12, description="The same for the bytes of request bodies."
+    )
+    table_plans_at_once: int = Field(
+        default=0, ge=0, le=10_000, description="How many plans of one table run in one process; 0: no limit."
     )
     request_seconds: float = Field(
         default=100.0,
@@ -232,6 +270,7 @@ class Settings(BaseSettings):
             metrics=False,
             dashboard=False,
             audit_days=0,
+            **_UNLIMITED,
             **given,
         )
 

@@ -5,7 +5,7 @@ import random
 import time
 from typing import Final
 
-from delvec_kernel.errors import DelvecError
+from delvec_kernel.errors import DelvecError, TooManyRequests
 
 __all__ = ["pause"]
 
@@ -22,9 +22,11 @@ def pause(error: DelvecError, attempt: int) -> float:
         attempt: its number, from 0.
     """
     asked = _retry_after(error.details.get("retry_after"))
-    if asked is not None:
-        return min(asked, _LONGEST_ASKED_SECONDS)
     span = min(_LONGEST_SECONDS, _BASE_SECONDS * 2**attempt)
+    if asked is not None:
+        # All that share a limit are told the same moment, and only some of them find room then.
+        spread = random.uniform(0, span) if isinstance(error, TooManyRequests) else 0  # noqa: S311
+        return min(asked + spread, _LONGEST_ASKED_SECONDS)
     return random.uniform(0, span)  # noqa: S311 - spreads load, protects nothing
 
 

@@ -36,6 +36,7 @@ from delvec_kernel.errors import (
     StaleReadVersion,
     StorageError,
     TableNotFound,
+    TooManyRequests,
     from_wire,
 )
 from delvec_kernel.storage.roots import Roots
@@ -61,7 +62,14 @@ _RETRIES = 3
 _COMMIT_RETRIES = 6
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 _GIVEN_UP = (AtomicCreateUnsupported, TableNotFound, ConcurrentWrite, StaleReadVersion)
-_UNSETTLED = (ServiceUnavailable, StorageError, CommitOutcomeUnknown, InternalError, *_GIVEN_UP)
+_UNSETTLED = (
+    ServiceUnavailable,
+    TooManyRequests,
+    StorageError,
+    CommitOutcomeUnknown,
+    InternalError,
+    *_GIVEN_UP,
+)
 
 
 class ServiceClient:

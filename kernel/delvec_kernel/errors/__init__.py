@@ -53,6 +53,7 @@
     ├── TokenAlreadyExists
     ├── RequestTimeout
     ├── RequestTooLarge
+    ├── TooManyRequests
     ├── ReadLimitExceeded
     ├── UnsupportedTable
     │   ├── UnsupportedReaderFeature
@@ -160,6 +161,7 @@ from delvec_kernel.errors.requests import (
     TableNotFound,
     TokenAlreadyExists,
     TokenNotFound,
+    TooManyRequests,
     Unauthorized,
     UnknownColumn,
     UnsupportedOperation,
@@ -288,6 +290,7 @@ __all__ = [
     "TableNotFound",
     "TokenAlreadyExists",
     "TokenNotFound",
+    "TooManyRequests",
     "Unauthorized",
     "UnknownColumn",
     "UnsupportedOperation",

@@ -36,6 +36,7 @@ __all__ = [
     "TableNotFound",
     "TokenAlreadyExists",
     "TokenNotFound",
+    "TooManyRequests",
     "Unauthorized",
     "UnknownColumn",
     "UnsupportedOperation",
@@ -192,6 +193,12 @@ class RequestTimeout(DelvecError):
     """The request came too slowly; nothing was done."""
 
     type, code, status, retryable = "RequestTimeout", "REQUEST_TIMEOUT", 408, True
+
+
+class TooManyRequests(DelvecError):
+    """A principal, or a table, is over a limit; says which one, whose, and when to come back. Nothing was done."""
+
+    type, code, status, retryable = "TooManyRequests", "TOO_MANY_REQUESTS", 429, True
 
 
 class RequestTooLarge(DelvecError):

@@ -1,6 +1,8 @@
 """How many requests of a kind run at once, how many wait for their turn, and for how long they may take.
 
 Each kind has threads of its own: where storage does not answer reads, commits go on, and probes take part in none of this.
+Principals take turns: whoever sends a thousand requests waits behind itself, and not the others behind it. Under overload
+reads and maintenance go first: while commits have to wait, none of them does.
 """
 
 import asyncio
@@ -31,6 +33,8 @@ _AT_ONCE: Final[dict[Kind, int]] = {
     "commands": 8,
     "maintenance": 4,
 }
+_YIELDING: Final[frozenset[Kind]] = frozenset({"reading", "maintenance"})
+"""Kinds of which no request waits while commits do: it is turned away at once."""
 _LATE: Final = 2
 """How many requests that were answered as late may still be under way, for each that runs in time."""
 _WAIT_SECONDS: Final = 10.0
@@ -44,6 +48,7 @@ class Lane:
         at_once: how many run at the same time.
         queued: how many wait; the next ones are refused. 0: as many as come, for as long as it takes.
         seconds: how long one may run until it is answered as late; 0: as long as it takes.
+        before: a more important lane: where it has requests that wait, this one has none wait, but those that did already.
         observer: notified of those that are refused, or late.
     """
 
@@ -54,6 +59,7 @@ class Lane:
         at_once: int,
         queued: int,
         seconds: float,
+        before: "Lane | None" = None,
         observer: Observer = NO_OBSERVER,
     ) -> None:
         self.kind = kind
@@ -63,7 +69,9 @@ class Lane:
         self._observer = observer
         self._running = 0
         self._late = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._before = before
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        """By principal, in the order of whose turn is next."""
         self._threads: CapacityLimiter | None = None
 
     @property
@@ -74,7 +82,7 @@ class Lane:
     @property
     def waiting(self) -> int:
         """How many wait for their turn."""
-        return len(self._waiting)
+        return sum(map(len, self._waiting.values()))
 
     @property
     def threads(self) -> CapacityLimiter:
@@ -84,15 +92,20 @@ class Lane:
         return self._threads
 
     async def run(
-        self, work: Callable[[], Awaitable[_Result]], late: Callable[[float], DelvecError]
+        self, work: Callable[[], Awaitable[_Result]], late: Callable[[float], DelvecError], whose: str = ""
     ) -> _Result:
         """Do ``work`` when it is its turn. What takes too long goes on, and its result is dropped.
 
+        Args:
+            work: what the request does.
+            late: says what it is answered if it takes too long, by the seconds that were given.
+            whose: the principal that sent it.
+
         Raises:
             ServiceUnavailable: too many wait already, or it waited too long; nothing was done.
-            DelvecError: ``late``, with the seconds that were given.
+            DelvecError: ``late``.
         """
-        await self._enter()
+        await self._enter(whose)
         token = _LANE.set(self)
         try:
             task = asyncio.ensure_future(work())
@@ -112,30 +125,54 @@ class Lane:
             self._leave()
         raise late(self.seconds)
 
-    async def _enter(self) -> None:
+    async def _enter(self, whose: str) -> None:
         if self._running < self.at_once:
             self._running += 1
             return
-        if self.queued and len(self._waiting) >= self.queued:
-            raise self._busy()
+        if self.queued:
+            if self._before is not None and self._before.waiting:
+                raise self._busy("shed")
+            if self.waiting >= self.queued and not self._make_room(whose):
+                raise self._busy()
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        self._waiting.setdefault(whose, deque()).append(turn)
         try:
             await asyncio.wait_for(turn, _WAIT_SECONDS if self.queued else None)
         except TimeoutError:
             raise self._busy() from None
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._leave()  # the turn came, and nobody is there to take it
             raise
         finally:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
+            self._wait_no_more(whose, turn)
+
+    def _make_room(self, whose: str) -> bool:
+        """Turn away the last of whoever has most that waits, if that is more than this principal would have."""
+        greediest = max(self._waiting, key=lambda name: len(self._waiting[name]))
+        if len(self._waiting[greediest]) <= len(self._waiting.get(whose, ())) + 1:
+            return False
+        turn = self._waiting[greediest][-1]
+        self._wait_no_more(greediest, turn)
+        if not turn.done():
+            turn.set_exception(self._busy())
+        return True
+
+    def _wait_no_more(self, whose: str, turn: "asyncio.Future[None]") -> None:
+        own = self._waiting.get(whose)
+        if own is not None and turn in own:
+            own.remove(turn)
+            if not own:
+                del self._waiting[whose]
 
     def _leave(self) -> None:
-        """Give the place to the next, or back."""
+        """Give the place to the next principal's first, or back."""
         while self._waiting:
-            turn = self._waiting.popleft()
+            whose, own = next(iter(self._waiting.items()))
+            turn = own.popleft()
+            del self._waiting[whose]
+            if own:
+                self._waiting[whose] = own  # behind the others
             if not turn.done():
                 turn.set_result(None)
                 return
@@ -149,13 +186,14 @@ class Lane:
         if place.late and not task.cancelled() and (error := task.exception()) is not None:
             logger.warning("late request failed", kind=self.kind, reason=str(error)[:300])
 
-    def _busy(self) -> ServiceUnavailable:
-        self._observer.turned_away(self.kind, "busy")
-        return ServiceUnavailable(
-            f"The service is busy: {self._running} requests of its kind ({self.kind}) run and {len(self._waiting)} wait. "
-            "Nothing was done; try again.",
-            kind=self.kind,
+    def _busy(self, reason: Literal["busy", "shed"] = "busy") -> ServiceUnavailable:
+        self._observer.turned_away(self.kind, reason)
+        why = (
+            f"{self._running} requests of its kind ({self.kind}) run and {self.waiting} wait"
+            if self._before is None or reason == "busy"
+            else f"{self._before.waiting} {self._before.kind} wait, before which requests of its kind ({self.kind}) do not"
         )
+        return ServiceUnavailable(f"The service is busy: {why}. Nothing was done; try again.", kind=self.kind)
 
 
 @dataclass
@@ -194,17 +232,24 @@ class Lanes:
         loop = asyncio.get_running_loop()
         lanes = self._lanes.get(loop)
         if lanes is None:
+            commits = self._lane("commits")
             lanes = self._lanes[loop] = {
-                each: Lane(
-                    each,
-                    at_once=at_once,
-                    queued=self._queued,
-                    seconds=self._seconds[each],
-                    observer=self._observer,
-                )
-                for each, at_once in _AT_ONCE.items()
+                each: commits
+                if each == "commits"
+                else self._lane(each, before=commits if each in _YIELDING else None)
+                for each in _AT_ONCE
             }
         return lanes[kind]
+
+    def _lane(self, kind: Kind, before: Lane | None = None) -> Lane:
+        return Lane(
+            kind,
+            at_once=_AT_ONCE[kind],
+            queued=self._queued,
+            seconds=self._seconds[kind],
+            before=before,
+            observer=self._observer,
+        )
 
     def loads(self) -> dict[Kind, tuple[int, int]]:
         """Return how many requests of each kind run, and how many wait, on all loops together."""

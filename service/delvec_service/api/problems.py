@@ -1,6 +1,7 @@
 """Errors as HTTP answers: one envelope for all of them, and their description in OpenAPI."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -41,6 +42,7 @@ from delvec_kernel.errors import (
     StorageError,
     StorageFull,
     TableNotFound,
+    TooManyRequests,
     Unauthorized,
     UnsupportedReaderFeature,
     UnusableFile,
@@ -66,6 +68,7 @@ COMMON: tuple[type[DelvecError], ...] = (
     Unauthorized,
     RequestTimeout,
     RequestTooLarge,
+    TooManyRequests,
     InternalError,
     ServiceUnavailable,
     IdentityProviderUnavailable,
@@ -137,6 +140,8 @@ def answer(
         headers["Connection"] = "close"
     if isinstance(error, ServiceUnavailable | DeadlineExceeded | CommitOutcomeUnknown):
         headers["Retry-After"] = "1"
+    if isinstance(error, TooManyRequests):  # in whole seconds, as HTTP has it
+        headers["Retry-After"] = str(max(1, math.ceil(float(error.details.get("retry_after", 1)))))
     return _Envelope(error, status or error.status, headers)
 
 

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from delvec_kernel.errors import DelvecError, InternalError, RequestTooLarge
 from delvec_service.api import problems
 from delvec_service.api.door import ACCESS, Door
+from delvec_service.api.limits import Permit, RequestLimits
 from delvec_service.auth.access import Access
 from delvec_service.auth.audit import AuditLog
 from delvec_service.logs import logger, note, of_request
@@ -37,6 +38,7 @@ class RequestMiddleware:
         door: lets requests in.
         max_request_bytes: larger bodies are refused.
         audit: notified of every answer.
+        limits: of principals and tables; None: there are none.
         observer: notified of every request.
     """
 
@@ -47,6 +49,7 @@ class RequestMiddleware:
         door: Door,
         max_request_bytes: int,
         audit: AuditLog,
+        limits: RequestLimits | None = None,
         observer: Observer = NO_OBSERVER,
     ) -> None:
         self._app = app
@@ -54,6 +57,7 @@ class RequestMiddleware:
         self._observer = observer
         self._door = door
         self._limit = max_request_bytes
+        self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run one request."""
@@ -65,12 +69,15 @@ class RequestMiddleware:
         request_id = given if _REQUEST_ID.fullmatch(given) else str(uuid.uuid4())
         with of_request(request_id), self._observer.request(scope) as observed:
             answering = _Answering(scope, send, request_id, observed, self._audit)
+            permit: Permit | None = None
             if observed.trace_id is not None:
                 note(trace_id=observed.trace_id)
             try:
                 answering.access = await self._door.admit(scope, headers)
+                if self._limits is not None:
+                    permit = self._limits.admit(answering.access.name, scope)
                 self._check_length(headers)
-                await self._app(scope, self._limited(receive), answering.send)
+                await self._app(scope, self._limited(receive, permit), answering.send)
             except ClientDisconnect:
                 pass  # nobody is left to answer
             except DelvecError as error:
@@ -89,6 +96,8 @@ class RequestMiddleware:
                 )
                 await problems.answer(failure)(scope, receive, answering.send)
             finally:
+                if permit is not None:
+                    permit.end()
                 answering.tell()
 
     def _check_length(self, headers: Headers) -> None:
@@ -96,13 +105,16 @@ class RequestMiddleware:
         if length.isascii() and length.isdigit() and int(length) > self._limit:
             raise self._too_large()
 
-    def _limited(self, receive: Receive) -> Receive:
+    def _limited(self, receive: Receive, permit: Permit | None) -> Receive:
         received = 0
 
         async def counted() -> Message:
             nonlocal received
             message = await receive()
-            received += len(message.get("body", b""))
+            size = len(message.get("body", b""))
+            received += size
+            if permit is not None and size:
+                permit.received(size)
             if received > self._limit:
                 raise self._too_large()
             return message

@@ -15,7 +15,9 @@ from pydantic import BaseModel, TypeAdapter
 from delvec_kernel.errors import BadRequest, DeadlineExceeded, DelvecError
 from delvec_service.api.bodies import Checked, check_text
 from delvec_service.api.dependencies import Service
+from delvec_service.api.door import ACCESS
 from delvec_service.api.lanes import Kind, in_thread
+from delvec_service.auth.access import Access
 
 __all__ = ["Route"]
 
@@ -62,7 +64,9 @@ class Route(APIRoute):
                     setting="DELVEC_MAX_REQUEST_BYTES" if self.large else "DELVEC_MAX_DOCUMENT_BYTES",
                     required=required,
                 )
-            return await service.lanes.of(self.kind).run(lambda: handle(request), self.late)
+            access: Access | None = given.scope.get(ACCESS)
+            whose = "" if access is None else access.name
+            return await service.lanes.of(self.kind).run(lambda: handle(request), self.late, whose)
 
         return run
 

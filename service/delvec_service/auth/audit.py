@@ -31,7 +31,7 @@ _MOST_WAITING: Final = 20_000
 _STRANGERS: Final = 100
 """Entries of requests without a known token that are kept a minute: anybody can send those, as many as they like."""
 _EXPIRY_SECONDS: Final = 3600.0
-_ERRORS, _SERVER_ERRORS, _LATE, _NOBODY = 400, 500, 504, 0
+_ERRORS, _SERVER_ERRORS, _LATE, _NOBODY, _LIMITED = 400, 500, 504, 0, 429
 _DENIED: Final = (401, 403)
 
 
@@ -71,8 +71,8 @@ class AuditLog:
             is_admitted: whether the door let it in.
         """
         found = None if method in ("GET", "HEAD") else rule_of(method, path)
-        if found is None or found[0].operation is None:
-            return
+        if found is None or found[0].operation is None or status == _LIMITED:
+            return  # a flood that limits hold off is not to become one of rows
         known = facts()
         outcome = _outcome(status, was_denied=access is not None and access.was_denied)
         if found[0].only_denied and outcome != "denied":

@@ -25,6 +25,7 @@ class Rule:
         names_another: whether the body names another table, for which the handler asks, too.
         operation: what the audit log calls it, which is its operationId; None: it changes nothing.
         only_denied: whether the audit log has it only where it was not allowed: it prepares changes, and makes none.
+        counts: which limit it counts for, beside that of requests.
     """
 
     on: Literal["nothing", "token", "table", "answer", "body", "service"]
@@ -32,10 +33,15 @@ class Rule:
     names_another: bool = False
     operation: str | None = None
     only_denied: bool = False
+    counts: Literal["plan", "commit"] | None = None
 
     def does(self, operation: str) -> "Rule":
         """Return the rule of a request that changes something."""
         return replace(self, operation=operation)
+
+    def commits(self, operation: str) -> "Rule":
+        """Return the rule of a request that makes a version of the table."""
+        return replace(self, operation=operation, counts="commit")
 
     def prepares(self, operation: str) -> "Rule":
         """Return the rule of a request that prepares changes."""
@@ -44,6 +50,7 @@ class Rule:
 
 _OPEN: Final = Rule("nothing")
 _READ: Final = Rule("table", "reader")
+_PLAN: Final = replace(_READ, counts="plan")
 _WRITE: Final = Rule("table", "writer")
 _MAINTAIN: Final = Rule("table", "maintainer")
 _LIST: Final = Rule("answer", "reader")
@@ -62,14 +69,14 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /v1/tables/{table}": _READ,
     "DELETE /v1/tables/{table}": Rule("table", "admin").does("forget_table"),
     "POST /v1/tables/{table}/rename": Rule("table", "maintainer", names_another=True).does("rename_table"),
-    "POST /v1/tables/{table}/alter": _MAINTAIN.does("alter_table"),
+    "POST /v1/tables/{table}/alter": _MAINTAIN.commits("alter_table"),
     "POST /v1/tables/{table}/clone": Rule("table", "reader", names_another=True).does("clone_table"),
     "POST /v1/convert": Rule("body", "maintainer").does("convert_to_delta"),
     # Reading
     "GET /v1/tables/{table}/snapshot": _READ,
-    "POST /v1/tables/{table}/plan": _READ,
-    "POST /v1/tables/{table}/changes": _READ,
-    "POST /v1/tables/{table}/additions": _READ,
+    "POST /v1/tables/{table}/plan": _PLAN,
+    "POST /v1/tables/{table}/changes": _PLAN,
+    "POST /v1/tables/{table}/additions": _PLAN,
     "GET /v1/tables/{table}/commits": _READ,
     "GET /v1/tables/{table}/commits/{version}": _READ,
     "GET /v1/tables/{table}/history": _READ,
@@ -80,19 +87,19 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /v1/health": _LIST,
     # Writing
     "POST /v1/tables/{table}/transactions": _WRITE.prepares("begin_transaction"),
-    "POST /v1/tables/{table}/commits": _WRITE.does("commit"),
+    "POST /v1/tables/{table}/commits": _WRITE.commits("commit"),
     "POST /v1/tables/{table}/deletion-vectors": _WRITE.prepares("allocate_deletion_vectors"),
-    "POST /v1/tables/{table}/delete": _WRITE.does("delete_rows"),
-    "POST /v1/tables/{table}/update": _WRITE.does("update_rows"),
+    "POST /v1/tables/{table}/delete": _WRITE.commits("delete_rows"),
+    "POST /v1/tables/{table}/update": _WRITE.commits("update_rows"),
     # Looking after tables
-    "POST /v1/tables/{table}/optimize": _MAINTAIN.does("optimize_table"),
-    "POST /v1/tables/{table}/deletion-vectors/compact": _MAINTAIN.does("compact_deletion_vectors"),
+    "POST /v1/tables/{table}/optimize": _MAINTAIN.commits("optimize_table"),
+    "POST /v1/tables/{table}/deletion-vectors/compact": _MAINTAIN.commits("compact_deletion_vectors"),
     "POST /v1/tables/{table}/checkpoint": _MAINTAIN.does("write_checkpoint"),
     "POST /v1/tables/{table}/vacuum": _MAINTAIN.does("vacuum_table"),
     "GET /v1/tables/{table}/quarantines": _READ,
     "POST /v1/tables/{table}/quarantines/{quarantine}/undo": _MAINTAIN.does("undo_vacuum"),
     "POST /v1/tables/{table}/quarantines/{quarantine}/purge": _MAINTAIN.does("purge_vacuumed"),
-    "POST /v1/tables/{table}/restore": _MAINTAIN.does("restore_table"),
+    "POST /v1/tables/{table}/restore": _MAINTAIN.commits("restore_table"),
     "POST /v1/tables/{table}/generate": _MAINTAIN.does("generate_manifests"),
     "POST /v1/tables/{table}/iceberg": _MAINTAIN.does("convert_to_iceberg"),
     "POST /v1/tables/{table}/maintenance-lease": _MAINTAIN.prepares("lease_table"),
@@ -123,7 +130,7 @@ RULES: Final[Mapping[str, Rule]] = {
             ("GET", "/namespaces/{namespace}/tables", _LIST),
             ("GET", "/namespaces/{namespace}/tables/{table}", Rule("body", "reader")),
             ("POST", "/namespaces/{namespace}/tables/{table}/metrics", Rule("body", "reader")),
-            ("POST", "/namespaces/{namespace}/tables/{table}/plan", Rule("body", "reader")),
+            ("POST", "/namespaces/{namespace}/tables/{table}/plan", Rule("body", "reader", counts="plan")),
             ("GET", "/namespaces/{namespace}/tables/{table}/plan/{plan_id}", Rule("body", "reader")),
             ("DELETE", "/namespaces/{namespace}/tables/{table}/plan/{plan_id}", Rule("body", "reader")),
             ("POST", "/namespaces/{namespace}/tables/{table}/tasks", Rule("body", "reader")),

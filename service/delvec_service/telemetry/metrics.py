@@ -121,6 +121,9 @@ class Metrics(Observer):
         self._turned_away = counter(
             "requests_turned_away", "Requests answered with 503 or 504, by kind and reason.", "lane", "reason"
         )
+        self._limited = counter(
+            "requests_limited", "Requests answered with 429, by limit and by whose it is.", "limit", "of"
+        )
         self._runs = counter("maintenance_runs", "Runs of maintenance policies.", "type", "state")
         self._gauges = {
             name: self._gauge(name, text, labels, "livesum") for name, (text, labels) in _GAUGES.items()
@@ -228,9 +231,13 @@ class Metrics(Observer):
         self._vectors.labels("memory").inc(held)
         self._vectors.labels("storage").inc(read)
 
-    def turned_away(self, lane: str, reason: Literal["busy", "late"]) -> None:
+    def turned_away(self, lane: str, reason: Literal["busy", "late", "shed"]) -> None:
         """Take note of a request that was not carried out for lack of room, or not in time."""
         self._turned_away.labels(lane, reason).inc()
+
+    def limited(self, limit: str, of: str) -> None:
+        """Take note of a request over a limit."""
+        self._limited.labels(limit, of).inc()
 
     def maintained(self, kind: str, state: str) -> None:
         """Take note of a run of a maintenance policy."""

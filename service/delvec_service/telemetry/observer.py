@@ -77,8 +77,11 @@ class Observer:
     def vectors_found(self, held: int, read: int) -> None:
         """Take note of how many deletion vectors were in memory, and how many had to be read."""
 
-    def turned_away(self, lane: str, reason: Literal["busy", "late"]) -> None:
+    def turned_away(self, lane: str, reason: Literal["busy", "late", "shed"]) -> None:
         """Take note of a request that was not carried out for lack of room, or not in time."""
+
+    def limited(self, limit: str, of: str) -> None:
+        """Take note of a request over a limit, and of whose limit it is: the principal's or the table's."""
 
     def maintained(self, kind: str, state: str) -> None:
         """Take note of a run of a maintenance policy."""

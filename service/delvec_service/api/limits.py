@@ -1,0 +1,247 @@
+"""How much one principal, and one table, may ask of a process: requests and commits a second, bytes of bodies, plans at once.
+
+What is over a limit is refused before its body is read, and told when to come back. Libraries for this keep their counts in
+a store that all processes ask, or lock; here a request costs some additions.
+"""
+
+import math
+import operator
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from starlette.types import Scope
+
+from delvec_kernel.errors import TooManyRequests
+from delvec_service.api.door import TABLE
+from delvec_service.auth.rules import rule_of
+from delvec_service.store.registry import TableRecord
+from delvec_service.telemetry.observer import NO_OBSERVER, Observer
+
+__all__ = ["Allowance", "Permit", "RequestLimits"]
+
+Owner: TypeAlias = Literal["principal", "table"]
+Rate: TypeAlias = Literal["requests", "commits", "bytes"]
+
+_BURST_SECONDS: Final = 2.0
+"""Who was quiet may take so much at once."""
+_MOST_KNOWN: Final = 10_000
+"""Principals, or tables, whose use is kept in mind; those that were quiet for longest are forgotten."""
+_AT_ONCE_SECONDS: Final = 1.0
+"""When to come back where too many plans run: nobody knows when one ends."""
+_READING: Final = frozenset({"GET", "HEAD"})
+_WHAT: Final[dict[Rate, str]] = {
+    "requests": "requests a second",
+    "commits": "commits a second",
+    "bytes": "bytes of request bodies a second",
+}
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What one principal, or one table, may use; 0 is no limit.
+
+    Attributes:
+        requests: a second.
+        commits: a second; all requests that make a version of a table count.
+        bytes: of request bodies, a second.
+        plans: of scans, changes and streams, at the same time.
+    """
+
+    requests: float = 0
+    commits: float = 0
+    bytes: float = 0
+    plans: int = 0
+
+    def __bool__(self) -> bool:
+        return any((self.requests, self.commits, self.bytes, self.plans))
+
+
+class _Meter:
+    """What is left of a rate. The last one to take may take more than there is; those after it wait for that."""
+
+    __slots__ = ("_at", "_left", "_most", "_rate")
+
+    def __init__(self, rate: float, now: float) -> None:
+        self._rate = rate
+        self._left = self._most = max(1.0, rate * _BURST_SECONDS)
+        self._at = now
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until something is left."""
+        self._left = min(self._most, self._left + (now - self._at) * self._rate)
+        self._at = now
+        return 0.0 if self._left >= 1 else (1 - self._left) / self._rate
+
+    def take(self, amount: float) -> None:
+        """Use some."""
+        self._left -= amount
+
+
+class _Owners:
+    """All principals, or all tables, and what they have used."""
+
+    def __init__(self, of: Owner, allowance: Allowance) -> None:
+        self.of = of
+        self.allowance = allowance
+        self.rates: dict[Rate, float] = {
+            "requests": allowance.requests,
+            "commits": allowance.commits,
+            "bytes": allowance.bytes,
+        }
+        self.plans: dict[str, int] = {}
+        self._meters: OrderedDict[tuple[str, Rate], _Meter] = OrderedDict()
+
+    def meter(self, name: str, what: Rate, now: float) -> _Meter | None:
+        """Return what one of them has left; None where there is no limit."""
+        rate = self.rates[what]
+        if not rate:
+            return None
+        key = name, what
+        found = self._meters.get(key)
+        if found is None:
+            found = self._meters[key] = _Meter(rate, now)
+            if len(self._meters) > _MOST_KNOWN * len(_WHAT):
+                self._meters.popitem(last=False)
+        else:
+            self._meters.move_to_end(key)
+        return found
+
+    def plan_ended(self, name: str) -> None:
+        """Let another plan run."""
+        left = self.plans[name] - 1
+        if left:
+            self.plans[name] = left
+        else:
+            del self.plans[name]
+
+
+class Permit:
+    """A request that was let in: what it still uses is counted, and what it holds is given back."""
+
+    def __init__(self, bodies: list[_Meter], plans: list[tuple[_Owners, str]]) -> None:
+        self._bodies = bodies
+        self._plans = plans
+
+    def received(self, size: int) -> None:
+        """Count bytes of the request's body."""
+        for meter in self._bodies:
+            meter.take(size)
+
+    def end(self) -> None:
+        """Give back what the request held."""
+        for owners, name in self._plans:
+            owners.plan_ended(name)
+        self._plans = []
+
+
+class RequestLimits:
+    """Counts what principals and tables use of this process. For one event loop.
+
+    Args:
+        principals: what each principal may use; everybody is one principal where no token is asked for.
+        tables: what may be asked of each table, by all principals together.
+        observer: notified of refusals.
+        clock: in seconds.
+    """
+
+    def __init__(
+        self,
+        principals: Allowance,
+        tables: Allowance,
+        observer: Observer = NO_OBSERVER,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._principals = _Owners("principal", principals)
+        self._tables = _Owners("table", tables)
+        self._observer = observer
+        self._clock = clock
+
+    def admit(self, principal: str, scope: Scope) -> Permit:
+        """Count a request that the door let in.
+
+        Raises:
+            TooManyRequests: it is over a limit; it was not counted.
+        """
+        found = rule_of(scope["method"], scope["path"])
+        if found is not None and found[0].on == "nothing":
+            return Permit([], [])  # probes
+        counts = None if found is None else found[0].counts
+        rates: list[Rate] = ["requests"]
+        if counts == "commit":
+            rates.append("commits")
+        if scope["method"] not in _READING:
+            rates.append("bytes")
+        now = self._clock()
+        owners = list(self._owners(principal, scope, None if found is None else found[1]))
+        meters = [
+            (each, name, what, meter)
+            for each, name in owners
+            for what in rates
+            if (meter := each.meter(name, what, now)) is not None
+        ]
+        plans = [(each, name) for each, name in owners if counts == "plan" and each.allowance.plans]
+        waits = [
+            (wait, _over(each, name, what, wait))
+            for each, name, what, meter in meters
+            if (wait := meter.wait(now))
+        ]
+        waits += [
+            (_AT_ONCE_SECONDS, _too_many_plans(each, name))
+            for each, name in plans
+            if each.plans.get(name, 0) >= each.allowance.plans
+        ]
+        if waits:
+            refusal = max(waits, key=operator.itemgetter(0))[1]
+            self._observer.limited(str(refusal.details["limit"]), str(refusal.details["of"]))
+            raise refusal
+        for _, _, what, meter in meters:
+            if what != "bytes":
+                meter.take(1)
+        for each, name in plans:
+            each.plans[name] = each.plans.get(name, 0) + 1
+        return Permit([meter for _, _, what, meter in meters if what == "bytes"], plans)
+
+    def _owners(
+        self, principal: str, scope: Scope, names: dict[str, str] | None
+    ) -> Iterator[tuple[_Owners, str]]:
+        yield self._principals, principal
+        if not self._tables.allowance or not names or "table" not in names:
+            return
+        record: TableRecord | None = scope.get(TABLE)
+        if record is not None:
+            yield self._tables, record.name
+        elif "namespace" in names:  # Iceberg's catalog, which has names in two parts
+            yield self._tables, f"{names['namespace'].replace(chr(0x1F), '.')}.{names['table']}"
+        else:
+            yield self._tables, names["table"]
+
+
+def _over(owners: _Owners, name: str, what: Rate, wait: float) -> TooManyRequests:
+    most = owners.rates[what]
+    setting = f"DELVEC_{owners.of.upper()}_{what.upper()}_PER_SECOND"
+    return _refused(owners, name, what, most, f"{most:g} {_WHAT[what]}", setting, wait)
+
+
+def _too_many_plans(owners: _Owners, name: str) -> TooManyRequests:
+    most = owners.allowance.plans
+    setting = f"DELVEC_{owners.of.upper()}_PLANS_AT_ONCE"
+    return _refused(owners, name, "plans", most, f"{most} plans at the same time", setting, _AT_ONCE_SECONDS)
+
+
+def _refused(
+    owners: _Owners, name: str, limit: str, most: float, said: str, setting: str, wait: float
+) -> TooManyRequests:
+    whose = f"'{name[:200]}' may use" if owners.of == "principal" else f"Table '{name[:200]}' takes"
+    after = max(math.ceil(wait * 1000) / 1000, 0.001)
+    return TooManyRequests(
+        f"{whose} at most {said} of one process ({setting}), and that is used up; nothing was done. "
+        f"Come back in {after:g} seconds.",
+        limit=limit,
+        of=owners.of,
+        name=name[:200],
+        most=most,
+        retry_after=after,
+    )
