@@ -1,7 +1,7 @@
 """Columns and statistics of a table by the footers of Parquet files that some other program wrote."""
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,9 +18,13 @@ from delvec_kernel.schema.types import (
     StructType,
 )
 from delvec_kernel.statistics.file_statistics import Number, Path, bound, dump, indexed_columns, tree
+from delvec_kernel.statistics.literal_bounds import DECIMAL_DIGITS
 
 __all__ = ["footer_schema", "footer_statistics"]
 
+_EXACT: Final = Context(
+    prec=DECIMAL_DIGITS
+)  # the usual one rounds to 28 digits, and a rounded bound skips rows
 _WHOLE: Final = frozenset({"byte", "short", "integer", "long", "date"})
 _MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz"})
 _PER_MICROSECOND: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
@@ -148,7 +152,9 @@ def _value(raw: Any, column: pq.ColumnSchema, kind: Any) -> Any:  # noqa: PLR091
         if isinstance(raw, bytes):
             raw = int.from_bytes(raw, "big", signed=True)
         return (
-            Decimal(raw).scaleb(-kind.scale) if isinstance(raw, int) and column.scale == kind.scale else None
+            Decimal(raw).scaleb(-kind.scale, _EXACT)
+            if isinstance(raw, int) and column.scale == kind.scale
+            else None
         )
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     if name == "string" and isinstance(raw, bytes):

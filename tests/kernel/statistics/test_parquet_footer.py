@@ -1,0 +1,23 @@
+"""Statistics by the footers of Parquet files that some other program wrote."""
+
+import io
+import json
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from delvec_kernel.statistics.parquet_footer import footer_schema, footer_statistics
+
+
+@pytest.mark.parametrize("scale", [0, 6, 38])
+def test_bounds_of_decimals_keep_all_38_digits(scale):
+    digits = "98765432109876543210987654321098765432"
+    values = [Decimal(f"{sign}{digits}e-{scale}") for sign in ("-", "")]
+    stream = io.BytesIO()
+    pq.write_table(pa.table({"amount": pa.array(values, pa.decimal128(38, scale))}), stream)
+    footer = pq.read_metadata(stream)
+    schema = footer_schema(footer)
+    found = json.loads(footer_statistics(footer, schema, (), {}), parse_float=Decimal, parse_int=Decimal)
+    assert (found["minValues"]["amount"], found["maxValues"]["amount"]) == tuple(values)
