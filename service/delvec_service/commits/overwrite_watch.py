@@ -19,6 +19,7 @@ from delvec_kernel.actions.actions import CommitInfo
 from delvec_kernel.errors import CommitOverwritten, DelvecError, MissingLogFile, ServiceUnavailable
 from delvec_kernel.log.log_segment import ListedFile, LogListing
 from delvec_kernel.transaction.group_commit import members_of
+from delvec_service.background_worker import BackgroundWorker
 from delvec_service.logs import logger
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
@@ -59,14 +60,12 @@ class _Watch:
     """What is watched of one table.
 
     Attributes:
-        due: when to look, by the monotonic clock: the longer nothing was committed, the less often.
         versions: of ``commits``, by the keys of their transactions.
         suspected: something in its log was replaced; all that is known of it is to be compared.
     """
 
     objects: ObjectStore
     name: str
-    due: float
     commits: OrderedDict[int, _Watched] = field(default_factory=OrderedDict)
     versions: dict[str, int] = field(default_factory=dict)
     suspected: bool = False
@@ -107,13 +106,11 @@ class OverwriteWatch:
         self._answers = answers
         self._pause = pause
         self._seconds = watched
-        self._condition = threading.Condition()
+        self._worker = BackgroundWorker("delvec-own-commits", self._run)
+        self._lock = threading.Lock()
         self._watches: dict[str, _Watch] = {}
         self._found: dict[str, OrderedDict[tuple[int, str], Overwritten]] = {}
         self._lost: OrderedDict[tuple[str, str], Overwritten] = OrderedDict()
-        self._thread: threading.Thread | None = None
-        self._busy = False
-        self._closed = False
         loader.when_replaced(self.suspect)
         loader.when_grown(self._drop_checksums)
 
@@ -125,7 +122,7 @@ class OverwriteWatch:
         """Take note of a commit, and of the transactions in it; returns at once."""
         if not self._seconds:
             return
-        with self._condition:
+        with self._lock:
             self._watch(objects, table).keep(_Watched(commit, time.monotonic(), transactions))
 
     def version_of(self, location: str, key: str) -> int | None:
@@ -150,9 +147,10 @@ class OverwriteWatch:
 
     def suspect(self, objects: ObjectStore, table: str) -> None:
         """Have all that is known of a table's own commits compared with its log, soon; returns at once."""
-        with self._condition:
-            self._watch(objects, table).suspected = True
-            self._condition.notify_all()
+        with self._lock:
+            watch = self._watch(objects, table)
+            watch.suspected = True
+        self._worker.schedule(objects.location, watch)
 
     def explain(self, objects: ObjectStore, table: str, read_version: int) -> CommitOverwritten | None:
         """Return what to tell a transaction that misses files it has read, None where no commit is gone that it read.
@@ -168,7 +166,7 @@ class OverwriteWatch:
 
     def overwritten(self, location: str) -> Sequence[Overwritten]:
         """Return which own commits of a table were found to be replaced, the latest first."""
-        with self._condition:
+        with self._lock:
             found: dict[tuple[int, str], Overwritten] = dict(self._found.get(location, ()))
         with suppress(ServiceUnavailable):  # then those that this process has found
             found |= {(one.version, one.key): one for one in self._store.overwritten(table_id(location))}
@@ -186,74 +184,42 @@ class OverwriteWatch:
 
     def wait(self, seconds: float) -> bool:
         """Look at everything now; return whether that was done in time."""
-        with self._condition:
-            for watch in self._watches.values():
+        with self._lock:
+            watches = list(self._watches.values())
+            for watch in watches:
                 watch.suspected = True
-            self._condition.notify_all()
-            return self._condition.wait_for(lambda: not (self._busy or self._suspected), seconds)
+        for watch in watches:
+            self._worker.schedule(watch.objects.location, watch)
+        return self._worker.wait(seconds)
 
     def is_watching(self, location: str) -> bool:
         """Return whether a table's log is still looked at."""
-        with self._condition:
+        with self._lock:
             return location in self._watches
 
     def close(self) -> None:
         """Stop looking."""
-        with self._condition:
-            self._closed = True
-            self._condition.notify_all()
-            thread = self._thread
-        if thread is not None:
-            thread.join(1.0)
+        self._worker.close()
 
     def _watch(self, objects: ObjectStore, table: str) -> _Watch:
         watch = self._watches.get(objects.location)
         if watch is None:
-            due = time.monotonic() + self._pause
-            watch = self._watches[objects.location] = _Watch(objects, table, due)
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name="delvec-own-commits", daemon=True)
-                self._thread.start()
-            self._condition.notify_all()
+            watch = self._watches[objects.location] = _Watch(objects, table)
+            self._worker.schedule(objects.location, watch, after=self._pause)
         return watch
 
     # --- on its own thread --------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while (item := self._next()) is not None:
-            watch, thoroughly = item
-            try:
-                self._look(watch, thoroughly=thoroughly)
-            except DelvecError as error:
-                logger.info("own commits not compared", table=watch.name, reason=error.message)
-            except Exception:  # noqa: BLE001 - the thread has other tables to look after
-                logger.exception("own commits not compared", table=watch.name)
+    def _run(self, _: str, watch: _Watch) -> None:
+        try:
+            self._look(watch)
+        except DelvecError as error:
+            logger.info("own commits not compared", table=watch.name, reason=error.message)
 
-    def _next(self) -> tuple[_Watch, bool] | None:
-        """Wait for a log to look at; return it, and whether something about it is suspicious."""
-        with self._condition:
-            self._busy = False
-            self._condition.notify_all()
-            while not self._closed:
-                now = time.monotonic()
-                watch = min(
-                    self._watches.values(), key=lambda one: (not one.suspected, one.due), default=None
-                )
-                wait = None if watch is None else watch.due - now
-                if watch is not None and wait is not None and (watch.suspected or wait <= 0):
-                    self._busy = True
-                    suspected, watch.suspected = watch.suspected, False
-                    return watch, suspected
-                self._condition.wait(wait)
-        return None
-
-    @property
-    def _suspected(self) -> bool:
-        return any(watch.suspected for watch in self._watches.values())
-
-    def _look(self, watch: _Watch, *, thoroughly: bool) -> None:
+    def _look(self, watch: _Watch) -> None:
         began = time.monotonic()
-        with self._condition:
+        with self._lock:
+            thoroughly, watch.suspected = watch.suspected, False
             known = {one.commit.version: one for one in watch.commits.values()}
         if thoroughly:
             for commit in self._stored(watch.objects.location):
@@ -261,13 +227,16 @@ class OverwriteWatch:
         try:
             self._compare(watch.objects, watch.name, known.values(), thoroughly=thoroughly)
         finally:
-            with self._condition:
+            with self._lock:
                 for version, one in list(watch.commits.items()):
                     if began - one.since > self._seconds:
                         watch.drop(version)
                 newest = max((one.since for one in watch.commits.values()), default=began)
-                watch.due = began + max(self._pause, began - newest)
-                if not watch.commits and not watch.suspected:
+                if watch.commits or watch.suspected:
+                    # The longer nothing was committed, the less often.
+                    pause = max(self._pause, began - newest)
+                    self._worker.schedule(watch.objects.location, watch, after=pause)
+                else:
                     self._watches.pop(watch.objects.location, None)
 
     # --- both ---------------------------------------------------------------------------------------------
@@ -275,7 +244,7 @@ class OverwriteWatch:
     def _known(self, location: str) -> Sequence[_Watched]:
         now = time.monotonic()
         found = {commit.version: _Watched(commit, now) for commit in self._stored(location)}
-        with self._condition:
+        with self._lock:
             watch = self._watches.get(location)
             found |= {} if watch is None else watch.commits
         return list(found.values())
@@ -336,7 +305,7 @@ class OverwriteWatch:
         for one, found in gone:
             if metadata_id.startswith(storable(one.commit.metadata_id)):  # and not another table in its place
                 self._keep(objects, table, found, one.keys)
-        with self._condition:
+        with self._lock:
             watch = self._watches.get(objects.location)
             for one, _ in gone:
                 if watch is not None and watch.commits.get(one.commit.version) is one:
@@ -360,7 +329,7 @@ class OverwriteWatch:
             keys = keys or self._store.transactions(id_, found.version)
         again = self._committed_again(objects, table, found)
         keys = [key for key in keys or (found.key,) if key not in again]
-        with self._condition:
+        with self._lock:
             events = self._found.setdefault(objects.location, OrderedDict())
             news = events.setdefault((found.version, found.key), found) is found
             if len(events) > _EVENTS:

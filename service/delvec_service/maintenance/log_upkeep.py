@@ -4,10 +4,8 @@ No answer waits for any of it, and none fails for it: what does not work is logg
 chance. Under load work is coalesced: of a table only what is newest when its turn comes is done, and turns are rare.
 """
 
-import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,6 +14,7 @@ from delvec_kernel.errors import DelvecError
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.log.version_checksum import VersionChecksum, checksum_name
 from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service.background_worker import BackgroundWorker
 from delvec_service.iceberg.conversion import IcebergConversion, asked_formats
 from delvec_service.logs import logger
 from delvec_service.maintenance.checkpoints import CheckpointResult, Checkpoints
@@ -48,105 +47,9 @@ class _Work:
     commits: dict[int, str] = field(default_factory=dict)
     since: float = field(default_factory=time.monotonic)
 
-
-class _Worker:
-    """One thread, and the tables that wait for it, each once.
-
-    A table rests after each turn, so that what is done for it takes little from the commits that go on; one that did
-    not have a turn of late has it at once.
-
-    Args:
-        name: of the thread.
-        task: what to do for a table.
-        rest: seconds that a table rests, at least.
-        share: of the time, that may go to one table.
-    """
-
-    def __init__(
-        self, name: str, task: Callable[[_Work], None], *, rest: float = _REST_SECONDS, share: float = _SHARE
-    ) -> None:
-        self._name, self._task = name, task
-        self._rest, self._share = rest, share
-        self._condition = threading.Condition()
-        self._waiting: OrderedDict[str, _Work] = OrderedDict()
-        self._resting: dict[str, float] = {}
-        self._hurried = 0
-        self._busy = False
-        self._closed = False
-        self._thread: threading.Thread | None = None
-
-    def add(self, work: _Work) -> None:
-        """Let a table wait, if it does not do so already."""
-        with self._condition:
-            if self._closed:
-                return
-            waiting = self._waiting.setdefault(work.table.location, work)
-            waiting.commits.update(work.commits)
-            waiting.since = min(waiting.since, work.since)
-            if self._thread is None:
-                # A process that is killed may lose this work: nothing depends on it.
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
-            self._condition.notify_all()
-
-    @property
-    def backlog(self) -> int:
-        """How many tables wait."""
-        return len(self._waiting)
-
-    def wait(self, seconds: float) -> bool:
-        """Wait until there is nothing to do, which is done now; False if there still is."""
-        with self._condition:
-            self._hurried += 1
-            self._condition.notify_all()
-            try:
-                return self._condition.wait_for(lambda: not (self._waiting or self._busy), seconds)
-            finally:
-                self._hurried -= 1
-
-    def close(self) -> None:
-        """Take no more work, and let the thread end after what it is doing."""
-        with self._condition:
-            self._closed = True
-            self._waiting.clear()
-            self._condition.notify_all()
-
-    def _run(self) -> None:
-        while (work := self._next()) is not None:
-            began = time.monotonic()
-            try:
-                with work.table.observer.upkeep(self._name.removeprefix("delvec-"), work.table.name):
-                    self._task(work)
-            except DelvecError as error:
-                logger.warning(
-                    "log upkeep failed",
-                    table=work.table.name,
-                    task=self._name,
-                    type=error.type,
-                    error=error.message,
-                )
-            except Exception:  # noqa: BLE001 - the thread has other tables to look after
-                logger.exception("log upkeep failed", table=work.table.name, task=self._name)
-            ended = time.monotonic()
-            rest = max(self._rest, (ended - began) / self._share)
-            with self._condition:
-                self._busy = False
-                self._resting[work.table.location] = ended + rest
-                self._condition.notify_all()
-
-    def _next(self) -> _Work | None:
-        """Wait for the turn of a table, and begin it; None once this is closed."""
-        with self._condition:
-            while not self._closed:
-                now = time.monotonic()
-                self._resting = {name: until for name, until in self._resting.items() if until > now}
-                for location in self._waiting:
-                    if self._hurried or location not in self._resting:
-                        self._busy = True
-                        return self._waiting.pop(location)
-                rests = [self._resting[location] - now for location in self._waiting]
-                self._condition.wait(min(rests, default=None))
-            return None
+    def and_then(self, later: "_Work") -> "_Work":
+        """Return what waits once more has come."""
+        return _Work(self.table, self.commits | later.commits, min(self.since, later.since))
 
 
 class LogUpkeep:
@@ -176,12 +79,12 @@ class LogUpkeep:
         self._checkpoints = checkpoints
         self._alone = alone
         self._enabled = enabled
-        # A checkpoint, or a sample, takes as long as its table is large; checksums must not wait for it.
-        self._checksums = _Worker("delvec-checksums", self._checksum)
-        self._keepers = _Worker("delvec-checkpoints", self._keep)
-        self._samples = _Worker("delvec-health", self._sample, share=_SAMPLES_SHARE)
         self._iceberg = iceberg
-        self._conversions = _Worker("delvec-iceberg", self._convert, share=_CONVERSIONS_SHARE)
+        # A checkpoint, or a sample, takes as long as its table is large; checksums must not wait for it.
+        self._checksums = self._worker("checksums", self._checksum)
+        self._samples = self._worker("health", self._sample, share=_SAMPLES_SHARE)
+        self._keepers = self._worker("checkpoints", self._keep)
+        self._conversions = self._worker("iceberg", self._convert, share=_CONVERSIONS_SHARE)
 
     def backlog(self) -> Mapping[str, int]:
         """Return how many tables wait for each task."""
@@ -195,7 +98,7 @@ class LogUpkeep:
     def committed(self, table: OpenTable, version: int, transaction_id: str) -> None:
         """Take note of a commit; returns at once."""
         if self._enabled:
-            self._checksums.add(_Work(table, {version: transaction_id}))
+            _add(self._checksums, _Work(table, {version: transaction_id}))
 
     def checkpoint(
         self, table: OpenTable, *, cleaning: bool = False, dry_run: bool = False
@@ -222,18 +125,48 @@ class LogUpkeep:
 
     def wait(self, seconds: float) -> bool:
         """Wait until everything is done that commits so far ask for; False if it is not."""
-        # Checksums first: they make work for the others.
-        return all(
-            one.wait(seconds) for one in (self._checksums, self._samples, self._keepers, self._conversions)
-        )
+        end = time.monotonic() + seconds
+        while True:
+            # Checksums first: they make work for the others.
+            if not all(worker.wait(max(0.0, end - time.monotonic())) for worker in self._workers):
+                return False
+            if all(worker.is_idle for worker in self._workers):
+                return True
 
     def close(self, seconds: float = 30.0) -> None:
         """Finish what there is to do, within a time, and stop."""
         self.wait(seconds)
-        self._checksums.close()
-        self._samples.close()
-        self._keepers.close()
-        self._conversions.close()
+        for worker in self._workers:
+            worker.close()
+
+    @property
+    def _workers(self) -> Sequence[BackgroundWorker[_Work]]:
+        return (self._checksums, self._samples, self._keepers, self._conversions)
+
+    def _worker(
+        self, name: str, task: Callable[[_Work], None], share: float = _SHARE
+    ) -> BackgroundWorker[_Work]:
+        """Return a worker that takes at most a share of the time for a table, so that commits to it can go on."""
+        return BackgroundWorker(
+            f"delvec-{name}",
+            lambda _, work: self._do(name, task, work),
+            rest=lambda taken: max(_REST_SECONDS, taken / share),
+        )
+
+    def _do(self, name: str, task: Callable[[_Work], None], work: _Work) -> None:
+        try:
+            with work.table.observer.upkeep(name, work.table.name):
+                task(work)
+        except DelvecError as error:
+            logger.warning(
+                "log upkeep failed",
+                table=work.table.name,
+                task=name,
+                type=error.type,
+                error=error.message,
+            )
+        except Exception:  # noqa: BLE001 - logged with the table's name, which the worker does not know
+            logger.exception("log upkeep failed", table=work.table.name, task=name)
 
     def _checksum(self, work: _Work) -> None:
         """Write the checksum of the newest version, if it is one of ours; look whether a checkpoint is due."""
@@ -244,11 +177,11 @@ class LogUpkeep:
             path = f"_delta_log/{checksum_name(snapshot.version)}"
             table.objects.put_if_absent(path, checksum.serialize(), directories=False)
         if _checkpoint_due(snapshot):
-            self._keepers.add(_Work(table))
+            _add(self._keepers, _Work(table))
         if self._health is not None:
-            self._samples.add(_Work(table))
+            _add(self._samples, _Work(table))
         if self._iceberg is not None and asked_formats(snapshot.configuration):
-            self._conversions.add(_Work(table))
+            _add(self._conversions, _Work(table))
 
     def _convert(self, work: _Work) -> None:
         """Convert the newest version to Iceberg, in the format versions that the table asks for."""
@@ -279,7 +212,7 @@ class LogUpkeep:
         if not self._loader.is_settled(table.location) and time.monotonic() - work.since < _SETTLED_SECONDS:
             # A checkpoint would make what was read of a foreign commit final, and that may not be complete yet.
             time.sleep(_PAUSE_SECONDS)
-            self._keepers.add(work)
+            _add(self._keepers, work)
             return
         with self._alone(f"checkpoint of {table.record.id}") as ours:
             if ours:  # else another replica is at it, and takes its time
@@ -297,6 +230,10 @@ class LogUpkeep:
         """Return what storage takes the time for, where it was written to just now."""
         found = table.objects.head("_delta_log/_last_checkpoint") if written.written else None
         return None if found is None else found.last_modified_ms
+
+
+def _add(worker: BackgroundWorker[_Work], work: _Work) -> None:
+    worker.schedule(work.table.location, work, merge=_Work.and_then)
 
 
 def _checkpoint_due(snapshot: Snapshot) -> bool:

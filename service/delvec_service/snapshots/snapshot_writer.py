@@ -15,6 +15,7 @@ import pyarrow as pa
 from delvec_kernel.errors import ServiceUnavailable
 from delvec_kernel.file_index.segment import SegmentsLost
 from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service.background_worker import BackgroundWorker
 from delvec_service.logs import logger
 from delvec_service.store.snapshot_state import LogMark
 from delvec_service.store.snapshots import Head, SnapshotStore, StoredSnapshot
@@ -84,13 +85,9 @@ class SnapshotWriter:
         self._discard = discard
         self._lost = lost
         self._delay = delay
-        self._changed = threading.Condition()
-        self._pending: dict[str, tuple[float, Snapshot, LogMark]] = {}
+        self._worker = BackgroundWorker("delvec-snapshots", self._run)
+        self._lock = threading.Lock()
         self._known: OrderedDict[str, _Known] = OrderedDict()
-        self._thread: threading.Thread | None = None
-        self._busy = False
-        self._hurry = False
-        self._closed = False
         self._deadline: float | None = None
         self._quiet_until = 0.0
         self._complained = False
@@ -108,33 +105,23 @@ class SnapshotWriter:
             self._failed(error)
             self._quiet_until = time.monotonic() + _QUIET_SECONDS
             return None
-        with self._changed:
+        with self._lock:
             self._of(location).generation = None if found is None else found.generation
         return found
 
     def note(self, snapshot: Snapshot, file: LogMark) -> None:
         """Take note of a table's newest version, or that more is known about its segments than before."""
-        with self._changed:
-            if self._closed:
-                return
-            # The time of the first note counts, or a busy table would never be saved.
-            due, _, _ = self._pending.get(snapshot.location, (time.monotonic() + self._delay, None, None))
-            self._pending[snapshot.location] = (due, snapshot, file)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="delvec-snapshots", daemon=True)
-                self._thread.start()
-            elif not self._busy and len(self._pending) == 1:
-                self._changed.notify_all()
+        # The time of the first note counts, or a busy table would never be saved.
+        self._worker.schedule(snapshot.location, (snapshot, file), after=self._delay)
 
     def forget(self, location: str, segments: frozenset[str] = frozenset()) -> None:
         """Forget what is saved of a table; with ``segments`` only if it has one of them."""
-        with self._changed:
-            self._pending.pop(location, None)
+        self._worker.discard(location)
         try:
             head = self._store.head(location)
             if head is not None and (not segments or head.segments & segments):
                 if segments:
-                    with self._changed:
+                    with self._lock:
                         self._of(location).lost = segments & head.segments
                 self._store.forget(location, head.generation)
         except ServiceUnavailable as error:
@@ -142,61 +129,30 @@ class SnapshotWriter:
 
     def flush(self, timeout: float) -> bool:
         """Save now what waits to be saved; return whether that was done in time."""
-        with self._changed:
-            self._hurry = True
-            self._changed.notify_all()
-            done = self._changed.wait_for(lambda: not self._pending and not self._busy, timeout)
-            self._hurry = False
-        return done
+        return self._worker.wait(timeout)
 
     def close(self, timeout: float) -> None:
         """Save what waits to be saved, as far as that is done in time, and stop."""
         self.flush(timeout)
-        with self._changed:
-            self._closed = True
-            self._deadline = time.monotonic()  # whatever still runs stops where it can
-            self._pending.clear()
-            self._changed.notify_all()
-            thread = self._thread
-        if thread is not None:
-            thread.join(1.0)
+        self._deadline = time.monotonic()  # whatever still runs stops where it can
+        self._worker.close()
 
     # --- on its own thread --------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while (item := self._next()) is not None:
-            snapshot, file = item
-            try:
-                self._write(snapshot, file)
-            except SegmentsLost as error:
-                self._lost(snapshot, error)
-            except ServiceUnavailable as error:
-                self._failed(error)
-            except Exception:  # noqa: BLE001 - a cache that cannot be written must not end the thread
-                logger.exception("snapshot not saved", location=snapshot.location)
-            else:
-                self._worked()
-            # Kept alive here it would count as in use.
-            del snapshot, file, item
-
-    def _next(self) -> tuple[Snapshot, LogMark] | None:
-        """Wait for something to do."""
-        with self._changed:
-            self._busy = False
-            self._changed.notify_all()
-            while not self._closed:
-                now = time.monotonic()
-                first = min(self._pending, key=lambda name: self._pending[name][0], default=None)
-                wait = None if first is None else self._pending[first][0] - now
-                if first is not None and wait is not None and (self._hurry or wait <= 0):
-                    self._busy = True
-                    return self._pending.pop(first)[1:]
-                self._changed.wait(wait)
-        return None
+    def _run(self, _: str, noted: tuple[Snapshot, LogMark]) -> None:
+        snapshot, file = noted
+        try:
+            self._write(snapshot, file)
+        except SegmentsLost as error:
+            self._lost(snapshot, error)
+        except ServiceUnavailable as error:
+            self._failed(error)
+        else:
+            self._worked()
 
     def _write(self, snapshot: Snapshot, file: LogMark) -> None:
         location = snapshot.location
-        with self._changed:
+        with self._lock:
             known = self._of(location)
         segments = [member.segment for member in snapshot.live.members]
         unchanged = known.done() is snapshot

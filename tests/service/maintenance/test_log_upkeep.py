@@ -16,9 +16,8 @@ from delvec_kernel.errors import StorageFull
 from delvec_kernel.log.version_checksum import VersionChecksum
 from delvec_kernel.storage import local_files as _local_files
 from delvec_service.maintenance import checkpoints as writing
-from delvec_service.maintenance.log_upkeep import _Work, _Worker
+from delvec_service.maintenance.log_upkeep import _add, _Work
 from delvec_service.snapshots.log_reader import LogReader
-from delvec_service.telemetry.observer import Observer
 
 
 @pytest.fixture
@@ -203,7 +202,7 @@ def test_a_disk_that_is_full_is_a_warning_and_leaves_nothing_half_written(
         with pytest.raises(StorageFull, match="free space"):
             client.service.upkeep.checkpoint(work.table)
         client.service.loader.discard(work.table.location)
-        client.service.upkeep._checksums.add(_Work(work.table, {1: "x"}))
+        _add(client.service.upkeep._checksums, _Work(work.table, {1: "x"}))
         caplog.clear()
         upkeep()
     assert "StorageFull" in caplog.text
@@ -333,27 +332,3 @@ def test_the_checksum_of_a_commit_that_was_replaced_does_not_speak_against_the_l
     if another:
         assert found.json()["size-in-bytes"] == described["tableSizeBytes"] + 2 * 17
         assert filled.append(filled.write_file("more.parquet", [7])).status_code == 200
-
-
-def test_under_load_a_table_has_a_turn_now_and_then_and_whoever_waits_has_it_at_once():
-    turns = []
-    begun = threading.Event()
-
-    def task(work):
-        turns.append(dict(work.commits))
-        begun.set()
-
-    worker = _Worker("delvec-test", task, rest=3600.0)
-    table = SimpleNamespace(location="memory:///t", name="t", observer=Observer())
-    other = SimpleNamespace(location="memory:///other", name="other", observer=Observer())
-    worker.add(_Work(table, {1: "a"}))
-    assert begun.wait(120)
-    for version in (2, 3, 4):
-        worker.add(_Work(table, {version: "b"}))
-    begun.clear()
-    worker.add(_Work(other, {9: "c"}))
-    assert begun.wait(120)
-    assert turns == [{1: "a"}, {9: "c"}]
-    assert worker.wait(120)
-    assert turns == [{1: "a"}, {9: "c"}, {2: "b", 3: "b", 4: "b"}]
-    worker.close()

@@ -1,0 +1,163 @@
+"""A thread for work that no request waits for: one item per key, each done when it is due."""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from delvec_service.logs import logger
+
+__all__ = ["BackgroundWorker"]
+
+_T = TypeVar("_T")
+_JOIN_SECONDS: Final = 1.0
+
+
+@dataclass
+class _Entry(Generic[_T]):
+    """An item that waits.
+
+    Attributes:
+        due: by the monotonic clock.
+        number: of the call that scheduled it first.
+    """
+
+    item: _T
+    due: float
+    number: int
+
+
+class BackgroundWorker(Generic[_T]):
+    """One thread, started with its first item. Safe to share between threads.
+
+    A process that is killed loses what waits: nothing may depend on it.
+
+    Args:
+        name: of the thread.
+        task: what to do with a key and its item. What it raises is logged, and the next item has its turn.
+        rest: seconds for which a key is left alone after a turn, by the seconds that the turn took.
+    """
+
+    def __init__(
+        self, name: str, task: Callable[[str, _T], None], *, rest: Callable[[float], float] | None = None
+    ) -> None:
+        self._name, self._task, self._rest = name, task, rest
+        self._changed = threading.Condition()
+        self._waiting: dict[str, _Entry[_T]] = {}
+        self._resting: dict[str, float] = {}
+        self._number = 0
+        self._hurried = 0
+        """Items that were scheduled up to this number do not wait until they are due."""
+        self._running: int | None = None
+        self._sleeps_until = -math.inf
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @property
+    def backlog(self) -> int:
+        """How many items wait."""
+        return len(self._waiting)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and nothing is being done."""
+        with self._changed:
+            return not self._waiting and self._running is None
+
+    def schedule(
+        self, key: str, item: _T, *, after: float = 0.0, merge: Callable[[_T, _T], _T] | None = None
+    ) -> None:
+        """Let an item wait; returns at once, and does nothing once this is closed.
+
+        Args:
+            key: what it is for. Of the items of a key one waits: the new one takes the place of the old one, at the
+                earlier of their times, so that a key that is always busy has its turn, too.
+            item: what the task gets.
+            after: seconds until it is due.
+            merge: makes one item of the old and the new one.
+        """
+        with self._changed:
+            if self._closed:
+                return
+            due = time.monotonic() + after
+            waiting = self._waiting.get(key)
+            if waiting is None:
+                self._number += 1
+                self._waiting[key] = _Entry(item, due, self._number)
+            else:
+                waiting.item = item if merge is None else merge(waiting.item, item)
+                waiting.due = due = min(waiting.due, due)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            elif max(due, self._resting.get(key, due)) < self._sleeps_until:
+                self._changed.notify_all()
+
+    def discard(self, key: str) -> None:
+        """Drop what waits for a key."""
+        with self._changed:
+            self._waiting.pop(key, None)
+
+    def wait(self, seconds: float) -> bool:
+        """Have everything that waits done now; return whether it was done in time."""
+        with self._changed:
+            last = self._hurried = self._number
+            self._changed.notify_all()
+            return self._changed.wait_for(lambda: self._is_done(last), seconds)
+
+    def close(self, seconds: float = _JOIN_SECONDS) -> None:
+        """Drop what waits, take no more, and let the thread end after its turn; wait for that for so long."""
+        with self._changed:
+            self._closed = True
+            self._waiting.clear()
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(seconds)
+
+    def _is_done(self, last: int) -> bool:
+        if self._running is not None and self._running <= last:
+            return False
+        return all(entry.number > last for entry in self._waiting.values())
+
+    def _run(self) -> None:
+        while (found := self._next()) is not None:
+            key, item = found
+            began = time.monotonic()
+            try:
+                self._task(key, item)
+            except Exception:  # noqa: BLE001 - the thread has other items to do
+                logger.exception("background work failed", worker=self._name, key=key)
+            ended = time.monotonic()
+            # What is held while the thread sleeps would count as in use.
+            del found, item
+            with self._changed:
+                self._running = None
+                if self._rest is not None:
+                    self._resting[key] = ended + self._rest(ended - began)
+                self._changed.notify_all()
+
+    def _next(self) -> tuple[str, _T] | None:
+        """Wait for the turn of an item; None once this is closed."""
+        with self._changed:
+            while not self._closed:
+                now = time.monotonic()
+                self._resting = {key: until for key, until in self._resting.items() if until > now}
+                key = min(self._waiting, key=self._due, default=None)
+                due = math.inf if key is None else self._due(key)
+                if key is not None and due <= now:
+                    self._sleeps_until = -math.inf
+                    entry = self._waiting.pop(key)
+                    self._running = entry.number
+                    return key, entry.item
+                self._sleeps_until = due
+                self._changed.wait(None if key is None else due - now)
+            return None
+
+    def _due(self, key: str) -> float:
+        entry = self._waiting[key]
+        if entry.number <= self._hurried:
+            return -math.inf
+        return max(entry.due, self._resting.get(key, entry.due))
