@@ -31,6 +31,17 @@ DEFAULT_VECTOR_FILE_SIZE: Final = 2 * 1024 * 1024
 SMALL_FILE: Final = 16 * 1024 * 1024
 _EDGES: Final = (0.0, 0.01, 0.05, 0.1, 0.3, 0.5, 1.0)
 _BINS: Final = ("0 %", "up to 1 %", "1-5 %", "5-10 %", "10-30 %", "30-50 %", "over 50 %")
+_MIB: Final = 1024 * 1024
+_SIZE_EDGES: Final = (_MIB, 16 * _MIB, 64 * _MIB, 128 * _MIB, 256 * _MIB, 1024 * _MIB)
+_SIZE_BINS: Final = (
+    "under 1 MiB",
+    "1-16 MiB",
+    "16-64 MiB",
+    "64-128 MiB",
+    "128-256 MiB",
+    "256 MiB-1 GiB",
+    "1 GiB and over",
+)
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,7 @@ class HealthReport:
         small_files: under 16 MiB.
         median_file_size: bytes; None without files.
         deleted_ratio_histogram: files by the share of their rows that are deleted.
+        file_size_histogram: files by their bytes.
         removed: what the tombstones say; None where nobody read them.
         partitions: those that cost most points, as many as were asked for.
     """
@@ -87,6 +99,7 @@ class HealthReport:
     median_file_size: int | None
     commits_since_checkpoint: int
     deleted_ratio_histogram: Mapping[str, int]
+    file_size_histogram: Mapping[str, int]
     findings: tuple[Finding, ...]
     removed: RemovedFiles | None = None
     partitions: tuple[PartitionHealth, ...] = ()
@@ -139,6 +152,7 @@ def examine(
         median_file_size=int(np.median(sizes)) if len(sizes) else None,
         commits_since_checkpoint=snapshot.commits_since_checkpoint,
         deleted_ratio_histogram=_histogram(table.ratios),
+        file_size_histogram=_by_size(sizes),
         findings=known,
         removed=removed,
         partitions=_partitions(table, known, partitions) if partitions and table.keys else (),
@@ -152,6 +166,11 @@ def _histogram(ratios: npt.NDArray[np.float64]) -> dict[str, int]:
     histogram = {name: int(count) for name, count in zip(_BINS, counts, strict=True)}
     unknown = len(ratios) - len(known)
     return histogram | ({"unknown": unknown} if unknown else {})
+
+
+def _by_size(sizes: npt.NDArray[np.int64]) -> dict[str, int]:
+    counts = np.bincount(np.searchsorted(_SIZE_EDGES, sizes, side="right"), minlength=len(_SIZE_BINS))
+    return {name: int(count) for name, count in zip(_SIZE_BINS, counts, strict=True)}
 
 
 def _deletion_vector_files(stored: pa.StructArray) -> tuple[int, int]:

@@ -152,6 +152,10 @@ class AccessResponse(Answer):
     groups: list[str] = Field(description="Of the principal, as the identity provider names them.")
     grants: list[RoleGrant] = Field(description="Those that hold for the principal and its groups.")
     is_restricted: bool = Field(description="False where everything is allowed.")
+    role: Role | None = Field(
+        default=None,
+        description="The highest on the table that the request names; null where it names none.",
+    )
 
 
 class AuditEntry(Answer):

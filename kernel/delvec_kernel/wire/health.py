@@ -134,6 +134,9 @@ class HealthResponse(Answer):
         description="How long ago the newest checkpoint of this version was written; absent without one."
     )
     deleted_ratio_histogram: dict[str, int]
+    file_size_histogram: dict[str, int] = Field(
+        default_factory=dict, description="Files by their size; each file is in one class."
+    )
     recommendations: list[Recommendation]
     partitions: list[PartitionHealth] = Field(
         default_factory=list,

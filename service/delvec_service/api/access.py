@@ -45,15 +45,26 @@ class _Administration(Route):
 router = APIRouter(tags=["access"], route_class=_Administration)
 
 
-@router.get("/access", responses=responses(*COMMON))
-def get_access(access: Caller) -> AccessResponse:
+@router.get("/access", responses=responses(*COMMON, TableNotFound, AmbiguousTable))
+def get_access(
+    service: ServiceState,
+    access: Caller,
+    table: Annotated[
+        str | None, Query(max_length=200, description="Return the role on this table, too; name or id.")
+    ] = None,
+) -> AccessResponse:
     """Return who the token is, and the grants that hold for it."""
-    principal = access.principal
+    principal, role = access.principal, None
+    if table is not None:
+        record = service.tables.find(table)
+        access.require(record, "reader", table)
+        role = access.rights.on_table(record.id, record.name)
     return AccessResponse(
         principal=None if principal is None else principal.name,
         groups=[] if principal is None else list(principal.groups),
         grants=[_grant(one) for one in access.rights.grants],
         is_restricted=access.is_restricted,
+        role=role,
     )
 
 

@@ -79,15 +79,16 @@ FILTERS: Final = {
 }
 
 _CHARTS: Final = (
-    ("Score", ("score",), ("score",)),
-    ("Deleted share", ("deleted-ratio",), ("share",)),
+    ("Health score", "", ("score",), ("score",)),
+    ("Deleted share of the rows", "percent", ("deleted-ratio",), ("share",)),
     (
         "Files",
+        "",
         ("num-files", "small-files", "num-files-with-deletion-vectors"),
         ("all", "small", "with deletion vector"),
     ),
-    ("Bytes", ("size-in-bytes", "deleted-bytes"), ("all", "deleted")),
-    ("Commits since checkpoint", ("commits-since-checkpoint",), ("commits",)),
+    ("Size", "bytes", ("size-in-bytes", "deleted-bytes"), ("all", "deleted")),
+    ("Commits since checkpoint", "", ("commits-since-checkpoint",), ("commits",)),
 )
 
 
@@ -101,8 +102,12 @@ def charts(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
         {
             "title": title,
             "data": json.dumps(
-                {"names": names, "data": [times, *([one[field] for one in ordered] for field in fields)]}
+                {
+                    "names": names,
+                    "unit": unit,
+                    "data": [times, *([one[field] for one in ordered] for field in fields)],
+                }
             ),
         }
-        for title, fields, names in _CHARTS
+        for title, unit, fields, names in _CHARTS
     ]

@@ -47,7 +47,7 @@ _ORDERS: Final = {
     "num-files": "Files",
     "size-in-bytes": "Size",
     "commits-since-checkpoint": "Commits since checkpoint",
-    "gain-bytes": "Gain",
+    "gain-bytes": "Fewer bytes to read",
 }
 _ACTIONS: Final[Mapping[str, tuple[str, str, dict[str, Any]]]] = {
     "optimize": ("OPTIMIZE", "optimize", {}),
@@ -191,13 +191,14 @@ class Dashboard:
         at = f"/v1/tables/{quote(name, safe='')}"
         # First what says whether there is such a table, and whether it may be seen.
         health = await self._get(session, f"{at}/health", files="20", partitions="50")
-        samples, history, detail, snapshot, runs, policies = await asyncio.gather(
+        samples, history, detail, snapshot, runs, policies, access = await asyncio.gather(
             self._get(session, f"{at}/health/samples", limit="1000"),
             self._get(session, f"{at}/history", limit="50"),
             self._get(session, f"{at}/detail"),
             self._get(session, f"{at}/snapshot"),
             self._get(session, "/v1/maintenance-runs", table=name, limit="20"),
             self._get(session, f"{at}/policies"),
+            self._get(session, "/v1/access", table=name),
         )
         return self._page(
             "table.html",
@@ -210,6 +211,7 @@ class Dashboard:
             snapshot=snapshot,
             runs=runs["runs"],
             policies=policies["policies"],
+            maintains=access["role"] in ("maintainer", "admin"),
             actions={key: label for key, (label, _, _) in _ACTIONS.items()},
         )
 

@@ -146,6 +146,7 @@ def _response(
         commits_since_checkpoint=report.commits_since_checkpoint,
         checkpoint_age_seconds=found.checkpoint_age,
         deleted_ratio_histogram=dict(report.deleted_ratio_histogram),
+        file_size_histogram=dict(report.file_size_histogram),
         recommendations=[_recommendation(one, table) for one in report.findings],
         partitions=[
             PartitionHealth(

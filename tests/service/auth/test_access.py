@@ -144,6 +144,7 @@ def test_a_service_without_tokens_is_open_until_one_is_made(running):
             "groups": [],
             "grants": [],
             "is-restricted": False,
+            "role": None,
         }
 
         made = client.post("/v1/tokens", json={"name": "first"}).json()["token"]

@@ -218,6 +218,9 @@ def test_a_healthy_table_needs_nothing(log):
         "0 %": 1,
         "up to 1 %": 1,
     }
+    assert {name: count for name, count in report.file_size_histogram.items() if count} == {
+        "256 MiB-1 GiB": 2
+    }
 
 
 def test_an_empty_table_is_healthy(log):
