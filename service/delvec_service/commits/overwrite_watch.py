@@ -150,7 +150,7 @@ class OverwriteWatch:
         with self._lock:
             watch = self._watch(objects, table)
             watch.suspected = True
-        self._worker.schedule(objects.location, watch)
+            self._look_soon(watch)
 
     def explain(self, objects: ObjectStore, table: str, read_version: int) -> CommitOverwritten | None:
         """Return what to tell a transaction that misses files it has read, None where no commit is gone that it read.
@@ -185,11 +185,9 @@ class OverwriteWatch:
     def wait(self, seconds: float) -> bool:
         """Look at everything now; return whether that was done in time."""
         with self._lock:
-            watches = list(self._watches.values())
-            for watch in watches:
+            for watch in self._watches.values():
                 watch.suspected = True
-        for watch in watches:
-            self._worker.schedule(watch.objects.location, watch)
+                self._look_soon(watch)
         return self._worker.wait(seconds)
 
     def is_watching(self, location: str) -> bool:
@@ -205,8 +203,12 @@ class OverwriteWatch:
         watch = self._watches.get(objects.location)
         if watch is None:
             watch = self._watches[objects.location] = _Watch(objects, table)
-            self._worker.schedule(objects.location, watch, after=self._pause)
+            self._look_soon(watch, after=self._pause)
         return watch
+
+    def _look_soon(self, watch: _Watch, *, after: float = 0.0) -> None:
+        # Under the lock: what is scheduled after it could take the place of a watch that was made since, with its commits.
+        self._worker.schedule(watch.objects.location, watch, after=after)
 
     # --- on its own thread --------------------------------------------------------------------------------
 
@@ -234,8 +236,7 @@ class OverwriteWatch:
                 newest = max((one.since for one in watch.commits.values()), default=began)
                 if watch.commits or watch.suspected:
                     # The longer nothing was committed, the less often.
-                    pause = max(self._pause, began - newest)
-                    self._worker.schedule(watch.objects.location, watch, after=pause)
+                    self._look_soon(watch, after=max(self._pause, began - newest))
                 else:
                     self._watches.pop(watch.objects.location, None)
 

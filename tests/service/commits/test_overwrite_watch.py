@@ -1,6 +1,7 @@
 """Commits that another writer replaced are found, told of, and forgotten by memory and database."""
 
 import json
+import threading
 import time
 import uuid
 from dataclasses import replace
@@ -11,6 +12,7 @@ from delvec_kernel.errors import ServiceUnavailable
 from delvec_service.commits import fault_points
 from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.store.own_commits import OwnCommit, OwnCommitStore
+from delvec_service.store.registry import table_id
 
 WAIT = 60
 
@@ -95,6 +97,35 @@ def test_a_table_that_was_made_anew_in_its_place_is_no_news(filled, create):
     again.append(again.write_file("z.parquet", [1]))
 
     assert overwritten(again) == []
+
+
+def test_a_commit_in_the_middle_of_a_suspicion_is_watched(filled, monkeypatch):
+    service = filled.client.service
+    objects = service.tables.open(filled.name).objects
+    store = OwnCommitStore(service.database)
+    commit = store.newest(table_id(objects.location))[-1]
+    watch = OverwriteWatch(service.loader, store, own(filled)._answers, pause=1e-3)
+    schedule = watch._worker.schedule
+
+    def commit_once_it_was_looked_at():
+        while watch.is_watching(objects.location):
+            time.sleep(0.01)
+        watch.committed(objects, filled.name, commit, [commit.key])
+
+    other = threading.Thread(target=commit_once_it_was_looked_at)
+
+    def scheduled(key, item, *, after=0.0):
+        if not after and other.ident is None:
+            other.start()
+            other.join(1)  # it has to wait for the suspicion, if that is safe
+        schedule(key, item, after=after)
+
+    monkeypatch.setattr(watch._worker, "schedule", scheduled)
+    watch.suspect(objects, filled.name)
+    other.join(WAIT)
+    assert watch._worker.wait(WAIT)
+    assert watch.is_watching(objects.location)
+    watch.close()
 
 
 def test_a_check_finds_what_happened_while_no_service_ran(filled, running, tmp_path):
