@@ -36,12 +36,12 @@ class BackgroundWorker(Generic[_T]):
 
     Args:
         name: of the thread.
-        task: what to do with a key and its item. What it raises is logged, and the next item has its turn.
+        task: what to do with an item. What it raises is logged, and the next item has its turn.
         rest: seconds for which a key is left alone after a turn, by the seconds that the turn took.
     """
 
     def __init__(
-        self, name: str, task: Callable[[str, _T], None], *, rest: Callable[[float], float] | None = None
+        self, name: str, task: Callable[[_T], None], *, rest: Callable[[float], float] | None = None
     ) -> None:
         self._name, self._task, self._rest = name, task, rest
         self._changed = threading.Condition()
@@ -82,17 +82,16 @@ class BackgroundWorker(Generic[_T]):
             if self._closed:
                 return
             due = time.monotonic() + after
-            waiting = self._waiting.get(key)
-            if waiting is None:
+            if (waiting := self._waiting.get(key)) is None:
                 self._number += 1
                 self._waiting[key] = _Entry(item, due, self._number)
             else:
                 waiting.item = item if merge is None else merge(waiting.item, item)
-                waiting.due = due = min(waiting.due, due)
+                waiting.due = min(waiting.due, due)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
-            elif max(due, self._resting.get(key, due)) < self._sleeps_until:
+            elif self._due(key) < self._sleeps_until:
                 self._changed.notify_all()
 
     def discard(self, key: str) -> None:
@@ -127,7 +126,7 @@ class BackgroundWorker(Generic[_T]):
             key, item = found
             began = time.monotonic()
             try:
-                self._task(key, item)
+                self._task(item)
             except Exception:  # noqa: BLE001 - the thread has other items to do
                 logger.exception("background work failed", worker=self._name, key=key)
             ended = time.monotonic()

@@ -18,11 +18,11 @@ class Turns:
         self.go_on = threading.Event()
         self.go_on.set()
 
-    def __call__(self, key, item):
-        self.taken.append((key, item))
+    def __call__(self, item):
+        self.taken.append(item)
         self.begun.release()
         assert self.go_on.wait(120)
-        if item == "bad":
+        if "bad" in item:
             raise ValueError(item)
 
     def has_begun(self):
@@ -44,11 +44,11 @@ def worker(turns):
 
 def test_an_item_that_is_due_has_its_turn_at_once_and_the_newest_of_a_key_counts(worker, turns):
     turns.go_on.clear()
-    worker.schedule("a", 1)
+    worker.schedule("a", ("a", 1))
     assert turns.has_begun()
-    worker.schedule("b", 2)
-    worker.schedule("b", 3)
-    worker.schedule("c", 4, after=HOUR)
+    worker.schedule("b", ("b", 2))
+    worker.schedule("b", ("b", 3))
+    worker.schedule("c", ("c", 4), after=HOUR)
     assert worker.backlog == 2
     assert not worker.is_idle
     turns.go_on.set()
@@ -61,44 +61,44 @@ def test_an_item_that_is_due_has_its_turn_at_once_and_the_newest_of_a_key_counts
 
 def test_the_first_time_of_a_key_counts(worker, turns):
     turns.go_on.clear()
-    worker.schedule("busy", 0)
+    worker.schedule("busy", ("busy", 0))
     assert turns.has_begun()
-    worker.schedule("a", 1, after=HOUR)
-    worker.schedule("a", 2)
-    worker.schedule("a", 3, after=HOUR)
+    worker.schedule("a", ("a", 1), after=HOUR)
+    worker.schedule("a", ("a", 2))
+    worker.schedule("a", ("a", 3), after=HOUR)
     turns.go_on.set()
     assert turns.has_begun()
     assert turns.taken[-1] == ("a", 3)
 
 
 def test_a_turn_that_fails_is_logged_and_the_next_has_its_turn(worker, turns, caplog):
-    worker.schedule("a", "bad")
-    worker.schedule("b", "good")
+    worker.schedule("a", ("a", "bad"))
+    worker.schedule("b", ("b", "good"))
     assert worker.wait(120)
     assert turns.taken == [("a", "bad"), ("b", "good")]
     assert "ValueError" in caplog.text
 
 
 def test_what_is_discarded_or_comes_after_the_end_has_no_turn(worker, turns):
-    worker.schedule("a", 1, after=HOUR)
-    worker.schedule("b", 2, after=HOUR)
+    worker.schedule("a", ("a", 1), after=HOUR)
+    worker.schedule("b", ("b", 2), after=HOUR)
     worker.discard("a")
     assert worker.wait(120)
     assert turns.taken == [("b", 2)]
-    worker.schedule("c", 3, after=HOUR)
+    worker.schedule("c", ("c", 3), after=HOUR)
     worker.close()
-    worker.schedule("d", 4)
+    worker.schedule("d", ("d", 4))
     assert worker.wait(120)
     assert turns.taken == [("b", 2)]
 
 
 def test_whoever_waits_does_not_wait_for_what_comes_later(turns):
-    def again(key, item):
-        turns(key, item)
-        worker.schedule(key, item + 1)
+    def again(item):
+        turns(item)
+        worker.schedule("a", ("a", item[1] + 1))
 
     worker = BackgroundWorker("delvec-test", again)
-    worker.schedule("a", 0)
+    worker.schedule("a", ("a", 0))
     assert worker.wait(120)
     worker.close()
     assert turns.taken[0] == ("a", 0)
@@ -106,11 +106,11 @@ def test_whoever_waits_does_not_wait_for_what_comes_later(turns):
 
 def test_under_load_a_key_has_a_turn_now_and_then_and_whoever_waits_has_it_at_once(turns):
     worker = BackgroundWorker("delvec-test", turns, rest=lambda _: HOUR)
-    worker.schedule("a", (1,))
+    worker.schedule("a", ("a", (1,)))
     assert turns.has_begun()
     for version in (2, 3, 4):
-        worker.schedule("a", (version,), merge=lambda old, new: old + new)
-    worker.schedule("other", (9,))
+        worker.schedule("a", ("a", (version,)), merge=lambda old, new: (old[0], old[1] + new[1]))
+    worker.schedule("other", ("other", (9,)))
     assert turns.has_begun()
     assert turns.taken == [("a", (1,)), ("other", (9,))]
     assert worker.wait(120)

@@ -212,7 +212,7 @@ class OverwriteWatch:
 
     # --- on its own thread --------------------------------------------------------------------------------
 
-    def _run(self, _: str, watch: _Watch) -> None:
+    def _run(self, watch: _Watch) -> None:
         try:
             self._look(watch)
         except DelvecError as error:

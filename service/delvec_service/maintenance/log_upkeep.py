@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from delvec_kernel.errors import DelvecError
@@ -137,7 +138,7 @@ class LogUpkeep:
         """Finish what there is to do, within a time, and stop."""
         self.wait(seconds)
         for worker in self._workers:
-            worker.close()
+            worker.close(0.0)  # what is not done by now is not waited for
 
     @property
     def _workers(self) -> Sequence[BackgroundWorker[_Work]]:
@@ -149,7 +150,7 @@ class LogUpkeep:
         """Return a worker that takes at most a share of the time for a table, so that commits to it can go on."""
         return BackgroundWorker(
             f"delvec-{name}",
-            lambda _, work: self._do(name, task, work),
+            partial(self._do, name, task),
             rest=lambda taken: max(_REST_SECONDS, taken / share),
         )
 

@@ -139,7 +139,7 @@ class SnapshotWriter:
 
     # --- on its own thread --------------------------------------------------------------------------------
 
-    def _run(self, _: str, noted: tuple[Snapshot, LogMark]) -> None:
+    def _run(self, noted: tuple[Snapshot, LogMark]) -> None:
         snapshot, file = noted
         try:
             self._write(snapshot, file)

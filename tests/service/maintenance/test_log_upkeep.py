@@ -7,7 +7,6 @@ import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -16,7 +15,6 @@ from delvec_kernel.errors import StorageFull
 from delvec_kernel.log.version_checksum import VersionChecksum
 from delvec_kernel.storage import local_files as _local_files
 from delvec_service.maintenance import checkpoints as writing
-from delvec_service.maintenance.log_upkeep import _add, _Work
 from delvec_service.snapshots.log_reader import LogReader
 
 
@@ -198,11 +196,11 @@ def test_a_disk_that_is_full_is_a_warning_and_leaves_nothing_half_written(
             patch.setattr(_local_files, "create_hidden", full_device)
         else:
             patch.setattr(os, "fsync", full_sync)
-        work = SimpleNamespace(table=client.service.tables.open(table.name))
+        opened = client.service.tables.open(table.name)
         with pytest.raises(StorageFull, match="free space"):
-            client.service.upkeep.checkpoint(work.table)
-        client.service.loader.discard(work.table.location)
-        _add(client.service.upkeep._checksums, _Work(work.table, {1: "x"}))
+            client.service.upkeep.checkpoint(opened)
+        client.service.loader.discard(opened.location)
+        client.service.upkeep.committed(opened, 1, "x")
         caplog.clear()
         upkeep()
     assert "StorageFull" in caplog.text
