@@ -8,7 +8,7 @@ from tests.interop.delta_session import delta_session
 
 @pytest.fixture(scope="session")
 def delta_spark(tmp_path_factory):
-    session = delta_session(tmp_path_factory.mktemp("warehouse"), small=True)
+    session = delta_session(tmp_path_factory.mktemp("warehouse"))
     if session is None:
         pytest.skip("no JARs of delta-spark: `make test` fetches them where Maven is installed")
     yield session

@@ -6,7 +6,7 @@ from pathlib import Path
 
 __all__ = ["delta_session"]
 
-_SMALL = {
+_SMALL = {  # where planning costs more than rows do
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.default.parallelism": "1",
@@ -14,13 +14,8 @@ _SMALL = {
 WANTED = ("delta-spark", "delta-storage", "delta-kernel", "unitycatalog", "jts-core")
 
 
-def delta_session(warehouse, *, small=False):
-    """Start one; None where the JARs are not here.
-
-    Args:
-        warehouse: a folder.
-        small: for many statements on tables of a few rows, where planning costs more than rows do.
-    """
+def delta_session(warehouse):
+    """Start one in a folder, set for statements on tables of a few rows; None where the JARs are not here."""
     folder = os.environ.get("DELVEC_TEST_JARS")
     if not folder:
         return None
@@ -30,14 +25,14 @@ def delta_session(warehouse, *, small=False):
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]")
-    for name, value in _SMALL.items() if small else ():
+    for name, value in _SMALL.items():
         builder = builder.config(name, value)
     session = (
         builder.config("spark.jars", ",".join(jars))
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        .config("spark.databricks.delta.snapshotPartitions", "1" if small else "2")
-        .config("spark.sql.shuffle.partitions", "1" if small else "2")
+        .config("spark.databricks.delta.snapshotPartitions", "1")
+        .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

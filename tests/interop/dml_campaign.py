@@ -100,7 +100,7 @@ def main():
     if not given.duckdb:
         from tests.interop.delta_session import delta_session
 
-        spark = delta_session(folder / "warehouse", small=True)
+        spark = delta_session(folder / "warehouse")
     with delvec.connect(database_url=f"sqlite:///{folder / 'records.db'}") as lake:
         campaign = Campaign(lake, folder, spark)
         for seed in range(given.seed, given.seed + given.scripts):
