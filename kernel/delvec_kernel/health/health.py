@@ -6,7 +6,7 @@ all files that compaction makes unnecessary; files of deletion vectors that thei
 the number of all data files; commits without a checkpoint up to 20.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ SMALL_FILE: Final = 16 * 1024 * 1024
 _EDGES: Final = (0.0, 0.01, 0.05, 0.1, 0.3, 0.5, 1.0)
 _BINS: Final = ("0 %", "up to 1 %", "1-5 %", "5-10 %", "10-30 %", "30-50 %", "over 50 %")
 _MIB: Final = 1024 * 1024
-_SIZE_EDGES: Final = (_MIB, 16 * _MIB, 64 * _MIB, 128 * _MIB, 256 * _MIB, 1024 * _MIB)
+_SIZE_EDGES: Final = (_MIB, SMALL_FILE, 64 * _MIB, 128 * _MIB, 256 * _MIB, 1024 * _MIB)
 _SIZE_BINS: Final = (
     "under 1 MiB",
     "1-16 MiB",
@@ -151,26 +151,25 @@ def examine(
         small_files=int((sizes < SMALL_FILE).sum()),
         median_file_size=int(np.median(sizes)) if len(sizes) else None,
         commits_since_checkpoint=snapshot.commits_since_checkpoint,
-        deleted_ratio_histogram=_histogram(table.ratios),
-        file_size_histogram=_by_size(sizes),
+        deleted_ratio_histogram=_by_ratio(table.ratios),
+        file_size_histogram=_counted(_SIZE_BINS, np.searchsorted(_SIZE_EDGES, sizes, side="right")),
         findings=known,
         removed=removed,
         partitions=_partitions(table, known, partitions) if partitions and table.keys else (),
     )
 
 
-def _histogram(ratios: npt.NDArray[np.float64]) -> dict[str, int]:
+def _by_ratio(ratios: npt.NDArray[np.float64]) -> dict[str, int]:
     known = ratios[~np.isnan(ratios)]
-    places = np.searchsorted(_EDGES, known, side="left")
-    counts = np.bincount(places, minlength=len(_BINS))
-    histogram = {name: int(count) for name, count in zip(_BINS, counts, strict=True)}
+    histogram = _counted(_BINS, np.searchsorted(_EDGES, known, side="left"))
     unknown = len(ratios) - len(known)
     return histogram | ({"unknown": unknown} if unknown else {})
 
 
-def _by_size(sizes: npt.NDArray[np.int64]) -> dict[str, int]:
-    counts = np.bincount(np.searchsorted(_SIZE_EDGES, sizes, side="right"), minlength=len(_SIZE_BINS))
-    return {name: int(count) for name, count in zip(_SIZE_BINS, counts, strict=True)}
+def _counted(names: Sequence[str], places: npt.NDArray[np.intp]) -> dict[str, int]:
+    """Return how often each of the places, which have names, occurs."""
+    counts = np.bincount(places, minlength=len(names))
+    return {name: int(count) for name, count in zip(names, counts, strict=True)}
 
 
 def _deletion_vector_files(stored: pa.StructArray) -> tuple[int, int]:

@@ -22,9 +22,7 @@ from delvec_kernel.statistics.literal_bounds import DECIMAL_DIGITS
 
 __all__ = ["footer_schema", "footer_statistics"]
 
-_EXACT: Final = Context(
-    prec=DECIMAL_DIGITS
-)  # the usual one rounds to 28 digits, and a rounded bound skips rows
+_EXACT: Final = Context(prec=DECIMAL_DIGITS)  # the usual one rounds to 28 digits, and that skips rows
 _WHOLE: Final = frozenset({"byte", "short", "integer", "long", "date"})
 _MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz"})
 _PER_MICROSECOND: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}

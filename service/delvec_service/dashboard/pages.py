@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from delvec_service.auth.principals import at_least
 from delvec_service.dashboard.formats import FILTERS, charts
 from delvec_service.dashboard.session import CSRF_FIELD, Session
 
@@ -211,7 +212,7 @@ class Dashboard:
             snapshot=snapshot,
             runs=runs["runs"],
             policies=policies["policies"],
-            maintains=access["role"] in ("maintainer", "admin"),
+            maintains=at_least(access["role"], "maintainer"),
             actions={key: label for key, (label, _, _) in _ACTIONS.items()},
         )
 

@@ -13,18 +13,9 @@ function written(value, unit) {
   return `${+(value / 1024 ** step).toFixed(1)} ${UNITS[step]}`;
 }
 
-const pad = (number) => String(number).padStart(2, "0");
-
 // Times are UTC, as everywhere else on the page; uPlot's own would be the visitor's.
-function day(seconds) {
-  const time = new Date(seconds * 1000);
-  return `${time.getUTCFullYear()}-${pad(time.getUTCMonth() + 1)}-${pad(time.getUTCDate())}`;
-}
-
-function clock(seconds) {
-  const time = new Date(seconds * 1000);
-  return `${pad(time.getUTCHours())}:${pad(time.getUTCMinutes())}:${pad(time.getUTCSeconds())}`;
-}
+const day = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 10);
+const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19);
 
 function times(_plot, splits, _axis, _space, step) {
   if (step >= 86400) return splits.map(day);
