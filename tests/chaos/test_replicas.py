@@ -18,7 +18,6 @@ from delvec_kernel.deletion_vectors.deletion_vector import serialize_bitmap
 from delvec_kernel.errors import ServiceUnavailable
 from delvec_service.commits import fault_points
 from delvec_service.store.database import Database
-from delvec_service.store.direct import Prepared
 
 FILES, ROWS, STEPS = 2, 100, 5
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -122,9 +121,9 @@ def test_transactions_are_read_committed_whatever_the_server_prefers(postgres):
         for opened in (database.read, database.write):
             with opened() as session:
                 found.append(session.execute(show).scalar())
-        for opened in (database.looking, database.changing):
+        for opened in (database.connection, database.transaction):
             with opened() as connection:
-                found.extend(connection.first(Prepared(show), {}))
+                found.append(connection.execute(show).scalar())
     finally:
         database.close()
 

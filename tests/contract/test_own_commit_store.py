@@ -19,7 +19,7 @@ def store(database):
 
 
 def record(database, *commits, table="t"):
-    with database.changing() as connection:
+    with database.transaction() as connection:
         for commit in commits:
             own_commits.record(connection, table, commit)
 

@@ -364,7 +364,7 @@ def test_other_databases_are_refused_without_showing_the_url(bad):
     assert "tiger" not in str(caught.value)
 
 
-@pytest.mark.parametrize("use", ["check", "read", "write", "looking", "changing"])
+@pytest.mark.parametrize("use", ["check", "read", "write", "connection", "transaction"])
 def test_a_database_that_does_not_answer_is_not_a_defect(use):
     database = Database("postgresql://delvec:hunter2@127.0.0.1:9/none")
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 from sqlalchemy import and_, bindparam, delete, or_, select
 
 from delvec_service.store.database import Database, insert_into
-from delvec_service.store.direct import Prepared
 from delvec_service.store.models import AnswerRow
 
 __all__ = ["ANY_REQUEST", "AnswerStore", "Claim", "StoredAnswer", "Taken"]
@@ -30,7 +29,7 @@ _COLUMNS: Final = (
     AnswerRow.claimed_at,
     AnswerRow.created_at,
 )
-_IS_THERE: Final = Prepared(select(AnswerRow.key).where(AnswerRow.key == bindparam("named")))
+_IS_THERE: Final = select(AnswerRow.key).where(AnswerRow.key == bindparam("named"))
 """Every commit asks it, and there hardly ever is."""
 
 
@@ -79,8 +78,8 @@ class AnswerStore:
         Raises:
             ServiceUnavailable: the database does not answer.
         """
-        with self._database.looking() as connection:
-            if connection.first(_IS_THERE, {"named": key}) is None:
+        with self._database.connection() as connection:
+            if connection.execute(_IS_THERE, {"named": key}).first() is None:
                 return None
         with self._database.read() as session:
             row = session.execute(select(*_COLUMNS).where(AnswerRow.key == key)).first()

@@ -3,13 +3,13 @@
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import Connection, Engine, Executable, create_engine, event, make_url, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import (
@@ -25,10 +25,9 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from delvec_kernel.errors import BadRequest, ServiceUnavailable
-from delvec_service.store.direct import Direct, direct
 from delvec_service.store.models import REVISION
 
-__all__ = ["Database", "insert_into", "migrations_directory"]
+__all__ = ["Database", "Upsert", "insert_into", "migrations_directory"]
 
 _MIGRATION_LOCK: Final = 0x44454C564543  # any number, the same in every replica
 _BUSY_SECONDS: Final = 30
@@ -58,6 +57,7 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self._engine = _engine(_parse(url))
+        self._writing = self._engine.execution_options(**_WRITES)
 
     def migrate(self, revision: str = "head") -> None:
         """Bring the schema to ``revision``; several processes may do so at once, and older ones go on.
@@ -117,23 +117,23 @@ class Database:
             yield session
 
     @contextmanager
-    def looking(self) -> Iterator[Direct]:
-        """Open a connection that changes nothing, for prepared statements: a fraction of the work of a session.
+    def connection(self) -> Iterator[Connection]:
+        """Open a connection for reading, without the cost of a session: every commit uses one.
 
         Raises:
             ServiceUnavailable: the database does not answer.
         """
-        with self._answering(), direct(self._engine, writes=False) as connection:
+        with self._answering(), self._engine.connect() as connection:
             yield connection
 
     @contextmanager
-    def changing(self) -> Iterator[Direct]:
-        """Open a connection whose changes are committed at the end of the block, for prepared statements.
+    def transaction(self) -> Iterator[Connection]:
+        """Open a connection that is committed at the end of the block, without the cost of a session.
 
         Raises:
             ServiceUnavailable: the database does not answer; nothing was written.
         """
-        with self._answering(), direct(self._engine, writes=True) as connection:
+        with self._answering(), self._writing.begin() as connection:
             yield connection
 
     def give_back_space(self) -> None:
@@ -267,6 +267,21 @@ def insert_into(session: Session, row: Any) -> Any:
     """
     dialect: Any = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
     return dialect.insert(row)
+
+
+class Upsert:
+    """An INSERT with ``ON CONFLICT``, built once for each kind of database: what every commit runs.
+
+    Args:
+        build: makes the statement of a dialect's ``insert``.
+    """
+
+    def __init__(self, build: Callable[[Any], Executable]) -> None:
+        self._statements = {"postgresql": build(postgresql.insert), "sqlite": build(sqlite.insert)}
+
+    def on(self, connection: Connection) -> Executable:
+        """Return the statement for a connection's database."""
+        return self._statements[connection.dialect.name]
 
 
 def migrations_directory() -> Path:

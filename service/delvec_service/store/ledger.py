@@ -3,23 +3,20 @@
 It answers no question about a table's data. It makes a search for orphans cheap, and shows what a crash left.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, cast
 
-from sqlalchemy import Executable, Table, bindparam, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Table, bindparam, insert, select, update
 
 from delvec_service.store import own_commits
-from delvec_service.store.database import Database
-from delvec_service.store.direct import Prepared
+from delvec_service.store.database import Database, Upsert
 from delvec_service.store.models import LedgerFileRow, TransactionRow
 from delvec_service.store.own_commits import OwnCommit
 
 __all__ = ["Ending", "Ledger", "LedgerFile", "Outcome", "TransactionRecord"]
 
-_Upsert: TypeAlias = Callable[[Table], postgresql.Insert | sqlite.Insert]
 Outcome = Literal["committed", "nothing-to-do", "conflict", "failed", "unknown"]
 
 
@@ -71,8 +68,8 @@ class Ledger:
 
     def open(self, table_id: str, transaction_id: str, operation: str) -> None:
         """Note that a transaction begins; one that is known already is left as it is."""
-        with self._database.changing() as connection:
-            connection.run(_OPEN, _opening(table_id, transaction_id, operation))
+        with self._database.transaction() as connection:
+            connection.execute(_OPEN.on(connection), _opening(table_id, transaction_id, operation))
 
     def announce(
         self, table_id: str, transaction_id: str, operation: str, paths: Iterable[str], kind: str
@@ -90,9 +87,10 @@ class Ledger:
             }
             for path in paths
         ]
-        with self._database.changing() as connection:
-            connection.run(_OPEN, _opening(table_id, transaction_id, operation))
-            connection.run(_ADD_FILE, *rows)
+        with self._database.transaction() as connection:
+            connection.execute(_OPEN.on(connection), _opening(table_id, transaction_id, operation))
+            if rows:
+                connection.execute(_ADD_FILE, rows)
 
     def close(
         self,
@@ -126,9 +124,10 @@ class Ledger:
             for one in endings
             for path in one.written
         ]
-        with self._database.changing() as connection:
-            connection.run(_CLOSE, *transactions)
-            connection.run(_CLOSE_FILE, *files)
+        with self._database.transaction() as connection:
+            connection.execute(_CLOSE.on(connection), transactions)
+            if files:
+                connection.execute(_CLOSE_FILE, files)
             if own is not None:
                 own_commits.record(connection, table_id, own)
 
@@ -139,9 +138,9 @@ class Ledger:
     def transactions(self, table_id: str, ids: Sequence[str]) -> dict[str, TransactionRecord]:
         """Return what is known of some transactions, by their ids."""
         found = {}
-        with self._database.looking() as connection:
+        with self._database.connection() as connection:
             for id_ in ids:
-                row = connection.first(_FIND, {"in_table": table_id, "named": id_})
+                row = connection.execute(_FIND, {"in_table": table_id, "named": id_}).first()
                 if row is not None:
                     found[id_] = TransactionRecord(*row)
         return found
@@ -180,7 +179,15 @@ def _opening(table_id: str, transaction_id: str, operation: str) -> dict[str, An
     }
 
 
-def _closing(upsert: _Upsert) -> Executable:
+_TRANSACTIONS: Final = cast(Table, TransactionRow.__table__)
+_FILES: Final = cast(Table, LedgerFileRow.__table__)
+
+
+def _opened(upsert: Any) -> Any:
+    return upsert(_TRANSACTIONS).on_conflict_do_nothing(index_elements=["table_id", "id"])
+
+
+def _closed(upsert: Any) -> Any:
     statement = upsert(_TRANSACTIONS)
     return statement.on_conflict_do_update(
         index_elements=["table_id", "id"],
@@ -190,31 +197,18 @@ def _closing(upsert: _Upsert) -> Executable:
     )
 
 
-_TRANSACTIONS: Final = cast(Table, TransactionRow.__table__)
-_FILES: Final = cast(Table, LedgerFileRow.__table__)
-
-_UPSERTS: Final[Mapping[str, _Upsert]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
-_COLUMNS: Final = [column.name for column in _TRANSACTIONS.columns]
-_OPEN: Final = Prepared(
-    {
-        name: upsert(_TRANSACTIONS).on_conflict_do_nothing(index_elements=["table_id", "id"])
-        for name, upsert in _UPSERTS.items()
-    },
-    _COLUMNS,
-)
-_CLOSE: Final = Prepared({name: _closing(upsert) for name, upsert in _UPSERTS.items()}, _COLUMNS)
-_ADD_FILE: Final = Prepared(insert(_FILES), [column.name for column in _FILES.columns])
-_CLOSE_FILE: Final = Prepared(
+_OPEN: Final = Upsert(_opened)
+_CLOSE: Final = Upsert(_closed)
+_ADD_FILE: Final = insert(_FILES)
+_CLOSE_FILE: Final = (
     update(_FILES)
     .where(LedgerFileRow.table_id == bindparam("in_table"), LedgerFileRow.path == bindparam("at"))
     .values(state=bindparam("outcome"))
 )
-_FIND: Final = Prepared(
-    select(
-        TransactionRow.id,
-        TransactionRow.table_id,
-        TransactionRow.operation,
-        TransactionRow.state,
-        TransactionRow.version,
-    ).where(TransactionRow.table_id == bindparam("in_table"), TransactionRow.id == bindparam("named"))
-)
+_FIND: Final = select(
+    TransactionRow.id,
+    TransactionRow.table_id,
+    TransactionRow.operation,
+    TransactionRow.state,
+    TransactionRow.version,
+).where(TransactionRow.table_id == bindparam("in_table"), TransactionRow.id == bindparam("named"))

@@ -5,16 +5,14 @@ that Delvec has acknowledged; what is kept here is what tells. A store that was 
 about a table's data rests on it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import bindparam, delete, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, bindparam, delete, select
 
-from delvec_service.store.database import Database, insert_into
-from delvec_service.store.direct import Direct, Prepared
+from delvec_service.store.database import Database, Upsert, insert_into
 from delvec_service.store.models import OverwrittenCommitRow, OwnCommitRow, TransactionRow
 
 __all__ = ["Overwritten", "OwnCommit", "OwnCommitStore", "record"]
@@ -25,13 +23,8 @@ KEPT: Final = 128
 _PRUNED_EVERY: Final = 16
 _EVENTS: Final = 100
 _LONGEST_ID: Final = 64
-_COLUMNS: Final[Mapping[str, Any]] = {
-    name: bindparam(name) for name in ("table_id", "version", "key", "size", "metadata_id")
-}
-_PRUNE: Final = Prepared(
-    delete(OwnCommitRow).where(
-        OwnCommitRow.table_id == bindparam("table"), OwnCommitRow.version <= bindparam("oldest")
-    )
+_PRUNE: Final = delete(OwnCommitRow).where(
+    OwnCommitRow.table_id == bindparam("table"), OwnCommitRow.version <= bindparam("oldest")
 )
 
 
@@ -70,7 +63,7 @@ class Overwritten:
     found_at: datetime
 
 
-def record(connection: Direct, table_id: str, commit: OwnCommit) -> None:
+def record(connection: Connection, table_id: str, commit: OwnCommit) -> None:
     """Note a commit, in a transaction that is open anyway; what is far behind it is forgotten."""
     row = {
         "table_id": table_id,
@@ -79,9 +72,9 @@ def record(connection: Direct, table_id: str, commit: OwnCommit) -> None:
         "size": commit.size,
         "metadata_id": commit.metadata_id[:_LONGEST_ID],
     }
-    connection.run(_UPSERT, row)
+    connection.execute(_UPSERT.on(connection), row)
     if commit.version % _PRUNED_EVERY == 0:
-        connection.run(_PRUNE, {"table": table_id, "oldest": commit.version - KEPT})
+        connection.execute(_PRUNE, {"table": table_id, "oldest": commit.version - KEPT})
 
 
 class OwnCommitStore:
@@ -164,7 +157,7 @@ class OwnCommitStore:
 
 
 def _upsert(insert: Any) -> Any:
-    statement = insert(OwnCommitRow).values(**_COLUMNS)
+    statement = insert(OwnCommitRow)
     # A version that was committed again: the log was restored from a backup, or another writer replaced it before.
     return statement.on_conflict_do_update(
         index_elements=["table_id", "version"],
@@ -172,7 +165,7 @@ def _upsert(insert: Any) -> Any:
     )
 
 
-_UPSERT: Final = Prepared({"postgresql": _upsert(postgresql.insert), "sqlite": _upsert(sqlite.insert)})
+_UPSERT: Final = Upsert(_upsert)
 
 
 def _short(text: str | None, length: int) -> str | None:
