@@ -46,7 +46,7 @@ class Commits:
         loader: reads snapshots.
         ledger: knows of files before they are written.
         upkeep: is notified of every commit.
-        own_commits: likewise; knows which of them others replaced.
+        overwrite_watch: likewise; knows which of them others replaced.
         manifests: likewise; keeps those of tables that ask for it.
         health: counts what becomes of commits.
         attempts: how many times a commit tries to create a version.
@@ -63,7 +63,7 @@ class Commits:
         loader: SnapshotLoader,
         ledger: Ledger,
         upkeep: LogUpkeep,
-        own_commits: OverwriteWatch,
+        overwrite_watch: OverwriteWatch,
         manifests: SymlinkManifests,
         health: HealthWatch | None = None,
         *,
@@ -73,7 +73,7 @@ class Commits:
         observer: Observer = NO_OBSERVER,
     ) -> None:
         self._upkeep = upkeep
-        self._own_commits = own_commits
+        self._own_commits = overwrite_watch
         self._manifests = manifests
         self._health = health
         self._ledger = ledger
@@ -82,7 +82,7 @@ class Commits:
         self._vectors = DeletionVectorCache()
         self._groups: GroupCommit[Member] = GroupCommit(self.run, self._properties)
         self.log = CommitLog(loader)
-        self._race = CommitRace(loader, self.log, ledger, own_commits, self._vectors)
+        self._race = CommitRace(loader, self.log, ledger, overwrite_watch, self._vectors)
         self._loop = CommitLoop(
             loader,
             self.log,

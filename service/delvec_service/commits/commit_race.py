@@ -58,7 +58,7 @@ class CommitRace:
         loader: reads snapshots.
         log: reads commits.
         ledger: may know of a commit whose version can no longer be found by search.
-        own_commits: know of one that was in the log and is not any more.
+        overwrite_watch: know of one that was in the log and is not any more.
         vectors: reads deletion vectors.
     """
 
@@ -67,13 +67,13 @@ class CommitRace:
         loader: SnapshotLoader,
         log: CommitLog,
         ledger: Ledger,
-        own_commits: OverwriteWatch,
+        overwrite_watch: OverwriteWatch,
         vectors: DeletionVectorCache,
     ) -> None:
         self._loader = loader
         self._log = log
         self._ledger = ledger
-        self._own_commits = own_commits
+        self._own_commits = overwrite_watch
         self._vectors = vectors
         self._row_maps = RowMapCache()
         self._marks = VersionMarks(loader)

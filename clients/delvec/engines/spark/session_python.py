@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakSet
@@ -53,11 +54,10 @@ def use_this_python(spark: SparkSession) -> None:
     if not context.master.startswith("local") or _is_this("python3"):
         return
     context.pythonExec = sys.executable
-    from pyspark_delvec import DefaultSource
-
     # Spark starts the other Python for its list; what is wrong with that, a query that needs it says.
     with suppress(Exception):
-        spark.dataSource.register(DefaultSource)
+        # By its name, as Spark finds it: an engine knows no data source, which uses a connection.
+        spark.dataSource.register(import_module("pyspark_delvec").DefaultSource)
 
 
 def _is_this(program: str) -> bool:
