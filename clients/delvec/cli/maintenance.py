@@ -9,7 +9,7 @@ from delvec.cli.output import number, print_json, print_table, say
 from delvec.cli.session import Table, session
 from delvec.dml.optimize import PlannedCompaction
 
-__all__ = ["check", "checkpoint", "downgrade", "generate", "optimize", "restore"]
+__all__ = ["check", "checkpoint", "downgrade", "generate", "optimize", "repair", "restore"]
 
 
 def checkpoint(
@@ -329,6 +329,60 @@ def restore(
         return
     moved = f"{number(done['numRestoredFiles'])} files restored, {number(done['numRemovedFiles'])} removed"
     say(f"dry run: {moved}" if dry_run else f"RESTORE in version {done.version} of table '{name}': {moved}")
+
+
+def repair(
+    context: typer.Context,
+    table: Table,
+    drop_missing_files: Annotated[
+        bool,
+        typer.Option(
+            "--drop-missing-files",
+            help="Take data files that are gone out of the table. Their rows are lost.",
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done and why, and commit nothing.")
+    ] = False,
+) -> None:
+    """Put right what a check finds and has one right answer; exit code 1 where an error is left.
+
+    [bold]delvec repair people --dry-run[/bold]
+
+    [bold]delvec repair people --drop-missing-files[/bold]
+    """
+    now = session(context)
+    with now.table(table) as target:
+        done = target.repair(drop_missing_files=drop_missing_files, dry_run=dry_run)
+        name = target.name
+    if now.as_json:
+        print_json(done)
+    else:
+        if done["repaired"]:
+            print_table(
+                ["invariant", "version", "file", "repair", "why that is right"],
+                [
+                    [entry[column] for column in ("invariant", "version", "file", "repair", "reason")]
+                    for entry in done["repaired"]
+                ],
+                right=["version"],
+            )
+        if done["unrepaired"]:
+            print_table(
+                ["severity", "invariant", "version", "file", "left because"],
+                [
+                    [entry[column] for column in ("severity", "invariant", "version", "file", "reason")]
+                    for entry in done["unrepaired"]
+                ],
+                right=["version"],
+            )
+        counts = f"{number(done['num-repaired'])} findings repaired, {number(done['num-unrepaired'])} left"
+        if done["version"] is not None:
+            say(f"FSCK REPAIR in version {done['version']} of table '{name}': {counts}")
+        else:
+            say(f"dry run: {counts}" if dry_run else f"nothing to repair in table '{name}': {counts}")
+    if any(entry["severity"] == "error" for entry in done["unrepaired"]):
+        raise typer.Exit(1)
 
 
 def generate(

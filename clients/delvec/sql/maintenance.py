@@ -1,4 +1,4 @@
-"""OPTIMIZE, REORG TABLE, ANALYZE TABLE, VACUUM, RESTORE and GENERATE: statements about a table as a whole."""
+"""OPTIMIZE, REORG TABLE, ANALYZE TABLE, VACUUM, RESTORE, FSCK REPAIR TABLE and GENERATE: statements about a table as a whole."""
 
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -11,7 +11,7 @@ from delvec.transaction import Metrics
 if TYPE_CHECKING:
     from delvec.sql.changes import OpenTable, RunQuery
 
-__all__ = ["analyze", "generate", "optimize", "reorg", "restore", "vacuum"]
+__all__ = ["analyze", "fsck", "generate", "optimize", "reorg", "restore", "vacuum"]
 
 _LISTED: Final = 1000
 """As many paths as delta-spark shows of a dry run."""
@@ -129,6 +129,25 @@ def restore(cursor: Cursor, opened: "OpenTable") -> Metrics:
         target = cursor.whole_number("a version")
     cursor.end()
     return opened(name).restore(target)
+
+
+def fsck(cursor: Cursor, opened: "OpenTable") -> pa.Table:
+    """Run FSCK REPAIR TABLE table [METADATA ONLY] [DRY RUN]: as on Databricks, METADATA ONLY keeps missing files.
+
+    Returns:
+        A row for each finding: what is done and why, or why it is left.
+    """
+    cursor.expect("FSCK", "REPAIR", "TABLE")
+    name = newest_version(cursor)
+    keeps = cursor.take("METADATA", "ONLY")
+    dry_run = cursor.take("DRY", "RUN")
+    cursor.end()
+    done = opened(name).repair(dry_run=dry_run, drop_missing_files=not keeps)
+    rows = [{**entry, "repaired": not dry_run} for entry in done["repaired"]]
+    rows += [{**entry, "repaired": False, "action": None, "repair": None} for entry in done["unrepaired"]]
+    columns = {name: pa.string() for name in ("invariant", "file", "message", "action", "repair", "reason")}
+    schema = pa.schema({**columns, "version": pa.int64(), "repaired": pa.bool_()})
+    return pa.Table.from_pylist(rows, schema)
 
 
 def generate(cursor: Cursor, opened: "OpenTable") -> pa.Table:

@@ -54,6 +54,7 @@ _MAINTENANCE: Final = {
     "REORG": maintenance.reorg,
     "ANALYZE": maintenance.analyze,
     "RESTORE": maintenance.restore,
+    "FSCK": maintenance.fsck,
     "GENERATE": maintenance.generate,
     "CREATE": creation.clone,
     "REPLACE": creation.clone,
@@ -92,7 +93,8 @@ def run(
     raise invalid(
         text,
         cursor.position,
-        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, ANALYZE TABLE, VACUUM, RESTORE, GENERATE, CREATE TABLE ... "
+        "a statement is SELECT, DELETE, UPDATE, MERGE, INSERT, OPTIMIZE, REORG TABLE, ANALYZE TABLE, VACUUM, RESTORE, FSCK REPAIR TABLE, GENERATE, "
+        "CREATE TABLE ... "
         "CLONE, CONVERT TO DELTA, DESCRIBE, SHOW TABLES or "
         "ALTER TABLE ... SYNC IDENTITY; tables are created and altered by create_table() and table.alter.",
     )

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -32,6 +32,7 @@ INVARIANTS: Final = {
     "no-empty-vector": "An action has a deletion vector or none, never an empty object.",
     "vector-feature": "A table with deletion vectors lists the feature, for readers and writers.",
     "vector-needs-count": "A file with a deletion vector has numRecords in its statistics.",
+    "physical-count": "In a file with a deletion vector, numRecords counts the deleted rows, too.",
     "vector-loosens-bounds": "The statistics of a file with a deletion vector say tightBounds=false.",
     "vector-within-file": "A deletion vector marks no more rows than the file has, and none beyond it.",
     "readable-vector": "Every live deletion vector is there, with the size, checksum and rows that the log says.",
@@ -56,6 +57,7 @@ class Finding:
         version: in which it was found.
         file: path as in the log, or the name of the log file.
         message: what is wrong, and what to do.
+        mended: the version from which on it is no longer so. Only those who travel in time to one before it meet it.
     """
 
     invariant: str
@@ -63,6 +65,12 @@ class Finding:
     version: int | None
     file: str | None
     message: str
+    mended: int | None = None
+
+    def mended_in(self, version: int) -> "Finding":
+        """Return it as what is over since a version."""
+        message = f"{self.message} Since version {version} it is no longer so."
+        return replace(self, severity="warning", message=message, mended=version)
 
 
 _BOUNDS = ("minValues", "maxValues")

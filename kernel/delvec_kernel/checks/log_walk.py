@@ -20,6 +20,8 @@ from delvec_kernel.actions.actions import (
     Txn,
 )
 from delvec_kernel.checks.findings import Finding, Severity, vector_findings
+from delvec_kernel.checks.stray_files import Origin, StrayFiles
+from delvec_kernel.checks.stray_files import vector_id as _id
 from delvec_kernel.deletion_vectors.deletion_vector import is_file_name
 from delvec_kernel.errors import CorruptDeletionVector, DelvecError
 from delvec_kernel.features.table_features import reader_features, writer_features
@@ -60,6 +62,8 @@ class LogWalk:
 
     Attributes:
         referenced: those of ``wanted`` that the commits that were followed name.
+        strays: what is live by mistake.
+        mended: findings that are over, and since which version.
     """
 
     def __init__(self, state: ReplayState, wanted: AbstractSet[str] = frozenset()) -> None:
@@ -72,6 +76,11 @@ class LogWalk:
         self._stamp: int | None = None
         self._wanted = wanted
         self.referenced: set[str] = set()
+        self.strays = StrayFiles()
+        self.mended: dict[Finding, int] = {}
+        self._of_pairs: dict[str, list[Finding]] = {}
+        self._of_adds: dict[str, list[Finding]] = {}
+        self._of_protocol: list[Finding] = []
 
     @property
     def num_files(self) -> int:
@@ -91,9 +100,25 @@ class LogWalk:
                     self._metadata = action
                 case _:
                     pass
+        if self._of_protocol and self._knows_vectors():
+            self._mend(self._of_protocol, version)
+            self._of_protocol = []
         found = [*self._applications(version, actions), *self._times(version, actions, before)]
         found += self._files(version, actions)
         return found
+
+    def file(self, key: str) -> AddFile | None:
+        """Return a file that some commit named as it is by now, by its canonical path; None where it is not live."""
+        return self._changed[key] if key in self._changed else self._base.find(key)
+
+    @property
+    def lacks_vector_feature(self) -> bool:
+        """Whether files have deletion vectors that the protocol does not know."""
+        return any(found not in self.mended for found in self._of_protocol)
+
+    def _mend(self, findings: Iterable[Finding], version: int) -> None:
+        for found in findings:
+            self.mended.setdefault(found, version)
 
     def differences(self, live: LiveFiles, version: int, what: str) -> Iterator[Finding]:
         """Say where files that were loaded another way are not those that the commits lead to; 20 of them.
@@ -167,14 +192,33 @@ class LogWalk:
                 )
             of_kind[key] = action  # type: ignore[assignment]
         live = self._look_up(adds.keys() | removes.keys())
+        at = Origin.of(version, next((each for each in actions if isinstance(each, CommitInfo)), None))
+        writes_rows = not adds.keys() <= removes.keys()
         for key in dict.fromkeys([*removes, *adds]):
             add, remove, old = adds.get(key), removes.get(key), live.get(key)
-            yield from self._pair(version, add, remove, old)
+            of_pair = list(self._pair(version, key, add, remove, old))
+            self.strays.follow(key, add, remove, old, at, writes_rows=writes_rows)
+            yield from of_pair
+            self._note_pair(version, key, of_pair)
             if add is not None:
-                yield from self._added(version, add)
+                of_add = list(self._added(version, add))
+                yield from of_add
+                self._mend(self._of_adds.pop(key, ()), version)
+                if of_add:
+                    self._of_adds[key] = of_add
                 self._changed[key] = add
-            elif remove is None or old is None or _id(remove) == _id(old):
+            elif old is None or remove is None or _id(remove) == _id(old):
+                self._mend(self._of_adds.pop(key, ()), version)
                 self._changed[key] = None
+
+    def _note_pair(self, version: int, key: str, found: Iterable[Finding]) -> None:
+        """Remember what is wrong with a path, until nothing of it is live by mistake any more."""
+        if key not in self.strays:
+            self._mend(self._of_pairs.pop(key, ()), version)
+            return
+        errors = [each for each in found if each.severity == "error"]
+        if errors:
+            self._of_pairs.setdefault(key, []).extend(errors)
 
     def _look_up(self, keys: Iterable[str]) -> dict[str, AddFile]:
         """Return the live files among these."""
@@ -198,12 +242,11 @@ class LogWalk:
             vector = None  # its reader reports it
         self.referenced |= (names | ({vector} if vector else set())) & self._wanted
 
-    @staticmethod
     def _pair(
-        version: int, add: AddFile | None, remove: RemoveFile | None, old: AddFile | None
+        self, version: int, key: str, add: AddFile | None, remove: RemoveFile | None, old: AddFile | None
     ) -> Iterator[Finding]:
         """Say what is wrong between what a version does to one path and what it found there."""
-        if remove is not None:
+        if remove is not None and not self.strays.is_superseded(key, remove):
             if old is None and not _keeps_vectors(remove):
                 yield Finding(
                     "remove-of-live-file",
@@ -268,16 +311,24 @@ class LogWalk:
         protocol = self._protocol
         if protocol is None:
             return
-        if not (
-            _DELETION_VECTORS in reader_features(protocol) and _DELETION_VECTORS in writer_features(protocol)
-        ):
-            yield _error(
+        if not self._knows_vectors():
+            found = _error(
                 "vector-feature",
                 version,
                 path,
                 "has a deletion vector, and the protocol lists no 'deletionVectors' for readers and writers: a reader "
                 "that does not know them returns deleted rows; add the feature to the table.",
             )
+            self._of_protocol.append(found)
+            yield found
+
+    def _knows_vectors(self) -> bool:
+        protocol = self._protocol
+        return (
+            protocol is not None
+            and _DELETION_VECTORS in reader_features(protocol)
+            and _DELETION_VECTORS in writer_features(protocol)
+        )
 
     # --- everything else --------------------------------------------------------------------------------
 
@@ -329,10 +380,6 @@ def _keeps_vectors(remove: RemoveFile) -> bool:
 def _error(invariant: str, version: int, path: str, what: str) -> Finding:
     severity: Severity = "error"
     return Finding(invariant, severity, version, path, f"File '{path}' of version {version} {what}")
-
-
-def _id(action: AddFile | RemoveFile) -> str | None:
-    return None if action.deletion_vector is None else action.deletion_vector.unique_id
 
 
 def _named(action: AddFile | RemoveFile) -> str:

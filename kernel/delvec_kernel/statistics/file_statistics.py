@@ -36,6 +36,7 @@ __all__ = [
     "indexed_columns",
     "load",
     "num_records",
+    "recounted",
     "tree",
     "widen",
     "with_plain_text",
@@ -459,6 +460,28 @@ def widen(stats: str | None, num_physical_records: int | None = None, *, deleted
         return dump(found)
     except RecursionError:  # Python's C parser goes deeper than Python
         raise CorruptLog("the log has statistics that are nested too deeply") from None
+
+
+def recounted(stats: str | None, num_physical_records: int) -> str:
+    """Return the statistics of a file with a deletion vector whose number of records was wrong, or not there.
+
+    Bounds stay, and are wide. Of null counts only 0 means the same whichever rows were counted; others are left out.
+    """
+    try:
+        found = load(stats) if stats else {}
+        counts = _zeros(found.pop("nullCount", None))
+        kept = {"nullCount": counts} if counts else {}
+        right = {"numRecords": Number(num_physical_records), "tightBounds": False}
+        return dump({"numRecords": None, **found, **kept} | right)
+    except (CorruptLog, RecursionError):
+        return dump({"numRecords": Number(num_physical_records), "tightBounds": False})
+
+
+def _zeros(counts: Any) -> Any:
+    if isinstance(counts, dict):
+        kept = {name: _zeros(item) for name, item in counts.items()}
+        return {name: item for name, item in kept.items() if item}
+    return counts if isinstance(counts, Number) and counts == "0" else None
 
 
 def _raised(counts: Any, live: str, physical: Number) -> Any:

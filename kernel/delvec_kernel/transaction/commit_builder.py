@@ -63,6 +63,7 @@ class Resolved:
         rows_marked: rows that ``marked`` files lose now, over all of them.
         rows_removed: live rows of ``removed`` files, or None where some file's number of rows is unknown.
         again: files that are added again as they are, or with other statistics.
+        mended: files that get the deletion vector that they should have.
     """
 
     removed: Sequence[AddFile]
@@ -71,11 +72,12 @@ class Resolved:
     rows_marked: int
     rows_removed: int | None
     again: Sequence[AddFile] = ()
+    mended: Sequence[Marked] = ()
 
     @property
     def with_vectors(self) -> Sequence[Marked]:
         """All files that get a deletion vector."""
-        return [*self.marked, *self.added]
+        return [*self.marked, *self.added, *self.mended]
 
     def changes_files(self, changes: Changes) -> bool:
         """Whether the next version has other files, other rows in them, or other tombstones."""
@@ -86,6 +88,7 @@ class Resolved:
             or self.marked
             or self.again
             or changes.tombstones
+            or changes.mends
         )
 
 
@@ -173,7 +176,12 @@ def resolve(
         for path, new in changes.statistics.items()
         if path in files and files[path].deletion_vector == new.deletion_vector
     ]
-    return Resolved(removed, marked, _marked_adds(changes, table), rows_marked, rows_removed, again)
+    mended = [
+        Marked(mend.becomes, mend.rows, statistics.num_records(mend.becomes.stats) or 0, is_repacked=True)
+        for mend in changes.mends
+        if mend.becomes is not None and mend.rows is not None
+    ]
+    return Resolved(removed, marked, _marked_adds(changes, table), rows_marked, rows_removed, again, mended)
 
 
 def _marked_adds(changes: Changes, table: str) -> list[Marked]:
@@ -241,6 +249,11 @@ def build(
         add if add.data_change is changes.data_change else replace(add, data_change=changes.data_change)
         for add in adds
     ]
+    adds += [
+        replace(vectors.get(mend.path, mend.becomes), data_change=False)
+        for mend in changes.mends
+        if mend.becomes is not None
+    ]
     after = replace(
         snapshot, metadata=metadata or snapshot.metadata, protocol=changes.protocol or snapshot.protocol
     )
@@ -272,6 +285,11 @@ def build(
     gone = [*resolved.removed, *(one.file for one in resolved.marked)]
     actions.extend(RemoveFile.of(file, now, data_change=changes.data_change) for file in gone)
     actions.extend(RemoveFile(path, now, data_change=False) for path in changes.tombstones)
+    actions.extend(
+        RemoveFile.of(mend.removed, now, data_change=mend.loses_rows)
+        for mend in changes.mends
+        if mend.removed is not None
+    )
     actions.extend(adds)
     actions.extend(changes.change_files)
     return actions
@@ -415,6 +433,17 @@ def _count_statistics(changes: Changes, resolved: Resolved) -> dict[str, int]:
     return {"numUpdatedFiles": len(resolved.again)}
 
 
+def _count_repair(changes: Changes, resolved: Resolved) -> dict[str, int]:
+    gone = [mend.live for mend in changes.mends if mend.is_gone and mend.live is not None]
+    return {
+        "numRemovedFiles": len(gone),
+        "numRemovedBytes": sum(file.size for file in gone),
+        "numStaleFilesRemoved": sum(mend.stale is not None for mend in changes.mends),
+        "numDeletionVectorsAdded": len(resolved.mended),
+        "numUpdatedFiles": sum(mend.becomes is not None and mend.rows is None for mend in changes.mends),
+    }
+
+
 _COUNTS: Final[Mapping[str, Callable[[Changes, Resolved], dict[str, int]]]] = {
     "DELETE": _count_rows,
     "UPDATE": _count_rows,
@@ -424,6 +453,7 @@ _COUNTS: Final[Mapping[str, Callable[[Changes, Resolved], dict[str, int]]]] = {
     "WRITE": _count_write,
     "STREAMING UPDATE": _count_stream,
     "COMPUTE STATS": _count_statistics,
+    "FSCK REPAIR": _count_repair,
 }
 
 

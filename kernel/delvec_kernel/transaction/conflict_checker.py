@@ -20,6 +20,7 @@ __all__ = [
     "AddedRows",
     "Conflict",
     "CurrentTransaction",
+    "MendedFiles",
     "Overlap",
     "Passed",
     "RowsRead",
@@ -194,6 +195,24 @@ class AddedRows:
         return removed is None or not self._deleted.of(removed) <= self._deleted.of(add)
 
 
+class MendedFiles:
+    """Files that a repair puts right: what is right for them depends on all that was done to them."""
+
+    def __init__(self, ours: CurrentTransaction) -> None:
+        self._ours = ours
+        location = ours.facts.location
+        self._keys = {locations.canonical_log_path(mend.path, location) for mend in ours.changes.mends}
+
+    def conflict(self, winner: WinningCommit) -> Conflict | None:
+        """Return whether ``winner`` touched one of them."""
+        touched = self._keys & (winner.adds.keys() | winner.removes.keys()) if self._keys else None
+        if not touched:
+            return None
+        named = f"file '{min(touched)}'" if len(touched) == 1 else f"{len(touched)} files"
+        what = f"changed {named} that this commit repairs"
+        return Conflict(ConcurrentDeleteRead, self._ours.changes, winner, tuple(sorted(touched)), what)
+
+
 def check(
     ours: CurrentTransaction,
     winners: Sequence[WinningCommit],
@@ -215,9 +234,11 @@ def check(
     compacted = CompactedRows(row_maps)
     table, rebase = TableRules(ours), Rebase(ours, deleted, files, compacted, row_maps)
     reads, added = RowsRead(ours, deleted, compacted), AddedRows(ours, deleted, files)
+    mended = MendedFiles(ours)
     for place, winner in enumerate(winners):
         conflict = (
             table.conflict(winner)
+            or mended.conflict(winner)
             or rebase.conflict(winner)
             or reads.conflict(winner)
             or added.conflict(winner, winners[:place], rebase)

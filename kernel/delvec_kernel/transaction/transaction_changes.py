@@ -10,7 +10,7 @@ from delvec_kernel.actions.actions import AddFile, Cdc, DomainMetadata, Metadata
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.wire import WriteChange
 
-__all__ = ["Changes", "NewStatistics", "Reads", "RowMap", "RowMapFile", "RowRun"]
+__all__ = ["Changes", "Mend", "NewStatistics", "Reads", "RowMap", "RowMapFile", "RowRun"]
 
 _APPENDS: Final = frozenset({"WRITE", "STREAMING UPDATE"})
 """Operations that may add files without having read the table; what any other adds may rest on what it read."""
@@ -91,6 +91,39 @@ class NewStatistics:
     deletion_vector: Descriptor | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Mend:
+    """What a repair makes of one file; nobody may have changed it since.
+
+    Attributes:
+        path: as in the log.
+        live: the file as it is live; None where no reader that knows one file of a path has it live.
+        becomes: what it is from now on: with other statistics, or a new deletion vector. None: it is gone, or stays.
+        rows: all of its deleted rows, where it gets a new deletion vector.
+        stale: a logical file of the same path that goes, with another deletion vector; ``live`` stays then.
+        loses_rows: whether rows go that nobody was told of: otherwise change feeds have told of them when they went.
+    """
+
+    path: str
+    live: AddFile | None = None
+    becomes: AddFile | None = None
+    rows: BitMap64 | None = None
+    stale: AddFile | None = None
+    loses_rows: bool = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the path is no longer live."""
+        return self.becomes is None and self.stale is None
+
+    @property
+    def removed(self) -> AddFile | None:
+        """The logical file that goes: at most one of a path may in a version."""
+        if self.stale is not None:
+            return self.stale
+        return self.live if self.is_gone or self.rows is not None else None
+
+
 @dataclass(frozen=True)
 class Changes:
     """One transaction, as requested.
@@ -116,6 +149,7 @@ class Changes:
         restores: files of an earlier version that are back as they were then; what ``removes`` names may be back, with
             the deletion vector that it had.
         tombstones: paths of files that are kept as long as a removed data file is, though they never were one.
+        mends: files that a repair puts right.
         keeps_row_ids: whether rows that are written again bring their row ids along.
         makes_version: even where nothing changes: a version that others can be told from.
         table_changes: what the commit changes of its table, as requested; ``metadata`` and so on are what it comes to.
@@ -150,6 +184,7 @@ class Changes:
     repacked: Sequence[str] = ()
     restores: Sequence[AddFile] = ()
     tombstones: Sequence[str] = ()
+    mends: Sequence[Mend] = ()
     keeps_row_ids: bool = False
     makes_version: bool = False
     table_changes: Sequence[WriteChange] = ()

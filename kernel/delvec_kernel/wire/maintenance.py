@@ -23,9 +23,13 @@ __all__ = [
     "QuarantinesResponse",
     "RepackRequest",
     "RepackResponse",
+    "RepairRequest",
+    "RepairResponse",
+    "RepairedFinding",
     "RestoreRequest",
     "RestoreResponse",
     "UndoResponse",
+    "UnrepairedFinding",
     "VacuumRequest",
     "VacuumResponse",
 ]
@@ -79,6 +83,9 @@ class CheckFinding(Answer):
     version: int | None = Field(description="In which it was found.")
     file: str | None = Field(description="Path as in the log, or the name of a file of the log.")
     message: str = Field(description="What is wrong, and what to do.")
+    mended: int | None = Field(
+        default=None, description="The version from which on it is no longer so; absent while it is."
+    )
 
 
 class OrphanFile(Answer):
@@ -239,6 +246,70 @@ class RestoreResponse(Answer):
     restored_version: int = Field(description="The earlier version that the table is like now.")
     transaction_id: str
     winners_passed: list[int] = Field(default_factory=list)
+    operation_metrics: dict[str, int]
+
+
+class RepairRequest(Envelope):
+    """What to mend."""
+
+    dry_run: bool = Field(default=False, description="Only say what would be done, and why that is right.")
+    drop_missing_files: StrictBool = Field(
+        default=False,
+        description="Take data files that are not in storage out of the table; their rows are lost.",
+    )
+    user_metadata: Text | None = Field(default=None, description="Text for the table's history.")
+    engine_info: str | None = Field(default=None, max_length=256)
+
+
+class RepairedFinding(Answer):
+    """A finding that was put right, or would be."""
+
+    invariant: str = Field(description="Which one does not hold: docs/check.md lists them.")
+    version: int | None = Field(description="In which it was found.")
+    file: str | None = Field(description="Path as in the log.")
+    message: str = Field(description="What is wrong.")
+    action: Literal[
+        "remove-stale-file",
+        "remove-file",
+        "drop-missing-file",
+        "merge-deletion-vectors",
+        "rewrite-deletion-vector",
+        "correct-statistics",
+        "assign-row-ids",
+        "add-table-feature",
+    ]
+    repair: str = Field(description="What is done.")
+    reason: str = Field(description="Why that is right.")
+
+
+class UnrepairedFinding(Answer):
+    """A finding that a machine cannot mend."""
+
+    invariant: str = Field(description="Which one does not hold: docs/check.md lists them.")
+    severity: Literal["error", "warning"]
+    version: int | None = Field(description="In which it was found.")
+    file: str | None = Field(description="Path as in the log, or the name of a file of the log.")
+    message: str = Field(description="What is wrong, and what to do.")
+    reason: str = Field(description="Why it is left.")
+
+
+class RepairResponse(Answer):
+    """What was put right, and what is left."""
+
+    table: str
+    result: Literal["committed", "nothing-to-do", "dry-run"]
+    version: int | None = Field(description="The last version that was made; absent where there is none.")
+    versions: list[int] = Field(
+        description="All that were made: more than one where a path has to lose two logical files."
+    )
+    read_version: int = Field(description="The version that was looked at last.")
+    num_repaired: int
+    num_unrepaired: int
+    num_lost_rows: int | None = Field(
+        description="Rows of missing files that were dropped; absent where the log does not say how many."
+    )
+    repaired: list[RepairedFinding] = Field(description="At most 1,000.")
+    unrepaired: list[UnrepairedFinding] = Field(description="At most 1,000: errors first.")
     operation_metrics: dict[str, int]
 
 

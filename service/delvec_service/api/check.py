@@ -60,6 +60,7 @@ def check_table(
                 version=finding.version,
                 file=finding.file,
                 message=finding.message,
+                mended=finding.mended,
             )
             for finding in [*errors, *warnings][:_SHOWN]
         ],

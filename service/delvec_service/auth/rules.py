@@ -100,6 +100,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "POST /v1/tables/{table}/quarantines/{quarantine}/undo": _MAINTAIN.does("undo_vacuum"),
     "POST /v1/tables/{table}/quarantines/{quarantine}/purge": _MAINTAIN.does("purge_vacuumed"),
     "POST /v1/tables/{table}/restore": _MAINTAIN.commits("restore_table"),
+    "POST /v1/tables/{table}/repair": _MAINTAIN.commits("repair_table"),
     "POST /v1/tables/{table}/generate": _MAINTAIN.does("generate_manifests"),
     "POST /v1/tables/{table}/iceberg": _MAINTAIN.does("convert_to_iceberg"),
     "POST /v1/tables/{table}/maintenance-lease": _MAINTAIN.prepares("lease_table"),

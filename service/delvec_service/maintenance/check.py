@@ -30,7 +30,7 @@ from delvec_service.store.ledger import LedgerFile
 from delvec_service.store.objects import ObjectStore
 from delvec_service.store.own_commits import Overwritten
 
-__all__ = ["Checked", "Orphan", "check"]
+__all__ = ["Checked", "Orphan", "check", "checked_log", "state_findings"]
 
 _TRIES: Final = 3
 
@@ -100,14 +100,12 @@ def check(
         ServiceUnavailable: the log is cleaned up again and again while it is read.
     """
     wanted = frozenset(file.path for file in ledgered)
-    log = _checked_log(LogReader(objects, table), wanted)
+    log = checked_log(LogReader(objects, table), wanted)
     version = log.listing.latest
 
     def look(snapshot: Snapshot) -> tuple[list[Finding], FilesChecked, set[str]]:
-        as_loaded = f"version {version} as readers load it"
-        differences = [] if log.walk is None else log.walk.differences(snapshot.live, version, as_loaded)
         return (
-            [*differences, *row_id_findings(snapshot)],
+            state_findings(log, snapshot),
             check_files(snapshot, objects, table, allowed, data_files=data_files),
             _named_by(snapshot.live, wanted),
         )
@@ -146,7 +144,22 @@ def _overwritten_finding(one: Overwritten) -> Finding:
     )
 
 
-def _checked_log(reader: LogReader, wanted: frozenset[str]) -> LogCheck:
+def state_findings(log: LogCheck, snapshot: Snapshot) -> list[Finding]:
+    """Say what is wrong with the newest version as readers load it, but for its files in storage."""
+    as_loaded = f"version {snapshot.version} as readers load it"
+    walk = log.walk
+    differences = [] if walk is None else walk.differences(snapshot.live, snapshot.version, as_loaded)
+    return [*differences, *row_id_findings(snapshot)]
+
+
+def checked_log(reader: LogReader, wanted: frozenset[str] = frozenset()) -> LogCheck:
+    """Follow a log; again where it is cleaned up meanwhile.
+
+    Raises:
+        NotADeltaTable: there is none.
+        StorageError: storage did not answer.
+        ServiceUnavailable: it is cleaned up again and again.
+    """
     for _ in range(_TRIES):
         try:
             return LogCheck(reader, reader.list_all(), wanted)

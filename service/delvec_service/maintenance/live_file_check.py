@@ -1,25 +1,28 @@
 """The check of a version's live files in storage: data files by their size, deletion vectors by every row."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from delvec_kernel import locations
 from delvec_kernel.checks.findings import Finding
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
-from delvec_kernel.errors import CorruptDeletionVector, InvalidLocation, LocationNotAllowed
+from delvec_kernel.errors import CorruptDeletionVector, InvalidLocation, LocationNotAllowed, UnusableFile
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.storage import files as storage
 from delvec_kernel.storage.files import Allowed
+from delvec_kernel.storage.parquet_footers import check_footer
 from delvec_service.store.objects import ObjectStore
 
 __all__ = ["FilesChecked", "check_files"]
 
 _CONCURRENT: Final = 32
+_T = TypeVar("_T")
 _COLUMNS: Final = ("path", "size", "num_records", "deletion_vector")
 
 
@@ -30,11 +33,15 @@ class FilesChecked:
     Attributes:
         data_files: of which size was compared.
         vectors: that were read.
+        missing: paths of data files that are not in storage.
+        counts: the rows that footers give to files whose deletion vectors were read, where the log says another number.
     """
 
     data_files: int = 0
     vectors: int = 0
     findings: list[Finding] = field(default_factory=list)
+    missing: set[str] = field(default_factory=set)
+    counts: dict[str, int] = field(default_factory=dict)
 
     @property
     def problem(self) -> str:
@@ -71,18 +78,25 @@ def check_files(
         rows = batch.select(_COLUMNS).to_pylist()
         marked = [row for row in rows if row["deletion_vector"] is not None]
         done.vectors += len(marked)
-        done.findings += _vectors(marked, snapshot, table, allowed)
+        found = []
         if data_files:
             done.data_files += len(rows)
-            done.findings += _data_files(rows, snapshot, objects)
+            found = list(_data_files(rows, snapshot, objects, done))
+            whole = {row["path"] for row in marked} - {finding.file for finding in found}
+            found += _counts([row for row in marked if row["path"] in whole], snapshot, allowed, done)
+        done.findings += [*_vectors(marked, snapshot, table, allowed, done.counts), *found]
     return done
 
 
 def _vectors(
-    marked: Sequence[dict[str, Any]], snapshot: Snapshot, table: str, allowed: Allowed
+    marked: Sequence[dict[str, Any]],
+    snapshot: Snapshot,
+    table: str,
+    allowed: Allowed,
+    physical: Mapping[str, int],
 ) -> Iterator[Finding]:
     wanted = [(row["path"], Descriptor.from_json(row["deletion_vector"])) for row in marked]
-    counts = {row["path"]: row["num_records"] for row in marked}
+    counts = {row["path"]: physical.get(row["path"], row["num_records"]) for row in marked}
 
     def read(some: list[tuple[str, Descriptor]]) -> dict[str, BitMap64]:
         return storage.read_deletion_vectors(
@@ -111,8 +125,52 @@ def _vectors(
             )
 
 
+def _counts(
+    rows: Sequence[dict[str, Any]], snapshot: Snapshot, allowed: Allowed, done: FilesChecked
+) -> Iterator[Finding]:
+    """Compare numRecords with footers: where rows are deleted, writers have written the number of those that are left."""
+
+    def look(row: dict[str, Any]) -> int | str | None:
+        try:
+            with storage.open_input(snapshot.location, row["path"], allowed=allowed) as source:
+                check_footer(source, row["path"])
+                return int(pq.read_metadata(source).num_rows)
+        except FileNotFoundError:
+            return None  # it went away since it was looked up: the next check says so
+        except pa.ArrowException:
+            return "is no Parquet file: it was replaced or cut off; restore it from a backup."
+        except (LocationNotAllowed, InvalidLocation, UnusableFile) as error:
+            return f"cannot be looked at: {error.message}"
+
+    for row, found in zip(rows, _each(look, rows, snapshot), strict=True):
+        where = f"File '{row['path']}' of version {snapshot.version}"
+        if isinstance(found, str):
+            yield Finding("data-file", "error", snapshot.version, row["path"], f"{where} {found}")
+        elif found is not None and found != row["num_records"]:
+            done.counts[row["path"]] = found
+            if row["num_records"] is not None:
+                yield Finding(
+                    "physical-count",
+                    "error",
+                    snapshot.version,
+                    row["path"],
+                    f"{where} has {found} rows, deleted ones among them, and numRecords is {row['num_records']}: counts that "
+                    "come from statistics are wrong, and writers may take rows for deleted; repair the table.",
+                )
+
+
+def _each(
+    look: Callable[[dict[str, Any]], _T], rows: Sequence[dict[str, Any]], snapshot: Snapshot
+) -> list[_T]:
+    """Look at each file, several at once in an object store."""
+    if locations.local_path(snapshot.location) is not None:
+        return list(map(look, rows))
+    with ThreadPoolExecutor(min(_CONCURRENT, max(1, len(rows))), "delvec-head") as pool:
+        return list(pool.map(look, rows))
+
+
 def _data_files(
-    rows: Sequence[dict[str, Any]], snapshot: Snapshot, objects: ObjectStore
+    rows: Sequence[dict[str, Any]], snapshot: Snapshot, objects: ObjectStore, done: FilesChecked
 ) -> Iterator[Finding]:
     def look(row: dict[str, Any]) -> str | None:
         try:
@@ -120,7 +178,8 @@ def _data_files(
         except (LocationNotAllowed, InvalidLocation) as error:
             return f"cannot be looked at: {error.message}"
         if found is None:
-            return "is not in storage; restore it from a backup, or remove it from the table."
+            done.missing.add(row["path"])
+            return "is not in storage; restore it from a backup, or take it out of the table: repair --drop-missing-files."
         if found.size != row["size"]:
             return (
                 f"has {found.size} bytes in storage and {row['size']} in the log: it was replaced or cut off; "
@@ -128,12 +187,7 @@ def _data_files(
             )
         return None
 
-    if locations.local_path(snapshot.location) is not None:
-        problems = list(map(look, rows))
-    else:
-        with ThreadPoolExecutor(min(_CONCURRENT, max(1, len(rows))), "delvec-head") as pool:
-            problems = list(pool.map(look, rows))
-    for row, problem in zip(rows, problems, strict=True):
+    for row, problem in zip(rows, _each(look, rows, snapshot), strict=True):
         if problem is not None:
             yield Finding(
                 "data-file",

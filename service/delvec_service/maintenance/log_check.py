@@ -52,7 +52,12 @@ class LogCheck:
         self._reader = reader
         self._wanted = wanted
         self._newest_checkpoint = max(listing.checkpoints, default=None)
+        self._mended: dict[Finding, int] = {}
         self._run()
+        self.findings = [
+            found.mended_in(self._mended[found]) if found in self._mended else found
+            for found in self.findings
+        ]
 
     def _run(self) -> None:
         broken: int | None = -1
@@ -102,18 +107,22 @@ class LogCheck:
                 actions = parse_commit(data, where)
             except CorruptTable as error:
                 self._finding("readable-commit", version, name, error.message)
-                self.referenced |= walk.referenced
+                self._leave(walk)
                 return version
             self.findings += empty_vectors(version, name, data)
             self.findings += walk.follow(version, actions)
             if version == self._newest_checkpoint:
                 self._compare(walk, self.listing.checkpoints[version])
-        self.referenced |= walk.referenced
+        self._leave(walk)
         if gap is not None:
             self._gap(gap)
             return gap
         self.walk = walk
         return None
+
+    def _leave(self, walk: LogWalk) -> None:
+        self.referenced |= walk.referenced
+        self._mended |= walk.mended
 
     def _read(self, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         def get(version: int) -> tuple[int, bytes]:

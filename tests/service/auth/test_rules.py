@@ -23,6 +23,7 @@ NEEDS = {
             "undo_vacuum",
             "purge_vacuumed",
             "restore_table",
+            "repair_table",
             "convert_to_iceberg",
             "generate_manifests",
             "lease_table",

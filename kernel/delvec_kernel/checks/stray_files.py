@@ -1,0 +1,169 @@
+"""Logical files - a path with its deletion vector - that commits left live by mistake.
+
+By the protocol a remove takes away one path with one deletion vector. A writer that forgets the deletion vector removes
+nothing, and one that adds a path again without a remove has it twice.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from delvec_kernel.actions.actions import AddFile, CommitInfo, RemoveFile
+
+__all__ = ["MissedRemove", "Origin", "StrayFiles", "SupersededFile", "vector_id"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Which commit it was.
+
+    Attributes:
+        operation: as commitInfo says it.
+        read_version: likewise.
+    """
+
+    version: int
+    operation: str | None = None
+    read_version: int | None = None
+
+    @classmethod
+    def of(cls, version: int, info: CommitInfo | None) -> "Origin":
+        """Return what a commit says of itself."""
+        if info is None:
+            return cls(version)
+        return cls(version, info.operation, info.read_version)
+
+
+@dataclass(frozen=True, slots=True)
+class SupersededFile:
+    """A logical file that is live by the protocol, though its path was added again with another deletion vector.
+
+    Attributes:
+        add: the logical file.
+        origin: of its deletion vector, None where the log does not reach there.
+        by: what was added in its place.
+        at: the commit that did.
+        remove: of the same path in that commit, with another deletion vector.
+    """
+
+    add: AddFile
+    origin: Origin | None
+    by: AddFile
+    at: Origin
+    remove: RemoveFile | None
+
+
+@dataclass(frozen=True, slots=True)
+class MissedRemove:
+    """A file that is live although a commit was to remove it.
+
+    Attributes:
+        add: the file as it was live then.
+        origin: of its deletion vector, None where the log does not reach there.
+        remove: with another deletion vector, so that it removed nothing.
+        at: the commit.
+        writes_rows: whether that commit added other files, which may hold rows of this one.
+        changed_in: the first version that changed the file afterwards, as if it were to be there.
+    """
+
+    add: AddFile
+    origin: Origin | None
+    remove: RemoveFile
+    at: Origin
+    writes_rows: bool
+    changed_in: int | None = None
+
+
+@dataclass
+class StrayFiles:
+    """What is live by mistake, after the commits so far; keys are canonical paths.
+
+    Attributes:
+        superseded: by unique id of the deletion vector, None for none.
+        missed: files that a commit was to remove.
+    """
+
+    superseded: dict[str, dict[str | None, SupersededFile]] = field(default_factory=dict)
+    missed: dict[str, MissedRemove] = field(default_factory=dict)
+    _origins: dict[str, Origin] = field(default_factory=dict)
+
+    def __contains__(self, key: str) -> bool:
+        """Whether something of this path is live by mistake."""
+        return key in self.superseded or key in self.missed
+
+    def is_superseded(self, key: str, action: RemoveFile) -> bool:
+        """Whether a remove takes away what a later add of the path has left behind."""
+        return vector_id(action) in self.superseded.get(key, ())
+
+    def follow(
+        self,
+        key: str,
+        add: AddFile | None,
+        remove: RemoveFile | None,
+        old: AddFile | None,
+        at: Origin,
+        *,
+        writes_rows: bool,
+    ) -> None:
+        """Take in what a version does to one path.
+
+        Args:
+            key: the path.
+            add: of the path, where there is one.
+            remove: likewise.
+            old: what readers that know one file of a path had as live before.
+            at: the commit.
+            writes_rows: whether it adds files of other paths.
+        """
+        if remove is not None:
+            self._removed(key, add, remove, old, at, writes_rows=writes_rows)
+        if add is not None:
+            self._added(key, add, remove, old, at)
+        left = add if add is not None else old
+        if left is None or (add is None and remove is not None and vector_id(remove) == vector_id(old)):
+            self.missed.pop(key, None)
+            self._origins.pop(key, None)
+
+    def _removed(
+        self,
+        key: str,
+        add: AddFile | None,
+        remove: RemoveFile,
+        old: AddFile | None,
+        at: Origin,
+        *,
+        writes_rows: bool,
+    ) -> None:
+        strays = self.superseded.get(key)
+        if strays is not None and vector_id(remove) in strays:
+            del strays[vector_id(remove)]
+            if not strays:
+                del self.superseded[key]
+        elif (
+            old is not None and add is None and vector_id(remove) != vector_id(old) and key not in self.missed
+        ):
+            self.missed[key] = MissedRemove(old, self._origins.get(key), remove, at, writes_rows)
+
+    def _added(
+        self, key: str, add: AddFile, remove: RemoveFile | None, old: AddFile | None, at: Origin
+    ) -> None:
+        is_same = old is not None and vector_id(old) == vector_id(add)
+        is_removed = old is not None and remove is not None and vector_id(remove) == vector_id(old)
+        if old is not None and not is_same and not is_removed:
+            stray = SupersededFile(old, self._origins.get(key), add, at, remove)
+            self.superseded.setdefault(key, {})[vector_id(old)] = stray
+        strays = self.superseded.get(key)
+        if strays is not None and strays.pop(vector_id(add), None) is not None and not strays:
+            del self.superseded[key]
+        missed = self.missed.get(key)
+        if missed is not None and missed.changed_in is None and not is_same:
+            self.missed[key] = replace(missed, changed_in=at.version)
+        if add.deletion_vector is None:
+            self._origins.pop(key, None)
+        elif not is_same:
+            self._origins[key] = at
+
+
+def vector_id(action: AddFile | RemoveFile | None) -> str | None:
+    """Return the unique id of a deletion vector, None for none."""
+    if action is None or action.deletion_vector is None:
+        return None
+    return action.deletion_vector.unique_id

@@ -1,0 +1,135 @@
+"""FSCK REPAIR: what a check finds and a machine can mend, in a commit.
+
+It is planned from the newest version, and again where another commit touched a file of it meanwhile: what is right for a file
+depends on all that was done to it.
+"""
+
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from delvec_kernel.actions.action_json import json_text
+from delvec_kernel.features.table_features import check_writable
+from delvec_kernel.transaction.conflict_checker import Conflict
+from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_kernel.wire import RepairRequest
+from delvec_service.commits.commit import Commits, Committed
+from delvec_service.commits.idempotency import request_hash
+from delvec_service.maintenance.repair_plan import Repair, RepairPlan, Unrepaired, plan_repair
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.open_table import OpenTable
+from delvec_service.tables.registry import ENGINE_INFO
+
+__all__ = ["RepairResult", "Repaired", "repair"]
+
+_ATTEMPTS: Final = 20
+_OPERATION: Final = "FSCK REPAIR"
+
+
+@dataclass
+class Repaired:
+    """What was done, or would be.
+
+    Attributes:
+        read_version: that was looked at last.
+        versions: that were made.
+        repairs: findings that were put right.
+        left: findings that were not, of the last look.
+        lost_rows: live rows of files that were dropped, None where nobody knows.
+    """
+
+    read_version: int
+    versions: list[int] = field(default_factory=list)
+    repairs: list[Repair] = field(default_factory=list)
+    left: Sequence[Unrepaired] = ()
+    metrics: Counter[str] = field(default_factory=Counter)
+    lost_rows: int | None = 0
+
+    def take(self, plan: RepairPlan) -> None:
+        """Note what a plan does; what a file needs another version for is told once."""
+        known = {(each.finding.invariant, each.finding.version, each.file) for each in self.repairs}
+        self.repairs += [
+            each
+            for each in plan.repairs
+            if (each.finding.invariant, each.finding.version, each.file) not in known
+        ]
+        lost = plan.lost_rows
+        self.lost_rows = None if self.lost_rows is None or lost is None else self.lost_rows + lost
+
+
+RepairResult: TypeAlias = Repaired | Conflict
+
+
+def repair(
+    table: OpenTable, loader: SnapshotLoader, commits: Commits, request: RepairRequest, transaction_id: str
+) -> RepairResult:
+    """Put right what has one right answer, in one commit.
+
+    Where a path is live twice and needs another deletion vector, or is live three times, a second commit follows: of one path, a
+    version may remove one logical file.
+
+    Args:
+        table: the table.
+        loader: reads snapshots.
+        commits: commits.
+        request: what to do.
+        transaction_id: of the first commit.
+
+    Returns:
+        A conflict only where others changed the same files in every one of many attempts.
+
+    Raises:
+        AppendOnlyTable: missing files would be dropped, and the table does not let go of rows.
+        UnsupportedTable: or a subclass: the table must not be written.
+        NotADeltaTable: there is no log.
+        CommitOutcomeUnknown: storage failed in mid-commit, or the log no longer tells.
+        StorageError: storage did not answer.
+        ServiceUnavailable: the log is cleaned up again and again while it is read.
+    """
+    hashed = request_hash("repair", table.record.id, request.model_dump(mode="json", by_alias=True))
+    done = Repaired(-1)
+    conflict: Conflict | None = None
+    for _ in range(_ATTEMPTS):
+        plan = plan_repair(loader, table, drop_missing_files=request.drop_missing_files)
+        done.read_version, done.left = plan.version, plan.left
+        if not plan.does_something:
+            return done
+        latest = loader.load(table.objects, table.name, version=plan.version)
+        check_writable(latest.protocol, latest.metadata, table.name)
+        if request.dry_run:
+            done.take(plan)
+            return done
+        result = commits.commit(table, _changes(plan, request, transaction_id, hashed))
+        if isinstance(result, Conflict):
+            conflict = result
+            continue
+        conflict = None
+        if isinstance(result, Committed):
+            done.versions.append(result.version)
+            done.metrics.update(result.metrics)
+            done.take(plan)
+        if not plan.goes_on:
+            return done
+        transaction_id = str(uuid.uuid4())
+    return conflict or done
+
+
+def _changes(plan: RepairPlan, request: RepairRequest, transaction_id: str, hashed: str) -> Changes:
+    actions = Counter(each.action for each in plan.repairs)
+    return Changes(
+        operation=_OPERATION,
+        read_version=plan.version,
+        transaction_id=transaction_id,
+        engine_info=f"{request.engine_info} {ENGINE_INFO}" if request.engine_info else ENGINE_INFO,
+        mends=plan.mends,
+        protocol=plan.protocol,
+        parameters={
+            "dropMissingFiles": str(request.drop_missing_files).lower(),
+            "repairs": json_text(dict(sorted(actions.items()))),
+        },
+        data_change=any(mend.loses_rows for mend in plan.mends),
+        user_metadata=request.user_metadata,
+        request_hash=hashed,
+    )

@@ -1,0 +1,93 @@
+"""``…/repair``: put right what a check finds and a machine can mend."""
+
+import uuid
+from typing import Final
+
+from fastapi import APIRouter
+
+from delvec_kernel.errors import (
+    AppendOnlyTable,
+    ConcurrentTransaction,
+    CorruptTable,
+    InvalidCommit,
+    UnsupportedTable,
+    UnsupportedWriterFeature,
+)
+from delvec_kernel.wire import RepairedFinding, RepairRequest, RepairResponse, UnrepairedFinding
+from delvec_service.alter_table.repair import Repaired, repair
+from delvec_service.api.dependencies import ServiceState, Table
+from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
+from delvec_service.api.repeats import IdempotencyKey, Maintenance
+
+__all__ = ["router"]
+
+_SHOWN: Final = 1000
+
+router = APIRouter(tags=["maintenance"], route_class=Maintenance)
+
+
+@router.post(
+    "/tables/{table}/repair",
+    responses=responses(
+        *MUTATION,
+        *OPENING,
+        *SNAPSHOT,
+        AppendOnlyTable,
+        UnsupportedTable,
+        UnsupportedWriterFeature,
+        CorruptTable,
+        InvalidCommit,
+        ConcurrentTransaction,
+        *CONFLICTS,
+    ),
+)
+def repair_table(
+    table: Table,
+    service: ServiceState,
+    body: RepairRequest | None = None,
+    idempotency_key: IdempotencyKey = None,
+) -> RepairResponse:
+    """Put right what a check finds and has one right answer, in one commit; says what is left, and why."""
+    wanted = body or RepairRequest()
+    done = repair(table, service.loader, service.commits, wanted, idempotency_key or str(uuid.uuid4()))
+    if not isinstance(done, Repaired):
+        raise done.error(table.name)
+    left = sorted(done.left, key=lambda each: each.finding.severity)
+    return RepairResponse(
+        table=table.name,
+        result="committed"
+        if done.versions
+        else "dry-run"
+        if wanted.dry_run and done.repairs
+        else "nothing-to-do",
+        version=done.versions[-1] if done.versions else None,
+        versions=done.versions,
+        read_version=done.read_version,
+        num_repaired=len(done.repairs),
+        num_unrepaired=len(left),
+        num_lost_rows=done.lost_rows,
+        repaired=[
+            RepairedFinding(
+                invariant=each.finding.invariant,
+                version=each.finding.version,
+                file=each.file,
+                message=each.finding.message,
+                action=each.action,
+                repair=each.what,
+                reason=each.why,
+            )
+            for each in done.repairs[:_SHOWN]
+        ],
+        unrepaired=[
+            UnrepairedFinding(
+                invariant=each.finding.invariant,
+                severity=each.finding.severity,
+                version=each.finding.version,
+                file=each.finding.file,
+                message=each.finding.message,
+                reason=each.reason,
+            )
+            for each in left[:_SHOWN]
+        ],
+        operation_metrics=dict(done.metrics),
+    )

@@ -1,0 +1,232 @@
+"""The rows of a deletion vector whose file is lost, told from what the log and storage still have.
+
+A deletion vector says how many rows it marks. What is found another way counts only where it comes to exactly that number:
+all rows that were deleted are among those found, so that an equal number means the same rows.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from delvec_kernel.actions.actions import Action, AddFile, Cdc, RemoveFile
+from delvec_kernel.checks.stray_files import vector_id
+from delvec_kernel.errors import DelvecError, StorageError
+from delvec_kernel.locations import canonical_log_path
+from delvec_kernel.log.commit_file import parse_commit
+from delvec_kernel.log.log_segment import LogListing, commit_name
+from delvec_kernel.storage import files as storage
+from delvec_kernel.storage.files import Allowed
+from delvec_kernel.storage.parquet_footers import check_footer
+from delvec_service.snapshots.log_reader import LogReader
+
+__all__ = ["LostVectors", "Recovered", "Rows"]
+
+Rows: TypeAlias = Callable[[AddFile], BitMap64 | None]
+"""The deleted rows of a file, None where its deletion vector cannot be read."""
+
+_MOST_BYTES: Final = 1 << 30
+"""Of a data file and change files that are compared in memory."""
+_CHANGE_TYPE: Final = "_change_type"
+_BEFORE: Final = ("delete", "update_preimage")
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The rows, and how they are known.
+
+    Attributes:
+        how: a sentence.
+    """
+
+    rows: BitMap64
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An add of the file.
+
+    Attributes:
+        grew_from: unique id of the deletion vector that the same version removed.
+        changes_data: whether rows changed.
+    """
+
+    version: int
+    add: AddFile
+    grew_from: str | None
+    changes_data: bool
+    change_files: tuple[Cdc, ...]
+
+
+@dataclass
+class LostVectors:
+    """Finds the rows of lost deletion vectors.
+
+    Args:
+        reader: the log.
+        listing: its commits, from the oldest that counts.
+        location: of the table.
+        rows: reads deletion vectors that are there.
+        allowed: whether a file outside the table may be read.
+    """
+
+    reader: LogReader
+    listing: LogListing
+    location: str
+    rows: Rows
+    allowed: Allowed
+    _histories: dict[str, list[_Step]] = field(default_factory=dict)
+
+    def follow(self, keys: Sequence[str]) -> None:
+        """Read what the log says of these files, by canonical path."""
+        self._histories = {key: [] for key in keys}
+        for version in sorted(self.listing.commits):
+            name = commit_name(version)
+            try:
+                data = self.reader.objects.get(f"_delta_log/{name}")
+                actions = parse_commit(data, self.reader.where(version, name))
+            except StorageError:
+                raise
+            except (DelvecError, FileNotFoundError):
+                for history in self._histories.values():
+                    history.clear()  # what comes after a gap grew out of what is not known
+                continue
+            self._take(version, actions)
+
+    def _take(self, version: int, actions: Sequence[Action]) -> None:
+        adds: dict[str, AddFile] = {}
+        removes: dict[str, RemoveFile] = {}
+        for action in actions:
+            if not isinstance(action, AddFile | RemoveFile):
+                continue
+            try:
+                key = canonical_log_path(action.path, self.location)
+            except DelvecError:
+                continue
+            if key in self._histories and isinstance(action, AddFile):
+                adds[key] = action
+            elif key in self._histories and isinstance(action, RemoveFile):
+                removes[key] = action
+        if not adds:
+            return
+        change_files = tuple(action for action in actions if isinstance(action, Cdc))
+        for key, add in adds.items():
+            remove = removes.get(key)
+            changes_data = add.data_change or (remove is not None and remove.data_change)
+            step = _Step(version, add, vector_id(remove), changes_data, change_files)
+            self._histories[key].append(step)
+
+    def recover(self, key: str, file: AddFile) -> Recovered | str:
+        """Return the deleted rows of a live file, or why they cannot be told: the end of a sentence."""
+        vector = file.deletion_vector
+        if vector is None:
+            return Recovered(BitMap64(), "the file has no deletion vector")
+        steps = self._histories.get(key, [])
+        place = next((n for n, step in enumerate(steps) if vector_id(step.add) == vector_id(file)), None)
+        if place is None:
+            return "the log no longer has the commit that wrote it"
+        lost: list[_Step] = []
+        while True:
+            step = steps[place]
+            rows = self.rows(step.add)
+            if rows is not None:
+                break
+            lost.append(step)
+            if place == 0 or vector_id(steps[place - 1].add) != step.grew_from:
+                return "the log no longer has what it grew out of"
+            place -= 1
+        how: list[str] = []
+        for step in reversed(lost):
+            grown = self._grown(step, rows)
+            if isinstance(grown, str):
+                return grown
+            rows = grown.rows
+            how.append(grown.how)
+        return Recovered(rows, "; ".join(how))
+
+    def _grown(self, step: _Step, before: BitMap64) -> Recovered | str:  # noqa: PLR0911 - one answer per reason
+        """Return what a version made of the deleted rows of the file, or why that cannot be told."""
+        assert step.add.deletion_vector is not None  # noqa: S101 - it cannot be read
+        wanted = step.add.deletion_vector.cardinality
+        if not step.changes_data:
+            if len(before) == wanted:
+                return Recovered(before, f"version {step.version} wrote the rows of an older vector again")
+            return f"version {step.version} says that it changed no row, and marks another number of them than before"
+        if not step.change_files:
+            return f"the change data feed has no files of version {step.version}"
+        size = step.add.size + sum(file.size for file in step.change_files)
+        if size > _MOST_BYTES:
+            return f"the files that would have to be compared have {size} bytes"
+        try:
+            found = self._among_changed(step)
+        except StorageError:
+            raise
+        except FileNotFoundError:
+            return f"a change file of version {step.version} is not in storage"
+        except (DelvecError, pa.ArrowException):
+            return f"a change file of version {step.version} cannot be read"
+        rows = before | found
+        if len(rows) != wanted:
+            return (
+                f"{len(rows)} rows of the file are like those that the change data feed of version {step.version} lists, and "
+                f"the deletion vector marked {wanted}"
+            )
+        return Recovered(
+            rows, f"the change data feed of version {step.version} lists exactly as many rows of the file"
+        )
+
+    def _among_changed(self, step: _Step) -> BitMap64:
+        """Return the rows of the file that look like one which the version's change files list."""
+        rows = self._read(step.add.path)
+        gone = []
+        for file in step.change_files:
+            if dict(file.partition_values) == dict(step.add.partition_values):
+                changed = self._read(file.path)
+                kinds = pc.is_in(changed[_CHANGE_TYPE], value_set=pa.array(_BEFORE))
+                gone.append(changed.filter(kinds).drop_columns([_CHANGE_TYPE]))
+        if not gone:
+            return BitMap64()
+        like = _alike(rows, pa.concat_tables(gone, promote_options="default"))
+        return BitMap64(np.flatnonzero(like).astype(np.uint64).tolist())
+
+    def _read(self, path: str) -> pa.Table:
+        with storage.open_input(self.location, path, allowed=self.allowed) as source:
+            check_footer(source, path)
+            return pq.read_table(source)
+
+
+def _alike(rows: pa.Table, others: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return for each row whether one of the others has the same values, in the columns that can be compared."""
+    codes: npt.NDArray[np.int64] = np.zeros(len(rows) + len(others), np.int64)
+    for name, ours, theirs in _common(rows, others):
+        del name
+        both = pa.chunked_array([*ours.chunks, *theirs.chunks], ours.type).combine_chunks()
+        places = pc.fill_null(both.dictionary_encode().indices.cast(pa.int64()), -1).to_numpy() + 1
+        codes = np.unique(codes * (int(places.max(initial=0)) + 1) + places, return_inverse=True)[1]
+    return np.isin(codes[: len(rows)], codes[len(rows) :])
+
+
+def _common(rows: pa.Table, others: pa.Table) -> list[tuple[str, pa.ChunkedArray, pa.ChunkedArray]]:
+    """Return columns of both that have values which can be compared; fewer of them never match fewer rows."""
+    found = []
+    names: Mapping[str, None] = dict.fromkeys(others.column_names)
+    for name in rows.column_names:
+        if name not in names or rows.column_names.count(name) > 1 or others.column_names.count(name) > 1:
+            continue
+        ours, theirs = rows[name], others[name]
+        if pa.types.is_nested(ours.type) or pa.types.is_dictionary(ours.type):
+            continue
+        if ours.type != theirs.type:
+            try:
+                theirs = theirs.cast(ours.type)
+            except pa.ArrowException:
+                continue
+        found.append((name, ours, theirs))
+    return found

@@ -1,0 +1,584 @@
+"""What a repair would do: for each finding the one right answer, or why a machine cannot tell it.
+
+Everything is decided by what the log and storage have at one version. Where two answers are possible, none is taken.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final, Literal, TypeAlias
+
+from pyroaring import BitMap64
+
+from delvec_kernel import row_tracking
+from delvec_kernel.actions.actions import AddFile, Protocol, RemoveFile
+from delvec_kernel.checks.findings import Finding
+from delvec_kernel.checks.stray_files import MissedRemove, StrayFiles, SupersededFile, vector_id
+from delvec_kernel.errors import (
+    CorruptDeletionVector,
+    CorruptLog,
+    CorruptTable,
+    DelvecError,
+    LocationNotAllowed,
+    NotFound,
+)
+from delvec_kernel.features.protocol_upgrade import upgraded
+from delvec_kernel.locations import canonical_log_path
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.statistics import file_statistics as statistics
+from delvec_kernel.storage import files as storage
+from delvec_kernel.transaction.transaction_changes import Mend
+from delvec_service.maintenance.check import checked_log, state_findings
+from delvec_service.maintenance.live_file_check import FilesChecked, check_files
+from delvec_service.maintenance.log_check import LogCheck
+from delvec_service.maintenance.lost_vectors import LostVectors
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.snapshots.log_reader import LogReader
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["Repair", "RepairAction", "RepairPlan", "Unrepaired", "plan_repair"]
+
+RepairAction: TypeAlias = Literal[
+    "remove-stale-file",
+    "remove-file",
+    "drop-missing-file",
+    "merge-deletion-vectors",
+    "rewrite-deletion-vector",
+    "correct-statistics",
+    "assign-row-ids",
+    "add-table-feature",
+]
+
+_ROW_WISE: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
+_BROUGHT_BACK: Final = frozenset({"RESTORE", "CLONE"})
+_STRAY: Final = ("remove-with-its-vector", "one-live-file-per-path")
+_OF_STATISTICS: Final = (
+    "physical-count",
+    "vector-needs-count",
+    "vector-within-file",
+    "vector-loosens-bounds",
+)
+
+_BY_HAND: Final[Mapping[str, str]] = {
+    "version-gap": "only a backup has the commit that is missing",
+    "readable-commit": "only a backup has what the commit said",
+    "readable-checkpoint": "a checkpoint is no part of a commit: delete it if the commits before it are all there, and write "
+    "another one with `delvec checkpoint`",
+    "readable-table": "what cannot be read cannot be committed to: follow what the message says first",
+    "one-action-per-file": "readers disagree on which of the actions counts, so that no answer is right for all of them",
+    "remove-of-live-file": "readers ignore such a remove, and no row is wrong",
+    "no-empty-vector": "readers disagree on what it means: rewrite the files with OPTIMIZE",
+    "vector-within-file": "the deletion vector marks rows that the file does not have, so that it may be another file's",
+    "readable-vector": "neither the log nor the change data feed tells its rows",
+    "data-file": "the file is not the one that was committed, and only a backup has that",
+    "checkpoint-agrees": "it takes a person to say which of the two is right",
+    "in-commit-timestamp": "a commit that was made keeps its time",
+    "application-version": "what the application wrote has to be compared with its source",
+    "own-commit": "the command has to be run again by those who know what it was for",
+    "row-ids": "the rows have to be written again to get other ids",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A finding that is put right.
+
+    Attributes:
+        file: path, where it is about one.
+        what: what is done, as a sentence.
+        why: why that is right, as a sentence.
+    """
+
+    finding: Finding
+    action: RepairAction
+    file: str | None
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unrepaired:
+    """A finding that is left.
+
+    Attributes:
+        reason: why, as a sentence.
+    """
+
+    finding: Finding
+    reason: str
+
+
+@dataclass
+class RepairPlan:
+    """What the next commit does.
+
+    Attributes:
+        version: that was looked at.
+        goes_on: whether files need another version after it: of one path a version removes one logical file.
+        lost_rows: live rows of files that are dropped, None where nobody knows.
+    """
+
+    version: int
+    repairs: list[Repair] = field(default_factory=list)
+    left: list[Unrepaired] = field(default_factory=list)
+    mends: list[Mend] = field(default_factory=list)
+    protocol: Protocol | None = None
+    goes_on: bool = False
+    lost_rows: int | None = 0
+
+    @property
+    def does_something(self) -> bool:
+        """Whether there is something to commit."""
+        return bool(self.mends) or self.protocol is not None
+
+
+def plan_repair(loader: SnapshotLoader, table: OpenTable, *, drop_missing_files: bool) -> RepairPlan:
+    """Check a table, and plan what puts it right.
+
+    Args:
+        loader: reads snapshots.
+        table: the table.
+        drop_missing_files: whether files that are not in storage go out of the table, with their rows.
+
+    Raises:
+        NotADeltaTable: there is no log.
+        StorageError: storage did not answer.
+        ServiceUnavailable: the log is cleaned up again and again while it is read.
+        UnsupportedTable: Delvec cannot read the table.
+    """
+    reader = LogReader(table.objects, table.name)
+    log = checked_log(reader)
+    version = log.listing.latest
+
+    def look(snapshot: Snapshot) -> RepairPlan:
+        files = check_files(snapshot, table.objects, table.name, table.roots.allows, data_files=True)
+        findings = [*log.findings, *state_findings(log, snapshot), *files.findings]
+        planner = _Planner(table, reader, log, snapshot, files, drops=drop_missing_files)
+        return planner.plan([found for found in findings if found.mended is None])
+
+    try:
+        return loader.reading(table.objects, table.name, look, version=version)
+    except (CorruptTable, NotFound) as error:
+        findings = [*log.findings, Finding("readable-table", "error", version, None, error.message)]
+        left = [
+            Unrepaired(found, _sentence(_BY_HAND.get(found.invariant, _BY_HAND["readable-table"])))
+            for found in findings
+            if found.mended is None
+        ]
+        return RepairPlan(version, left=left)
+
+
+@dataclass
+class _File:
+    """What is done about one path.
+
+    Attributes:
+        live: as it is in the table, None where it is not.
+        becomes: with what was decided so far.
+        done: what is done about an invariant, and why.
+        left: why nothing is.
+    """
+
+    key: str
+    live: AddFile | None
+    becomes: AddFile | None
+    rows: BitMap64 | None = None
+    stale: AddFile | None = None
+    is_gone: bool = False
+    loses_rows: bool = False
+    done: dict[str, tuple[RepairAction, str, str]] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def mend(self) -> Mend | None:
+        """What the commit does, None where that is nothing."""
+        path = (
+            self.live.path if self.live is not None else self.stale.path if self.stale is not None else None
+        )
+        if path is None:
+            return None
+        if self.is_gone:
+            return Mend(path, self.live, loses_rows=self.loses_rows)
+        # Row ids are given to what is added again without any.
+        changed = self.becomes is not self.live or self.rows is not None or "row-ids" in self.done
+        becomes = self.becomes if changed else None
+        if becomes is None and self.stale is None:
+            return None
+        return Mend(path, self.live, becomes, self.rows, self.stale)
+
+
+class _Planner:
+    def __init__(
+        self,
+        table: OpenTable,
+        reader: LogReader,
+        log: LogCheck,
+        snapshot: Snapshot,
+        files: FilesChecked,
+        *,
+        drops: bool,
+    ) -> None:
+        self._table = table
+        self._reader = reader
+        self._log = log
+        self._snapshot = snapshot
+        self._checked = files
+        self._drops = drops
+        self._strays = StrayFiles() if log.walk is None else log.walk.strays
+        self._read: dict[tuple[str, str], BitMap64 | None] = {}
+        self._plan = RepairPlan(snapshot.version)
+
+    def plan(self, findings: Sequence[Finding]) -> RepairPlan:
+        keys = {finding: self._key(finding) for finding in findings}
+        named = {key for key in keys.values() if key is not None}
+        wanted = sorted(named | self._strays.superseded.keys() | self._strays.missed.keys())
+        live = self._snapshot.live.find_all(wanted)
+        self._lost_keys = [keys[each] or "" for each in findings if each.invariant == "readable-vector"]
+        of_files = {key: _File(key, live.get(key), live.get(key)) for key in wanted}
+        invariants: dict[str, set[str]] = {key: set() for key in wanted}
+        for finding, key in keys.items():
+            if key is not None:
+                invariants[key].add(finding.invariant)
+        for key, file in of_files.items():
+            self._decide(file, invariants[key])
+            mend = file.mend
+            if mend is not None:
+                self._plan.mends.append(mend)
+        self._features()
+        for finding in findings:
+            key = keys[finding]
+            self._report(finding, None if key is None else of_files[key])
+        return self._plan
+
+    def _key(self, finding: Finding) -> str | None:
+        if finding.file is None or finding.invariant not in _OF_FILES:
+            return None
+        try:
+            return canonical_log_path(finding.file, self._snapshot.location)
+        except DelvecError:
+            return None
+
+    # --- one file -------------------------------------------------------------------------------------------
+
+    def _decide(self, file: _File, found: set[str]) -> None:
+        is_missing = file.live is not None and file.live.path in self._checked.missing
+        if is_missing:
+            self._missing(file)
+        missed = self._strays.missed.get(file.key)
+        if missed is not None and not file.is_gone:
+            self._missed(file, missed)
+        strays = self._strays.superseded.get(file.key)
+        if file.is_gone:
+            # Another version takes what else there is of this path.
+            self._plan.goes_on |= bool(strays)
+            for invariant in found - file.done.keys():
+                action, what, why = next(iter(file.done.values()))
+                file.done[invariant] = (action, what, why)
+            return
+        if "readable-vector" in found:
+            self._vector(file, is_missing=is_missing)
+        if strays:
+            self._superseded(file, list(strays.values()))
+        self._statistics(file, found)
+        if "row-ids" in found:
+            self._row_ids(file)
+
+    def _missing(self, file: _File) -> None:
+        assert file.live is not None  # noqa: S101 - it is live and missing
+        rows = _live_rows(file.live)
+        lost = "an unknown number of rows" if rows is None else f"{rows} rows"
+        if not self._drops:
+            file.left["data-file"] = (
+                f"the file is gone, and {lost} with it; get it back from a backup, or let the repair drop missing files"
+            )
+            return
+        file.is_gone = file.loses_rows = True
+        known = self._plan.lost_rows
+        self._plan.lost_rows = None if known is None or rows is None else known + rows
+        file.done["data-file"] = (
+            "drop-missing-file",
+            f"Takes the file out of the table: {lost} ({file.live.size} bytes) are lost.",
+            "The file is not in storage, and dropping such files was asked for.",
+        )
+
+    def _missed(self, file: _File, missed: MissedRemove) -> None:
+        invariant = _STRAY[0]
+        at = missed.at.version
+        if file.live is None or missed.changed_in is not None:
+            file.left[invariant] = (
+                f"version {missed.changed_in} changed the file after version {at} was to remove it, so that its rows may be "
+                "in other files by now"
+            )
+            return
+        origin = missed.origin
+        read = missed.at.read_version
+        knew = read is not None and (origin is None or read >= origin.version)
+        if missed.writes_rows and not knew:
+            file.left[invariant] = (
+                f"version {at} adds files, too, and does not say that it had read the deletion vector: whether they hold rows "
+                "that it marks cannot be told"
+            )
+            return
+        file.is_gone = True
+        by = missed.at.operation or "unknown operation"
+        since = (
+            f"it read version {read}, which had the file with this deletion vector"
+            if missed.writes_rows
+            else "it adds no row of it anywhere"
+        )
+        file.done[invariant] = (
+            "remove-file",
+            f"Removes the file with its deletion vector, as version {at} was to.",
+            f"Version {at} ({by}) removed the whole file, which nothing changed since; {since}.",
+        )
+
+    def _vector(self, file: _File, *, is_missing: bool) -> None:
+        live = file.live
+        if live is None:
+            return
+        if is_missing:
+            file.left["readable-vector"] = "the data file is missing, too"
+            return
+        if not self._snapshot.dv_enabled:
+            file.left["readable-vector"] = (
+                "the table has delta.enableDeletionVectors=false, so that no deletion vector may be written: set it for the repair"
+            )
+            return
+        found = self._lost.recover(file.key, live)
+        if isinstance(found, str):
+            file.left["readable-vector"] = f"the rows of the deletion vector cannot be told: {found}"
+            return
+        file.rows = found.rows
+        file.done["readable-vector"] = (
+            "rewrite-deletion-vector",
+            f"Writes the deletion vector again, with the same {len(found.rows)} rows.",
+            f"{found.how[:1].upper()}{found.how[1:]}.",
+        )
+
+    @cached_property
+    def _lost(self) -> LostVectors:
+        found = LostVectors(
+            self._reader, self._log.listing, self._snapshot.location, self._rows, self._table.roots.allows
+        )
+        found.follow(self._lost_keys)
+        return found
+
+    # --- paths that are live twice --------------------------------------------------------------------------
+
+    def _superseded(self, file: _File, strays: Sequence[SupersededFile]) -> None:
+        """Take away one of the logical files; the others in versions after it."""
+        for stray in sorted(strays, key=lambda each: each.at.version):
+            verdict = self._judge(file, stray)
+            for invariant in _STRAY:
+                if not verdict.why:
+                    file.left[invariant] = verdict.what
+                elif verdict.union is not None:
+                    file.done[invariant] = ("merge-deletion-vectors", verdict.what, verdict.why)
+                else:
+                    file.done.setdefault(invariant, ("remove-stale-file", verdict.what, verdict.why))
+            if not verdict.why:
+                continue
+            if verdict.union is not None:
+                # First its rows are gone for good; then the other logical file can go.
+                file.rows = verdict.union
+            if file.rows is None and file.stale is None:
+                file.stale = stray.add
+            else:
+                self._plan.goes_on = True
+        if file.rows is not None and file.stale is not None:
+            file.stale, self._plan.goes_on = None, True
+
+    def _judge(self, file: _File, stray: SupersededFile) -> "_Verdict":  # noqa: PLR0911 - one answer per case
+        at, by = stray.at.version, stray.at.operation or "unknown operation"
+        what = f"Removes the file with {_named(stray.add)}, which version {at} left live."
+        if stray.at.operation in _BROUGHT_BACK:
+            return _Verdict(what, f"Version {at} ({by}) says with which deletion vector the file is to be.")
+        gone = self._rows(stray.add)
+        if gone is None:
+            return _Verdict(
+                f"{_named(stray.add)} cannot be read, so that it cannot be compared with the other"
+            )
+        if file.live is None:
+            after = self._rows(stray.by)
+            if after is not None and gone <= after:
+                return _Verdict(
+                    what,
+                    f"Version {at} ({by}) replaced it by one that marks the same rows and more, and that is gone since.",
+                )
+            return _Verdict(
+                "the file that replaced it is gone, and whether its rows are elsewhere cannot be told"
+            )
+        now = file.rows if file.rows is not None else self._rows(file.live)
+        if now is None:
+            return _Verdict(
+                "the deletion vector of the other cannot be read, so that the two cannot be compared"
+            )
+        if gone <= now:
+            return _Verdict(
+                what,
+                f"Version {at} ({by}) added the file again, and its deletion vector now marks the same rows and more.",
+            )
+        return self._merged(stray, gone, now)
+
+    def _merged(self, stray: SupersededFile, gone: BitMap64, now: BitMap64) -> "_Verdict":
+        """Judge two deletion vectors of which neither holds the other: two commits that did not know each other."""
+        at, first = stray.at, stray.origin
+        after = self._rows(stray.by)
+        base = BitMap64() if stray.remove is None else self._rows(stray.remove)
+        if after is None or base is None:
+            return _Verdict("a deletion vector that tells how the two came about cannot be read")
+        operations = {None if first is None else first.operation, at.operation}
+        overlap = (after - base) & (gone - base)
+        if not operations <= _ROW_WISE or (overlap and operations != {"DELETE"}):
+            return _Verdict(
+                f"the deletion vectors of {len(gone)} and {len(now)} rows do not hold each other, and the commits that wrote them "
+                f"({', '.join(sorted(each or 'unknown' for each in operations))}) do not say that the rows of both are deleted"
+            )
+        if not self._snapshot.dv_enabled:
+            return _Verdict(
+                "the table has delta.enableDeletionVectors=false, so that no deletion vector may be written: set it for the repair"
+            )
+        assert first is not None  # noqa: S101 - it has an operation
+        merged = now | gone
+        return _Verdict(
+            f"Gives the file a deletion vector of {len(merged)} rows: those of both.",
+            f"Versions {first.version} ({first.operation}) and {at.version} ({at.operation}) deleted rows of the file without "
+            "knowing of each other, and both were committed.",
+            merged,
+        )
+
+    # --- what the log says of a file ------------------------------------------------------------------------
+
+    def _statistics(self, file: _File, found: set[str]) -> None:
+        live, wrong = file.live, found.intersection(_OF_STATISTICS)
+        if live is None or live.deletion_vector is None or not wrong:
+            return
+        cardinality = len(file.rows) if file.rows is not None else live.deletion_vector.cardinality
+        counted = self._checked.counts.get(live.path)
+        if counted is not None:
+            if cardinality > counted:
+                return  # the vector is not of this file
+            stats = statistics.recounted(live.stats, counted)
+            what = f"Writes numRecords={counted} into the file's statistics, and tightBounds=false."
+            why = f"The file's footer has {counted} rows."
+        elif "vector-loosens-bounds" in wrong:
+            try:
+                stats = statistics.widen(live.stats, deleted_records=cardinality)
+            except (CorruptLog, CorruptTable):
+                return
+            what, why = (
+                "Writes tightBounds=false into the file's statistics.",
+                "The bounds hold, and rows are deleted, so that they need not be reached.",
+            )
+        else:
+            return
+        file.becomes = replace(file.becomes or live, stats=stats)
+        for invariant in wrong:
+            if invariant != "vector-within-file" or counted is not None:
+                file.done[invariant] = ("correct-statistics", what, why)
+
+    def _row_ids(self, file: _File) -> None:
+        live, snapshot = file.live, self._snapshot
+        has_ids = live is None or (
+            live.base_row_id is not None and live.default_row_commit_version is not None
+        )
+        if has_ids or not row_tracking.gives_ids(snapshot):
+            return
+        becomes = file.becomes
+        try:
+            row_tracking.high_water_mark(snapshot)
+        except CorruptLog as error:
+            file.left["row-ids"] = error.message.rstrip(".")
+            return
+        if becomes is None or becomes.stats is None or statistics.num_records(becomes.stats) is None:
+            file.left["row-ids"] = "the log does not say how many rows the file has"
+            return
+        file.done["row-ids"] = (
+            "assign-row-ids",
+            "Adds the file again with row ids.",
+            "No row of the file has one, and those above the high-water mark are nobody's.",
+        )
+
+    def _features(self) -> None:
+        walk = self._log.walk
+        if walk is not None and walk.lacks_vector_feature:
+            protocol = upgraded(self._snapshot.protocol, ["deletionVectors"])
+            self._plan.protocol = None if protocol == self._snapshot.protocol else protocol
+
+    # --- reading and reporting ------------------------------------------------------------------------------
+
+    def _rows(self, file: AddFile | RemoveFile) -> BitMap64 | None:
+        """Return the deleted rows of a file, None where its deletion vector cannot be read."""
+        vector = file.deletion_vector
+        if vector is None:
+            return BitMap64()
+        name = (file.path, vector.unique_id)
+        if name not in self._read:
+            try:
+                found = storage.read_deletion_vectors(
+                    self._snapshot.location,
+                    [(file.path, vector)],
+                    table=self._table.name,
+                    version=self._snapshot.version,
+                    allowed=self._table.roots.allows,
+                )
+                self._read[name] = found[file.path]
+            except (CorruptDeletionVector, LocationNotAllowed):
+                self._read[name] = None
+        return self._read[name]
+
+    def _report(self, finding: Finding, file: _File | None) -> None:
+        if finding.invariant == "vector-feature" and self._plan.protocol is not None:
+            self._plan.repairs.append(
+                Repair(
+                    finding,
+                    "add-table-feature",
+                    finding.file,
+                    "Adds the table feature deletionVectors to the protocol.",
+                    "Files have deletion vectors, and readers that do not know them would return deleted rows.",
+                )
+            )
+            return
+        done = None if file is None else file.done.get(finding.invariant)
+        reason = None if file is None else file.left.get(finding.invariant)
+        if done is not None:
+            action, what, why = done
+            self._plan.repairs.append(Repair(finding, action, finding.file, what, why))
+        if done is None or reason is not None:
+            reason = reason or _BY_HAND.get(finding.invariant, "there is no one answer that is right")
+            self._plan.left.append(Unrepaired(finding, _sentence(reason)))
+
+
+_OF_FILES: Final = frozenset({*_STRAY, *_OF_STATISTICS, "readable-vector", "data-file", "row-ids"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What is right for a path that is live twice.
+
+    Attributes:
+        what: what is done; without ``why``, the reason why nothing is.
+        union: the deleted rows, where they are those of both.
+    """
+
+    what: str
+    why: str = ""
+    union: BitMap64 | None = None
+
+
+def _named(file: AddFile) -> str:
+    found = vector_id(file)
+    return "no deletion vector" if found is None else f"the deletion vector {found[:80]}"
+
+
+def _live_rows(file: AddFile) -> int | None:
+    try:
+        count = None if file.stats is None else statistics.num_records(file.stats)
+    except (CorruptLog, CorruptTable):
+        count = None
+    gone = file.deletion_vector.cardinality if file.deletion_vector is not None else 0
+    return None if count is None else count - gone
+
+
+def _sentence(reason: str) -> str:
+    return f"{reason[:1].upper()}{reason[1:]}."
