@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 from tests.checked import assert_sound
@@ -16,7 +17,9 @@ from tests.checked import assert_sound
 import delvec
 from delvec.cli import main
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, inline
+from delvec_kernel.storage.files import read_deletion_vectors
 from delvec_service.alter_table import repair as repairing
+from delvec_service.commits.commit import Commits
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 FEED = {**VECTORS, "delta.enableChangeDataFeed": "true"}
@@ -55,8 +58,10 @@ def adds(table):
     live = {}
     for version in range(newest(table) + 1):
         for action in actions(table, version):
-            if "remove" in action:
-                live.pop(action["remove"]["path"], None)
+            gone = action.get("remove")
+            known = gone and live.get(gone["path"])
+            if known and known.get("deletionVector") == gone.get("deletionVector"):
+                del live[gone["path"]]
         for action in actions(table, version):
             if "add" in action:
                 live[action["add"]["path"]] = action["add"]
@@ -324,12 +329,34 @@ def test_a_lost_vector_that_the_change_feed_tells(make):
 
 def test_a_lost_vector_is_left_where_more_rows_look_deleted_than_were(make):
     table = make(FEED, ids=[1, 2, 2, 3])
-    table.update({"id": "9"}, "id = 3")
-    (marked,) = [add for add in adds(table).values() if "deletionVector" in add]
-    version = newest(table)
-    commit = folder(table) / "_delta_log" / f"{version:020d}.json"
-    del commit
-    table.delete("id = 1")  # by vector alone: the feed has no files of it
+    old = only_add(table)
+    (folder(table) / "_change_data").mkdir()
+    name = "_change_data/cdc.parquet"
+    changed = pa.table({"id": pa.array([2], pa.int64()), "name": ["n2"], "_change_type": ["delete"]})
+    pq.write_table(changed, folder(table) / name)
+    lost = {
+        "storageType": "u",
+        "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^",
+        "offset": 1,
+        "sizeInBytes": 40,
+        "cardinality": 1,
+    }
+    file = {"path": name, "partitionValues": {}, "size": 1000, "dataChange": False}
+    stats = json.dumps(json.loads(old["stats"]) | {"tightBounds": False})
+    foreign(
+        table, "DELETE", removing(old), {"add": old | {"deletionVector": lost, "stats": stats}}, {"cdc": file}
+    )
+
+    (left,) = table.repair()["unrepaired"]
+
+    assert left["invariant"] == "readable-vector"
+    assert "2 rows of the file are like those" in left["reason"]
+
+
+def test_a_lost_vector_is_left_where_the_feed_has_no_files(make):
+    table = make(FEED)
+    table.update({"name": "'new'"}, "id = 3")
+    table.delete("id = 1")  # by vector alone
     (marked,) = [add for add in adds(table).values() if "deletionVector" in add]
     vector_file(table, marked).unlink()
 
@@ -490,6 +517,55 @@ def test_a_file_that_is_changed_meanwhile_is_planned_again(people, monkeypatch):
     assert_right(people, [3, 5, 6, 7, 8])
 
 
+@pytest.mark.parametrize(("predicate", "left"), [("id = 4", [3, 5, 6, 7, 8]), ("true", []), ("id >= 0", [])])
+def test_deletes_that_lose_a_race_against_a_repair_take_their_rows(people, monkeypatch, predicate, left):
+    """What a repair removes of a path that stays is not what they were to remove."""
+    foreign(people, "DELETE", marking(only_add(people), [0, 1, 2, 9]))
+    commit, started = Commits.commit, []
+
+    def late(self, table, changes):
+        if changes.operation == "DELETE" and not started:
+            started.append(changes)
+            people.repair()
+        return commit(self, table, changes)
+
+    monkeypatch.setattr(Commits, "commit", late)
+
+    people.delete(predicate)
+
+    assert started
+    assert_right(people, left)
+
+
+def test_a_repair_that_another_repair_overtakes_finds_nothing(people, monkeypatch):
+    foreign(people, "DELETE", marking(only_add(people), [0, 1, 2, 9]))
+    commit, started = Commits.commit, []
+
+    def late(self, table, changes):
+        if not started:
+            started.append(changes)
+            people.repair()
+        return commit(self, table, changes)
+
+    monkeypatch.setattr(Commits, "commit", late)
+
+    assert people.repair()["result"] == "nothing-to-do"
+    assert newest(people) == 4
+    assert_right(people, range(3, 9))
+
+
+def test_checkpoints_and_vacuum_after_a_repair_keep_what_is_live(people):
+    foreign(people, "DELETE", marking(only_add(people), [0, 1, 2, 9]))
+    people.repair()
+    people.checkpoint()
+    for version in range(newest(people)):
+        (folder(people) / "_delta_log" / f"{version:020d}.json").unlink()
+
+    people.vacuum(0, enforce_retention_duration=False)
+
+    assert_right(people, range(3, 9))
+
+
 def test_what_others_do_to_other_files_is_no_conflict(people, monkeypatch):
     foreign(people, "DELETE", removing(only_add(people)))
     planned, plan = [], repairing.plan_repair
@@ -537,7 +613,7 @@ def test_a_log_that_cannot_be_read_is_told_and_left(people):
     foreign(people, "TWICE", {"add": add | {"path": "a"}}, {"add": add | {"path": "a"}})
 
     with delvec.connect() as another:
-        done = another.table(str(folder(people)), name="broken").repair()
+        done = another.table(str(folder(people))).repair()
 
     assert done["result"] == "nothing-to-do"
     assert {each["invariant"] for each in done["unrepaired"]} == {"one-action-per-file", "readable-table"}
@@ -578,15 +654,21 @@ def test_by_the_shell(people, capsys):
     foreign(people, "DELETE", marking(add, [0, 1, 2, 9]))
     where = str(folder(people))
 
-    assert main(["repair", where, "--dry-run"]) == 0
+    assert shell("repair", where, "--dry-run") == 0
     assert "remove" in capsys.readouterr().out.lower()
-    assert main(["--json", "repair", where]) == 0
+    assert shell("--json", "repair", where) == 0
     assert json.loads(capsys.readouterr().out)["num-repaired"] == 1
     (folder(people) / add["path"]).unlink()
-    assert main(["repair", where]) == 1
+    assert shell("repair", where) == 1
     assert "data-file" in capsys.readouterr().out
-    assert main(["repair", where, "--drop-missing-files"]) == 0
-    assert main(["check", where]) == 0
+    assert shell("repair", where, "--drop-missing-files") == 0
+    assert shell("check", where) == 0
+
+
+def shell(*arguments):
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return ended.value.code
 
 
 # --- random damage ------------------------------------------------------------------------------------------
@@ -610,8 +692,6 @@ class Damage:
 
     def _vector(self, add):
         found = Descriptor.from_json(add["deletionVector"])
-        from delvec_kernel.storage.files import read_deletion_vectors  # noqa: PLC0415
-
         return read_deletion_vectors(self.table.location, [(add["path"], found)], table="t", version=None)[
             add["path"]
         ]

@@ -25,6 +25,7 @@ from delvec_kernel.transaction import row_maps, row_runs
 from delvec_kernel.transaction.current_transaction import isolation_level
 from delvec_kernel.transaction.group_commit import REQUEST_HASH_TAG, MemberInfo, members_tag
 from delvec_kernel.transaction.transaction_changes import Changes
+from delvec_kernel.transaction.winning_commit import stale_files_tag
 
 __all__ = ["ROWS_ALREADY_GONE", "Marked", "Resolved", "build", "metrics", "resolve"]
 
@@ -312,6 +313,7 @@ def _tags(changes: Changes, snapshot: Snapshot, members: Sequence[MemberInfo]) -
         tags[row_runs.TAG] = row_runs.encode(changes.rewritten)
     if changes.row_map is not None:
         tags[row_maps.TAG] = row_maps.encode(changes.row_map)
+    tags |= stale_files_tag([mend.path for mend in changes.mends if mend.stale is not None])
     if members:
         tags |= members_tag(members)
     elif changes.request_hash is not None:

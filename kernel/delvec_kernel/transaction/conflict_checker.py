@@ -205,7 +205,9 @@ class MendedFiles:
 
     def conflict(self, winner: WinningCommit) -> Conflict | None:
         """Return whether ``winner`` touched one of them."""
-        touched = self._keys & (winner.adds.keys() | winner.removes.keys()) if self._keys else None
+        if not self._keys:
+            return None
+        touched = self._keys & (winner.adds.keys() | winner.removes.keys() | winner.stale_removes)
         if not touched:
             return None
         named = f"file '{min(touched)}'" if len(touched) == 1 else f"{len(touched)} files"

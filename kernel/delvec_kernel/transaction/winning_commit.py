@@ -1,5 +1,6 @@
 """A file that we remove, or remove rows of, on its way through the winners."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +10,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from delvec_kernel import locations
+from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import (
     Action,
     AddFile,
@@ -20,7 +22,7 @@ from delvec_kernel.actions.actions import (
     Txn,
 )
 from delvec_kernel.data_skipping.truth import prune
-from delvec_kernel.errors import CorruptLog, CorruptTable
+from delvec_kernel.errors import CorruptLog, CorruptTable, DelvecError
 from delvec_kernel.file_index.files import TEXT_MAP, num_records_from_stats
 from delvec_kernel.statistics import file_statistics as statistics
 from delvec_kernel.transaction import row_maps, row_runs
@@ -29,7 +31,7 @@ from delvec_kernel.transaction.group_commit import MemberInfo, members_of
 from delvec_kernel.transaction.row_runs import SourceRuns
 from delvec_kernel.transaction.transaction_changes import RowMap, RowRun
 
-__all__ = ["AddedFiles", "Target", "WinningCommit", "live_rows", "num_records"]
+__all__ = ["AddedFiles", "Target", "WinningCommit", "live_rows", "num_records", "stale_files_tag"]
 
 
 @dataclass
@@ -74,6 +76,7 @@ def num_records(file: AddFile | RemoveFile) -> int | None:
         return None
 
 
+_STALE_FILES: Final = "delvec.staleFiles"
 _MANY_ROWS: Final = 2**27
 _ONLY_DELETES_MORE: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
 
@@ -87,6 +90,8 @@ class WinningCommit:
         removes: by canonical path.
         txns: by application.
         domains: by name.
+        stale_removes: paths of which a repair removed a logical file that others had superseded; these stay live, so that
+            the remove is not among ``removes``.
     """
 
     version: int
@@ -98,6 +103,7 @@ class WinningCommit:
     txns: Mapping[str, Txn]
     domains: Mapping[str, DomainMetadata]
     location: str
+    stale_removes: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, version: int, actions: Iterable[Action], location: str) -> "WinningCommit":
@@ -129,7 +135,10 @@ class WinningCommit:
                     txns[action.app_id] = action
                 case DomainMetadata():
                     domains[action.domain] = action
-        return cls(version, info, adds, removes, metadata, protocol, txns, domains, location)
+        stale = _stale_files(info, location) & removes.keys()
+        for key in stale:
+            del removes[key]
+        return cls(version, info, adds, removes, metadata, protocol, txns, domains, location, stale)
 
     @property
     def operation(self) -> str:
@@ -211,6 +220,24 @@ class WinningCommit:
         if not isinstance(text, str) or self.changes_data:
             return {}
         return row_runs.decode(text, self.location)
+
+
+def stale_files_tag(paths: Sequence[str]) -> dict[str, str]:
+    """Return the tag of commitInfo that names files of which only a superseded logical file is removed."""
+    return {_STALE_FILES: json_text(list(paths))} if paths else {}
+
+
+def _stale_files(info: CommitInfo | None, location: str) -> frozenset[str]:
+    text = (info.tags or {}).get(_STALE_FILES) if info else None
+    if not isinstance(text, str):
+        return frozenset()
+    try:
+        paths = json.loads(text)
+        return frozenset(
+            locations.canonical_log_path(path, location) for path in paths if isinstance(path, str)
+        )
+    except (ValueError, TypeError, RecursionError, DelvecError):
+        return frozenset()
 
 
 class AddedFiles:
