@@ -286,7 +286,9 @@ class UnrepairedFinding(Answer):
     """A finding that a machine cannot mend."""
 
     invariant: str = Field(description="Which one does not hold: docs/check.md lists them.")
-    severity: Literal["error", "warning"]
+    severity: Literal["error", "warning"] = Field(
+        description="error: readers can see other rows than were committed, or none. warning: they cope."
+    )
     version: int | None = Field(description="In which it was found.")
     file: str | None = Field(description="Path as in the log, or the name of a file of the log.")
     message: str = Field(description="What is wrong, and what to do.")
@@ -303,8 +305,8 @@ class RepairResponse(Answer):
         description="All that were made: more than one where a path has to lose two logical files."
     )
     read_version: int = Field(description="The version that was looked at last.")
-    num_repaired: int
-    num_unrepaired: int
+    num_repaired: int = Field(description="Findings that were put right, or would be.")
+    num_unrepaired: int = Field(description="Findings that are left.")
     num_lost_rows: int | None = Field(
         description="Rows of missing files that were dropped; absent where the log does not say how many."
     )
