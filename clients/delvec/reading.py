@@ -23,7 +23,6 @@ from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import DataType, StructType
 from delvec_kernel.wire import (
-    CheckResponse,
     DetailResponse,
     HistoryResponse,
     PlanRequest,
@@ -31,7 +30,7 @@ from delvec_kernel.wire import (
     TableResource,
 )
 
-__all__ = ["ReadableTable", "check", "partitions"]
+__all__ = ["ReadableTable", "partitions"]
 
 _INTERNAL: Final = frozenset({"change_from_itself", "check_source_version", "source_version", "replace_with"})
 """What other parts of Delvec call, and completion does not offer."""
@@ -512,10 +511,3 @@ def partitions(scan: Scan) -> list[dict[str, Any]]:
 def _values(values: pa.Array, key: str, kind: DataType) -> pa.Array:
     text = pc.map_lookup(values, pa.scalar(key, values.type.key_type), "last").cast(pa.string())
     return partition_values.parse_column(text, kind)
-
-
-def check(service: ServiceClient, table_id: str, *, data_files: bool) -> dict[str, Any]:
-    """Return what a check found; names are as on the wire."""
-    parameters = {"data-files": str(data_files).lower()}
-    body = service.get(table_path(table_id, "check"), parameters)
-    return answer(CheckResponse, body).model_dump(by_alias=True)

@@ -6,8 +6,8 @@ from copy import copy
 from datetime import datetime
 from typing import Any, Literal, Unpack
 
-from delvec import reading as checking
 from delvec.alterations import Alterations
+from delvec.checks import CheckedTable
 from delvec.dml.append import WriteOptions, append, is_repeatable
 from delvec.dml.delete import delete, delete_keys
 from delvec.dml.merge import merge
@@ -15,7 +15,7 @@ from delvec.dml.merge_builder import MergeBuilder, MergeStatement
 from delvec.dml.optimize import Optimizer
 from delvec.dml.overwrite import PartitionOverwrite, Replacement, overwrite
 from delvec.dml.retry import DEFAULT_RETRIES, checked, with_retries
-from delvec.dml.self_reads import WritableTable, self_read_version
+from delvec.dml.self_reads import self_read_version
 from delvec.dml.statistics import compute_statistics
 from delvec.dml.table_definition import (
     REPLACING,
@@ -47,8 +47,6 @@ from delvec_kernel.wire import (
     HealthSamplesResponse,
     IcebergRequest,
     IcebergResponse,
-    RepairRequest,
-    RepairResponse,
     RestoreRequest,
     RestoreResponse,
     TableResource,
@@ -57,7 +55,7 @@ from delvec_kernel.wire import (
 __all__ = ["DeltaTable"]
 
 
-class DeltaTable(WritableTable):
+class DeltaTable(CheckedTable):
     """A table, through its service, on one engine. Get one from a :class:`~delvec.Connection`.
 
     Every read is of one version: the latest when the method is called, or the one asked for. ``timestamp``
@@ -189,14 +187,6 @@ class DeltaTable(WritableTable):
         body = self._service.get(table_path(self.id, "health", "samples"), {"since": start, "limit": limit})
         found = answer(HealthSamplesResponse, body).samples
         return [one.model_dump(by_alias=True) for one in found]
-
-    def check(self, *, data_files: bool = True) -> dict[str, Any]:
-        """Check the log version by version, and the live files in storage; the table is sound without ``num-errors``.
-
-        Args:
-            data_files: also look up each live data file, one request each.
-        """
-        return checking.check(self._service, self.id, data_files=data_files)
 
     def checkpoint(self, *, clean_up: bool = False, dry_run: bool = False) -> dict[str, Any]:
         """Write a checkpoint of the newest version, unless there is one; returns what was done.
@@ -399,42 +389,6 @@ class DeltaTable(WritableTable):
         )
         done = answer(RestoreResponse, self._service.post(table_path(self.id, "restore"), body))
         return Metrics(done.operation_metrics, done.version)
-
-    def repair(
-        self,
-        *,
-        dry_run: bool = False,
-        drop_missing_files: bool = False,
-        user_metadata: str | None = None,
-    ) -> dict[str, Any]:
-        """Put right what :meth:`check` finds and has one right answer, in one commit; returns what was done and what is left.
-
-        What cannot be told by a machine is listed with the reason, and stays as it is.
-
-        Args:
-            dry_run: only say what would be done, and why that is right.
-            drop_missing_files: take data files that are not in storage out of the table. Their rows are lost.
-            user_metadata: text for the table's history.
-
-        Returns:
-            ``repaired`` and ``unrepaired``, names are as on the wire; ``version`` is that of the commit, None where there is
-            nothing to mend.
-
-        Raises:
-            AppendOnlyTable: missing files would be dropped, and the table does not let go of rows.
-            UnsupportedTable: or a subclass: Delvec must not write the table.
-            ConcurrentModification: or a subclass: others change the same files all the time.
-            CommitOutcomeUnknown: the answer was lost, and the service does not know what became of the commit.
-        """
-        body = request(
-            RepairRequest,
-            dry_run=dry_run,
-            drop_missing_files=drop_missing_files,
-            user_metadata=user_metadata,
-            engine_info=self.engine.name,
-        )
-        answered = self._service.post(table_path(self.id, "repair"), body)
-        return answer(RepairResponse, answered).model_dump(by_alias=True)
 
     def clone(
         self,
