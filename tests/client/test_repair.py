@@ -4,11 +4,14 @@ import json
 import random
 import shutil
 from collections import Counter
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table import StaticTable
 from pyroaring import BitMap64
 from tests.checked import assert_sound
 from tests.damaged_logs import (
@@ -566,14 +569,72 @@ def test_a_log_that_cannot_be_read_is_told_and_left(people):
     assert {each["invariant"] for each in done["unrepaired"]} == {"one-action-per-file", "readable-table"}
 
 
-def test_a_table_that_must_not_be_written_is_left(people):
+@pytest.mark.parametrize(
+    ("feature", "lists", "error"),
+    [
+        ("someDay", ["writerFeatures"], "UnsupportedWriterFeature"),
+        ("catalogManaged", ["readerFeatures", "writerFeatures"], "UnsupportedTable"),
+    ],
+)
+def test_a_table_that_must_not_be_written_is_left(people, feature, lists, error):
     protocol = next(action for action in actions(people, 0) if "protocol" in action)
-    protocol["protocol"]["writerFeatures"].append("someDay")
-    foreign(people, "DELETE", marking(only_add(people), [0, 1, 2, 9]), protocol)
+    for name in lists:
+        protocol["protocol"][name].append(feature)
+    before = foreign(people, "DELETE", marking(only_add(people), [0, 1, 2, 9]), protocol)
 
     for options in ({}, {"dry_run": True}):
-        with pytest.raises(delvec.UnsupportedWriterFeature):
+        with pytest.raises(getattr(delvec, error)):
             people.repair(**options)
+    assert newest(people) == before
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"x" * 100 + b"\x10\0\0\0PAR1"])
+def test_files_that_are_no_parquet_are_told_and_left(people, content):
+    add = only_add(people)
+    foreign(people, "WRITE", {"add": add | {"size": len(content)}})
+    (folder(people) / add["path"]).write_bytes(content)
+
+    done = people.repair(drop_missing_files=True)
+
+    assert done["result"] == "nothing-to-do"
+    assert [each["invariant"] for each in done["unrepaired"]] == ["data-file"]
+
+
+@pytest.mark.parametrize("damaged", ["data", "change"])
+def test_a_lost_vector_is_left_where_what_would_tell_its_rows_is_damaged(make, damaged):
+    table = make(FEED)
+    table.update({"name": "'new'"}, "id >= 8")
+    (marked,) = [add for add in adds(table).values() if "deletionVector" in add]
+    (change,) = [action["cdc"] for action in actions(table, newest(table)) if "cdc" in action]
+    vector_file(table, marked).unlink()
+    path = folder(table) / (marked if damaged == "data" else change)["path"]
+    path.write_bytes(b"x" * path.stat().st_size)
+
+    left = {each["invariant"]: each["reason"] for each in table.repair()["unrepaired"]}
+
+    assert "cannot be read" in left["readable-vector"]
+
+
+def test_iceberg_readers_see_a_repaired_table(people):
+    """One logical file goes and another comes back with other statistics: the numbers of files agree by accident."""
+    people.append([{"id": 20, "name": "n20"}])
+    people.delete("id = 20 or id = 3")
+    people.append([{"id": n, "name": f"n{n}"} for n in range(21, 25)])
+    people.delete("id in (21, 22, 23)")
+    people.to_iceberg()
+    first, second = [add for add in adds(people).values() if "deletionVector" in add]
+    foreign(people, "DELETE", marking(first, [*range(4)]))
+    stats = json.dumps(json.loads(second["stats"]) | {"tightBounds": True})
+    foreign(people, "STATS", {"add": second | {"stats": stats}})
+    people.repair()
+
+    shown = people.to_iceberg()
+
+    summary = json.loads(Path(unquote(urlsplit(shown["metadata-location"]).path)).read_text())
+    (current,) = [one for one in summary["snapshots"] if one["snapshot-id"] == summary["current-snapshot-id"]]
+    assert int(current["summary"]["total-data-files"]) == people.snapshot().num_files
+    rows = StaticTable.from_metadata(shown["metadata-location"]).scan().to_arrow()
+    assert Counter(rows["id"].to_pylist()) == ids(people)
 
 
 # --- doors --------------------------------------------------------------------------------------------------
@@ -649,7 +710,8 @@ class Damage:
             return
         add = self.random.choice(whole)
         live, gone = self.rows_of(add)
-        kind = self.random.choice(["delete", "twice", "forgot", "missed", "count", "bounds"])
+        kinds = ["delete", "twice", "forgot", "missed", "count", "bounds", "lost", "unknown"]
+        kind = self.random.choice(kinds)
         some = set(self.random.sample(sorted(live), min(2, len(live))))
         marked = gone | {each % 10 for each in some}
         if kind == "delete" or len(marked) == 10:
@@ -664,6 +726,23 @@ class Damage:
         elif kind == "forgot":
             foreign(self.table, "DELETE", removing(add), marking(add, marked))
             self.ids -= some
+        elif kind == "lost" and gone:
+            removed = removing(add, add["deletionVector"])
+            removed["remove"]["dataChange"] = False
+            again = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": len(self.hurt)}
+            vector = again | {"sizeInBytes": 40, "cardinality": len(gone)}
+            foreign(
+                self.table,
+                "OPTIMIZE",
+                removed,
+                {"add": add | {"deletionVector": vector, "dataChange": False}},
+            )
+        elif kind in ("lost", "unknown"):
+            # Two deletes, neither of which knew what the other did.
+            other = set(self.random.sample(sorted(live), min(3, len(live))))
+            self.table.delete(f"id in ({', '.join(map(str, other))})")
+            foreign(self.table, "DELETE", removing(add, add.get("deletionVector")), marking(add, marked))
+            self.ids -= some | other
         elif kind == "missed":
             foreign(self.table, "DELETE", removing(add))
             self.ids -= live

@@ -178,7 +178,7 @@ def resolve(
         if path in files and files[path].deletion_vector == new.deletion_vector
     ]
     mended = [
-        Marked(mend.becomes, mend.rows, statistics.num_records(mend.becomes.stats) or 0, is_repacked=True)
+        Marked(mend.becomes, mend.rows, 0, is_repacked=True)
         for mend in changes.mends
         if mend.becomes is not None and mend.rows is not None
     ]

@@ -317,6 +317,9 @@ class _Increment:
             retention_ms=_retention(self._snapshot),
         )
         timestamp = self._timestamp(group[-1], version)
+        if any(_repairs(commit) for commit in group):
+            # It removes logical files whose paths stay live, and adds others again: counts could agree by accident.
+            raise _ConvertWhole("a repair changed which files are live")
         changes = file_changes(group, self._table.location)
         if definition.row_lineage and changes.renumbered:
             raise _ConvertWhole("rows have other ids")
@@ -409,3 +412,8 @@ def _table(found: Published, directory: IcebergDirectory) -> IcebergTable:
         delta_version=delta_version(found.metadata),
         snapshot_id=None if current is None else int(current["snapshot-id"]),
     )
+
+
+def _repairs(commit: Commit) -> bool:
+    info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
+    return info is not None and info.operation == "FSCK REPAIR"

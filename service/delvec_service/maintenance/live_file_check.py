@@ -134,10 +134,11 @@ def _counts(
         try:
             with storage.open_input(snapshot.location, row["path"], allowed=allowed) as source:
                 check_footer(source, row["path"])
-                return int(pq.read_metadata(source).num_rows)
+                count = int(pq.read_metadata(source).num_rows)
+                return count if count >= 0 else "has a footer that makes no sense; restore it from a backup."
         except FileNotFoundError:
             return None  # it went away since it was looked up: the next check says so
-        except pa.ArrowException:
+        except (pa.ArrowException, OSError):
             return "is no Parquet file: it was replaced or cut off; restore it from a backup."
         except (LocationNotAllowed, InvalidLocation, UnusableFile) as error:
             return f"cannot be looked at: {error.message}"

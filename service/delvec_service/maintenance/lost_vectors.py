@@ -33,6 +33,7 @@ Rows: TypeAlias = Callable[[AddFile], BitMap64 | None]
 
 _MOST_BYTES: Final = 1 << 30
 """Of a data file and change files that are compared in memory."""
+_MOST_DECODED: Final = 4 << 30
 _CHANGE_TYPE: Final = "_change_type"
 _BEFORE: Final = ("delete", "update_preimage")
 
@@ -169,9 +170,9 @@ class LostVectors:
         except StorageError:
             raise
         except FileNotFoundError:
-            return f"a change file of version {step.version} is not in storage"
-        except (DelvecError, pa.ArrowException):
-            return f"a change file of version {step.version} cannot be read"
+            return f"the data file, or a change file of version {step.version}, is not in storage"
+        except (DelvecError, pa.ArrowException, OSError):
+            return f"the data file, or a change file of version {step.version}, cannot be read"
         rows = before | found
         if len(rows) != wanted:
             return (
@@ -189,6 +190,8 @@ class LostVectors:
         for file in step.change_files:
             if dict(file.partition_values) == dict(step.add.partition_values):
                 changed = self._read(file.path)
+                if changed.column_names.count(_CHANGE_TYPE) != 1:
+                    raise pa.ArrowInvalid(f"'{file.path}' is no change file")
                 kinds = pc.is_in(changed[_CHANGE_TYPE], value_set=pa.array(_BEFORE))
                 gone.append(changed.filter(kinds).drop_columns([_CHANGE_TYPE]))
         if not gone:
@@ -199,7 +202,11 @@ class LostVectors:
     def _read(self, path: str) -> pa.Table:
         with storage.open_input(self.location, path, allowed=self.allowed) as source:
             check_footer(source, path)
-            return pq.read_table(source)
+            file = pq.ParquetFile(source)
+            groups = range(file.metadata.num_row_groups)
+            if sum(file.metadata.row_group(group).total_byte_size for group in groups) > _MOST_DECODED:
+                raise pa.ArrowInvalid(f"'{path}' is too large to be compared")
+            return file.read()
 
 
 def _alike(rows: pa.Table, others: pa.Table) -> npt.NDArray[np.bool_]:

@@ -490,7 +490,7 @@ class _Planner:
         except CorruptLog as error:
             file.left["row-ids"] = error.message.rstrip(".")
             return
-        if becomes is None or becomes.stats is None or statistics.num_records(becomes.stats) is None:
+        if becomes is None or _num_records(becomes) is None:
             file.left["row-ids"] = "the log does not say how many rows the file has"
             return
         file.done["row-ids"] = (
@@ -571,11 +571,15 @@ def _named(file: AddFile) -> str:
     return "no deletion vector" if found is None else f"the deletion vector {found[:80]}"
 
 
-def _live_rows(file: AddFile) -> int | None:
+def _num_records(file: AddFile) -> int | None:
     try:
-        count = None if file.stats is None else statistics.num_records(file.stats)
+        return None if file.stats is None else statistics.num_records(file.stats)
     except (CorruptLog, CorruptTable):
-        count = None
+        return None
+
+
+def _live_rows(file: AddFile) -> int | None:
+    count = _num_records(file)
     gone = file.deletion_vector.cardinality if file.deletion_vector is not None else 0
     return None if count is None else count - gone
 
