@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 from tests.checked import assert_sound
@@ -107,6 +109,36 @@ def test_what_readers_cope_with_is_a_warning(log, actions, invariant):
     log.commit(4, *actions)
 
     assert found(log) == [(invariant, "warning", 4)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "mend"),
+    [
+        ([remove("f1", vector(1))], [remove("f1")]),
+        ([add("f1", small_vector(1), stats=STATS)], [remove("f1")]),
+        ([remove("f1"), add("f1", small_vector(1))], [add("f1", small_vector(1), stats=STATS)]),
+    ],
+)
+def test_what_a_later_version_mends_is_a_warning(log, damage, mend):
+    log.commit(4, *damage)
+    (was,) = checked(log).findings
+    log.commit(5, *mend)
+
+    (now,) = checked(log).findings
+
+    assert (was.severity, was.mended) == ("error", None)
+    assert (now.invariant, now.version, now.severity, now.mended) == (was.invariant, 4, "warning", 5)
+    assert now.message.endswith("Since version 5 it is no longer so.")
+
+
+def test_a_count_of_the_rows_that_are_left_is_an_error(log):
+    pq.write_table(pa.table({"id": range(10)}), log.folder / "f1")
+    size = (log.folder / "f1").stat().st_size
+    log.commit(4, remove("f1"), remove("f2"), remove("f3"))
+    stats = json.dumps({"numRecords": 8, "tightBounds": False})
+    log.commit(5, add("f1", small_vector(1, 9), stats=stats, size=size))
+
+    assert found(log, data_files=True) == [("physical-count", "error", 5)]
 
 
 def test_statistics_that_were_computed_again_are_no_second_file(log):
