@@ -12,7 +12,6 @@ from fastapi.security import HTTPBearer
 from starlette.routing import BaseRoute
 
 from delvec_kernel.errors import ServiceUnavailable
-from delvec_kernel.storage.roots import Roots
 from delvec_service.api import (
     access,
     additions,
@@ -79,6 +78,7 @@ from delvec_service.store.maintenance import MaintenanceStore
 from delvec_service.store.own_commits import OwnCommitStore
 from delvec_service.store.registry import Registry
 from delvec_service.store.snapshots import SnapshotStore
+from delvec_service.tables.namespace_roots import NamespaceRoots
 from delvec_service.tables.registry import Tables
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
@@ -131,7 +131,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
             services of another warehouse that share the database. Else they are the database's.
 
     Raises:
-        BadRequest: the database URL is neither of SQLite nor of PostgreSQL, or a fault point is not one.
+        BadRequest: the database URL is neither of SQLite nor of PostgreSQL, a fault point is not one, or two namespaces have one root.
         InvalidLocation: a root, or the warehouse, is not a location.
     """
     fault_points.arm(settings.fault_points)
@@ -272,8 +272,9 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
     observer = _observer(settings)
     database = Database(settings.database_url.get_secret_value())
     ledger = Ledger(database)
-    roots = Roots(settings.roots)
-    warehouse = roots.first if settings.warehouse is None else Roots([settings.warehouse]).first
+    roots = NamespaceRoots(
+        settings.roots, settings.namespace_roots, settings.warehouse, by_folder=names_by_folder
+    )
     loader = SnapshotLoader(
         max_bytes=settings.snapshot_cache_bytes,
         checksums=settings.version_checksums,
@@ -281,7 +282,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         max_stored_bytes=settings.snapshot_store_bytes,
         observer=observer,
     )
-    registry = Registry(database, warehouse if names_by_folder else None)
+    registry = Registry(database, roots.warehouse if names_by_folder else None)
     stored_answers = AnswerStore(database, seconds=settings.idempotency_seconds, claim_seconds=_CLAIM_SECONDS)
     overwrite_watch = OverwriteWatch(
         loader, OwnCommitStore(database), stored_answers, watched=settings.commit_watch_seconds
@@ -318,7 +319,6 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         tables=Tables(
             registry,
             roots,
-            warehouse,
             loader,
             max_commit_bytes=settings.max_commit_bytes,
             by_folder=names_by_folder,

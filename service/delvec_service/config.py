@@ -3,6 +3,7 @@
 import ipaddress
 import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -10,10 +11,12 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from delvec_kernel.errors import BadRequest
+from delvec_kernel.wire.tables import TABLE_NAME
 
 __all__ = ["Settings", "check_servable"]
 
 MIB = 1024 * 1024
+_LONGEST_NAMESPACE = 100
 _PROVIDER = r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])([:/]|$))"
 """Keys that come unencrypted from elsewhere could be anybody's."""
 
@@ -48,6 +51,11 @@ class Settings(BaseSettings):
         default=(),
         description="Where tables may lie: paths or URLs, separated by commas, or a JSON list. "
         "Empty means everywhere, which `delvec serve` refuses.",
+    )
+    namespace_roots: Annotated[dict[str, tuple[str, ...]], NoDecode] = Field(
+        default_factory=dict,
+        description='Roots of namespaces, as JSON: `{"sales": ["s3://sales/lake"]}`. Tables of such a namespace lie in its roots and '
+        "nowhere else, new ones in the first, and no other table lies there.",
     )
     warehouse: str | None = Field(
         default=None, description="Where tables that are created by name alone go; by default the first root."
@@ -233,6 +241,23 @@ class Settings(BaseSettings):
             return json.loads(value)
         return tuple(part.strip() for part in value.split(",") if part.strip())
 
+    @field_validator("namespace_roots", mode="before")
+    @classmethod
+    def _by_namespace(cls, value: Any) -> Any:
+        return json.loads(value) if isinstance(value, str) else value
+
+    @field_validator("namespace_roots")
+    @classmethod
+    def _namespaces(cls, value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        for namespace, roots in value.items():
+            if len(namespace) > _LONGEST_NAMESPACE or not re.fullmatch(TABLE_NAME, namespace):
+                raise ValueError(
+                    f"{namespace[:_LONGEST_NAMESPACE]!r} is no namespace, as sales or sales.eu are"
+                )
+            if not roots or not all(root.strip() for root in roots):
+                raise ValueError(f"the namespace '{namespace}' has no root: give it one, or leave it out")
+        return value
+
     @field_validator("log_level", mode="before")
     @classmethod
     def _lower(cls, value: Any) -> Any:
@@ -255,13 +280,14 @@ class Settings(BaseSettings):
             warehouse: where tables that are created by name go; None for ``DELVEC_WAREHOUSE``.
             roots: where tables may lie; without any, everywhere.
 
-        ``DELVEC_ROOTS``, ``DELVEC_TOKEN``, metrics, the audit log and the limits of time and of queues are about a service that others
+        ``DELVEC_ROOTS``, ``DELVEC_NAMESPACE_ROOTS``, ``DELVEC_TOKEN``, metrics, the audit log and the limits of time and of queues are about a service that others
         reach, so they do not apply.
         """
         given: dict[str, Any] = {} if warehouse is None else {"warehouse": warehouse}
         return cls(
             database_url=SecretStr(database_url),
             roots=roots,
+            namespace_roots={},
             token=None,
             authentication="off",
             max_queued_requests=0,

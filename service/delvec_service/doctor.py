@@ -19,6 +19,7 @@ from delvec_kernel.storage.roots import Roots
 from delvec_service.config import Settings, check_servable
 from delvec_service.store.database import Database
 from delvec_service.store.objects import ObjectStore
+from delvec_service.tables.namespace_roots import NamespaceRoots
 
 __all__ = ["Finding", "examine"]
 
@@ -56,12 +57,17 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from _configuration(settings)
     yield _database(settings)
     try:
-        roots = Roots(settings.roots)
+        roots = NamespaceRoots(settings.roots, settings.namespace_roots, settings.warehouse)
     except DelvecError as error:
-        yield Finding("storage", "failed", error.message, "correct DELVEC_ROOTS")
+        yield Finding(
+            "storage",
+            "failed",
+            error.message,
+            "correct DELVEC_ROOTS, DELVEC_NAMESPACE_ROOTS and DELVEC_WAREHOUSE",
+        )
     else:
-        for root in dict.fromkeys(roots.canonical(one) for one in settings.roots):
-            yield from _storage(root, roots)
+        for root in dict.fromkeys(roots.everywhere):
+            yield from _storage(root, roots.everywhere)
     yield _java()
     yield _pyspark()
 
@@ -83,7 +89,9 @@ def _configuration(settings: Settings) -> Iterator[Finding]:
     elif settings.fault_points:
         yield Finding("configuration", "warning", "fault points are armed", "unset DELVEC_FAULT_POINTS")
     else:
-        yield Finding("configuration", "ok", f"{len(settings.roots)} roots, port {settings.port}")
+        own = ", ".join(sorted(settings.namespace_roots))
+        found = f"{len(settings.roots)} roots{f', and those of the namespaces {own}' if own else ''}, port {settings.port}"
+        yield Finding("configuration", "ok", found)
 
 
 def _database(settings: Settings) -> Finding:

@@ -343,10 +343,10 @@ def test_clones_stay_within_the_roots(tmp_path):
         log.write_text(json.dumps({"add": {**add, "modificationTime": 1, "dataChange": True}}) + "\n")
         with pytest.raises(delvec.LocationNotAllowed):
             table.clone(inside / "deep")
-        clone = table.clone(inside / "shallow", shallow=True)
-        with pytest.raises(delvec.LocationNotAllowed):
-            clone.to_arrow()
+        with pytest.raises(delvec.LocationNotAllowed, match="DELVEC_ROOTS"):
+            table.clone(inside / "shallow", shallow=True)
     assert not list((inside / "deep").rglob("*.parquet"))
+    assert not (inside / "shallow").exists()
 
 
 def test_a_table_that_does_not_let_go_of_rows_is_not_replaced(lake, marked, tmp_path):

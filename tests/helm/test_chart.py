@@ -107,6 +107,8 @@ def test_the_schema_takes_the_examples(path):
         {"replicas": 2},
         {"config": {"rootz": []}},
         {"config": {"roots": "s3://lake"}},
+        {"config": {"namespaceRoots": {"sales": []}}},
+        {"config": {"namespaceRoots": {"no space": ["s3://lake"]}}},
         {"config": {"workers": 0}},
         {"config": {"settings": {"SNAPSHOT_CACHE_BYTES": 1}}},
         {"image": {"digest": "latest"}},
@@ -309,6 +311,14 @@ def test_files_of_the_chart_become_rules_and_dashboards():
     assert [group["name"] for group in rule["spec"]["groups"]] == groups
 
 
+def test_roots_of_namespaces_are_set(monkeypatch):
+    own = {"config.namespaceRoots.sales[0]": "s3://sales/lake", "config.namespaceRoots.hr[0]": "s3://hr"}
+    settings = with_values(**own)["ConfigMap", "lake-delvec"]["data"]
+    monkeypatch.setenv("DELVEC_NAMESPACE_ROOTS", settings["DELVEC_NAMESPACE_ROOTS"])
+
+    assert Settings().namespace_roots == {"sales": ("s3://sales/lake",), "hr": ("s3://hr",)}
+
+
 # --- what is refused ----------------------------------------------------------------------------------
 
 
@@ -320,6 +330,7 @@ def test_files_of_the_chart_become_rules_and_dashboards():
         ({"config.roots[0]": "s3://a", "auth.token": "t", "externalDatabase.host": "db"}, "has no password"),
         ({"auth.token": "t", **DATABASE}, "no place for tables"),
         ({**LEAST, "config.roots[0]": "/data"}, "which no other pod sees"),
+        ({**LEAST, "config.namespaceRoots.sales[0]": "/data"}, "which no other pod sees"),
         ({**LEAST, "persistence.enabled": "true"}, "needs persistence.existingClaim"),
         ({"config.roots[0]": "s3://lake", **DATABASE}, "needs a token"),
         ({**LEAST, "podDisruptionBudget.minAvailable": "1"}, "not both"),

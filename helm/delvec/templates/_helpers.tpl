@@ -212,7 +212,11 @@ volumes:
 {{- if not .Values.config.roots }}
 {{- fail "there is no place for tables: set config.roots, for example {s3://bucket/lake}" }}
 {{- end }}
-{{- range .Values.config.roots }}
+{{- $roots := .Values.config.roots }}
+{{- range .Values.config.namespaceRoots }}
+{{- $roots = concat $roots . }}
+{{- end }}
+{{- range $roots }}
 {{- if and (or (hasPrefix "/" .) (hasPrefix "file:" .)) (not $.Values.persistence.enabled) }}
 {{- fail (printf "the root %s is a path in a pod, which no other pod sees: set persistence.enabled and existingClaim, or use an object store" .) }}
 {{- end }}

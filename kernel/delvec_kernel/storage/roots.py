@@ -1,7 +1,7 @@
 """The directories and buckets that tables, and the files that their logs name, must lie in."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from delvec_kernel import locations
@@ -21,27 +21,41 @@ class Roots:
 
     Args:
         roots: paths or URLs; a relative path starts from the working directory.
+        besides: roots of others. Of two roots within each other the inner one counts, whosever it is.
+        namespace: whose roots they are, for errors; None where no namespace has roots of its own.
 
     Raises:
         InvalidLocation: a root is neither.
     """
 
-    def __init__(self, roots: Sequence[str] = ()) -> None:
-        self._given = tuple(locations.canonical(locations.absolute(root)) for root in roots)
+    def __init__(
+        self, roots: Sequence[str] = (), besides: Sequence[str] = (), namespace: str | None = None
+    ) -> None:
+        self._given = tuple(_canonical(root) for root in roots)
+        self._besides = tuple(_canonical(root) for root in besides)
+        self._namespace = namespace
         self._roots = [_real(root) for root in self._given]
+        self._others = [
+            real
+            for real in map(_real, self._besides)
+            if not self._roots or any(locations.within(real, root) for root in self._roots)
+        ]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Links may lead elsewhere on another machine.
-        return Roots, (self._given,)
+        return Roots, (self._given, self._besides, self._namespace)
 
     def __bool__(self) -> bool:
-        return bool(self._roots)
+        return bool(self._roots or self._others)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Roots) and self._given == other._given
+        return isinstance(other, Roots) and self.__reduce__() == other.__reduce__()
 
     def __hash__(self) -> int:
-        return hash(self._given)
+        return hash((self._given, self._besides))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._roots)
 
     @property
     def first(self) -> str | None:
@@ -69,8 +83,14 @@ class Roots:
         """
         if not self.allows(location) or not self.allows(f"{location}/_delta_log"):
             raise LocationNotAllowed(
-                f"The location {location} lies outside the roots that tables may use; "
-                f"use another location, or {_ADVICE}.",
+                f"The location {location} lies outside the roots that {self._tables} may use; "
+                f"use another location, or {self._advice}.",
+                location=location,
+            )
+        if any(locations.within(root, location) for root in self._others):
+            raise LocationNotAllowed(
+                f"The location {location} holds roots of other namespaces, whose tables would be within this one; "
+                "use another location.",
                 location=location,
             )
 
@@ -86,12 +106,12 @@ class Roots:
         Raises:
             LocationNotAllowed: one does.
         """
-        for path in filter(None, paths) if self._roots else ():
+        for path in filter(None, paths) if self else ():
             url = locations.resolve(location, path)
             if not self.allows(url):
                 raise LocationNotAllowed(
-                    f"The file {url} of table '{table}' (version {version}) lies outside the roots that tables may use; "
-                    f"{_ADVICE} if the table may use it.",
+                    f"The file {url} of table '{table}' (version {version}) lies outside the roots that "
+                    f"{self._tables} may use; {self._advice} if the table may use it.",
                     table=table,
                     version=version,
                     file=path,
@@ -99,10 +119,38 @@ class Roots:
 
     def allows(self, url: str) -> bool:
         """Whether the file or directory at a canonical URL lies in a root."""
-        if not self._roots:
+        if not self:
             return True
         real = _real(url)
-        return any(locations.within(real, root) for root in self._roots)
+        return self.depth(real) > max(
+            (len(root) for root in self._others if locations.within(real, root)), default=-1
+        )
+
+    def depth(self, real: str) -> int:
+        """Return the length of the innermost root that a canonical, link-free URL lies in; -1 for none, 0 without roots."""
+        if not self._roots:
+            return 0
+        return max((len(root) for root in self._roots if locations.within(real, root)), default=-1)
+
+    @property
+    def _tables(self) -> str:
+        if self._namespace is None:
+            return "tables"
+        if not self._namespace:
+            return "tables of no namespace with roots of its own"
+        return f"tables of the namespace '{self._namespace}'"
+
+    @property
+    def _advice(self) -> str:
+        if self._namespace is None:
+            return _ADVICE
+        if not self._namespace:
+            return "name the table as one of the namespace whose roots they are, or add its directory to DELVEC_ROOTS"
+        return f"add its directory to the roots of '{self._namespace}' in DELVEC_NAMESPACE_ROOTS"
+
+
+def _canonical(root: str) -> str:
+    return locations.canonical(locations.absolute(root))
 
 
 def _real(url: str) -> str:

@@ -71,6 +71,11 @@ class ConfigResponse(Answer):
     endpoints: list[str]
     max_request_bytes: int
     arrow_media_type: str
+    namespace_roots: dict[str, list[str]] = Field(
+        default_factory=dict,
+        description="The namespaces that have storage roots of their own, and those roots, of namespaces that the caller may read. "
+        "Their tables lie there and nowhere else; new ones go into the first.",
+    )
 
 
 class CheckFinding(Answer):

@@ -16,7 +16,6 @@ from delvec_kernel.errors import (
     TableNotFound,
     UnsupportedOperation,
 )
-from delvec_kernel.storage.roots import Roots
 from delvec_kernel.wire import ConvertRequest, ConvertResponse
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.problems import MUTATION, SNAPSHOT, responses
@@ -57,7 +56,7 @@ def convert_to_delta(
     if body.source_format == "iceberg":
         access.require_all("admin", "the import of Iceberg tables, whose metadata may name any file")
     transaction_id = idempotency_key or str(uuid.uuid4())
-    done = convert(service.tables, Roots(service.settings.roots), body, transaction_id)
+    done = convert(service.tables, body, transaction_id)
     note(table=done.record.name, table_id=done.record.id, version=done.version)
     if done.version is not None:
         made = service.tables.open(done.record.id)

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 
 from delvec_kernel.errors import ServiceUnavailable
 from delvec_kernel.wire import ConfigResponse
-from delvec_service.api.dependencies import ServiceState
+from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.plan import ARROW_STREAM
 from delvec_service.api.problems import COMMON, responses
 from delvec_service.store.database import Database
@@ -77,7 +77,7 @@ async def readyz(request: Request) -> dict[str, str]:
 
 
 @config_router.get("/config", responses=responses(*COMMON))
-async def config(request: Request, service: ServiceState) -> ConfigResponse:
+async def config(request: Request, service: ServiceState, access: Caller) -> ConfigResponse:
     """Say what this service is and can do."""
     paths = request.app.openapi()["paths"]
     return ConfigResponse(
@@ -87,4 +87,9 @@ async def config(request: Request, service: ServiceState) -> ConfigResponse:
         ),
         max_request_bytes=service.settings.max_request_bytes,
         arrow_media_type=ARROW_STREAM,
+        namespace_roots={
+            namespace: list(roots)
+            for namespace, roots in service.tables.roots.namespaces.items()
+            if access.covers("namespace", namespace, "reader")
+        },
     )

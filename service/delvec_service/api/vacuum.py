@@ -74,7 +74,15 @@ def vacuum_table(table: Table, service: ServiceState, body: VacuumRequest | None
     """Delete the files that no retained version, tombstone or transaction under way needs."""
     wanted = body or VacuumRequest()
     note(change="dry run" if wanted.dry_run else "quarantine" if wanted.quarantine else "delete")
-    done = vacuum(table, service.loader, service.ledger, service.clone_store, service.commits, wanted)
+    done = vacuum(
+        table,
+        service.loader,
+        service.ledger,
+        service.clone_store,
+        service.tables.roots.everywhere,
+        service.commits,
+        wanted,
+    )
     plan = done.plan
     paths = [*done.files[: wanted.limit], *(f"{path}/" for path in done.directories)]
     return VacuumResponse(

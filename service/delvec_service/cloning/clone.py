@@ -4,7 +4,7 @@ The order: a shallow clone is recorded, for VACUUM of its source; a deep one's f
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -14,14 +14,16 @@ from delvec_kernel.errors import (
     CommitOutcomeUnknown,
     DelvecError,
     InvalidTableChange,
+    LocationNotAllowed,
     MissingCloneFiles,
     TableAlreadyExists,
     UnsupportedTable,
 )
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.file_index.files import add_from_row
-from delvec_kernel.locations import canonical_log_path, within
+from delvec_kernel.locations import canonical_log_path, resolve, within
 from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.storage.roots import Roots
 from delvec_kernel.transaction.cloning import Clone, clone_of, cloned_files, first_version_of
 from delvec_kernel.transaction.conflict_checker import Conflict
 from delvec_kernel.transaction.transaction_changes import Changes, Reads
@@ -97,7 +99,8 @@ def clone(
     Raises:
         VersionNotFound: the log does not have that version.
         TableAlreadyExists: there is a table, and it is not to be replaced.
-        LocationNotAllowed: the clone, or a file of the source, lies outside the roots.
+        LocationNotAllowed: the clone, or a file of the source, lies outside its roots; a shallow one needs files of the
+            source that lie outside the clone's.
         MissingCloneFiles: files of the version are not in storage; up to 100 are named.
         InvalidTableChange: a property cannot be set so, or Delvec could not write the clone.
         AppendOnlyTable: rows would be removed from the table that is replaced.
@@ -113,7 +116,8 @@ def clone(
             f"Table '{table.name}' cannot be cloned to {canonical}, of which one is within the other: VACUUM of the outer one would "
             f"take the other's files for its own. Clone to a directory beside {table.location}."
         )
-    made = tables.was_begun(canonical, transaction_id)
+    roots = tables.roots_at(canonical, request.name)
+    made = tables.was_begun(canonical, request.name, transaction_id)
     if made is False:
         record = tables.register(canonical, request.name)[0]
         if request.if_not_exists:
@@ -123,11 +127,13 @@ def clone(
                 f"A Delta table already exists at {canonical}; clone elsewhere, or say replace.",
                 location=canonical,
             )
-        return _replace(table, tables.open(record.id), loader, commits, clones, request, transaction_id)
+        return _replace(
+            table, tables.open(record.id), tables, loader, commits, clones, request, transaction_id
+        )
     source = loader.load(table.objects, table.name, version=request.version, timestamp=request.timestamp)
     if made is None:
         found = _checked(table, source, None, request)
-        files = _files(table, source, canonical, clones, loader, request)
+        files = _files(table, source, canonical, roots, tables, clones, loader, request)
         actions = first_version_of(
             found,
             files,
@@ -155,6 +161,7 @@ def clone(
 def _replace(
     table: OpenTable,
     target: OpenTable,
+    tables: Tables,
     loader: SnapshotLoader,
     commits: Commits,
     clones: CloneStore,
@@ -166,7 +173,7 @@ def _replace(
     check_writable(latest.protocol, latest.metadata, target.name)
     _checked(table, source, latest, request)
     hashed = request_hash("clone", table.record.id, request.model_dump(mode="json", by_alias=True))
-    files = _files(table, source, target.location, clones, loader, request)
+    files = _files(table, source, target.location, target.roots, tables, clones, loader, request)
     result: CommitResult | None = None
     for _ in range(_ATTEMPTS):
         latest = loader.load(target.objects, target.name)
@@ -215,6 +222,8 @@ def _files(
     table: OpenTable,
     source: Snapshot,
     canonical: str,
+    roots: Roots,
+    tables: Tables,
     clones: CloneStore,
     loader: SnapshotLoader,
     request: CloneRequest,
@@ -222,22 +231,53 @@ def _files(
     """Return the files of the clone: recorded and checked, or copied."""
     version = source.version
     if request.shallow:
+        _check_within(roots, canonical, table.location, table)
+        everywhere = tables.roots.everywhere.allows  # what is cloned again may lie in another namespace
         record = clones.record(canonical, table.location, version)
         for location in dict.fromkeys((table.location, *clones.above(canonical))):
-            if location != canonical and table.roots.allows(location):
-                write_clone_record(ObjectStore(location, allowed=table.roots.allows), record)
+            if location != canonical and everywhere(location):
+                write_clone_record(ObjectStore(location, allowed=everywhere), record)
         newest = loader.load(table.objects, table.name)
         if version != newest.version:
             loader.reading(
                 table.objects, table.name, lambda found: _check_files(table, found), version=version
             )
-        return loader.reading(
+        files = loader.reading(
             table.objects, table.name, lambda found: list(cloned_files(found, canonical)), version=version
         )
+        for url in {
+            url for add in files for url in _places(add, canonical) if not within(url, table.location)
+        }:
+            _check_within(roots, canonical, url, table)
+        return files
     adds = loader.reading(table.objects, table.name, _live, version=version)
     return list(
         copied_files(adds, table.location, canonical, version=version, allowed=table.roots.allows).files
     )
+
+
+def _places(add: AddFile, location: str) -> Iterator[str]:
+    yield resolve(location, add.path)
+    vector = add.deletion_vector
+    if vector is not None and vector.storage_type == "p":
+        yield resolve(location, vector.path_or_inline_dv)
+
+
+def _check_within(roots: Roots, canonical: str, url: str, table: OpenTable) -> None:
+    """Refuse a clone that would refer to what its own roots do not hold."""
+    if not roots.allows(url):
+        advice = (
+            "make a deep clone, which has files of its own"
+            if table.roots.allows(url)
+            else "add their directory to DELVEC_ROOTS if the table may use them"
+        )
+        raise LocationNotAllowed(
+            f"A shallow clone of table '{table.name}' at {canonical} would refer to files at {url}, outside the roots that a table of "
+            f"its name may use; {advice}.",
+            table=table.name,
+            location=canonical,
+            file=url,
+        )
 
 
 def _live(snapshot: Snapshot) -> list[AddFile]:

@@ -46,12 +46,11 @@ class Converted:
     metrics: dict[str, int]
 
 
-def convert(tables: Tables, roots: Roots, request: ConvertRequest, transaction_id: str) -> Converted:
+def convert(tables: Tables, request: ConvertRequest, transaction_id: str) -> Converted:
     """Make a table of the Parquet files of a directory, or of an Iceberg table, once, however often it is asked for.
 
     Args:
         tables: knows where tables may be.
-        roots: likewise.
         request: which directory.
         transaction_id: of version 0.
 
@@ -63,7 +62,8 @@ def convert(tables: Tables, roots: Roots, request: ConvertRequest, transaction_i
         StorageError: storage did not answer.
     """
     canonical = tables.place(request.location, request.name, transaction_id)
-    made = tables.was_begun(canonical, transaction_id)
+    roots = tables.roots_at(canonical, request.name)
+    made = tables.was_begun(canonical, request.name, transaction_id)
     if made is not None:
         # As in delta-spark: it is what was asked for.
         record, _ = tables.register(canonical, request.name)
@@ -72,7 +72,7 @@ def convert(tables: Tables, roots: Roots, request: ConvertRequest, transaction_i
     if request.source_format == "iceberg":
         return _convert_iceberg(tables, roots, request, canonical, transaction_id, engine_info)
     _check_format(canonical, roots)
-    _check_outside_tables(canonical, roots)
+    _check_outside_tables(canonical, tables.roots.everywhere)
     partitions = StructType(())
     if request.partition_schema is not None:
         given = StructType.from_json(request.partition_schema)
@@ -124,7 +124,7 @@ def _convert_iceberg(
 ) -> Converted:
     if request.partition_schema is not None:
         raise BadRequest("An Iceberg table says itself what its partition columns are; leave them out.")
-    _check_outside_tables(canonical, roots)
+    _check_outside_tables(canonical, tables.roots.everywhere)
     source = canonical if request.source is None else roots.canonical(request.source)
     found = import_iceberg(
         canonical,

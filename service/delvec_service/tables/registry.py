@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version as distribution_version
 from typing import Any, Final, overload
-from urllib.parse import unquote
 
 from delvec_kernel.actions.actions import Action, CommitInfo
 from delvec_kernel.alter_table.creation import first_version
@@ -16,7 +15,6 @@ from delvec_kernel.errors import (
     BadRequest,
     CorruptTable,
     DelvecError,
-    InvalidLocation,
     RequestTooLarge,
     StorageError,
     TableAlreadyExists,
@@ -31,6 +29,7 @@ from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.objects import MAX_COMMIT_BYTES, ObjectStore
 from delvec_service.store.open_table import OpenTable
 from delvec_service.store.registry import Registry, TableRecord
+from delvec_service.tables.namespace_roots import NamespaceRoots
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
 __all__ = ["ENGINE_INFO", "NewTable", "Tables"]
@@ -39,8 +38,6 @@ ENGINE_INFO: Final = f"Delvec/{distribution_version('delvec')}"
 _OPENED_SECONDS: Final = 1.0
 _MOST_OPENED: Final = 10_000
 _NAME: Final = re.compile(TABLE_NAME)
-_NAMESPACE_FOLDER: Final = ".db"
-"""As Spark and Hive have it: a folder that no table's name can be, so that no table lies in another."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +57,20 @@ class Tables:
 
     Args:
         registry: names and locations.
-        roots: where tables may lie.
-        warehouse: canonical; where tables that are created by name alone go.
+        roots: where tables may lie, by their names.
         loader: reads snapshots.
         max_commit_bytes: larger JSON files of a log are not read.
         by_folder: whether a name that is not registered also means the table in the warehouse's folder of that name.
         observer: notified of requests to storage.
+
+    Attributes:
+        roots: the same.
     """
 
     def __init__(
         self,
         registry: Registry,
-        roots: Roots,
-        warehouse: str | None,
+        roots: NamespaceRoots,
         loader: SnapshotLoader,
         *,
         max_commit_bytes: int = MAX_COMMIT_BYTES,
@@ -81,8 +79,7 @@ class Tables:
     ) -> None:
         self._max_commit_bytes = max_commit_bytes
         self._registry = registry
-        self._roots = roots
-        self._warehouse = warehouse
+        self.roots = roots
         self._loader = loader
         self._by_folder = by_folder
         self._observer = observer
@@ -109,8 +106,9 @@ class Tables:
         Raises:
             LocationNotAllowed: the roots were changed, or a link now leads out of them.
         """
-        self._roots.check(record.location)
-        found = OpenTable(record, self._roots, self._max_commit_bytes, self._observer)
+        roots = self.roots.of(record.name)
+        roots.check(record.location)
+        found = OpenTable(record, roots, self._max_commit_bytes, self._observer)
         if len(self._opened) >= _MOST_OPENED:
             self._opened.clear()
         self._opened[record.id] = (found, time.monotonic())
@@ -120,7 +118,8 @@ class Tables:
         """Return the table of an id if :meth:`open` returned it in the last second; does no I/O.
 
         An id follows from the location, so that nothing about it can change but that the table is forgotten: by
-        another replica, for a second without notice. A name may come to mean another table, and is looked up.
+        another replica, for a second without notice. A name may come to mean another table, and is looked up. What a table
+        is renamed to has the same roots: those that it lies in.
         """
         found = self._opened.get(identifier)
         return found[0] if found is not None and time.monotonic() - found[1] < _OPENED_SECONDS else None
@@ -130,25 +129,47 @@ class Tables:
 
         Raises:
             InvalidLocation: it is not a location.
-            LocationNotAllowed: it lies outside the roots.
+            LocationNotAllowed: it lies outside all roots, whosever they are.
         """
-        return self._registry.at(self._roots.canonical(location))
+        return self._registry.at(self.roots.everywhere.canonical(location))
 
     def called_by(self, location: str) -> str:
         """Return what a table at a location is called without a name of its own.
 
         Raises:
             InvalidLocation: it is not a location.
-            LocationNotAllowed: it lies outside the roots.
+            LocationNotAllowed: it lies outside all roots, whosever they are.
         """
-        return self._folder_name(self._roots.canonical(location))
+        return self.roots.called_by(self.roots.everywhere.canonical(location))
 
     def is_home(self, location: str, name: str) -> bool:
-        """Whether a location is where a table of that name belongs: its own folder of the warehouse, or that of its namespace."""
-        if self._warehouse is None:
-            return False
-        place, own = self._roots.canonical(location), self._in_warehouse(name)
-        return place == own or ("." in name and place.startswith(f"{own.rpartition('/')[0]}/"))
+        """Whether a location is where a table of that name belongs: its own folder, or below that of its namespace.
+
+        Raises:
+            InvalidLocation: it is not a location.
+            LocationNotAllowed: it lies outside the roots of that name.
+        """
+        return self.roots.is_home(location, name)
+
+    def within_roots(self, location: str, name: str | None) -> str:
+        """Return the canonical location of a table that is there or is to be; without a name, of the one that it has there.
+
+        Raises:
+            InvalidLocation: it is not a location.
+            LocationNotAllowed: it lies outside the roots of the name.
+        """
+        if name is not None:
+            return self.roots.of(name).canonical(location)
+        canonical = self.roots.everywhere.canonical(location)
+        self.roots_at(canonical, None).check(canonical)
+        return canonical
+
+    def roots_at(self, canonical: str, name: str | None) -> Roots:
+        """Return the roots of a table at a canonical location, which is called so, or without a name, as it is there."""
+        if name is None and self.roots.namespaces:
+            known = self._registry.at(canonical)
+            name = self.roots.called_by(canonical) if known is None else known.name
+        return self.roots.of(name or "")
 
     def page(self, after: tuple[str, str], limit: int, namespace: str | None = None) -> Sequence[TableRecord]:
         """Return tables in the order of their names and ids, from the one after ``after``."""
@@ -161,8 +182,11 @@ class Tables:
             TableNotFound: there is none of that name or id.
             AmbiguousTable: the name may be any of several tables'.
             TableAlreadyExists: the new name belongs to another table.
+            LocationNotAllowed: the table lies outside the roots of the new name.
         """
-        record = self._registry.rename(self.find(name_or_id), _checked_name(name))
+        found = self.find(name_or_id)
+        self.roots.of(name).check(found.location)
+        record = self._registry.rename(found, _checked_name(name))
         self._opened.pop(record.id, None)
         return record
 
@@ -184,11 +208,12 @@ class Tables:
 
     def _place(self, name: str) -> str | None:
         """Return where in the warehouse the table of a name lies; None where there is none, or it must not be looked."""
-        if not self._by_folder or self._warehouse is None or not _NAME.fullmatch(name):
+        if not self._by_folder or self.roots.warehouse is None or not _NAME.fullmatch(name):
             return None
         try:
-            place = self._roots.canonical(self._in_warehouse(name))
-            return place if self._objects(place).list_from("_delta_log") else None
+            roots = self.roots.of(name)
+            place = roots.canonical(self.roots.folder(name))
+            return place if self._objects(place, roots).list_from("_delta_log") else None
         except DelvecError:
             return None
 
@@ -217,10 +242,10 @@ class Tables:
         """
         if location is None:
             raise BadRequest(f"To register '{name}' give its location; to create it give a schema.")
-        canonical = self._roots.canonical(location)
         name = _checked_name(name)
-        default = self._folder_name(canonical)
-        objects = self._objects(canonical)
+        canonical = self.within_roots(location, name)
+        default = self.roots.called_by(canonical)
+        objects = self._objects(canonical, self.roots_at(canonical, name))
         # Both raise where it is not a table that can be read.
         _ = self._loader.load(objects, name or default).schema
         return self._registry.add(canonical, name, default)
@@ -263,7 +288,8 @@ class Tables:
             BadRequest: there is no warehouse for a table without location, or the name is an id.
             LocationNotAllowed: the location lies outside the roots.
         """
-        return self._roots.canonical(location or self._place_of(_checked_name(name), transaction_id))
+        name = _checked_name(name)
+        return self.within_roots(location or self._place_of(name, transaction_id), name)
 
     def begin(
         self, canonical: str, name: str | None, transaction_id: str, actions: Sequence[Action]
@@ -281,14 +307,14 @@ class Tables:
             RequestTooLarge: no reader would take a log entry that large.
         """
         name = _checked_name(name)
-        objects = self._objects(canonical)
+        objects = self._objects(canonical, self.roots_at(canonical, name))
         exists = TableAlreadyExists(
             f"A Delta table already exists at {canonical}; open it, or create yours elsewhere.",
             location=canonical,
         )
-        made = self.was_begun(canonical, transaction_id)
+        made = self._was_begun(objects, transaction_id)
         if made:
-            return self._registry.add(canonical, name, self._folder_name(canonical))[0], 0
+            return self._registry.add(canonical, name, self.roots.called_by(canonical))[0], 0
         if made is False:
             raise exists
         known = self._registry.at(canonical)
@@ -297,7 +323,7 @@ class Tables:
             self._registry.remove(known.id)
             self._opened.pop(known.id, None)
         # The name first: it can be given back, a table that was created cannot.
-        record, added = self._registry.add(canonical, name, self._folder_name(canonical))
+        record, added = self._registry.add(canonical, name, self.roots.called_by(canonical))
         try:
             data = serialize_commit(actions)
             self._check_size(canonical, len(data))
@@ -311,13 +337,20 @@ class Tables:
         self._loader.created(canonical, 0, len(data))
         return record, 0
 
-    def was_begun(self, canonical: str, transaction_id: str) -> bool | None:
+    def was_begun(self, canonical: str, name: str | None, transaction_id: str) -> bool | None:
         """Whether a transaction made the table at a location; None where there is no table.
+
+        Args:
+            canonical: where, as :meth:`place` returned it.
+            name: that it is to have.
+            transaction_id: of version 0.
 
         Raises:
             StorageError: storage did not answer.
         """
-        objects = self._objects(canonical)
+        return self._was_begun(self._objects(canonical, self.roots_at(canonical, name)), transaction_id)
+
+    def _was_begun(self, objects: ObjectStore, transaction_id: str) -> bool | None:
         return self._made_by(objects, transaction_id) if objects.list_from("_delta_log") else None
 
     def _check_size(self, location: str, size: int) -> None:
@@ -328,10 +361,10 @@ class Tables:
                 location=location,
             )
 
-    def _objects(self, location: str) -> ObjectStore:
+    def _objects(self, location: str, roots: Roots) -> ObjectStore:
         return ObjectStore(
             location,
-            allowed=self._roots.allows,
+            allowed=roots.allows,
             max_commit_bytes=self._max_commit_bytes,
             observer=self._observer,
         )
@@ -347,33 +380,12 @@ class Tables:
     def _place_of(self, name: str | None, transaction_id: str) -> str:
         """Return where a table goes that is created by name alone: where one of that name was and is gone, or the warehouse."""
         for known in () if name is None else self._registry.called(name):
-            if known.is_named and self._roots.allows(known.location):
-                objects = self._objects(known.location)
+            roots = self.roots.of(known.name)
+            if known.is_named and roots.allows(known.location):
+                objects = self._objects(known.location, roots)
                 if not objects.list_from("_delta_log") or self._made_by(objects, transaction_id):
                     return known.location
-        return self._in_warehouse(name)
-
-    def _in_warehouse(self, name: str | None) -> str:
-        if self._warehouse is None:
-            raise BadRequest(
-                f"There is no place for tables that are created by name alone: give '{name}' a location, "
-                "or set DELVEC_WAREHOUSE.",
-                name=name,
-                setting="DELVEC_WAREHOUSE",
-            )
-        *namespaces, last = str(name).split(".")
-        return "/".join([self._warehouse, *(f"{each}{_NAMESPACE_FOLDER}" for each in namespaces), last])
-
-    def _folder_name(self, location: str) -> str:
-        """Return what a table is called by its folder: in the warehouse with its namespaces."""
-        warehouse = f"{self._warehouse}/"
-        if self._by_folder and location.startswith(warehouse):
-            *above, last = location[len(warehouse) :].split("/")
-            if all(each.endswith(_NAMESPACE_FOLDER) for each in above):
-                name = ".".join([*(each.removesuffix(_NAMESPACE_FOLDER) for each in above), last])
-                if _NAME.fullmatch(name):
-                    return name
-        return _default_name(location)
+        return self.roots.folder(name)
 
 
 @overload
@@ -393,15 +405,3 @@ def _checked_name(name: str | None) -> str | None:
             return name
         raise BadRequest(f"'{name}' looks like a table's id; choose another name.")
     return None
-
-
-def _default_name(location: str) -> str:
-    """Return the last part of a location as a name; what is not allowed in names becomes ``_``."""
-    last = unquote(location.rpartition("/")[2])
-    if not last:
-        raise InvalidLocation(
-            f"The location {location} has no last part; tables need a directory of their own."
-        )
-    name = re.sub(r"[^A-Za-z0-9_.\-]", "_", last)
-    name = re.sub(r"\.(?![A-Za-z0-9_])", "_", name)[:128].rstrip(".")  # no namespace is empty
-    return name if _NAME.fullmatch(name) else f"t_{name.lstrip('.')[:126]}"

@@ -12,6 +12,7 @@ from delvec_kernel.errors import LocationNotAllowed, NotADeltaTable, VersionNotF
 from delvec_kernel.locations import canonical_log_paths
 from delvec_kernel.log.log_policy import LogPolicy
 from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.storage.roots import Roots
 from delvec_kernel.vacuum.references import References
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
@@ -32,12 +33,14 @@ class ClonesKept:
 
     Args:
         table: that VACUUM is to run on.
+        roots: all, whosever they are: a clone in another namespace protects its source, too.
         loader: reads snapshots.
         store: knows the clones.
         now: milliseconds since the epoch.
     """
 
     table: OpenTable
+    roots: Roots
     loader: SnapshotLoader
     store: CloneStore
     now: int
@@ -68,7 +71,7 @@ class ClonesKept:
                 known = found.get(record.location)
                 if known is None or known.created_at < record.created_at:
                     found[record.location] = record
-                if record.location not in looked_at and self.table.roots.allows(record.location):
+                if record.location not in looked_at and self.roots.allows(record.location):
                     looked_at.add(record.location)
                     folders.append(self._objects(record.location))
         return found.values()
@@ -81,11 +84,11 @@ class ClonesKept:
 
     def _keep(self, record: CloneRecord, kept: References) -> None:
         for location in (record.location, record.source_location):
-            if not self.table.roots.allows(location):
+            if not self.roots.allows(location):
                 raise LocationNotAllowed(
                     f"Table '{self.table.name}' has a shallow clone at {record.location}, made of {record.source_location}, and "
                     f"{location} lies outside the roots by now: what the clone needs of the table's files cannot be told, so "
-                    "none is deleted. Add the directory to DELVEC_ROOTS.",
+                    "none is deleted. Add the directory to DELVEC_ROOTS, or to a namespace's roots.",
                     table=self.table.name,
                     location=location,
                 )
@@ -145,7 +148,7 @@ class ClonesKept:
     def _objects(self, location: str) -> ObjectStore:
         return ObjectStore(
             location,
-            allowed=self.table.roots.allows,
+            allowed=self.roots.allows,
             max_commit_bytes=self.table.max_commit_bytes,
             observer=self.table.observer,
         )

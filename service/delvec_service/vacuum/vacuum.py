@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from delvec_kernel.errors import ConcurrentWrite, DelvecError, VacuumIncomplete
 from delvec_kernel.features.table_features import check_writable
 from delvec_kernel.log.log_segment import commit_name
+from delvec_kernel.storage.roots import Roots
 from delvec_kernel.storage.trees import Deletion, delete_files, remove_empty_directories
 from delvec_kernel.transaction.conflict_checker import Conflict
 from delvec_kernel.transaction.transaction_changes import Changes
@@ -75,6 +76,7 @@ def vacuum(
     loader: SnapshotLoader,
     ledger: Ledger,
     clone_store: CloneStore,
+    roots: Roots,
     commits: Commits,
     request: VacuumRequest,
     *,
@@ -87,6 +89,7 @@ def vacuum(
         loader: reads snapshots.
         ledger: knows of transactions under way.
         clone_store: knows of shallow clones.
+        roots: all, whosever they are: where shallow clones may lie.
         commits: commits.
         request: which kind, and what to keep.
         clock: returns milliseconds since the epoch.
@@ -96,7 +99,7 @@ def vacuum(
         DelvecError: as :func:`~delvec_service.vacuum.plan.make_plan` and :meth:`Commits.commit`; nothing was deleted.
     """
     now = clock()
-    clones = ClonesKept(table, loader, clone_store, now)
+    clones = ClonesKept(table, roots, loader, clone_store, now)
     plan = make_plan(table, loader, ledger, clones, request, now)
     done = Vacuumed(plan, False, plan.files["path"].to_pylist(), plan.size_in_bytes, plan.directories)
     if request.dry_run:

@@ -1,0 +1,166 @@
+"""Which roots hold for a table's name, and where a table of that name belongs.
+
+A root is the service's, or a namespace's own. Every location has one owner: whoever has the innermost root that it lies in.
+A name has one, too: the nearest namespace that has roots, or else the service. A table is where both are the same.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import unquote
+
+from delvec_kernel.errors import BadRequest, InvalidLocation
+from delvec_kernel.storage.roots import Roots
+from delvec_kernel.wire.tables import TABLE_NAME
+
+__all__ = ["NamespaceRoots"]
+
+_NAME: Final = re.compile(TABLE_NAME)
+_LONGEST_NAME: Final = 128
+_NAMESPACE_FOLDER: Final = ".db"
+"""As Spark and Hive have it: a folder that no table's name can be, so that no table lies in another."""
+_SERVICE: Final = ""
+"""The owner of what no namespace has."""
+
+
+class NamespaceRoots:
+    """The roots of the service, and those of namespaces.
+
+    Args:
+        roots: of the service: for every name that no namespace with roots has; without any, everywhere else.
+        namespaces: a namespace's own: for its tables, and those of namespaces in it that have none. New tables go into the first.
+        warehouse: where the service's new tables go; by default its first root.
+        by_folder: whether the folders of the warehouse give names with namespaces.
+
+    Raises:
+        BadRequest: two have one root.
+        InvalidLocation: a root, or the warehouse, is not a location.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[str],
+        namespaces: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        warehouse: str | None = None,
+        *,
+        by_folder: bool = False,
+    ) -> None:
+        given = {_SERVICE: tuple(roots), **{each: tuple(found) for each, found in namespaces.items()}}
+        self._roots = {
+            owner: Roots(
+                own,
+                [root for other, found in given.items() if other != owner for root in found],
+                owner if namespaces else None,
+            )
+            for owner, own in given.items()
+        }
+        _check_apart(self._roots)
+        self._homes = {owner: found.first for owner, found in self._roots.items()}
+        if warehouse is not None:
+            self._homes[_SERVICE] = Roots([warehouse]).first
+        self._by_folder = by_folder
+        self.everywhere = Roots([root for found in given.values() for root in found] if roots else ())
+        """All of them: for what a location is, whosever it is."""
+
+    @property
+    def warehouse(self) -> str | None:
+        """Where the service's new tables go, canonical."""
+        return self._homes[_SERVICE]
+
+    @property
+    def namespaces(self) -> Mapping[str, Roots]:
+        """The roots of each namespace that has some."""
+        return {owner: found for owner, found in self._roots.items() if owner != _SERVICE}
+
+    def of(self, name: str) -> Roots:
+        """Return the roots that hold for a table of that name, and for the files that its log names."""
+        return self._roots[self._owner(name)]
+
+    def folder(self, name: str | None) -> str:
+        """Return where a table goes that is created by its name alone.
+
+        Raises:
+            BadRequest: there is no warehouse.
+        """
+        owner = self._owner(str(name))
+        home = self._homes[owner]
+        if home is None:
+            raise BadRequest(
+                f"There is no place for tables that are created by name alone: give '{name}' a location, "
+                "or set DELVEC_WAREHOUSE.",
+                name=name,
+                setting="DELVEC_WAREHOUSE",
+            )
+        *above, last = str(name).removeprefix(f"{owner}." if owner else "").split(".")
+        return "/".join([home, *(f"{each}{_NAMESPACE_FOLDER}" for each in above), last])
+
+    def is_home(self, location: str, name: str) -> bool:
+        """Whether a location is where a table of that name belongs: its own folder, or below that of its namespace.
+
+        All roots of a namespace are its folders.
+
+        Raises:
+            InvalidLocation: it is not a location.
+            LocationNotAllowed: it lies outside the roots of that name.
+        """
+        owner = self._owner(name)
+        if self._homes[owner] is None:
+            return False
+        place, own = self._roots[owner].canonical(location), self.folder(name)
+        above = name.rpartition(".")[0]
+        if above and above == owner:
+            return True
+        return place == own or (bool(above) and place.startswith(f"{own.rpartition('/')[0]}/"))
+
+    def called_by(self, location: str) -> str:
+        """Return what the table at a canonical location is called without a name of its own.
+
+        In the roots of a namespace that is a name in it. Elsewhere it is the folder's, in a warehouse with its namespaces.
+        """
+        owner = max(self._roots, key=lambda each: self._roots[each].depth(location))
+        if owner != _SERVICE:
+            below = _default_name(location).replace(".", "_")
+            return f"{owner}.{below}"[:_LONGEST_NAME]
+        warehouse = f"{self.warehouse}/"
+        if self._by_folder and location.startswith(warehouse):
+            *above, last = location[len(warehouse) :].split("/")
+            if all(each.endswith(_NAMESPACE_FOLDER) for each in above):
+                name = ".".join([*(each.removesuffix(_NAMESPACE_FOLDER) for each in above), last])
+                if _NAME.fullmatch(name):
+                    return name
+        name = _default_name(location)
+        # A folder is not taken for a table of a namespace whose roots it is not in.
+        return name if self._owner(name) == _SERVICE else name.replace(".", "_")
+
+    def _owner(self, name: str) -> str:
+        above = name.rpartition(".")[0] if len(self._roots) > 1 else ""
+        while above and above not in self._roots:
+            above = above.rpartition(".")[0]
+        return above
+
+
+def _check_apart(roots: Mapping[str, Roots]) -> None:
+    seen: dict[str, str] = {}
+    for owner, found in roots.items():
+        for root in found:
+            other = seen.setdefault(root, owner)
+            if other != owner:
+                of = f"the namespace '{other}'" if other else "the service (DELVEC_ROOTS)"
+                raise BadRequest(
+                    f"DELVEC_NAMESPACE_ROOTS: {root} is a root of the namespace '{owner}' and of {of}; a root belongs to one of "
+                    "them, so give each a directory of its own. One may lie within the other's.",
+                    setting="DELVEC_NAMESPACE_ROOTS",
+                )
+
+
+def _default_name(location: str) -> str:
+    """Return the last part of a location as a name; what is not allowed in names becomes ``_``."""
+    last = unquote(location.rpartition("/")[2])
+    if not last:
+        raise InvalidLocation(
+            f"The location {location} has no last part; tables need a directory of their own."
+        )
+    name = re.sub(r"[^A-Za-z0-9_.\-]", "_", last)
+    name = re.sub(r"\.(?![A-Za-z0-9_])", "_", name)[:_LONGEST_NAME].rstrip(".")  # no namespace is empty
+    return name if _NAME.fullmatch(name) else f"t_{name.lstrip('.')[: _LONGEST_NAME - 2]}"
