@@ -42,10 +42,11 @@ class _Administration(Route):
     kind: ClassVar[Kind] = "changes"
 
 
-router = APIRouter(tags=["access"], route_class=_Administration)
+_reading = APIRouter(route_class=Route)
+_administration = APIRouter(route_class=_Administration)
 
 
-@router.get("/access", responses=responses(*COMMON, TableNotFound, AmbiguousTable))
+@_reading.get("/access", responses=responses(*COMMON, TableNotFound, AmbiguousTable))
 def get_access(
     service: ServiceState,
     access: Caller,
@@ -68,7 +69,7 @@ def get_access(
     )
 
 
-@router.post(
+@_administration.post(
     "/tokens",
     status_code=status.HTTP_201_CREATED,
     responses=responses(*COMMON, PermissionDenied, TokenAlreadyExists),
@@ -83,13 +84,13 @@ def create_token(body: TokenRequest, service: ServiceState, access: Caller) -> C
     return CreatedToken(**_token(made).model_dump(), token=secret)
 
 
-@router.get("/tokens", responses=responses(*COMMON, PermissionDenied))
+@_administration.get("/tokens", responses=responses(*COMMON, PermissionDenied))
 def list_tokens(service: ServiceState) -> TokensResponse:
     """List the bearer tokens by name, without what is secret of them; expired and revoked ones too."""
     return TokensResponse(tokens=[_token(one) for one in service.directory.store.tokens()])
 
 
-@router.delete("/tokens/{token}", responses=responses(*COMMON, PermissionDenied, TokenNotFound))
+@_administration.delete("/tokens/{token}", responses=responses(*COMMON, PermissionDenied, TokenNotFound))
 def revoke_token(
     token: Annotated[str, Path(max_length=128, description="The token's name.")], service: ServiceState
 ) -> TokenResource:
@@ -98,7 +99,9 @@ def revoke_token(
     return _token(service.directory.revoke_token(token))
 
 
-@router.post("/grants", responses=responses(*COMMON, PermissionDenied, TableNotFound, AmbiguousTable))
+@_administration.post(
+    "/grants", responses=responses(*COMMON, PermissionDenied, TableNotFound, AmbiguousTable)
+)
 def grant_role(body: GrantRequest, service: ServiceState, access: Caller) -> RoleGrant:
     """Grant a role on a table, on a pattern of names, on a namespace or on everything; it replaces the one there."""
     on = body.table or body.pattern or body.namespace or "everything"
@@ -111,7 +114,7 @@ def grant_role(body: GrantRequest, service: ServiceState, access: Caller) -> Rol
     return _grant(made)
 
 
-@router.get("/grants", responses=responses(*COMMON))
+@_administration.get("/grants", responses=responses(*COMMON))
 def list_grants(
     service: ServiceState,
     access: Caller,
@@ -125,7 +128,7 @@ def list_grants(
     )
 
 
-@router.delete(
+@_administration.delete(
     "/grants",
     status_code=status.HTTP_204_NO_CONTENT,
     responses=responses(*COMMON, PermissionDenied, TableNotFound, AmbiguousTable, GrantNotFound),
@@ -199,3 +202,8 @@ def _token(found: TokenRecord) -> TokenResource:
         expires_at=None if found.expires_at is None else found.expires_at.isoformat(),
         revoked_at=None if found.revoked_at is None else found.revoked_at.isoformat(),
     )
+
+
+router = APIRouter(tags=["access"])
+router.include_router(_reading)
+router.include_router(_administration)

@@ -1,5 +1,6 @@
 """What waits for storage holds up neither probes, nor requests of other kinds, nor itself for ever."""
 
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -51,6 +52,26 @@ def test_storage_that_does_not_answer_holds_up_nothing_else(stuck, error):
     deadline = time.monotonic() + 30
     while stuck.client.get(f"{stuck.url}/commits/0").status_code != 200:
         assert time.monotonic() < deadline
+
+
+def test_changes_that_hang_do_not_keep_anybody_from_asking_for_a_role(stuck):
+    shutil.copytree(stuck.folder, stuck.folder.parent / "copy")
+
+    def register(_):
+        return stuck.client.post(
+            "/v1/tables", json={"location": str(stuck.folder.parent / "copy")}
+        ).status_code
+
+    asked = {"table": "people"}
+    assert stuck.client.get("/v1/access", params=asked).status_code == 200
+    with ThreadPoolExecutor(40) as pool:
+        sent = [pool.submit(register, number) for number in range(40)]
+        time.sleep(0.3)
+        start = time.monotonic()
+        answer = stuck.client.get("/v1/access", params=asked)
+        assert (answer.status_code, answer.json()["role"]) == (200, "admin")
+        assert time.monotonic() - start < 10
+        assert {each.result() for each in sent} <= {503, 504}
 
 
 def test_a_commit_that_takes_too_long_is_of_unknown_outcome_and_its_key_tells(stuck, error, monkeypatch):
