@@ -118,11 +118,11 @@ serve: ## Serve the tables under ./data on port 8710
 lock: ## Resolve pyproject.toml again into requirements.lock
 	@$(RUN) pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --upgrade \
-	  --extra service --extra spark --extra postgres --extra traces --extra docs --extra dev --output-file requirements.lock pyproject.toml
+	  --extra service --extra spark --extra postgres --extra aws --extra traces --extra docs --extra dev --output-file requirements.lock pyproject.toml
 	@cp requirements.lock requirements-image.lock
 	@$(RUN) pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-annotate \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --all-build-deps \
-	  --extra local --extra postgres --extra traces --output-file requirements-image.lock pyproject.toml
+	  --extra local --extra postgres --extra aws --extra traces --output-file requirements-image.lock pyproject.toml
 
 helm: ## Build Helm with Go, for the tests of the chart (about 4 minutes, once)
 	@test -x .build/helm/helm || GOBIN=$(CURDIR)/.build/helm GOFLAGS=-p=2 go install helm.sh/helm/v3/cmd/helm@v3.22.0

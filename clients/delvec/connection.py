@@ -5,7 +5,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
@@ -57,6 +57,7 @@ def connect(
     timeout: float | None = None,
     retries: int = DEFAULT_RETRIES,
     roots: Sequence[str | os.PathLike[str]] | str | os.PathLike[str] | None = None,
+    storage_credentials: Literal["environment", "vended"] = "environment",
 ) -> "Connection":
     """Connect to a service, or run one in this process.
 
@@ -79,6 +80,8 @@ def connect(
         roots: paths or URLs that tables must lie in, and the files that their logs name. A service in this process checks
             them, and engines check again what they open, of a running service's plans, too. Without them a log may name
             any file, as those of shallow clones do: give them where tables come from others.
+        storage_credentials: ``"vended"``: data files of tables on S3 are opened, by this process, with short-lived credentials
+            that a running service hands out for each table; by default with those of the environment.
 
     Raises:
         EngineUnavailable: there is no URL and the service is not installed.
@@ -89,6 +92,11 @@ def connect(
         if warehouse is not None:
             raise BadRequest("the warehouse is given twice: leave out the first argument, or warehouse=")
         url, warehouse = None, url
+    if storage_credentials not in ("environment", "vended"):
+        raise BadRequest(
+            f'storage_credentials is "environment" or "vended", and not {str(storage_credentials)[:50]!r}'
+        )
+    vended = storage_credentials == "vended"
     url = os.fspath(url) if url else None
     if url is None and database_url is None and warehouse is None:
         url = os.environ.get("DELVEC_URL") or None
@@ -96,6 +104,10 @@ def connect(
     if url is None:
         if token:
             raise BadRequest("a token is for a service that runs elsewhere: give its url too")
+        if vended:
+            raise BadRequest(
+                "a service in this process has no other credentials than you: give a running one's url"
+            )
         transport = embedded_service(database_url, _warehouse(warehouse), given)
         client = ServiceClient(_EMBEDDED_URL, timeout=None, transport=transport, roots=Roots(given))
         return Connection(client, retries, has_warehouse=_is_chosen(warehouse))
@@ -103,7 +115,9 @@ def connect(
         if value:
             raise BadRequest(f"{name} is for a service in this process: leave out url")
     token = token or os.environ.get("DELVEC_TOKEN")
-    client = ServiceClient(url, token=token, timeout=timeout or _REMOTE_TIMEOUT_SECONDS, roots=Roots(given))
+    client = ServiceClient(
+        url, token=token, timeout=timeout or _REMOTE_TIMEOUT_SECONDS, roots=Roots(given), vended=vended
+    )
     return Connection(client, retries)
 
 

@@ -14,6 +14,7 @@ from delvec.display import History, columns_of, pairs, tree
 from delvec.engines.protocol import Engine
 from delvec.filters import both, of_tuples
 from delvec.http.service_client import ServiceClient, answer, request, table_path
+from delvec.http.vended_credentials import StorageCredentials, storage_credentials
 from delvec.peer_names import TABLE_HINTS, no_attribute
 from delvec.rows import Rows
 from delvec.scan import Scan
@@ -29,6 +30,7 @@ from delvec_kernel.wire import (
     SnapshotResponse,
     TableResource,
 )
+from delvec_kernel.wire.access import StorageOperation
 
 __all__ = ["ReadableTable", "partitions"]
 
@@ -53,6 +55,7 @@ class ReadableTable:
         self.name = resource.name
         self.location = resource.location
         self.engine = engine
+        service.opens(resource)
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("_") and name not in _INTERNAL]
@@ -75,6 +78,21 @@ class ReadableTable:
         return pairs(
             f"Delta table {self.name}", {name: value for name, value in shown.items() if value is not None}
         )
+
+    def storage_credentials(self, operation: StorageOperation = "READ") -> StorageCredentials:
+        """Return short-lived credentials of the object store, for the files of this table and no others.
+
+        For engines that read and write data files by themselves; commits go by the service. DuckDB here uses them by itself
+        with ``connect(url, storage_credentials="vended")``.
+
+        Args:
+            operation: ``"READ"``, or ``"READ_WRITE"``, which also writes data files, and never the log.
+
+        Raises:
+            CredentialVendingUnsupported: the store hands out none, or the service is not set up for it.
+            PermissionDenied: ``READ_WRITE`` is for writers of the table.
+        """
+        return storage_credentials(self._service, self.id, operation)
 
     def scan(
         self,

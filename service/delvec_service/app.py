@@ -23,6 +23,7 @@ from delvec_service.api import (
     clone,
     commits,
     convert,
+    credentials,
     deletion_vectors,
     dml,
     generate,
@@ -59,6 +60,8 @@ from delvec_service.commits.outcomes import Outcomes
 from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.commits.vector_compaction import VectorCompaction
 from delvec_service.config import Settings
+from delvec_service.credentials.aws_sts import AwsSts
+from delvec_service.credentials.vending import CredentialVending
 from delvec_service.dml import Limits, RowCommands
 from delvec_service.iceberg.conversion import IcebergConversion
 from delvec_service.maintenance.checkpoints import Checkpoints
@@ -109,6 +112,7 @@ _RESOURCES: Final = (
     vector_compaction,
     convert,
     access,
+    credentials,
     audit,
 )
 _BUILDING: Final = threading.Lock()
@@ -131,7 +135,8 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
             services of another warehouse that share the database. Else they are the database's.
 
     Raises:
-        BadRequest: the database URL is neither of SQLite nor of PostgreSQL, a fault point is not one, or two namespaces have one root.
+        BadRequest: the database URL is neither of SQLite nor of PostgreSQL, a fault point is not one, two namespaces have one root, or
+            credentials are to be handed out and botocore is not installed.
         InvalidLocation: a root, or the warehouse, is not a location.
     """
     fault_points.arm(settings.fault_points)
@@ -338,6 +343,11 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
             AccessStore(database),
             token=settings.token.get_secret_value() if settings.token else None,
             required=settings.authentication == "required" or settings.oidc_issuer is not None,
+        ),
+        credentials=CredentialVending(
+            {}
+            if settings.credential_role_arn is None
+            else {"s3": AwsSts(settings.credential_role_arn, settings.credential_seconds)}
         ),
         audit=AuditLog(AuditStore(database), days=settings.audit_days),
         lanes=Lanes(

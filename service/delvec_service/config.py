@@ -106,6 +106,17 @@ class Settings(BaseSettings):
         max_length=200,
         description="What tokens call groups or roles, with dots between levels: `realm_access.roles`.",
     )
+    credential_role_arn: str | None = Field(
+        default=None,
+        min_length=20,
+        max_length=2048,
+        pattern=r"^arn:[!-~]+$",
+        description="The role that engines' credentials for tables on S3 are of: AssumeRole, with a policy for the one table. "
+        "Without it none are handed out.",
+    )
+    credential_seconds: int = Field(
+        default=3600, ge=900, le=43_200, description="How long such credentials last."
+    )
     max_commit_bytes: int = Field(
         default=256 * MIB,
         ge=1024,
@@ -288,6 +299,7 @@ class Settings(BaseSettings):
             database_url=SecretStr(database_url),
             roots=roots,
             namespace_roots={},
+            credential_role_arn=None,
             token=None,
             authentication="off",
             max_queued_requests=0,

@@ -17,6 +17,7 @@ from typing import Final, Literal
 from delvec_kernel.errors import AtomicCreateUnsupported, DelvecError
 from delvec_kernel.storage.roots import Roots
 from delvec_service.config import Settings, check_servable
+from delvec_service.credentials.aws_sts import AwsSts
 from delvec_service.store.database import Database
 from delvec_service.store.objects import ObjectStore
 from delvec_service.tables.namespace_roots import NamespaceRoots
@@ -37,7 +38,7 @@ class Finding:
     """What one check found.
 
     Attributes:
-        check: what was looked at: ``configuration``, ``database``, ``storage``, ``put-if-absent``, ``clock``, ``java``, ``pyspark``.
+        check: what was looked at: ``configuration``, ``database``, ``storage``, ``put-if-absent``, ``clock``, ``credentials``, ``java``, ``pyspark``.
         state: ``failed``: the service does not work so; ``warning``: it does, with something amiss.
         found: what is the case.
         advice: what to do; empty where nothing is.
@@ -68,6 +69,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     else:
         for root in dict.fromkeys(roots.everywhere):
             yield from _storage(root, roots.everywhere)
+        yield from _credentials(settings, roots.everywhere)
     yield _java()
     yield _pyspark()
 
@@ -160,6 +162,30 @@ def _storage(root: str, roots: Roots) -> Iterator[Finding]:
     finally:
         with suppress(DelvecError, OSError):
             objects.delete(name)
+
+
+def _credentials(settings: Settings, roots: Roots) -> Iterator[Finding]:
+    """Ask STS for a session, where the service is to hand some out: for a table that is not there."""
+    root = next((root for root in roots if root.startswith("s3:")), None)
+    if settings.credential_role_arn is None:
+        return
+    if root is None:
+        yield Finding(
+            "credentials",
+            "warning",
+            "a role for credentials is set, and no root is on S3",
+            "unset DELVEC_CREDENTIAL_ROLE_ARN",
+        )
+        return
+    seconds = settings.credential_seconds
+    try:
+        AwsSts(settings.credential_role_arn, seconds).vend(f"{root}/_delvec_doctor", "READ", "doctor")
+    except DelvecError as error:
+        yield Finding("credentials", "failed", error.message, "see docs/object-stores.md")
+    else:
+        yield Finding(
+            "credentials", "ok", f"STS hands out sessions of {settings.credential_role_arn}, of {seconds} s"
+        )
 
 
 def _clock(root: str, ahead: float) -> Finding:

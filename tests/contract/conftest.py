@@ -1,6 +1,7 @@
 """Where tables can be: local disk, this process's memory, S3 as moto and versitygw serve it; SQLite and PostgreSQL."""
 
 import logging
+import re
 import threading
 import uuid
 from dataclasses import dataclass
@@ -27,11 +28,13 @@ class S3Request:
         kind: GET, HEAD, PUT, LIST and so on.
         key: of the object, or the prefix that is listed; URL-decoded.
         range: the Range header, or an empty string.
+        access_key: that it is signed with, or an empty string.
     """
 
     kind: str
     key: str
     range: str
+    access_key: str = ""
 
 
 class S3Server:
@@ -57,7 +60,10 @@ class S3Server:
         kind = "LIST" if listing else environ["REQUEST_METHOD"]
         path = unquote(environ["PATH_INFO"].encode("latin-1").decode()).removeprefix(f"/{BUCKET}").lstrip("/")
         key = query.get("prefix", [""])[0] if listing else path
-        self.requests.append(request := S3Request(kind, key, environ.get("HTTP_RANGE", "")))
+        signed = re.search(r"Credential=([^/]+)/", environ.get("HTTP_AUTHORIZATION", ""))
+        access_key = "" if signed is None else signed[1]
+        request = S3Request(kind, key, environ.get("HTTP_RANGE", ""), access_key)
+        self.requests.append(request)
         if self.fault is not None and (answer := self.fault(request)) is not None:
             status, headers, body = answer
             start_response(status, headers)

@@ -25,6 +25,7 @@ from delvec.http.asgi import AppFailed
 from delvec.http.backoff import pause
 from delvec.http.error_answers import RETRYABLE, answer_lost, error_of, not_delvec
 from delvec.http.plan_stream import ARROW_STREAM, Plan, read_plan
+from delvec.http.vended_credentials import TableCredentials
 from delvec_kernel.errors import (
     AtomicCreateUnsupported,
     BadRequest,
@@ -40,6 +41,7 @@ from delvec_kernel.errors import (
     from_wire,
 )
 from delvec_kernel.storage.roots import Roots
+from delvec_kernel.storage.table_credentials import forget_credentials, use_credentials
 from delvec_kernel.wire import (
     AdditionsRequest,
     AdditionsResponse,
@@ -49,6 +51,7 @@ from delvec_kernel.wire import (
     CommitRequest,
     PlanRequest,
     PlanResponse,
+    TableResource,
 )
 
 __all__ = ["ServiceClient", "answer", "listed", "request", "table_path"]
@@ -82,6 +85,7 @@ class ServiceClient:
         transport: replaces the network: the embedded service, or a test's faults.
         sleep: replaces the wait between attempts.
         roots: where the tables and files of plans may lie; without any, everywhere.
+        vended: open the data files of tables with credentials that the service hands out, in this process.
     """
 
     def __init__(
@@ -93,6 +97,7 @@ class ServiceClient:
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
         roots: Roots | None = None,
+        vended: bool = False,
     ) -> None:
         headers = {"User-Agent": f"delvec-python/{distribution_version('delvec')}"}
         if token:
@@ -113,6 +118,8 @@ class ServiceClient:
         self._given: dict[str, Any] = {"base_url": base_url, "token": token, "timeout": timeout}
         self._given["roots"] = self.roots
         self._in_process = transport is not None
+        self._vended = vended
+        self._credentials: dict[str, TableCredentials] = {}
         self._sleep = sleep
         self._http = httpx.Client(
             base_url=url,
@@ -136,7 +143,16 @@ class ServiceClient:
 
     def close(self) -> None:
         """Close the connections; an embedded service shuts down."""
+        for location, credentials in self._credentials.items():
+            forget_credentials(location, credentials)
         self._http.close()
+
+    def opens(self, resource: TableResource) -> None:
+        """Note that the files of a table may be opened: from now on with credentials for it, where these are handed out."""
+        location = resource.location
+        if self._vended and location.startswith("s3:") and location not in self._credentials:
+            provider = self._credentials.setdefault(location, TableCredentials(self, resource.id))
+            use_credentials(location, provider)
 
     def wait(self, seconds: float) -> None:
         """Let time pass between two attempts."""

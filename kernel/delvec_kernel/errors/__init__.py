@@ -39,6 +39,7 @@
     ├── Unauthorized
     ├── PermissionDenied
     ├── LocationNotAllowed
+    ├── CredentialVendingUnsupported
     ├── NotFound
     │   ├── NamespaceNotFound
     │   ├── PolicyNotFound
@@ -133,6 +134,7 @@ from delvec_kernel.errors.requests import (
     BadRequest,
     ChangeDataNotRecorded,
     ConstraintViolation,
+    CredentialVendingUnsupported,
     GrantNotFound,
     IdempotencyKeyReused,
     IncompatibleSchemaChange,
@@ -227,6 +229,7 @@ __all__ = [
     "CorruptIcebergMetadata",
     "CorruptLog",
     "CorruptTable",
+    "CredentialVendingUnsupported",
     "DeadlineExceeded",
     "DeletionVectorCardinalityMismatch",
     "DeletionVectorChecksumMismatch",

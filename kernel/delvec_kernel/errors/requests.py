@@ -8,6 +8,7 @@ __all__ = [
     "BadRequest",
     "ChangeDataNotRecorded",
     "ConstraintViolation",
+    "CredentialVendingUnsupported",
     "GrantNotFound",
     "IdempotencyKeyReused",
     "IncompatibleSchemaChange",
@@ -115,6 +116,12 @@ class PermissionDenied(DelvecError):
     """The principal of the token lacks the role that the request needs; the message names both."""
 
     type, code, status = "PermissionDenied", "PERMISSION_DENIED", 403
+
+
+class CredentialVendingUnsupported(DelvecError):
+    """The store of the table hands out no credentials, or the service is not set up to ask it for them."""
+
+    type, code, status = "CredentialVendingUnsupported", "CREDENTIAL_VENDING_UNSUPPORTED", 422
 
 
 class LocationNotAllowed(DelvecError):

@@ -27,6 +27,7 @@ from delvec_kernel.errors import (
     UnusableFile,
 )
 from delvec_kernel.storage import local_files as _local_files
+from delvec_kernel.storage.table_credentials import credentials_of
 
 __all__ = ["Allowed", "FileLocation", "answered_status", "locate", "storage_errors", "store_for"]
 
@@ -102,7 +103,9 @@ class FileLocation:
 
 
 def store_for(location: str) -> ObjectStore:
-    """Return the obstore store rooted at ``location``, the same one for the same location and environment.
+    """Return the obstore store rooted at ``location``, the same one for the same location, credentials and environment.
+
+    Its credentials are those of the table that the location is in (:func:`use_credentials`), or else the environment's.
 
     ``memory:`` locations live as long as the process and are shared by all its threads.
 
@@ -114,7 +117,8 @@ def store_for(location: str) -> ObjectStore:
         with _lock:
             return _memory.setdefault(location, MemoryStore())
     environment = tuple(sorted(item for item in os.environ.items() if item[0].startswith(_PROVIDERS)))
-    key = (location, environment)
+    provider = credentials_of(location) if location.startswith("s3:") else None
+    key = (location, environment, provider)
     with _lock:
         if key in _stores:
             _stores.move_to_end(key)
@@ -122,7 +126,12 @@ def store_for(location: str) -> ObjectStore:
     options: dict[str, Any] = {}
     if not location.startswith("file:"):
         options["retry_config"] = _RETRIES
-        if dict(environment).get("AWS_ENDPOINT_URL", "").startswith("http://"):
+        endpoint = dict(environment).get("AWS_ENDPOINT_URL", "")
+        if provider is not None:
+            given = provider.settings()
+            endpoint = endpoint or given.get("endpoint", "")
+            options |= {**given, "credential_provider": provider}
+        if endpoint.startswith("http://"):
             options["client_options"] = {"allow_http": True}
     with storage_errors("open", location):
         store = from_url(location, **options)

@@ -13,12 +13,15 @@ __all__ = [
     "AuditOutcome",
     "AuditResponse",
     "CreatedToken",
+    "CredentialsResponse",
     "Grant",
     "GrantRequest",
     "GrantScope",
     "GrantsResponse",
     "Role",
     "RoleGrant",
+    "StorageCredential",
+    "StorageOperation",
     "TokenRequest",
     "TokenResource",
     "TokensResponse",
@@ -27,6 +30,8 @@ __all__ = [
 Role: TypeAlias = Literal["reader", "writer", "maintainer", "admin"]
 """Each may what those before it may."""
 GrantScope: TypeAlias = Literal["all", "namespace", "pattern", "table"]
+StorageOperation: TypeAlias = Literal["READ", "READ_WRITE"]
+"""What credentials of an object store are for; the second writes data files, and never the log."""
 AuditOutcome: TypeAlias = Literal["done", "denied", "refused", "failed", "unknown"]
 """Done; not allowed; not done for another reason; failed; or answered too late, or to nobody, and maybe done."""
 
@@ -191,4 +196,25 @@ class AuditResponse(Answer):
     entries: list[AuditEntry] = Field(description="The entries, the newest first.")
     next_page_token: str | None = Field(
         default=None, description="Ask for older ones with it; absent on the last page."
+    )
+
+
+class StorageCredential(Answer):
+    """What opens the files below one location, for a while."""
+
+    prefix: str = Field(description="URL that the files begin with.")
+    operation: StorageOperation = Field(description="What they are for.")
+    expiration_time_ms: int = Field(description="Milliseconds since the epoch.")
+    config: dict[str, str] = Field(
+        repr=False,
+        description="The credentials, by the names of Iceberg REST: `s3.access-key-id`, `s3.secret-access-key`, `s3.session-token`, "
+        "`s3.session-token-expires-at-ms`; and, where the service has them set, `client.region` and `s3.endpoint`.",
+    )
+
+
+class CredentialsResponse(Answer):
+    """Credentials for the files of a table."""
+
+    storage_credentials: list[StorageCredential] = Field(
+        description="For each prefix that files begin with; today one, the table's location."
     )

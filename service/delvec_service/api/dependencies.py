@@ -17,6 +17,7 @@ from delvec_service.commits.outcomes import Outcomes
 from delvec_service.commits.overwrite_watch import OverwriteWatch
 from delvec_service.commits.vector_compaction import VectorCompaction
 from delvec_service.config import Settings
+from delvec_service.credentials.vending import CredentialVending
 from delvec_service.dml import RowCommands
 from delvec_service.iceberg.conversion import IcebergConversion
 from delvec_service.logs import note
@@ -60,6 +61,7 @@ class Service:
     lanes: Lanes
     observer: Observer
     directory: Directory
+    credentials: CredentialVending
     audit: AuditLog
 
 

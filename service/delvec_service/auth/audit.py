@@ -15,7 +15,7 @@ from typing import Final
 from delvec_kernel.errors import ServiceUnavailable
 from delvec_kernel.wire.access import AuditOutcome
 from delvec_service.auth.access import Access
-from delvec_service.auth.rules import rule_of
+from delvec_service.auth.rules import only_reads, rule_of
 from delvec_service.logs import audit_logger, facts, logger
 from delvec_service.store.audit import AuditRecord, AuditStore
 
@@ -70,7 +70,7 @@ class AuditLog:
             access: what it might do; None where that was not found out.
             is_admitted: whether the door let it in.
         """
-        found = None if method in ("GET", "HEAD") else rule_of(method, path)
+        found = None if only_reads(method, path) else rule_of(method, path)
         if found is None or found[0].operation is None or status == _LIMITED:
             return  # a flood that limits hold off is not to become one of rows
         known = facts()

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from delvec_kernel.wire.access import Role
 
-__all__ = ["RULES", "Rule", "rule_of"]
+__all__ = ["RULES", "Rule", "only_reads", "rule_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /v1/tables/{table}/health/samples": _READ,
     "GET /v1/tables/{table}/check": _READ,
     "GET /v1/health": _LIST,
+    # Its own handler asks for a writer where files are to be written.
+    "GET /v1/tables/{table}/credentials": _READ.does("vend_credentials"),
     # Writing
     "POST /v1/tables/{table}/transactions": _WRITE.prepares("begin_transaction"),
     "POST /v1/tables/{table}/commits": _WRITE.commits("commit"),
@@ -138,6 +140,18 @@ RULES: Final[Mapping[str, Rule]] = {
         )
     },
 }
+
+
+_NOTED_READS: Final = {
+    request.rpartition("/")[2]
+    for request, rule in RULES.items()
+    if request.startswith("GET ") and rule.operation
+}
+
+
+def only_reads(method: str, path: str) -> bool:
+    """Whether a request is nothing for the audit log, as most are: told without looking for its rule."""
+    return method in ("GET", "HEAD") and path.rpartition("/")[2] not in _NOTED_READS
 
 
 @dataclass

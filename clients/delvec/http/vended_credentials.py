@@ -1,0 +1,112 @@
+"""Credentials of the object store that the service hands out, for one table each."""
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+from delvec_kernel.errors import CredentialVendingUnsupported
+from delvec_kernel.storage.table_credentials import S3Keys
+from delvec_kernel.wire import AccessResponse, CredentialsResponse
+from delvec_kernel.wire.access import StorageOperation
+
+__all__ = ["StorageCredentials", "TableCredentials", "storage_credentials"]
+
+_SPARE_SECONDS: Final = 300.0
+"""So long before they expire credentials are not used any more: what has begun to read has to end."""
+_TEMPORARY: Final = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
+
+
+class _Service(Protocol):
+    def get(self, path: str, parameters: Mapping[str, Any] | None = None) -> Any: ...
+
+
+@dataclass(frozen=True)
+class StorageCredentials:
+    """What opens the files of one table, for a while.
+
+    Attributes:
+        prefix: URL that the files begin with.
+        operation: ``READ`` or ``READ_WRITE``.
+        expires_at: in UTC.
+        config: the secrets, by the names of Iceberg REST: ``s3.access-key-id``, ``s3.secret-access-key``, ``s3.session-token``.
+    """
+
+    prefix: str
+    operation: StorageOperation
+    expires_at: datetime
+    config: Mapping[str, str] = field(repr=False)
+
+    def hadoop(self) -> dict[str, str]:
+        """Return the settings of Hadoop's S3A for the bucket: for ``hadoopConfiguration()``, or with ``spark.hadoop.`` before each."""
+        bucket = f"fs.s3a.bucket.{self.prefix.split('/')[2]}"
+        found = {
+            f"{bucket}.aws.credentials.provider": _TEMPORARY,
+            f"{bucket}.access.key": self.config["s3.access-key-id"],
+            f"{bucket}.secret.key": self.config["s3.secret-access-key"],
+            f"{bucket}.session.token": self.config["s3.session-token"],
+        }
+        for name, key in (("endpoint", "s3.endpoint"), ("endpoint.region", "client.region")):
+            if key in self.config:
+                found[f"{bucket}.{name}"] = self.config[key]
+        return found
+
+
+def storage_credentials(service: _Service, table_id: str, operation: StorageOperation) -> StorageCredentials:
+    """Ask for credentials; see :meth:`delvec.DeltaTable.storage_credentials`."""
+    answered = service.get(f"/v1/tables/{table_id}/credentials", {"operation": operation})
+    [found] = CredentialsResponse.model_validate(answered).storage_credentials
+    expires_at = datetime.fromtimestamp(found.expiration_time_ms / 1000, UTC)
+    return StorageCredentials(found.prefix, found.operation, expires_at, found.config)
+
+
+class TableCredentials:
+    """Keys for the files of one table, asked for when they are needed and again before they expire. Safe to share.
+
+    They are for writing where the connection's token may write, and else for reading.
+    """
+
+    def __init__(self, service: _Service, table_id: str) -> None:
+        self._service = service
+        self._table_id = table_id
+        self._lock = threading.Lock()
+        self._found: StorageCredentials | None = None
+
+    def __call__(self) -> S3Keys:
+        """Return keys that hold for some minutes."""
+        found = self._current()
+        return {
+            "access_key_id": found.config["s3.access-key-id"],
+            "secret_access_key": found.config["s3.secret-access-key"],
+            "token": found.config.get("s3.session-token"),
+            "expires_at": found.expires_at,
+        }
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return region and endpoint where the service says them and the environment does not."""
+        config, found = self._current().config, {}
+        for option, key, variable in (
+            ("region", "client.region", "AWS_REGION"),
+            ("endpoint", "s3.endpoint", "AWS_ENDPOINT_URL"),
+        ):
+            if key in config and not os.environ.get(variable):
+                found[option] = config[key]
+        return found
+
+    def _current(self) -> StorageCredentials:
+        with self._lock:
+            if self._found is None or self._found.expires_at.timestamp() - time.time() < _SPARE_SECONDS:
+                self._found = storage_credentials(self._service, self._table_id, self._operation())
+                if "s3.access-key-id" not in self._found.config:
+                    raise CredentialVendingUnsupported(
+                        f"The service hands out credentials for {self._found.prefix} that this version of Delvec does not know."
+                    )
+            return self._found
+
+    def _operation(self) -> StorageOperation:
+        answered = self._service.get("/v1/access", {"table": self._table_id})
+        role = AccessResponse.model_validate(answered).role
+        return "READ" if role == "reader" else "READ_WRITE"

@@ -1,0 +1,58 @@
+"""``…/credentials``: what engines open a table's data files with, where the store hands that out."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from delvec_kernel.errors import CredentialVendingUnsupported, StorageDenied, StorageError
+from delvec_kernel.wire import CredentialsResponse, StorageCredential
+from delvec_kernel.wire.access import StorageOperation
+from delvec_service.api.dependencies import Caller, ServiceState, Table
+from delvec_service.api.problems import COMMON, OPENING, responses
+from delvec_service.api.routes import Route
+from delvec_service.logs import note
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["access"], route_class=Route)  # no answer is kept under a key: it has a secret in it
+
+
+@router.get(
+    "/tables/{table}/credentials",
+    response_model=CredentialsResponse,
+    responses=responses(*COMMON, *OPENING, CredentialVendingUnsupported, StorageDenied, StorageError),
+)
+def vend_credentials(
+    table: Table,
+    service: ServiceState,
+    access: Caller,
+    operation: Annotated[
+        StorageOperation,
+        Query(
+            description="`READ`, for readers of the table; `READ_WRITE`, which writes data files, for its writers."
+        ),
+    ] = "READ",
+) -> Response:
+    """Hand out short-lived credentials of the object store for the files of this table, and no others.
+
+    Commits go by the service as ever: no credentials write into the log.
+    """
+    note(change=operation)
+    if operation == "READ_WRITE":
+        access.require(table.record, "writer")
+    found = service.credentials.vend(table.location, operation, access.name)
+    answer = CredentialsResponse(
+        storage_credentials=[
+            StorageCredential(
+                prefix=f"{table.location}/",
+                operation=operation,
+                expiration_time_ms=int(found.expires_at.timestamp() * 1000),
+                config=dict(found.config),
+            )
+        ]
+    )
+    return Response(
+        answer.model_dump_json(by_alias=True),
+        media_type="application/json",
+        headers={"Cache-Control": "no-store"},
+    )

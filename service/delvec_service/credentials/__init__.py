@@ -1,0 +1,1 @@
+"""Credentials of object stores for engines: short-lived, and for one table each."""
