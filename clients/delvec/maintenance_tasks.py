@@ -103,7 +103,10 @@ class _Purge(_Rewrite):
         self, table: "DeltaTable", config: DvPurgeConfig, budget: int | None, *, dry_run: bool = False
     ) -> Any:
         return table.optimize.purge(
-            min_deleted_ratio=config.min_deleted_ratio, max_bytes=budget, dry_run=dry_run
+            min_deleted_ratio=config.min_deleted_ratio,
+            max_bytes=budget,
+            max_memory=config.max_memory_bytes,
+            dry_run=dry_run,
         )
 
 
@@ -129,6 +132,7 @@ class _Compaction(_Rewrite):
             target_size=config.target_file_size_bytes,
             max_deleted_ratio=config.max_deleted_ratio,
             max_bytes=budget,
+            max_memory=config.max_memory_bytes,
             dry_run=dry_run,
         )
 

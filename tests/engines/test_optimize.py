@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import delvec
+from delvec.transaction import Transaction
 
 SCHEMA = "id long, part string, text string, s struct<x: int, y: array<double>>"
 
@@ -180,6 +181,61 @@ def test_what_fails_leaves_the_commits_before_it_and_can_go_on(table):
     assert rows(table) == before
 
 
+@pytest.mark.parametrize("command", ["optimize", "purge", "z_order"])
+def test_with_little_memory_rows_are_spilled_and_stay(lake, engine, tmp_path, command):
+    table = lake.create_table(tmp_path / "large", "id long, text string", engine="duckdb")
+    for number in range(2):
+        ids = range(number * 300_000, (number + 1) * 300_000)
+        table.append(pa.table({"id": ids, "text": [f"{each * 2654435761 % 2**32:0200}" for each in ids]}))
+    table.delete("id % 100 = 0")
+    before = table.count(), table.to_arrow(columns=["id"])["id"].to_numpy().sum()
+    table = lake.table(table.location, engine=engine)
+    run = table.optimize if command == "optimize" else getattr(table.optimize, command)
+    options = {"columns": ["text"]} if command == "z_order" else {}
+    if engine != "duckdb":
+        with pytest.raises(delvec.BadRequest, match=r"spark\.executor\.memory"):
+            run(max_memory=128 << 20, **options)
+        return
+    done = run(max_memory=128 << 20, **options)
+    assert done["numRemovedFiles"] == 2
+    assert (table.count(), table.to_arrow(columns=["id"])["id"].to_numpy().sum()) == before
+    assert table.check()["num-errors"] == 0
+
+
+@pytest.mark.parametrize("command", ["optimize", "purge", "z_order"])
+@pytest.mark.parametrize("stopped_in", ["compact", "commit"])
+def test_a_run_that_is_stopped_is_gone_on_with(lake, table, monkeypatch, command, stopped_in):
+    before = rows(table)
+    run = table.optimize if command == "optimize" else getattr(table.optimize, command)
+    options = {"columns": ["id"]} if command == "z_order" else {}
+    calls = []
+
+    def stop_the_second(real):
+        def stopping(*arguments, **named):
+            calls.append(1)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+            return real(*arguments, **named)
+
+        return stopping
+
+    with monkeypatch.context() as patch:
+        if stopped_in == "compact":
+            name = "cluster" if command == "z_order" else "compact"
+            patch.setattr(table.engine, name, stop_the_second(getattr(table.engine, name)), raising=False)
+        else:
+            patch.setattr(Transaction, "commit", stop_the_second(Transaction.commit))
+        with pytest.raises(KeyboardInterrupt):
+            run(commit_bytes=1, **options)
+    assert rows(table) == before
+    seen = []
+    done = run(commit_bytes=1, progress=lambda ready, total: seen.append(ready / total), **options)
+    assert (done["numBatches"], seen) == (1, [1.0])
+    assert rows(table) == before
+    assert run(dry_run=True, **options)["numRemovedFiles"] == 0
+    assert table.check()["num-errors"] == 0
+
+
 def during(table, change):
     """Let somebody else change the table between the reading and the commit of an OPTIMIZE."""
     real, calls = table.engine.compact, []
@@ -308,6 +364,8 @@ def test_where_each_row_went_is_in_the_log(table):
         ({"max_deleted_ratio": 2}, "max_deleted_ratio"),
         ({"commit_bytes": -1}, "commit_bytes"),
         ({"retries": -1}, "retries"),
+        ({"max_memory": 0}, "max_memory"),
+        ({"max_memory": 1}, "max_memory"),
     ],
 )
 def test_arguments_that_make_no_sense(table, options, says):

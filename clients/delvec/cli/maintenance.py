@@ -133,6 +133,12 @@ def optimize(
     max_bytes: Annotated[
         int | None, typer.Option(min=1, help="Write at most so many bytes of files again.")
     ] = None,
+    max_memory: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Hold rows of so many bytes at most, and spill others to disk; 128 MiB or more."
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only list which files would be written together.")
     ] = False,
@@ -159,7 +165,12 @@ def optimize(
         raise typer.BadParameter("--min-deleted-ratio goes with --purge")
     now = session(context)
     options: dict[str, Any] = {} if min_deleted_ratio is None else {"min_deleted_ratio": min_deleted_ratio}
-    with now.table(table, doing="writing files again") as target:
+    ready: list[float] = []
+
+    def progress(done: int, total: int) -> None:
+        ready[:] = [done / total if total else 1.0]
+
+    with now.table(table, doing="writing files again", ready=lambda: ready[0] if ready else None) as target:
         run = target.optimize.purge if purge else partial(target.optimize, full=full)
         if zorder_by:
             run = partial(target.optimize.z_order, zorder_by)
@@ -168,6 +179,8 @@ def optimize(
             target_size=target_size,
             dry_run=dry_run,
             max_bytes=max_bytes,
+            max_memory=max_memory,
+            progress=progress,
             user_metadata=user_metadata,
             **options,
         )

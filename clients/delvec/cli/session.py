@@ -1,6 +1,6 @@
 """What the global options say, and the arguments that commands share."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
@@ -40,16 +40,28 @@ class Session:
         return delvec.connect(self.url, token=self.token, warehouse=self.warehouse)
 
     @contextmanager
-    def table(self, name_or_location: str, *, doing: str | None = None) -> Iterator[DeltaTable]:
+    def table(
+        self,
+        name_or_location: str,
+        *,
+        doing: str | None = None,
+        ready: Callable[[], float | None] = lambda: None,
+    ) -> Iterator[DeltaTable]:
         """Open a table for one command.
 
         Args:
             name_or_location: the table.
             doing: what to show while that takes long; None for commands that are quick, or print as they go.
+            ready: how much of it is done, from 0 to 1; where it cannot tell, what is shown is how far the engine's statement is.
         """
         with self.connect() as lake:
             table = lake.table(name_or_location)
-            with nullcontext() if doing is None else working(doing, lake.progress, as_json=self.as_json):
+
+            def fraction() -> float | None:
+                statement, whole = lake.progress(), ready()
+                return statement if whole is None else whole
+
+            with nullcontext() if doing is None else working(doing, fraction, as_json=self.as_json):
                 yield table
 
 

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from delvec.dml.row_command import Clock
 from delvec.engines import row_ids
 from delvec.engines.compaction import Compacted
 from delvec.engines.operation import operation, running
-from delvec.engines.protocol import WriteTarget
+from delvec.engines.protocol import ROW_GROUP_BYTES, Engine, WriteTarget
 from delvec.http.service_client import ServiceClient, answer, request, table_path
 from delvec.reading import ReadableTable
 from delvec.scan import Scan
@@ -48,6 +49,8 @@ Progress = Callable[[int, int], None]
 _PATHS_SHOWN: Final = 3
 _COMMIT_BYTES: Final = 4 << 30
 _AUTO_BYTES: Final = 1 << 30
+_ROW_GROUPS_IN_MEMORY: Final = 20
+"""Of ``max_memory``: five are held while they are written, and DuckDB has three quarters."""
 _LOGGER: Final = logging.getLogger(__name__)
 _TARGET_SIZE: Final = "delta.targetFileSize"
 _METRICS: Final = dict.fromkeys(
@@ -92,6 +95,7 @@ class Optimize:
         min_deleted_ratio: of files with deletion vectors, only those of which a larger share is deleted are purged.
         max_bytes: write at most so many bytes again: what gains most per byte; None for all.
         auto: only these partitions, by the rules of compaction after commits; None for a command.
+        max_memory: bytes of rows that are held at once; None for what the engine has.
     """
 
     where: str | None = None
@@ -106,6 +110,7 @@ class Optimize:
     min_deleted_ratio: float = 0.0
     max_bytes: int | None = None
     auto: Sequence[Mapping[str, str | None]] | None = None
+    max_memory: int | None = None
 
     def check(self) -> None:
         """Refuse numbers that make no sense.
@@ -113,7 +118,7 @@ class Optimize:
         Raises:
             BadRequest: names the argument.
         """
-        for name in ("target_size", "commit_bytes", "max_bytes"):
+        for name in ("target_size", "commit_bytes", "max_bytes", "max_memory"):
             given = getattr(self, name)
             if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
                 raise BadRequest(f"{name} must be a number of bytes above 0 (given: {given!r})")
@@ -173,6 +178,7 @@ class Optimizer:
         dry_run: bool = False,
         commit_bytes: int = _COMMIT_BYTES,
         max_bytes: int | None = None,
+        max_memory: int | None = None,
         user_metadata: str | None = None,
         retries: int | None = None,
         progress: Progress | None = None,
@@ -190,6 +196,8 @@ class Optimizer:
             dry_run: commit nothing; what is returned says in ``.bins`` which files would be written together.
             commit_bytes: about so many bytes are committed at a time: what is committed stays if the rest fails.
             max_bytes: write at most so many bytes of files again: a budget; what gains most per byte goes first.
+            max_memory: hold rows of so many bytes at most, and spill others to disk; for DuckDB, 128 MiB or more. Python and its
+                libraries come on top. On Spark the executors' settings say it.
             user_metadata: text for the table's history.
             retries: how often to plan again where another writer replaced the same files; by default the connection's.
             progress: is called after each commit with the bytes that are done, and those in all.
@@ -216,6 +224,7 @@ class Optimizer:
             user_metadata=user_metadata,
             progress=progress,
             max_bytes=max_bytes,
+            max_memory=max_memory,
         )
         return self._run(wanted, dry_run=dry_run, retries=retries)
 
@@ -232,6 +241,7 @@ class Optimizer:
         dry_run: bool = False,
         commit_bytes: int = _COMMIT_BYTES,
         max_bytes: int | None = None,
+        max_memory: int | None = None,
         user_metadata: str | None = None,
         retries: int | None = None,
         progress: Progress | None = None,
@@ -249,6 +259,7 @@ class Optimizer:
             dry_run: commit nothing; what is returned says in ``.bins`` which files would be sorted together.
             commit_bytes: about so many bytes are committed at a time; what is sorted together is one commit.
             max_bytes: sort at most so many bytes of files; what is sorted together is sorted whole or not.
+            max_memory: hold rows of so many bytes at most, and spill others to disk; as for ``table.optimize()``.
             user_metadata: text for the table's history.
             retries: how often to plan again where another writer changed the same files; by default the connection's.
             progress: is called after each commit with the bytes that are done, and those in all.
@@ -268,6 +279,7 @@ class Optimizer:
             where,
             zorder_by=tuple(columns),
             max_bytes=max_bytes,
+            max_memory=max_memory,
             target_size=target_size,
             max_deleted_ratio=max_deleted_ratio,
             commit_bytes=commit_bytes,
@@ -286,6 +298,7 @@ class Optimizer:
         dry_run: bool = False,
         commit_bytes: int = _COMMIT_BYTES,
         max_bytes: int | None = None,
+        max_memory: int | None = None,
         user_metadata: str | None = None,
         retries: int | None = None,
         progress: Progress | None = None,
@@ -305,6 +318,7 @@ class Optimizer:
             progress=progress,
             min_deleted_ratio=min_deleted_ratio,
             max_bytes=max_bytes,
+            max_memory=max_memory,
         )
         return self._run(wanted, dry_run=dry_run, retries=retries)
 
@@ -394,15 +408,20 @@ class _Run:
         total = self._done_bytes + sum(each.size for each in bins)
         paths = scan.files["path"].to_pylist()
         partitions = {self._partition(scan, each) for each in bins}
-        for batch in self._batches(bins):
-            self._commit(scan, [[paths[place] for place in each.files] for each in batch])
-            self._done_bytes += sum(each.size for each in batch)
-            self._add("numBins", len(batch))
-            self._add("numBatches", 1)
-            if self._wanted.progress is not None:
-                self._wanted.progress(self._done_bytes, total)
+        with self._engine() as engine:
+            for batch in self._batches(bins):
+                self._commit(engine, scan, [[paths[place] for place in each.files] for each in batch])
+                self._done_bytes += sum(each.size for each in batch)
+                self._add("numBins", len(batch))
+                self._add("numBatches", 1)
+                if self._wanted.progress is not None:
+                    self._wanted.progress(self._done_bytes, total)
         self._add("partitionsOptimized", len(partitions))
         return Metrics({**self._counts, **self._elapsed()}, self._version)
+
+    def _engine(self) -> AbstractContextManager[Engine]:
+        bound = self._wanted.max_memory
+        return nullcontext(self._table.engine) if bound is None else self._table.engine.bounded(bound)
 
     def _plan(self) -> tuple[Scan, list[Bin]]:
         where = self._wanted.where
@@ -461,12 +480,16 @@ class _Run:
         columns = check_columns(columns, scan.schema, scan.partition_columns, scan.configuration)
         return ZCubeRules(columns, max_deleted_ratio=wanted.max_deleted_ratio)
 
-    def _commit(self, scan: Scan, bins: Sequence[Sequence[str]]) -> None:
+    def _commit(self, engine: Engine, scan: Scan, bins: Sequence[Sequence[str]]) -> None:
         operation = "REORG" if self._wanted.purge else "OPTIMIZE"
         begun, _ = begin(self._service, self._table.id, operation)
         target = row_command.target_of(scan, begun.transaction_id)
+        if self._wanted.max_memory is not None:
+            target = replace(
+                target, row_group_bytes=min(ROW_GROUP_BYTES, self._wanted.max_memory // _ROW_GROUPS_IN_MEMORY)
+            )
         removed = [path for paths in bins for path in paths]
-        written = self._write(scan.only(removed), bins, target)
+        written = self._write(engine, scan.only(removed), bins, target)
         transaction = Transaction(
             self._service,
             self._table.id,
@@ -474,7 +497,7 @@ class _Run:
             scan.version,
             read_mark=scan.read_mark,
             transaction_id=begun.transaction_id,
-            engine_info=self._table.engine.name,
+            engine_info=engine.name,
             data_change=False,
             operation_parameters=self._parameters(),
             user_metadata=self._wanted.user_metadata,
@@ -491,8 +514,10 @@ class _Run:
         for name in _SUMMED:
             self._add(name, done.operation_metrics.get(name, 0))
 
-    def _write(self, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget) -> Compacted:
-        cubes, engine = self._cubes, self._table.engine
+    def _write(
+        self, engine: Engine, scan: Scan, bins: Sequence[Sequence[str]], target: WriteTarget
+    ) -> Compacted:
+        cubes = self._cubes
         scan, target = row_ids.copying(scan, target)
         if cubes is None:
             compacted = engine.compact(scan, bins, _with_file_size(target, with_room(self._target_size)))

@@ -44,8 +44,7 @@ DEFAULT_FILE_SIZE: Final = DEFAULT_TARGET_SIZE
 """Bytes at which a file is closed, unless the table sets ``delta.targetFileSize``."""
 
 _ROW_GROUP_ROWS: Final = 1 << 18
-_ROW_GROUP_BYTES: Final = 64 << 20
-_BUFFERED_BYTES: Final = 512 << 20
+_BUFFERED_ROW_GROUPS: Final = 8
 _OPEN_FILES: Final = 128
 _QUEUED_ROW_GROUPS: Final = 2
 _CHUNKS: Final = 8
@@ -148,6 +147,7 @@ class DataFileWriter:
         self._collects = statistics
         self._file_size = file_size or target_file_size(target.configuration) or DEFAULT_FILE_SIZE
         self._file_rows = file_rows or sys.maxsize
+        self._group_bytes = target.row_group_bytes
         # Row groups of one size: files end where one does.
         self._group_rows = min(_ROW_GROUP_ROWS, self._file_rows)
         if file_rows is not None:
@@ -213,7 +213,7 @@ class DataFileWriter:
         self.rows += fitted.num_rows
         for key, rows in self._split(fitted):
             self._keep(key, rows)
-        while self._buffered > _BUFFERED_BYTES:
+        while self._buffered > _BUFFERED_ROW_GROUPS * self._group_bytes:
             self._submit(max(self._buffers, key=lambda each: self._buffers[each].size))
 
     def numbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -291,7 +291,7 @@ class DataFileWriter:
             buffer.rows += part.num_rows
             buffer.size += size
             self._buffered += size
-            if buffer.rows >= self._group_rows or buffer.size >= _ROW_GROUP_BYTES:
+            if buffer.rows >= self._group_rows or buffer.size >= self._group_bytes:
                 self._submit(key)
                 buffer = self._buffers.setdefault(key, _Buffer())
 

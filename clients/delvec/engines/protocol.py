@@ -3,6 +3,7 @@
 import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Protocol, runtime_checkable
@@ -21,7 +22,10 @@ from delvec_kernel.schema.column_paths import ColumnPath
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.wire import AddFile
 
-__all__ = ["Engine", "WriteTarget", "mark", "marked"]
+__all__ = ["ROW_GROUP_BYTES", "Engine", "WriteTarget", "mark", "marked"]
+
+ROW_GROUP_BYTES: Final = 64 << 20
+"""Of rows in memory: what becomes a row group, unless there are many short rows."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class WriteTarget:
         writers: how many tasks write at once, at most, numbered from 0; what numbers they give depends on it.
         numbers_at_once: how many numbers that follow each other a task gives before it leaves others their turn.
         replace_where: what the user asks of each row beside the table's constraints.
+        row_group_bytes: rows of about so many bytes are encoded together; of each writer five times as many wait at most.
         moment: what the current timestamp is for all rows, whichever task writes them, and when.
     """
 
@@ -52,6 +57,7 @@ class WriteTarget:
     writers: int = 1
     numbers_at_once: int = 1
     replace_where: str | None = None
+    row_group_bytes: int = ROW_GROUP_BYTES
     moment: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC), compare=False)
 
     @cached_property
@@ -76,6 +82,17 @@ class Engine(Protocol):
     @property
     def name(self) -> str:
         """``delvec-<engine>/<version>``, recorded in the log as engineInfo."""
+        ...
+
+    def bounded(self, max_memory: int) -> AbstractContextManager["Engine"]:
+        """Lend an engine of the same kind that holds rows of about so many bytes at most, and spills the others to disk.
+
+        Args:
+            max_memory: bytes.
+
+        Raises:
+            BadRequest: it cannot do with so little, or memory is not its to choose.
+        """
         ...
 
     def find_rows(

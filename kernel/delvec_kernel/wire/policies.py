@@ -91,6 +91,7 @@ class CompactionConfig(PolicyConfig):
         min_files_saved: nothing is done for fewer files less to open, unless ``min_gain_bytes`` are gained.
         min_gain_bytes: bytes of deleted rows for which it is worth it, too.
         max_bytes_per_run: the budget: bytes of files that are written again.
+        max_memory_bytes: of rows that are held at once; others are spilled to disk. None for what the process has.
     """
 
     target_file_size_bytes: _Size | None = None
@@ -98,6 +99,7 @@ class CompactionConfig(PolicyConfig):
     min_files_saved: _Count = 10
     min_gain_bytes: _Count = 1 << 30
     max_bytes_per_run: _Size | None = None
+    max_memory_bytes: Annotated[int, Field(strict=True, ge=128 << 20, lt=2**63)] | None = None
 
 
 class DvPurgeConfig(PolicyConfig):
@@ -107,11 +109,13 @@ class DvPurgeConfig(PolicyConfig):
         min_deleted_ratio: files of which no larger share is deleted are left alone; 0 for every file with a vector.
         min_gain_bytes: nothing is done for fewer bytes of deleted rows.
         max_bytes_per_run: the budget: bytes of files that are written again.
+        max_memory_bytes: of rows that are held at once; others are spilled to disk. None for what the process has.
     """
 
     min_deleted_ratio: _Ratio = 0.05
     min_gain_bytes: _Count = 0
     max_bytes_per_run: _Size | None = None
+    max_memory_bytes: Annotated[int, Field(strict=True, ge=128 << 20, lt=2**63)] | None = None
 
 
 class DvCompactionConfig(PolicyConfig):

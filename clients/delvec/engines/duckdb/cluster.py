@@ -26,7 +26,6 @@ __all__ = ["cluster"]
 
 _BATCH_ROWS: Final = 1 << 17
 _INSERTED_ROWS: Final = 1 << 20
-_INSERTED_BYTES: Final = 64 << 20
 _ROWS: Final = "delvec_rows"
 _BATCHES: Final = "delvec_batches"
 _ROW_BITS: Final = 40
@@ -60,7 +59,7 @@ def _cluster_bin(
     with session.connected() as cursor:
         source = None
         for source in sources(scan, scan.schema.names, positions=True):
-            for rows in _large(_read(session, scan, source, order)):
+            for rows in _large(_read(session, scan, source, order), target.row_group_bytes):
                 size += rows.nbytes
                 with errors(scan, source, None):
                     _insert(cursor, rows.append_column("key", keys(rows)))
@@ -69,7 +68,7 @@ def _cluster_bin(
         if source is None or not read:
             return Compacted([], {})
         # DuckDB's own batches have 2048 rows at least.
-        batch_rows = max(2048, min(_BATCH_ROWS, _INSERTED_BYTES * read // max(size, 1)))
+        batch_rows = max(2048, min(_BATCH_ROWS, target.row_group_bytes * read // max(size, 1)))
         files = files_to_come(scan.files, target_file_size(target.configuration) or DEFAULT_FILE_SIZE)
         with (
             DataFileWriter(target, task=number, file_rows=-(-read // files), file_size=sys.maxsize) as writer,
@@ -122,7 +121,7 @@ def _read(session: Session, scan: Scan, source: ScanSource, order: ReadOrder) ->
         )
 
 
-def _large(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+def _large(tables: Iterable[pa.Table], enough: int) -> Iterator[pa.Table]:
     """Put tables together until they are large: each statement that inserts them has a price."""
     waiting: list[pa.Table] = []
     rows = size = 0
@@ -130,7 +129,7 @@ def _large(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         waiting.append(table)
         rows += table.num_rows
         size += table.nbytes
-        if rows >= _INSERTED_ROWS or size >= _INSERTED_BYTES:
+        if rows >= _INSERTED_ROWS or size >= enough:
             yield pa.concat_tables(waiting)
             waiting, rows, size = [], 0, 0
     if rows:

@@ -1,9 +1,11 @@
 """The engine for one process."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Final
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -22,13 +24,15 @@ from delvec.engines.duckdb.write import append, compact, copy_rows
 from delvec.engines.protocol import WriteTarget
 from delvec.engines.row_changes import ChangedRows, MergeSource, RowChange
 from delvec.scan import Scan
-from delvec_kernel.errors import InvalidPredicate
+from delvec_kernel.errors import BadRequest, InvalidPredicate
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_paths import ColumnPath
 from delvec_kernel.schema.types import StructType
 from delvec_kernel.wire import AddFile
 
 __all__ = ["DuckDBEngine"]
+
+_LEAST_MEMORY: Final = 128 << 20
 
 
 class DuckDBEngine:
@@ -38,11 +42,15 @@ class DuckDBEngine:
         connection: a DuckDB connection whose database and settings to use; it stays open. Without it, a database
             in memory of the engine's own.
         memory_limit: bytes, for a database of the engine's own; DuckDB's own default where absent.
+        temp_directory: where such a database spills what it does not hold; DuckDB's own default where absent.
     """
 
-    def __init__(self, connection: Any = None, *, memory_limit: int | None = None) -> None:
-        self._is_own, self._memory_limit = connection is None, memory_limit
-        self._session = Session(connection, memory_limit)
+    def __init__(
+        self, connection: Any = None, *, memory_limit: int | None = None, temp_directory: str | None = None
+    ) -> None:
+        self._is_own = connection is None
+        self._again = partial(DuckDBEngine, memory_limit=memory_limit, temp_directory=temp_directory)
+        self._session = Session(connection, memory_limit, temp_directory)
         self._name = f"delvec-duckdb/{version('delvec')}"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -50,7 +58,7 @@ class DuckDBEngine:
             raise TypeError(
                 "an engine on a DuckDB connection of yours cannot be pickled: DuckDB's connections cannot"
             )
-        return partial(DuckDBEngine, memory_limit=self._memory_limit), ()
+        return self._again, ()
 
     @property
     def name(self) -> str:
@@ -64,6 +72,26 @@ class DuckDBEngine:
     def close(self) -> None:
         """Release DuckDB's memory; a connection that was passed in stays open."""
         self._session.close()
+
+    @contextmanager
+    def bounded(self, max_memory: int) -> Iterator["DuckDBEngine"]:
+        """Lend an engine whose database holds three quarters of so many bytes; the rest is for rows that are being encoded.
+
+        What it does not hold it spills into a folder of its own, below the system's one for temporary files.
+
+        Raises:
+            BadRequest: it is less than 128 MiB.
+        """
+        if max_memory < _LEAST_MEMORY:
+            raise BadRequest(
+                f"max_memory must be at least {_LEAST_MEMORY >> 20} MiB, which DuckDB needs for row groups as it reads them "
+                f"(given: {max_memory:,} bytes)"
+            )
+        with (
+            TemporaryDirectory(prefix="delvec-") as folder,
+            closing(DuckDBEngine(memory_limit=max_memory * 3 // 4, temp_directory=folder)) as engine,
+        ):
+            yield engine
 
     def find_rows(
         self, scan: Scan, predicate: Predicate, places: DeletionVectorFiles | None = None

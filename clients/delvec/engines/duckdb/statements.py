@@ -1,5 +1,6 @@
 """Running statements on DuckDB, with errors that say what happened to which table and file."""
 
+import os
 import sys
 import threading
 import weakref
@@ -49,6 +50,8 @@ _SETTINGS: Final = "SET TimeZone = 'UTC'"
 _WATCHED: Final = f"{_SETTINGS}; SET enable_progress_bar = true; SET enable_progress_bar_print = false"
 """Costs a third of a millisecond more: only where somebody looks."""
 _BATCH_ROWS: Final = 1 << 17
+_BYTES_OF_A_THREAD: Final = 48 << 20
+"""Row groups that a thread reads, as they are in the file and as rows: with more threads little memory would not do."""
 _MOST_LOOKED_UP: Final = 100
 
 
@@ -82,11 +85,17 @@ class Session:
     Args:
         connection: whose database, settings and memory limit to use; without it, a new one in memory.
         memory_limit: bytes, for a new one; DuckDB's own default where absent.
+        temp_directory: where a new one spills what it does not hold; likewise.
     """
 
-    def __init__(self, connection: Any = None, memory_limit: int | None = None) -> None:
+    def __init__(
+        self, connection: Any = None, memory_limit: int | None = None, temp_directory: str | None = None
+    ) -> None:
         self._own = connection is None
-        config = _CONFIG if memory_limit is None else _CONFIG | {"memory_limit": f"{memory_limit}B"}
+        config = _CONFIG if temp_directory is None else _CONFIG | {"temp_directory": temp_directory}
+        if memory_limit is not None:
+            threads = max(1, min(os.cpu_count() or 1, memory_limit // _BYTES_OF_A_THREAD))
+            config |= {"memory_limit": f"{memory_limit}B", "threads": str(threads)}
         self._connection = duckdb.connect(":memory:", config=config) if connection is None else connection
         self._lock = threading.Lock()
         self._cursors: weakref.WeakSet[Any] | None = None

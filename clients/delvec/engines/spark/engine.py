@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import unquote
@@ -101,6 +101,17 @@ class SparkEngine:
     def name(self) -> str:
         """``delvec-spark/<version of PySpark>``."""
         return f"delvec-spark/{pyspark.__version__}"
+
+    def bounded(self, max_memory: int) -> AbstractContextManager["SparkEngine"]:
+        """Refuse: Spark's executors have the memory that they were started with, and spill by themselves.
+
+        Raises:
+            BadRequest: always.
+        """
+        raise BadRequest(
+            f"max_memory is for DuckDB (given: {max_memory:,} bytes); Spark spills what its executors do not hold: set "
+            "spark.executor.memory where they are started, and leave out max_memory."
+        )
 
     def to_df(
         self, scan: Scan, columns: Sequence[str] | None = None, predicate: Predicate | None = None
