@@ -161,14 +161,23 @@ class DeltaTable(CheckedTable):
 
     # --- upkeep -----------------------------------------------------------------------------------------
 
-    def health(self, *, files: int = 0, partitions: int = 0) -> dict[str, Any]:
+    def health(self, *, files: int = 0, partitions: int = 0, columns: Sequence[str] = ()) -> dict[str, Any]:
         """Return how much care the table needs, with recommendations; names are as on the wire.
 
         Args:
             files: how many files each recommendation names, those that cost most first.
             partitions: how many partitions to report on, those that cost most first.
+            columns: also say in ``overlaps`` how many files a lookup of a value of these columns opens; clustering columns are
+                always there.
+
+        Raises:
+            UnknownColumn: there is none of that name.
         """
-        parameters = {"files": files or None, "partitions": partitions or None}
+        parameters = {
+            "files": files or None,
+            "partitions": partitions or None,
+            "column": list(columns) or None,
+        }
         body = self._service.get(table_path(self.id, "health"), parameters)
         return answer(HealthResponse, body).model_dump(by_alias=True)
 

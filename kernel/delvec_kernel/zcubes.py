@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,18 @@ from delvec_kernel.compaction import (
 from delvec_kernel.errors import InvalidTableChange
 from delvec_kernel.schema.column_paths import ColumnPath, as_in_schema, field_at, path_text
 from delvec_kernel.schema.types import DecimalType, PrimitiveType, StructType
+from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics.file_statistics import columns_with_statistics
 
-__all__ = ["CLUSTERING_PROVIDER", "MAX_CUBE_SIZE", "ZCubeRules", "check_columns", "choose", "files_to_come"]
+__all__ = [
+    "CLUSTERING_PROVIDER",
+    "MAX_CUBE_SIZE",
+    "ZCubeRules",
+    "check_columns",
+    "choose",
+    "clustering_columns",
+    "files_to_come",
+]
 
 CLUSTERING_PROVIDER: Final = "liquid"
 """What delta-spark's clustering calls itself in ``add.clusteringProvider``."""
@@ -74,6 +83,29 @@ class ZCubeRules:
             "ZCUBE_ZORDER_BY": json.dumps(self.names, ensure_ascii=False, separators=(",", ":")),
             "ZCUBE_ZORDER_CURVE": _CURVE,
         }
+
+
+def clustering_columns(snapshot: Snapshot) -> list[ColumnPath]:
+    """Return the columns that a table is clustered by (PROTOCOL.md, "Clustered Table"), by logical name; unreadable ones count as none."""
+    domain = snapshot.domain_metadata.get("delta.clustering")
+    try:
+        document = json.loads(domain.configuration) if domain is not None else {}
+        columns = document.get("clusteringColumns") or []
+        paths = [[str(part) for part in ([path] if isinstance(path, str) else path)] for path in columns]
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return []
+    return [_logical(path, snapshot.schema) for path in paths]
+
+
+def _logical(path: Sequence[str], schema: StructType) -> ColumnPath:
+    names: list[str] = []
+    kind: Any = schema
+    for part in path:
+        fields = kind.fields if isinstance(kind, StructType) else ()
+        field = next((field for field in fields if field.physical_name == part), None)
+        names.append(part if field is None else field.name)
+        kind = None if field is None else field.type
+    return tuple(names)
 
 
 def choose(files: pa.Table, partition_keys: Sequence[str], rules: ZCubeRules) -> list[Bin]:

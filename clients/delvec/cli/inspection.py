@@ -91,12 +91,19 @@ def health(
         str | None,
         typer.Argument(metavar="[TABLE]", help="A name or a location; without one, all registered tables."),
     ] = None,
+    *,
     files: Annotated[
         int, typer.Option(min=0, max=1000, help="How many files to name for each recommendation.")
     ] = 0,
     partitions: Annotated[
         int, typer.Option(min=0, max=10_000, help="How many partitions to report on, the costliest first.")
     ] = 0,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also how many files a lookup by this column opens, as of clustering columns; may be given several times."
+        ),
+    ] = None,
     since: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="How the table was after its versions from then on; ISO 8601."),
@@ -124,7 +131,7 @@ def health(
     elif since is not None:
         _health_over_time(context, table, since, limit)
     else:
-        _health_of(context, table, files, partitions)
+        _health_of(context, table, files, partitions, column or [])
 
 
 def _health_of_all(
@@ -170,14 +177,15 @@ def _health_over_time(context: typer.Context, table: str, since: str, limit: int
     )
 
 
-def _health_of(context: typer.Context, table: str, files: int, partitions: int) -> None:
+def _health_of(context: typer.Context, table: str, files: int, partitions: int, columns: list[str]) -> None:
     now = session(context)
     with now.table(table) as source:
-        found = source.health(files=files, partitions=partitions)
+        found = source.health(files=files, partitions=partitions, columns=columns)
     if now.as_json:
         print_json(found)
         return
     advice, worst = found.pop("recommendations", []), found.pop("partitions", [])
+    overlaps = found.pop("overlaps", [])
     print_pairs({name.replace("-", " "): _counted(value) for name, value in found.items()})
     if worst:
         shown = [name for name in worst[0] if name != "partition-values"]
@@ -189,6 +197,10 @@ def _health_of(context: typer.Context, table: str, files: int, partitions: int) 
             ],
             right=[name.replace("-", " ") for name in shown],
         )
+    for entry in overlaps:
+        print_pairs({name.replace("-", " "): _counted(entry[name]) for name in entry if name != "files"})
+        for file in entry["files"]:
+            print(f"  depth {file['depth']:g}: {file['path']} ({number(file['size-in-bytes'])} bytes)")
     for entry in advice:
         print(f"{entry['action']}: {entry['reason']} {entry['expected-gain']}")
         print(f"  {entry['command']}")

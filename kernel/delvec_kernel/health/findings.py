@@ -32,6 +32,7 @@ from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.wire.policies import DvCompactionConfig
 
 __all__ = [
+    "WORTHWHILE_FILES",
     "Action",
     "FileTable",
     "Finding",
@@ -39,11 +40,12 @@ __all__ = [
     "checkpoint",
     "deleted_rows",
     "removed_files",
+    "size_text",
     "small_files",
     "vector_files",
 ]
 
-Action: TypeAlias = Literal["OPTIMIZE", "PURGE", "DV COMPACTION", "CHECKPOINT", "VACUUM"]
+Action: TypeAlias = Literal["OPTIMIZE", "OPTIMIZE FULL", "PURGE", "DV COMPACTION", "CHECKPOINT", "VACUUM"]
 
 SMALL_FILES_POINTS: Final = 40.0
 CHECKPOINT_POINTS: Final = 20.0
@@ -74,7 +76,8 @@ class Finding:
     """Something to do about a table.
 
     Attributes:
-        name: ``small-files``, ``deleted-rows``, ``deletion-vector-files``, ``old-checkpoint``, ``removed-files``.
+        name: ``small-files``, ``deleted-rows``, ``deletion-vector-files``, ``overlapping-files``, ``old-checkpoint``,
+            ``removed-files``.
         points: that it costs the score of 100.
         expected_gain: for people.
         gain_bytes: estimated bytes that a full scan does not read any more, or that storage has free; None where there
@@ -105,19 +108,21 @@ class FileTable:
     Args:
         snapshot: the version.
         traced: how many files each finding names; with 0 their paths are not even read.
+        clustering: whether to read what says how files were sorted.
 
     Attributes:
         files: ``path`` only where files are traced.
         dead: estimated bytes of deleted rows in each file.
     """
 
-    def __init__(self, snapshot: Snapshot, traced: int) -> None:
+    def __init__(self, snapshot: Snapshot, traced: int, *, clustering: bool = False) -> None:
         names = ["size", "modification_time", "num_records", "deletion_vector"]
         self.snapshot = snapshot
         self.traced = traced
         self.keys = [snapshot.schema.field(name).physical_name for name in snapshot.partition_columns]
         names += ["partition_values"] if self.keys else []
         names += ["path"] if traced else []
+        names += ["tags", "clustering_provider"] if clustering else []
         self.files: pa.Table = snapshot.live.columns(names)
         self.sizes: npt.NDArray[np.int64] = self.files["size"].to_numpy()
         self.ratios = deleted_ratios(self.files)

@@ -3,7 +3,8 @@
 The score is 100 less the points of the findings, and each point is one of files: a file of which rows are deleted costs
 the share of the table's bytes that every full scan reads for nothing; small files cost up to 40 points, by the share of
 all files that compaction makes unnecessary; files of deletion vectors that their compaction makes unnecessary up to 20, by
-the number of all data files; commits without a checkpoint up to 20.
+the number of all data files; files of a clustered table that overlap up to 20, by the share of them that each lookup opens in
+vain; commits without a checkpoint up to 20.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,9 +19,13 @@ import pyarrow.compute as pc
 from delvec_kernel.compaction import partition_numbers
 from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD
 from delvec_kernel.health import findings
+from delvec_kernel.health.clustering import overlapping_files
 from delvec_kernel.health.findings import FileTable, Finding
+from delvec_kernel.health.overlap import ColumnOverlap, depths, overlaps
 from delvec_kernel.health.removed_files import RemovedFiles
+from delvec_kernel.schema.column_paths import ColumnPath, as_in_schema
 from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.zcubes import clustering_columns
 
 __all__ = ["DEFAULT_VECTOR_FILE_SIZE", "SCORE_BANDS", "Finding", "HealthReport", "PartitionHealth", "examine"]
 
@@ -82,6 +87,7 @@ class HealthReport:
         file_size_histogram: files by their bytes.
         removed: what the tombstones say; None where nobody read them.
         partitions: those that cost most points, as many as were asked for.
+        overlaps: how much files overlap, per clustering column, and per column that was asked for.
     """
 
     score: float
@@ -103,6 +109,7 @@ class HealthReport:
     findings: tuple[Finding, ...]
     removed: RemovedFiles | None = None
     partitions: tuple[PartitionHealth, ...] = ()
+    overlaps: tuple[ColumnOverlap, ...] = ()
 
 
 def examine(
@@ -112,6 +119,7 @@ def examine(
     traced: int = 0,
     partitions: int = 0,
     vector_file_size: int = DEFAULT_VECTOR_FILE_SIZE,
+    columns: Sequence[ColumnPath] = (),
 ) -> HealthReport:
     """Return the health of a version.
 
@@ -121,8 +129,16 @@ def examine(
         traced: how many files each finding names.
         partitions: how many partitions to report on.
         vector_file_size: bytes of the files of deletion vectors that compaction makes.
+        columns: also say how much files overlap in these, beside the clustering columns.
+
+    Raises:
+        UnknownColumn: the table lacks one of ``columns``.
+        SegmentsLost: a store does not have statistics any more.
     """
-    table = FileTable(snapshot, traced)
+    clustered = [as_in_schema(snapshot.schema, path) for path in clustering_columns(snapshot)]
+    asked = list(dict.fromkeys([*clustered, *(as_in_schema(snapshot.schema, path) for path in columns)]))
+    in_columns = depths(snapshot, asked) if asked else []
+    table = FileTable(snapshot, traced, clustering=bool(clustered))
     files, sizes, size = table.files, table.sizes, snapshot.size_in_bytes
     stored = files["deletion_vector"].combine_chunks() if files.num_rows else None
     names, dv_bytes = (0, 0) if stored is None else _deletion_vector_files(stored)
@@ -132,6 +148,7 @@ def examine(
         findings.small_files(table),
         findings.deleted_rows(table),
         findings.vector_files(table, vector_file_size),
+        overlapping_files(table, clustered, in_columns[: len(clustered)]),
         findings.checkpoint(snapshot, traced),
     ]
     found.append(None if removed is None else findings.removed_files(removed))
@@ -156,6 +173,7 @@ def examine(
         findings=known,
         removed=removed,
         partitions=_partitions(table, known, partitions) if partitions and table.keys else (),
+        overlaps=overlaps(snapshot, asked, in_columns, traced=traced),
     )
 
 

@@ -8,12 +8,14 @@ from pydantic import Field
 from delvec_kernel.wire.shapes import Answer
 
 __all__ = [
+    "ColumnOverlap",
     "CommitCounts",
     "FindingFile",
     "HealthListResponse",
     "HealthResponse",
     "HealthSample",
     "HealthSamplesResponse",
+    "OverlapFile",
     "OverwrittenCommit",
     "PartitionHealth",
     "Recommendation",
@@ -36,9 +38,14 @@ class Recommendation(Answer):
     """A finding: what is wrong, what to do, what that brings and costs, and which files it is about."""
 
     finding: Literal[
-        "small-files", "deleted-rows", "deletion-vector-files", "old-checkpoint", "removed-files"
+        "small-files",
+        "deleted-rows",
+        "deletion-vector-files",
+        "overlapping-files",
+        "old-checkpoint",
+        "removed-files",
     ] = Field(description="What is wrong.")
-    action: Literal["OPTIMIZE", "PURGE", "DV COMPACTION", "CHECKPOINT", "VACUUM"]
+    action: Literal["OPTIMIZE", "OPTIMIZE FULL", "PURGE", "DV COMPACTION", "CHECKPOINT", "VACUUM"]
     command: str = Field(description="The same in the shell.")
     points: float = Field(description="What it costs the score of 100.")
     reason: str
@@ -70,6 +77,37 @@ class PartitionHealth(Answer):
     num_files_with_deletion_vectors: int
     small_files: int = Field(description="Files under 16 MiB.")
     points: float = Field(description="What its files cost the table's score.")
+
+
+class OverlapFile(Answer):
+    """A file whose range in a column meets those of others."""
+
+    path: str = Field(description="As in the log.")
+    size_in_bytes: int
+    depth: float = Field(
+        description="Files that a lookup of a value at its bounds opens, itself included; the average of both bounds."
+    )
+    overlaps: int = Field(description="Other files whose range meets its own.")
+
+
+class ColumnOverlap(Answer):
+    """How many files a lookup of one value of a column opens, by statistics; files of other partitions do not count."""
+
+    column: str
+    average_depth: float | None = Field(
+        description="Files that a lookup of a value at a file's bounds opens, on average over the files with bounds: 1 where none "
+        "overlap. Absent where no file has bounds."
+    )
+    max_depth: int | None = Field(description="The most that a lookup opens; absent likewise.")
+    average_overlaps: float | None = Field(
+        description="Other files whose range meets a file's own, on average; absent likewise."
+    )
+    num_files: int = Field(description="Files with bounds of the column.")
+    unbounded_files: int = Field(description="Files without, which every lookup opens; depths include them.")
+    depth_histogram: dict[str, int] = Field(description="Files with bounds, by their depth.")
+    files: list[OverlapFile] = Field(
+        default_factory=list, description="The deepest, as many as the request asks for."
+    )
 
 
 class OverwrittenCommit(Answer):
@@ -141,6 +179,10 @@ class HealthResponse(Answer):
     partitions: list[PartitionHealth] = Field(
         default_factory=list,
         description="The partitions that cost most points, as many as the request asks for.",
+    )
+    overlaps: list[ColumnOverlap] = Field(
+        default_factory=list,
+        description="Per clustering column, and per column that the request names, how much files overlap.",
     )
     commits: CommitCounts | None = Field(
         default=None, description="What became of commits to the table; absent for an earlier version."

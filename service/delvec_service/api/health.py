@@ -8,7 +8,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from delvec_kernel.errors import BadRequest
+from delvec_kernel.errors import BadRequest, InvalidTableChange, UnknownColumn
+from delvec_kernel.schema.column_paths import parse_path
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.wire import (
     HealthListResponse,
@@ -17,6 +18,7 @@ from delvec_kernel.wire import (
     HealthSamplesResponse,
     TableHealth,
 )
+from delvec_kernel.wire.shapes import Column
 from delvec_service.api.dependencies import Caller, PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.routes import Route
@@ -30,7 +32,10 @@ __all__ = ["router"]
 router = APIRouter(tags=["reading"], route_class=Route)
 
 
-@router.get("/tables/{table}/health", responses=responses(*COMMON, *OPENING, *SNAPSHOT))
+@router.get(
+    "/tables/{table}/health",
+    responses=responses(*COMMON, *OPENING, *SNAPSHOT, UnknownColumn, InvalidTableChange),
+)
 def get_health(
     table: Table,
     service: ServiceState,
@@ -42,11 +47,21 @@ def get_health(
     partitions: Annotated[
         int, Query(ge=0, le=10_000, description="How many partitions to report on, the costliest first.")
     ] = 0,
+    column: Annotated[
+        list[Column] | None,
+        Query(
+            max_length=32,
+            description="Also say how much files overlap in this column, or field of a struct; may be given several times. "
+            "Clustering columns are always there.",
+        ),
+    ] = None,
 ) -> HealthResponse:
     """Return deleted rows, small files, deletion vector files, and what to do about them, from the log alone."""
     overwritten = service.overwrite_watch.overwritten(table.location)
     is_newest = moment.version is None and moment.timestamp is None
     counts = service.health.counts(table.record.id) if is_newest else None
+
+    columns = [parse_path(name) for name in column or ()]
 
     def look(snapshot: Snapshot) -> HealthResponse:
         found = health(
@@ -56,6 +71,7 @@ def get_health(
             vector_file_size=service.settings.deletion_vector_target_bytes,
             traced=files,
             partitions=partitions,
+            columns=columns,
         )
         if is_newest:
             # Others may have committed since the last sample, or there is none.

@@ -15,8 +15,10 @@ from delvec_kernel.health.health import (
     HealthReport,
     examine,
 )
+from delvec_kernel.health.overlap import ColumnOverlap
 from delvec_kernel.health.removed_files import RemovedFiles
 from delvec_kernel.log.log_policy import LogPolicy
+from delvec_kernel.schema.column_paths import ColumnPath
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.wire import (
     FindingFile,
@@ -35,6 +37,7 @@ __all__ = ["TableHealth", "health"]
 
 _COMMANDS: Final[Mapping[str, str]] = {
     "OPTIMIZE": "delvec optimize {table}",
+    "OPTIMIZE FULL": "delvec optimize {table} --full",
     "PURGE": f"delvec optimize {{table}} --purge --min-deleted-ratio {MAX_DELETED_RATIO:g}",
     "DV COMPACTION": "delvec optimize {table} --deletion-vectors",
     "CHECKPOINT": "delvec checkpoint {table}",
@@ -75,6 +78,7 @@ def health(
     vector_file_size: int = DEFAULT_VECTOR_FILE_SIZE,
     traced: int = 0,
     partitions: int = 0,
+    columns: Sequence[ColumnPath] = (),
 ) -> TableHealth:
     """Return the health of a version, tombstones included.
 
@@ -85,14 +89,21 @@ def health(
         vector_file_size: bytes of the files of deletion vectors that compaction makes.
         traced: how many files each finding names.
         partitions: how many partitions to report on.
+        columns: in which to say how much files overlap, beside the clustering columns.
 
     Raises:
+        UnknownColumn: the table lacks one of these.
         StorageError: storage did not answer.
     """
     reader, now = LogReader(objects, table), time.time_ns() // 1_000_000
     removed = _removed(reader, snapshot, now, traced)
     report = examine(
-        snapshot, removed, traced=traced, partitions=partitions, vector_file_size=vector_file_size
+        snapshot,
+        removed,
+        traced=traced,
+        partitions=partitions,
+        vector_file_size=vector_file_size,
+        columns=columns,
     )
     return TableHealth(report, snapshot.version, table, _checkpoint_age(reader, snapshot, now))
 
@@ -161,6 +172,7 @@ def _response(
             )
             for one in report.partitions
         ],
+        overlaps=[_overlap(one) for one in report.overlaps],
         commits=None
         if counts is None
         else wire.CommitCounts(
@@ -180,6 +192,22 @@ def _response(
                 found_at=one.found_at,
             )
             for one in overwritten
+        ],
+    )
+
+
+def _overlap(found: ColumnOverlap) -> wire.ColumnOverlap:
+    return wire.ColumnOverlap(
+        column=found.column,
+        average_depth=found.average_depth,
+        max_depth=found.max_depth,
+        average_overlaps=found.average_overlaps,
+        num_files=found.num_files,
+        unbounded_files=found.unbounded_files,
+        depth_histogram=found.histogram,
+        files=[
+            wire.OverlapFile(path=one.path, size_in_bytes=one.size, depth=one.depth, overlaps=one.overlaps)
+            for one in found.files
         ],
     )
 

@@ -145,7 +145,7 @@ def _sample(snapshot: Snapshot, report: HealthReport) -> HealthSample:
         commits_since_checkpoint=_long(report.commits_since_checkpoint),
         gain_bytes=0 if best is None else _long(best.gain_bytes or 0),
         cost_bytes=0 if best is None else _long(best.cost_bytes or 0),
-        actions=",".join(one.action for one in found),
+        actions=",".join(dict.fromkeys(one.action for one in found)),
     )
 
 

@@ -1,6 +1,5 @@
 """A table's history: who committed what, as Delta's DESCRIBE HISTORY tells it."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -8,11 +7,11 @@ from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.actions.actions import CommitInfo, Metadata
 from delvec_kernel.features.table_features import reader_features, writer_features
 from delvec_kernel.schema.column_paths import path_text
-from delvec_kernel.schema.types import StructType
 from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.transaction.group_commit import members_of
 from delvec_kernel.wire import HistoryEntry
+from delvec_kernel.zcubes import clustering_columns
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.time_travel import first_stamped
 from delvec_service.store.objects import ObjectStore
@@ -121,7 +120,7 @@ def detail(snapshot: Snapshot, table: str) -> dict[str, Any]:
         "createdAt": metadata.created_time,
         "lastModified": snapshot.timestamp,
         "partitionColumns": list(snapshot.partition_columns),
-        "clusteringColumns": _clustering_columns(snapshot),
+        "clusteringColumns": [path_text(path) for path in clustering_columns(snapshot)],
         "numFiles": snapshot.num_files,
         "sizeInBytes": snapshot.size_in_bytes,
         "properties": dict(metadata.configuration),
@@ -129,26 +128,3 @@ def detail(snapshot: Snapshot, table: str) -> dict[str, Any]:
         "minWriterVersion": protocol.min_writer_version,
         "tableFeatures": sorted(reader_features(protocol) | writer_features(protocol)),
     }
-
-
-def _clustering_columns(snapshot: Snapshot) -> list[str]:
-    """Return the columns that a table is clustered by (PROTOCOL.md, "Clustered Table"), by logical name."""
-    domain = snapshot.domain_metadata.get("delta.clustering")
-    try:
-        document = json.loads(domain.configuration) if domain is not None else {}
-        columns = document.get("clusteringColumns") or []
-        paths = [[str(part) for part in ([path] if isinstance(path, str) else path)] for path in columns]
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        return []
-    return [path_text(_logical(path, snapshot.schema)) for path in paths]
-
-
-def _logical(path: list[str], schema: StructType) -> list[str]:
-    names: list[str] = []
-    kind: Any = schema
-    for part in path:
-        fields = kind.fields if isinstance(kind, StructType) else ()
-        field = next((field for field in fields if field.physical_name == part), None)
-        names.append(part if field is None else field.name)
-        kind = None if field is None else field.type
-    return names

@@ -1,0 +1,94 @@
+"""Whether a clustered table is worth sorting: what a lookup opens now, and about what it would open afterwards."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from delvec_kernel.compaction import Bin, cube_numbers
+from delvec_kernel.health.findings import WORTHWHILE_FILES, FileTable, Finding, size_text
+from delvec_kernel.health.overlap import Depths
+from delvec_kernel.schema.column_paths import ColumnPath, path_text
+from delvec_kernel.zcubes import ZCubeRules, choose, files_to_come
+
+__all__ = ["overlapping_files"]
+
+OVERLAP_POINTS: Final = 20.0
+_FULL_SHARE: Final = 0.5
+"""Of what a lookup opens, that sorting everything again has to save."""
+
+
+def overlapping_files(
+    table: FileTable, columns: Sequence[ColumnPath], found: Sequence[Depths]
+) -> Finding | None:
+    """Return what OPTIMIZE of a clustered table would do, where it makes a lookup open ten files fewer or more.
+
+    First what it does by itself, new files and small ZCubes; where that brings too little, and there are many ZCubes, what
+    ``FULL`` does, if that halves what lookups open.
+
+    Args:
+        table: the live files.
+        columns: the clustering columns.
+        found: the depths of the files in each of them.
+    """
+    known = [each for each in found if each.average is not None]
+    if not known or table.keys:
+        return None
+    now = float(np.mean([each.average for each in known]))
+    if now < WORTHWHILE_FILES:
+        return None
+    rules = ZCubeRules(columns, is_clustering=True)
+    for each in (rules, replace(rules, full=True)):
+        bins = choose(table.files, table.keys, each)
+        saved = now - _afterwards(table, bins, len(columns))
+        if bins and saved >= max(WORTHWHILE_FILES, _FULL_SHARE * now if each.full else 0):
+            return _finding(table, each, bins, known, now, saved)
+    return None
+
+
+def _finding(
+    table: FileTable,
+    rules: ZCubeRules,
+    bins: Sequence[Bin],
+    known: Sequence[Depths],
+    now: float,
+    saved: float,
+) -> Finding:
+    depth: npt.NDArray[np.float64] = np.mean([each.depth for each in known], axis=0)
+    points = OVERLAP_POINTS * min(saved, len(table)) / len(table) * depth / max(depth.sum(), 1.0)
+    cost, files = sum(each.size for each in bins), sum(len(each.files) for each in bins)
+    names = ", ".join(path_text(path) for path in rules.columns)
+    return Finding(
+        "overlapping-files",
+        "OPTIMIZE FULL" if rules.full else "OPTIMIZE",
+        float(points.sum()),
+        f"A lookup by one of the clustering columns ({names}) opens {now:.1f} of {len(table)} files on average: their ranges overlap.",
+        f"About {max(1.0, now - saved):.0f} files to open in place of {now:.0f}. OPTIMIZE sorts {files} files and writes "
+        f"{size_text(cost)} again.",
+        gain_bytes=None,
+        gain_files=round(saved),
+        cost_bytes=cost,
+        num_files=files,
+        files=table.trace(points, np.flatnonzero(points > 0)),
+        per_file=points,
+    )
+
+
+def _afterwards(table: FileTable, bins: Sequence[Bin], columns: int) -> float:
+    """Return how many files a lookup by one column will open, about.
+
+    A curve through k columns makes n files a grid of n ** (1/k) ranges in each, so that a value of one column is in
+    n ** ((k - 1)/k) of them. Each ZCube is a grid of its own.
+    """
+    left = np.ones(len(table), np.bool_)
+    sizes: list[int] = []
+    for each in bins:
+        left[each.files] = False
+        facts = table.files.select(["size", "num_records", "deletion_vector"])
+        sizes.append(files_to_come(facts.take(pa.array(each.files)), table.target_size))
+    cubes = np.bincount(cube_numbers(table.files)[left])
+    counts = np.concatenate([cubes[cubes > 0], np.array(sizes, np.int64)])
+    return float((counts ** ((columns - 1) / columns)).sum())
