@@ -33,6 +33,7 @@ __all__ = [
     "pack",
     "packed",
     "partition_numbers",
+    "reasons",
     "repack",
     "target_file_size",
     "with_room",
@@ -174,6 +175,30 @@ def packed(files: pa.Table, partition_keys: Sequence[str], rules: CompactionRule
         np.add.reduceat(sizes[chosen], starts)[kept],
         np.add.reduceat(live[chosen], starts)[kept].astype(np.int64),
     )
+
+
+def reasons(files: pa.Table, bins: Sequence[Bin], rules: CompactionRules) -> list[str]:
+    """Return for each bin of :func:`pack` why it is written again."""
+    if not bins:
+        return []
+    ratios = deleted_ratios(files)
+    small = is_small(files["size"].to_numpy() * (1.0 - np.nan_to_num(ratios, nan=0.0)), rules)
+    has_vector = pc.is_valid(files["deletion_vector"]).to_numpy()
+    dirty = has_vector & (np.isnan(ratios) | (ratios > rules.tolerated_ratio))
+    found = []
+    for each in bins:
+        if rules.purge:
+            found.append(f"{_files(int(has_vector[each.files].sum()))} with deletion vectors")
+            continue
+        alone, much = int((small & ~dirty)[each.files].sum()), int(dirty[each.files].sum())
+        said = [f"{_files(alone, 'small ')}"] if alone else []
+        share = f"of which more than {rules.tolerated_ratio:.1%} of the rows are deleted"
+        found.append(" and ".join([*said, *([f"{_files(much)} {share}"] if much else [])]))
+    return found
+
+
+def _files(count: int, kind: str = "") -> str:
+    return f"{count} {kind}file{'' if count == 1 else 's'}"
 
 
 def deleted_ratios(files: pa.Table) -> npt.NDArray[np.float64]:

@@ -40,6 +40,7 @@ __all__ = [
     "choose",
     "clustering_columns",
     "files_to_come",
+    "reasons",
 ]
 
 CLUSTERING_PROVIDER: Final = "liquid"
@@ -139,6 +140,24 @@ def choose(files: pa.Table, partition_keys: Sequence[str], rules: ZCubeRules) ->
         old = [found[start:end] for start, end in cuts[is_first_new:]]
         chosen += _in_partition(new, old, live, rules)
     return [Bin(places, int(sizes[places].sum()), int(live[places].sum())) for places in chosen]
+
+
+def reasons(files: pa.Table, bins: Sequence[Bin], rules: ZCubeRules) -> list[str]:
+    """Return for each bin of :func:`choose` why it is sorted."""
+    if not bins:
+        return []
+    is_sorted, _, cubes = _cubes(files, rules)
+    ratios = deleted_ratios(files)
+    is_old = is_sorted & ~(np.isnan(ratios) | (ratios > rules.max_deleted_ratio))
+    names = ", ".join(rules.names)
+    found = []
+    for each in bins:
+        old = each.files[is_old[each.files]]
+        new = len(each.files) - len(old)
+        with_cubes = f"{len(old)} files of {len(np.unique(cubes[old]))} ZCubes" if len(old) else ""
+        text = f"{new} files to sort by {names}" if new else f"{with_cubes} to sort by {names} as one"
+        found.append(f"{text}, with {with_cubes} that are no larger" if new and len(old) else text)
+    return found
 
 
 def _runs(numbers: npt.NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -8,7 +8,8 @@ one module of the service that imports them; DuckDB, which is optional, is impor
 import json
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -19,7 +20,15 @@ import pyarrow.compute as pc
 from delvec.http.asgi import ASGIApp, EmbeddedTransport
 from delvec.http.service_client import ServiceClient, answer
 from delvec_kernel.errors import EngineUnavailable, ReadLimitExceeded, ServiceUnavailable
-from delvec_kernel.wire import CommitOutcome, CommitRequest, CommitResponse, PlanRequest, PlanResponse
+from delvec_kernel.wire import (
+    CommitOutcome,
+    CommitRequest,
+    CommitResponse,
+    OptimizePlan,
+    PlannedFiles,
+    PlanRequest,
+    PlanResponse,
+)
 from delvec_kernel.wire import TableResource as Resource
 from delvec_service.commits.idempotency import Answers, request_hash
 from delvec_service.store.open_table import OpenTable
@@ -146,9 +155,7 @@ class RowCommands:
         """
 
         def run(target: Any) -> Any:
-            command = target.optimize.purge if purge else partial(target.optimize, full=full)
-            if zorder_by:
-                command = partial(target.optimize.z_order, list(zorder_by))
+            command = _optimize_command(target, purge, zorder_by, full)
             size = command(where, target_size=target_size, dry_run=True)["numRemovedBytes"]
             if size > self._limits.read_bytes:
                 raise ReadLimitExceeded(
@@ -169,31 +176,75 @@ class RowCommands:
 
         return self._run(table, key, run, _OPTIMIZE)
 
+    def plan_optimize(
+        self,
+        table: OpenTable,
+        where: str | None,
+        *,
+        purge: bool = False,
+        zorder_by: Sequence[str] = (),
+        full: bool = False,
+        target_size: int | None = None,
+        limit: int,
+    ) -> OptimizePlan:
+        """Say what :meth:`optimize` would write again, and why; no data file is read.
+
+        Args:
+            table: the table.
+            where: only partitions for which it is true.
+            purge: files with deletion vectors, and no others.
+            zorder_by: columns to sort rows by.
+            full: of a clustered table, sort all files.
+            target_size: bytes of new files.
+            limit: name at most so many files.
+
+        Raises:
+            EngineUnavailable: DuckDB is not installed.
+            ServiceUnavailable: too many commands are running.
+            DelvecError: as the client's ``DeltaTable.optimize``.
+        """
+        with self._place() as (engine, transport):
+            client = _Client(transport, table, self._limits.read_bytes, None, _OPTIMIZE)
+            command = _optimize_command(_opened(client, table, engine), purge, zorder_by, full)
+            found = command(where, target_size=target_size, dry_run=True)
+        groups: list[PlannedFiles] = []
+        left = limit
+        for paths, reason, (size, live) in zip(found.bins, found.reasons, found.sizes, strict=True):
+            if left <= 0:
+                break
+            groups.append(
+                PlannedFiles(
+                    reason=reason,
+                    num_files=len(paths),
+                    size_in_bytes=size,
+                    new_size_in_bytes=live,
+                    files=list(paths[:left]),
+                )
+            )
+            left -= len(paths)
+        size = found["numRemovedBytes"]
+        return OptimizePlan(
+            result="dry-run",
+            read_version=found.read_version,
+            num_files=found["numRemovedFiles"],
+            new_files=found.num_new_files,
+            size_in_bytes=size,
+            new_size_in_bytes=size - found.gain_bytes,
+            gain_bytes=found.gain_bytes,
+            num_considered_files=found["totalConsideredFiles"],
+            num_groups=len(found.bins),
+            groups=groups,
+        )
+
     def _run(
         self, table: OpenTable, key: str | None, command: Callable[[Any], Any], operation: str
     ) -> CommitResponse:
-        from delvec.table import DeltaTable  # it imports every command of the client
-
-        engine, transport = self._started()
-        if self._places is None or not self._places.acquire(timeout=_PATIENCE_SECONDS):
-            raise ServiceUnavailable(
-                f"{self._limits.at_once} commands are running, which is all that this service runs at once "
-                "(DELVEC_DML_AT_ONCE); try again later, or run the command on an engine of your own."
-            )
-        try:
+        with self._place() as (engine, transport):
             notes = None if key is None else _Notes(self._answers, key)
             client = _Client(transport, table, self._limits.read_bytes, notes, operation)
-            resource = Resource(
-                id=table.record.id,
-                name=table.name,
-                location=table.location,
-                created_at=table.record.created_at.isoformat(),
-            )
             try:
                 client.check_notes(table.record.id)
-                delta_table = DeltaTable(client, resource, engine)
-                delta_table.compacts_after_commits = False  # the answer tells the caller to
-                metrics = command(delta_table)
+                metrics = command(_opened(client, table, engine))
             except _DoneBefore as before:
                 return before.answer
             if client.done is not None:
@@ -205,6 +256,18 @@ class RowCommands:
                 transaction_id=str(uuid.uuid4()),
                 operation_metrics=dict(metrics),
             )
+
+    @contextmanager
+    def _place(self) -> Iterator[tuple[Any, EmbeddedTransport]]:
+        """Take one of the places of commands, with an engine and a way to the service."""
+        engine, transport = self._started()
+        if self._places is None or not self._places.acquire(timeout=_PATIENCE_SECONDS):
+            raise ServiceUnavailable(
+                f"{self._limits.at_once} commands are running, which is all that this service runs at once "
+                "(DELVEC_DML_AT_ONCE); try again later, or run the command on an engine of your own."
+            )
+        try:
+            yield engine, transport
         finally:
             self._places.release()
 
@@ -216,6 +279,29 @@ class RowCommands:
                 assert self._app is not None  # noqa: S101 - create_app has said so
                 self._transport = EmbeddedTransport(self._app)
             return self._engine, self._transport
+
+
+def _opened(client: "_Client", table: OpenTable, engine: Any) -> Any:
+    from delvec.table import DeltaTable  # it imports every command of the client
+
+    resource = Resource(
+        id=table.record.id,
+        name=table.name,
+        location=table.location,
+        created_at=table.record.created_at.isoformat(),
+    )
+    opened = DeltaTable(client, resource, engine)
+    opened.compacts_after_commits = False  # the answer tells the caller to
+    return opened
+
+
+def _optimize_command(target: Any, purge: bool, zorder_by: Sequence[str], full: bool) -> Callable[..., Any]:
+    if zorder_by:
+        return partial(target.optimize.z_order, list(zorder_by))
+    if purge:
+        found: Callable[..., Any] = target.optimize.purge
+        return found
+    return partial(target.optimize, full=full)
 
 
 def _engine(memory_bytes: int) -> Any:

@@ -376,6 +376,11 @@ def test_arguments_that_make_no_sense(table, options, says):
 def test_statements(table, lake, engine):
     name = f"delta.`{table.location}`"
     assert lake.sql(f"OPTIMIZE {name} WHERE part = 'b'", engine=engine)["numRemovedFiles"] == 2
+    version = table.version()
+    assert lake.sql(f"OPTIMIZE {name} WHERE part = 'a' DRY RUN", engine=engine)["numRemovedFiles"] == 6
+    assert lake.sql(f"OPTIMIZE {name} ZORDER BY (id) DRY RUN", engine=engine).reasons
+    assert lake.sql(f"REORG TABLE {name} APPLY (PURGE) DRY RUN", engine=engine)["numRemovedFiles"] == 6
+    assert table.version() == version
     table.delete("id = 1")
     assert lake.sql(f"REORG TABLE {name} APPLY (PURGE)", engine=engine)["numRemovedFiles"] == 6
     for statement in (f"OPTIMIZE {name} VERSION AS OF 1", f"REORG TABLE {name}", f"OPTIMIZE {name} WHERE"):

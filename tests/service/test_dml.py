@@ -315,3 +315,34 @@ def test_files_are_written_together_and_deleted_rows_dropped(client, people):
     assert ids(people) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     for body in ({"predicate": "age > 3"}, {"target-size": 0}, {"purge": "yes"}):
         assert client.post("/v1/tables/people/optimize", json=body).status_code == 400
+
+
+def test_a_dry_run_says_what_would_be_written_again_and_why(client, people):
+    people.delete("id = 3")
+    version = people.version()
+    planned = client.post("/v1/tables/people/optimize", json={"dry-run": True})
+    assert planned.status_code == 200
+    found = planned.json()
+    assert (found["result"], found["read-version"], found["num-groups"]) == ("dry-run", version, 1)
+    assert found["size-in-bytes"] == found["new-size-in-bytes"] + found["gain-bytes"]
+    (group,) = found["groups"]
+    assert len(group["files"]) == group["num-files"] == found["num-files"]
+    assert "small file" in group["reason"]
+    assert "more than 5.0% of the rows are deleted" in group["reason"]
+
+    purge = client.post("/v1/tables/people/optimize", json={"purge": True, "dry-run": True}).json()
+    assert [group["reason"] for group in purge["groups"]] == ["1 file with deletion vectors"]
+    ordered = client.post("/v1/tables/people/optimize", json={"zorder-by": ["id"], "dry-run": True}).json()
+    assert "to sort by id" in ordered["groups"][0]["reason"]
+    short = client.post("/v1/tables/people/optimize", json={"dry-run": True, "limit": 0}).json()
+    assert (short["groups"], short["num-files"]) == ([], found["num-files"])
+    refused = client.post("/v1/tables/people/optimize", json={"dry-run": True, "predicate": "age > 3"})
+    assert refused.status_code == 400
+    assert people.version() == version
+
+    assert (
+        client.post("/v1/tables/people/optimize", json={}).json()["operation-metrics"]["numRemovedFiles"]
+        == (found["num-files"])
+    )
+    nothing = client.post("/v1/tables/people/optimize", json={"dry-run": True}).json()
+    assert (nothing["num-files"], nothing["groups"]) == (0, [])

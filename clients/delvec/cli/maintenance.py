@@ -140,7 +140,7 @@ def optimize(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only list which files would be written together.")
+        bool, typer.Option("--dry-run", help="Only list which files would be written together, and why.")
     ] = False,
     user_metadata: Annotated[str | None, typer.Option(help="Text for the table's history.")] = None,
 ) -> None:
@@ -188,6 +188,8 @@ def optimize(
         found = {**done, "version": done.version}
         if isinstance(done, PlannedCompaction):
             found["bins"] = [list(paths) for paths in done.bins]
+            found["reasons"] = list(done.reasons)
+            found["gain-bytes"], found["new-files"] = done.gain_bytes, done.num_new_files
         print_json(found)
         return
     if isinstance(done, PlannedCompaction):

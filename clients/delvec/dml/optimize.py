@@ -34,12 +34,16 @@ from delvec_kernel.compaction import (
     with_room,
     within,
 )
+from delvec_kernel.compaction import (
+    reasons as compaction_reasons,
+)
 from delvec_kernel.errors import BadRequest, InvalidPredicate, InvalidTableChange
 from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema.column_mapping import is_mapped
 from delvec_kernel.schema.column_paths import parse_path, path_text
 from delvec_kernel.wire import AddFile, RepackRequest, RepackResponse, RowMapFile
 from delvec_kernel.zcubes import CLUSTERING_PROVIDER, ZCubeRules, check_columns, choose, files_to_come
+from delvec_kernel.zcubes import reasons as sorting_reasons
 
 __all__ = ["Optimize", "Optimizer", "PlannedCompaction", "check_partitions_only"]
 
@@ -135,6 +139,9 @@ class PlannedCompaction(Metrics):
 
     Attributes:
         bins: the paths that would be written again together.
+        reasons: of each of them, why.
+        sizes: of each of them, the bytes that would be read, and those that would be written, about.
+        read_version: the version that was looked at.
         gain_bytes: estimated bytes of deleted rows in them, which the new files lack.
         num_new_files: how many files they would become, about.
     """
@@ -145,18 +152,26 @@ class PlannedCompaction(Metrics):
         bins: Sequence[Sequence[str]],
         gain_bytes: int = 0,
         num_new_files: int = 0,
+        *,
+        reasons: Sequence[str] = (),
+        sizes: Sequence[tuple[int, int]] = (),
+        read_version: int | None = None,
     ) -> None:
         super().__init__(values, None)
         self.bins = tuple(tuple(paths) for paths in bins)
         self.gain_bytes = gain_bytes
         self.num_new_files = num_new_files
+        self.reasons = tuple(reasons)
+        self.sizes = tuple(sizes)
+        self.read_version = read_version
 
     def __str__(self) -> str:
         counts = ", ".join(f"{name}: {value}" for name, value in shown(self).items())
         lines = [f"dry run, nothing was committed; {counts or 'no file would be written again'}"]
-        for paths in self.bins:
+        for paths, reason, (size, live) in zip(self.bins, self.reasons, self.sizes, strict=True):
+            lines.append(f"  {reason}: {size:,} bytes to read, about {live:,} to write")
             some = ", ".join(paths[:_PATHS_SHOWN])
-            lines.append(f"  {len(paths)} files: {some}{', …' if len(paths) > _PATHS_SHOWN else ''}")
+            lines.append(f"    {len(paths)} files: {some}{', …' if len(paths) > _PATHS_SHOWN else ''}")
         return "\n".join(lines)
 
 
@@ -380,6 +395,7 @@ class _Run:
         self._version: int | None = None
         self._done_bytes = 0
         self._cubes: ZCubeRules | None = None
+        self._rules = CompactionRules()
 
     def planned(self) -> PlannedCompaction:
         """Return what would be done."""
@@ -397,7 +413,21 @@ class _Run:
         }
         gain = sum(each.size - each.live_size for each in bins)
         named = [[paths[place] for place in each.files] for each in bins]
-        return PlannedCompaction(values, named, gain, self._new_files(scan, bins))
+        facts = scan.files
+        reasons = (
+            compaction_reasons(facts, bins, self._rules)
+            if self._cubes is None
+            else sorting_reasons(facts, bins, self._cubes)
+        )
+        return PlannedCompaction(
+            values,
+            named,
+            gain,
+            self._new_files(scan, bins),
+            reasons=reasons,
+            sizes=[(each.size, each.live_size) for each in bins],
+            read_version=scan.version,
+        )
 
     def execute(self) -> Metrics:
         """Write and commit, batch by batch."""
@@ -438,13 +468,15 @@ class _Run:
         if wanted.auto is not None:
             if self._cubes is not None:
                 return scan, []
-            rules, bins = auto_compaction.choose(scan.files, keys, scan.configuration, wanted.auto)
-            self._target_size = rules.target_size
+            self._rules, bins = auto_compaction.choose(scan.files, keys, scan.configuration, wanted.auto)
+            self._target_size = self._rules.target_size
         elif self._cubes is not None:
             bins = choose(scan.files, keys, self._cubes)
         else:
-            rules = CompactionRules(size, wanted.max_deleted_ratio, wanted.purge, wanted.min_deleted_ratio)
-            bins = pack(scan.files, keys, rules)
+            self._rules = CompactionRules(
+                size, wanted.max_deleted_ratio, wanted.purge, wanted.min_deleted_ratio
+            )
+            bins = pack(scan.files, keys, self._rules)
         left = None if wanted.max_bytes is None else max(0, wanted.max_bytes - self._done_bytes)
         return scan, within(bins, left)
 

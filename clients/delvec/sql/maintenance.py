@@ -18,15 +18,18 @@ _LISTED: Final = 1000
 
 
 def optimize(cursor: Cursor, opened: "OpenTable") -> Metrics:
-    """Run OPTIMIZE table [FULL] [WHERE condition over partition columns] [ZORDER BY (columns)]."""
+    """Run OPTIMIZE table [FULL] [WHERE condition over partition columns] [ZORDER BY (columns)] [DRY RUN]."""
     cursor.expect("OPTIMIZE")
     name = newest_version(cursor)
     full = cursor.take("FULL")
-    where = cursor.expression("ZORDER") if cursor.take("WHERE") else None
+    where = cursor.expression("ZORDER", "DRY") if cursor.take("WHERE") else None
     columns = _zorder_by(cursor) if cursor.take("ZORDER") else []
+    dry_run = cursor.take("DRY", "RUN")
     cursor.end()
     optimizer = opened(name).optimize
-    return optimizer.z_order(columns, where) if columns else optimizer(where, full=full)
+    if columns:
+        return optimizer.z_order(columns, where, dry_run=dry_run)
+    return optimizer(where, full=full, dry_run=dry_run)
 
 
 def _zorder_by(cursor: Cursor) -> list[str]:
@@ -51,14 +54,15 @@ def analyze(cursor: Cursor, opened: "OpenTable") -> Metrics:
 
 
 def reorg(cursor: Cursor, opened: "OpenTable") -> Metrics:
-    """Run REORG TABLE table [WHERE condition over partition columns] APPLY (PURGE)."""
+    """Run REORG TABLE table [WHERE condition over partition columns] APPLY (PURGE) [DRY RUN]."""
     cursor.expect("REORG")
     cursor.take("TABLE")
     name = newest_version(cursor)
     where = cursor.expression("APPLY") if cursor.take("WHERE") else None
     cursor.expect("APPLY", "(", "PURGE", ")")
+    dry_run = cursor.take("DRY", "RUN")
     cursor.end()
-    return opened(name).optimize.purge(where)
+    return opened(name).optimize.purge(where, dry_run=dry_run)
 
 
 def vacuum(statement: Cursor, opened: "OpenTable", rows: "RunQuery") -> pa.Table:

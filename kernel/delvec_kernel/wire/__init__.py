@@ -43,7 +43,13 @@ from delvec_kernel.wire.alterations import (
     UpgradeProtocol,
     WriteChange,
 )
-from delvec_kernel.wire.commands import DeleteRequest, OptimizeRequest, UpdateRequest
+from delvec_kernel.wire.commands import (
+    DeleteRequest,
+    OptimizePlan,
+    OptimizeRequest,
+    PlannedFiles,
+    UpdateRequest,
+)
 from delvec_kernel.wire.commits import (
     AllocatedDeletionVector,
     AllocatedVectorFile,
@@ -227,6 +233,7 @@ __all__ = [
     "MaintenanceRunsResponse",
     "MappedOutput",
     "NewColumn",
+    "OptimizePlan",
     "OptimizeRequest",
     "OrphanFile",
     "OverlapFile",
@@ -235,6 +242,7 @@ __all__ = [
     "PlanFile",
     "PlanRequest",
     "PlanResponse",
+    "PlannedFiles",
     "PoliciesResponse",
     "Policy",
     "PolicyContent",

@@ -1,12 +1,12 @@
 """DELETE, UPDATE and OPTIMIZE that the service runs itself."""
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 
-from delvec_kernel.wire.shapes import Column, Envelope, few
+from delvec_kernel.wire.shapes import Answer, Column, Envelope, few
 
-__all__ = ["DeleteRequest", "OptimizeRequest", "UpdateRequest"]
+__all__ = ["DeleteRequest", "OptimizePlan", "OptimizeRequest", "PlannedFiles", "UpdateRequest"]
 
 _Value: TypeAlias = (
     Annotated[StrictStr, Field(max_length=100_000)]
@@ -73,6 +73,13 @@ class OptimizeRequest(Envelope):
         description="Bytes of new files; by default delta.targetFileSize, else 256 MiB.",
         examples=[134217728],
     )
+    dry_run: StrictBool = Field(
+        default=False,
+        description="Commit nothing; say what would be written again, and why. There is no limit of bytes for it.",
+    )
+    limit: Annotated[StrictInt, Field(ge=0, le=10_000)] = Field(
+        default=1000, description="Of a dry run, name at most so many files; the counts are of all."
+    )
     user_metadata: _Metadata = None
 
     @model_validator(mode="after")
@@ -80,6 +87,31 @@ class OptimizeRequest(Envelope):
         if sum((self.purge, self.full, bool(self.zorder_by))) > 1:
             raise ValueError("give one of purge, full and zorder-by")
         return self
+
+
+class PlannedFiles(Answer):
+    """Files that OPTIMIZE would write again together."""
+
+    reason: str = Field(description="Why.")
+    num_files: int
+    size_in_bytes: int = Field(description="That would be read.")
+    new_size_in_bytes: int = Field(description="That would be written, about: without deleted rows.")
+    files: list[str] = Field(description="Paths, as in the log; as far as the request's limit goes.")
+
+
+class OptimizePlan(Answer):
+    """What OPTIMIZE would do; nothing was committed."""
+
+    result: Literal["dry-run"]
+    read_version: int = Field(description="The version that was looked at.")
+    num_files: int = Field(description="Files that would be written again.")
+    new_files: int = Field(description="Files that they would become, about.")
+    size_in_bytes: int = Field(description="That would be read.")
+    new_size_in_bytes: int = Field(description="That would be written, about.")
+    gain_bytes: int = Field(description="Of deleted rows, which a full scan would not read any more, about.")
+    num_considered_files: int = Field(description="Live files that were looked at.")
+    num_groups: int = Field(description="Groups of files that would be written together.")
+    groups: list[PlannedFiles] = Field(description="These groups, as far as the request's limit goes.")
 
 
 class UpdateRequest(Envelope):

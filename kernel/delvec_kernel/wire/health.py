@@ -93,7 +93,7 @@ class OverlapFile(Answer):
 class ColumnOverlap(Answer):
     """How many files a lookup of one value of a column opens, by statistics; files of other partitions do not count."""
 
-    column: str
+    column: str = Field(description="By logical name; fields of structs by their path.")
     average_depth: float | None = Field(
         description="Files that a lookup of a value at a file's bounds opens, on average over the files with bounds: 1 where none "
         "overlap. Absent where no file has bounds."

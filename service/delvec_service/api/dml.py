@@ -18,7 +18,7 @@ from delvec_kernel.errors import (
     UnsupportedTable,
     UnsupportedWriterFeature,
 )
-from delvec_kernel.wire import CommitResponse, DeleteRequest, OptimizeRequest, UpdateRequest
+from delvec_kernel.wire import CommitResponse, DeleteRequest, OptimizePlan, OptimizeRequest, UpdateRequest
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
@@ -90,12 +90,23 @@ def update_rows(
 @router.post("/tables/{table}/optimize", responses=responses(*_ERRORS))
 def optimize_table(
     table: Table, body: OptimizeRequest, service: ServiceState, idempotency_key: IdempotencyKey = None
-) -> CommitResponse:
+) -> CommitResponse | OptimizePlan:
     """Write small files together, and files of which many rows are deleted, with the service's own DuckDB.
 
     The rows stay the same. What is to be written again is limited (`DELVEC_DML_MAX_BYTES`); choose partitions, or optimize
     larger tables on an engine of your own. Rows that others change meanwhile are found in the new files.
+    With `dry-run` nothing is written: the answer says what would be written again, and why.
     """
+    if body.dry_run:
+        return service.row_commands.plan_optimize(
+            table,
+            body.predicate,
+            purge=body.purge,
+            zorder_by=body.zorder_by,
+            full=body.full,
+            target_size=body.target_size,
+            limit=body.limit,
+        )
     return _noted(
         service.row_commands.optimize(
             table,

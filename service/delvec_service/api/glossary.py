@@ -141,7 +141,7 @@ RESPONSES: Final[Mapping[str, str]] = {
     "list_tables": "A page of tables.",
     "list_audit": "A page of the audit log.",
     "livez": "It answers.",
-    "optimize_table": "What was written again, in which version.",
+    "optimize_table": "What was written again, in which version; of a dry run, what would be.",
     "readyz": "It can serve.",
     "register_table": "The table was created, or registered.",
     "rename_table": "The table under its new name.",
