@@ -106,8 +106,8 @@ bench-dml: ## Measure row changes side by side again (about 45 minutes)
 	@$(SETUP) --java --jars
 	@$(RUN) python -m benchmarks.dml
 
-bench-maintenance: ## Measure OPTIMIZE, Z-order and VACUUM beside deltalake (about 5 minutes)
-	@$(SETUP)
+bench-maintenance: ## Measure OPTIMIZE, Z-order, PURGE and VACUUM beside deltalake and delta-spark (about 30 minutes)
+	@$(SETUP) --java --jars
 	@$(RUN) python -m benchmarks.maintenance
 
 serve: ## Serve the tables under ./data on port 8710

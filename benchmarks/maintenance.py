@@ -1,94 +1,188 @@
-"""OPTIMIZE, Z-order and VACUUM beside deltalake's: ``python -m benchmarks.maintenance``; prints a table for docs/optimize.md.
+"""OPTIMIZE, Z-order, PURGE, deletion vectors and VACUUM beside deltalake and delta-spark: ``python -m benchmarks.maintenance``.
 
-Each run has a process and a copy of the table of its own. CPU seconds are of all threads; memory is the most that the process
-had, with Python and its libraries.
+Prints a table. Each run has a process and a copy of the table of its own. CPU seconds and memory are of that process and of
+those that it started, Spark's included, with Python and its libraries; starting Spark is not in the figures, loading code is.
 """
 
 import argparse
 import json
 import os
 import random
-import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
+from typing import Any, Self
 
 import delvec
+from benchmarks.contenders import spark_session
+from benchmarks.maintenance_tables import SOURCES, TARGET, write_old_files
+from benchmarks.process_tree import ProcessTree
 from benchmarks.provenance import machine, measured_in, this_run
 
-_FILES, _ROWS = 200, 20_000
-_TARGET = 4 << 20
-_OLD_FILES = 20_000
 _FILTERS = 50
-JOBS = ("compact", "z-order", "z-order again", "vacuum")
+_DUCKDB, _SPARK, _DELTALAKE, _DELTA_SPARK = "Delvec on DuckDB", "Delvec on Spark", "deltalake", "delta-spark"
+_ON_SPARK = (_SPARK, _DELTA_SPARK)
+_FAR = 200
+"""Hours of retention: more than the tables are old, less than what VACUUM is to delete."""
 
 
-def write_source(location: Path) -> None:
-    """Write 4 M rows into 200 files, in an order by which no file can be skipped."""
-    table = delvec.connect().create_table(
-        location,
-        "id long, a long, b double, s string, c int",
-        properties={"delta.enableDeletionVectors": "false", "delta.targetFileSize": str(_TARGET)},
-    )
-    draw = np.random.default_rng(0)
-    for number in range(_FILES):
-        table.append(
-            pa.table(
-                {
-                    "id": np.arange(number * _ROWS, (number + 1) * _ROWS),
-                    "a": draw.integers(0, 10**9, _ROWS),
-                    "b": draw.normal(size=_ROWS),
-                    "s": [f"v{each}" for each in draw.integers(0, 10**6, _ROWS)],
-                    "c": draw.integers(0, 1000, _ROWS).astype(np.int32),
-                }
-            )
-        )
+@dataclass(frozen=True)
+class Job:
+    """Something to measure.
+
+    Attributes:
+        source: the table, of :data:`~benchmarks.maintenance_tables.SOURCES`.
+        contenders: who does it.
+        old_files: that lie around.
+        twice: only the second time counts.
+    """
+
+    source: str
+    contenders: tuple[str, ...]
+    old_files: int = 0
+    twice: bool = False
 
 
-def _calls(contender: str, location: Path) -> dict[str, Callable[[], Any]]:
-    if contender == "Delvec":
-        table = delvec.connect().table(location)
-        return {
-            "compact": lambda: table.optimize(target_size=1 << 30),
-            "z-order": lambda: table.optimize.z_order(["a", "c"]),
-            "vacuum": lambda: table.vacuum(200),
-        }
-    import deltalake
+JOBS = {
+    "compact": Job("small files", (_DUCKDB, _DELTALAKE, _SPARK, _DELTA_SPARK)),
+    "z-order": Job("small files", (_DUCKDB, _DELTALAKE)),
+    "z-order again": Job("small files", (_DUCKDB, _DELTALAKE), twice=True),
+    "purge": Job("deleted rows", (_DUCKDB, _SPARK, _DELTA_SPARK)),
+    "deletion vectors": Job("small vectors", (_DUCKDB,)),
+    "vacuum plan": Job("many files", (_DUCKDB, _DELTALAKE), old_files=100_000),
+    "vacuum deletes": Job("one file", (_DUCKDB, _DELTALAKE), old_files=50_000),
+}
 
-    peer = deltalake.DeltaTable(str(location))
+Call = Callable[[], Any]
+
+
+def _delvec_calls(location: Path, spark: Any) -> dict[str, Call]:
+    table = delvec.connect().table(location, engine=spark or "duckdb")
     return {
-        "compact": lambda: peer.optimize.compact(target_size=1 << 30),
-        "z-order": lambda: peer.optimize.z_order(["a", "c"], target_size=_TARGET),
-        "vacuum": lambda: peer.vacuum(200, dry_run=False, full=True),
+        "compact": lambda: table.optimize(target_size=1 << 30),
+        "z-order": lambda: table.optimize.z_order(["a", "c"]),
+        "purge": table.optimize.purge,
+        "deletion vectors": table.optimize.deletion_vectors,
+        "vacuum plan": lambda: table.vacuum(_FAR, True),
+        "vacuum deletes": lambda: table.vacuum(_FAR),
     }
 
 
-def measure(contender: str, job: str, location: Path) -> dict[str, float]:
+def _deltalake_calls(location: Path) -> dict[str, Call]:
+    import deltalake
+
+    table = deltalake.DeltaTable(str(location))
+    return {
+        "compact": lambda: table.optimize.compact(target_size=1 << 30),
+        "z-order": lambda: table.optimize.z_order(["a", "c"], target_size=TARGET),
+        "vacuum plan": lambda: table.vacuum(_FAR, dry_run=True, full=True),
+        "vacuum deletes": lambda: table.vacuum(_FAR, dry_run=False, full=True),
+    }
+
+
+def _delta_spark_calls(location: Path, spark: Any) -> dict[str, Call]:
+    return {
+        "compact": lambda: spark.sql(f"OPTIMIZE delta.`{location}`").collect(),
+        "purge": lambda: spark.sql(f"REORG TABLE delta.`{location}` APPLY (PURGE)").collect(),
+    }
+
+
+class _Peak:
+    """The most memory that this process and its children have had while it was open."""
+
+    def __enter__(self) -> Self:
+        self._ended, self.bytes = threading.Event(), 0
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        tree = ProcessTree(os.getpid())
+        while True:
+            self.bytes = max(self.bytes, tree.resident())
+            if self._ended.wait(0.02):
+                return
+
+
+def _cpu() -> float:
+    """Return the CPU seconds of this process and of those that it started."""
+    ticks = 0
+    for process in (os.getpid(), *_children()):
+        facts = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(facts[11]) + int(facts[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _children() -> list[int]:
+    folder = Path(f"/proc/{os.getpid()}/task")
+    return [int(each) for task in folder.iterdir() for each in (task / "children").read_text().split()]
+
+
+def measure(contender: str, job: str, location: Path, scale: float) -> dict[str, float]:
     """Do a job in this process; return what it took."""
-    calls = _calls(contender, location)
-    if job == "z-order again":
-        calls["z-order"]()
-    if job == "vacuum":
-        old = time.time() - 30 * 86400
-        for number in range(_OLD_FILES):
-            path = location / f"old-{number:06}.parquet"
-            path.write_bytes(b"old")
-            os.utime(path, (old, old))
-    cpu, wall = time.process_time(), time.perf_counter()
-    calls[job.removesuffix(" again")]()
-    taken = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    read = _files_read(location) if job == "z-order" else 0.0
-    return taken | {"memory": float(memory), "read": read}
+    wanted = JOBS[job]
+    spark = None
+    if contender in _ON_SPARK:
+        jars, scratch = Path(os.environ["DELVEC_TEST_JARS"]), location.parent / "spark"
+        spark = spark_session(jars, scratch, os.cpu_count() or 1)
+        spark.range(1000).repartition(2).count()
+    if contender == _DELTALAKE:
+        calls = _deltalake_calls(location)
+    elif contender == _DELTA_SPARK:
+        calls = _delta_spark_calls(location, spark)
+    else:
+        calls = _delvec_calls(location, spark)
+    if wanted.twice:
+        calls[job.removesuffix(" again")]()
+    if wanted.old_files:
+        write_old_files(location, max(1, int(wanted.old_files * scale)))
+    found = _gain_before(contender, job, location)
+    with _Peak() as peak:
+        cpu, wall = _cpu(), time.perf_counter()
+        calls[job.removesuffix(" again")]()
+        found |= {"wall": time.perf_counter() - wall, "cpu": _cpu() - cpu}
+    found["memory"] = float(peak.bytes)
+    if job == "z-order":
+        found["read"] = _files_read(location)
+    if "predicted" in found:
+        found["gained"] = found["size"] - delvec.connect().table(location).detail()["sizeInBytes"]
+    if job == "deletion vectors":
+        found["vector files after"] = _vector_files(location)
+    if spark is not None:
+        spark.stop()
+    return found
+
+
+def _gain_before(contender: str, job: str, location: Path) -> dict[str, float]:
+    """Return what Delvec predicts, before it is done."""
+    if contender != _DUCKDB:
+        return {}
+    table = delvec.connect().table(location)
+    if job == "deletion vectors":
+        return {"vector files before": _vector_files(location)}
+    if job not in {"compact", "purge"}:
+        return {}
+    planned = (
+        table.optimize.purge(dry_run=True)
+        if job == "purge"
+        else table.optimize(target_size=1 << 30, dry_run=True)
+    )
+    return {"predicted": float(planned.gain_bytes), "size": float(table.detail()["sizeInBytes"])}
+
+
+def _vector_files(location: Path) -> float:
+    return float(delvec.connect().table(location).health()["num-deletion-vector-files"])
 
 
 def _files_read(location: Path) -> float:
@@ -106,42 +200,63 @@ def main() -> None:
     """Run each job by each contender, in turn, and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=list(JOBS), default=list(JOBS), metavar="JOB")
+    parser.add_argument(
+        "--contenders", nargs="+", default=[], metavar="NAME", help="by default all of each job"
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="of the tables; 1 is what the goals are about"
+    )
     parser.add_argument("--one", nargs=3, metavar=("CONTENDER", "JOB", "LOCATION"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         contender, job, location = given.one
-        print(json.dumps(measure(contender, job, Path(location))))
+        print(json.dumps(measure(contender, job, Path(location), given.scale)))
         return
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        write_source(Path(folder) / "source")
-        for _ in range(given.runs):
-            for job in JOBS:
-                for contender in ("Delvec", "deltalake"):
+    for job in given.only:
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder) / "source"
+            SOURCES[JOBS[job].source](source, given.scale)
+            for contender in JOBS[job].contenders * given.runs:
+                if not given.contenders or contender in given.contenders:
                     copy = Path(folder) / "copy"
-                    shutil.copytree(Path(folder) / "source", copy)
-                    order = [
-                        sys.executable,
-                        "-m",
-                        "benchmarks.maintenance",
-                        "--one",
-                        contender,
-                        job,
-                        str(copy),
-                    ]
-                    done = subprocess.run(order, check=True, capture_output=True, text=True)
-                    found.setdefault((job, contender), []).append(json.loads(done.stdout.splitlines()[-1]))
+                    shutil.copytree(source, copy)
+                    found.setdefault((job, contender), []).append(
+                        _in_a_process(contender, job, copy, given.scale)
+                    )
                     shutil.rmtree(copy)
-    print(
-        "| job | | CPU seconds | seconds | most memory | files read by 100 filters |\n|---|---|---|---|---|---|"
-    )
+    _print(found)
+    print(f"\nScale {given.scale:g}. {measured_in([this_run()])} {machine()}")
+
+
+def _in_a_process(contender: str, job: str, location: Path, scale: float) -> dict[str, float]:
+    order = [sys.executable, "-m", "benchmarks.maintenance", "--scale", f"{scale}"]
+    order += ["--one", contender, job, str(location)]
+    done = subprocess.run(order, check=False, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{job} by {contender} failed:\n{done.stderr[-4000:]}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _print(found: dict[tuple[str, str], list[dict[str, float]]]) -> None:
+    print("| job | | CPU seconds | seconds | most memory | |\n|---|---|---|---|---|---|")
     for (job, contender), runs in found.items():
         middle = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
-        share = f"{middle['read']:.0%}" if middle["read"] else ""
+        said = []
+        if "read" in middle:
+            said.append(f"100 filters read {middle['read']:.0%} of the files")
+        if "predicted" in middle:
+            said.append(f"gain predicted {middle['predicted']:,.0f} bytes, measured {middle['gained']:,.0f}")
+        if "vector files before" in middle:
+            said.append(
+                f"{middle['vector files before']:,.0f} vector files become {middle['vector files after']:,.0f}"
+            )
         print(
-            f"| {job} | {contender} | {middle['cpu']:.2f} | {middle['wall']:.2f} | {middle['memory'] / 2**20:.0f} MiB | {share} |"
+            f"| {job} | {contender} | {middle['cpu']:.2f} | {middle['wall']:.2f} | {middle['memory'] / 2**20:.0f} MiB "
+            f"| {'; '.join(said)} |"
         )
-    print(f"\n{measured_in([this_run()])} {machine()}")
 
 
 if __name__ == "__main__":

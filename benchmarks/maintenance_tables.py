@@ -1,0 +1,110 @@
+"""Tables that maintenance is measured on, made for one job each."""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+import delvec
+
+__all__ = ["SOURCES", "TARGET", "write_old_files"]
+
+TARGET = 4 << 20
+_FILES, _ROWS = 200, 20_000
+_PURGED_FILES, _PURGED_ROWS = 32, 312_500
+_OLD_DAYS = 30
+
+
+def small_files(location: Path, scale: float) -> None:
+    """Write 4 M rows into 200 files, in an order by which no file can be skipped."""
+    table = delvec.connect().create_table(
+        location,
+        "id long, a long, b double, s string, c int",
+        properties={"delta.enableDeletionVectors": "false", "delta.targetFileSize": str(TARGET)},
+    )
+    draw, rows = np.random.default_rng(0), max(1, int(_ROWS * scale))
+    for number in range(_FILES):
+        table.append(
+            pa.table(
+                {
+                    "id": np.arange(number * rows, (number + 1) * rows),
+                    "a": draw.integers(0, 10**9, rows),
+                    "b": draw.normal(size=rows),
+                    "s": [f"v{each}" for each in draw.integers(0, 10**6, rows)],
+                    "c": draw.integers(0, 1000, rows).astype(np.int32),
+                }
+            )
+        )
+
+
+def deleted_rows(location: Path, scale: float) -> None:
+    """Write 10 M rows into 32 files, of which 30 % are deleted by deletion vectors."""
+    table = delvec.connect().create_table(
+        location, "id long, a long, s string", properties={"delta.enableDeletionVectors": "true"}
+    )
+    draw, rows = np.random.default_rng(0), max(10, int(_PURGED_ROWS * scale))
+    for number in range(_PURGED_FILES):
+        texts = pa.array(draw.integers(0, 10**9, rows)).cast(pa.string())
+        ids = np.arange(number * rows, (number + 1) * rows)
+        table.append(pa.table({"id": ids, "a": draw.integers(0, 10**9, rows), "s": texts}))
+    table.delete("id % 10 < 3")
+
+
+def small_vectors(location: Path, scale: float) -> None:
+    """Write 10,000 files with a deletion vector each, in files of deletion vectors of a kilobyte."""
+    os.environ["DELVEC_DELETION_VECTOR_TARGET_BYTES"] = "1024"
+    files = max(10, int(10_000 * scale))
+    with delvec.connect() as lake:
+        table = lake.create_table(
+            location,
+            "id long, p int",
+            partition_by=["p"],
+            properties={"delta.enableDeletionVectors": "true"},
+        )
+        numbers = np.repeat(np.arange(files, dtype=np.int32), 10)
+        table.append(pa.table({"id": np.arange(files * 10), "p": numbers}))
+        table.delete("id % 10 = 3")
+    del os.environ["DELVEC_DELETION_VECTOR_TARGET_BYTES"]
+
+
+def one_file(location: Path, scale: float) -> None:
+    """Write a table that lies among files that nothing needs."""
+    del scale
+    table = delvec.connect().create_table(location, "id long")
+    table.append(pa.table({"id": pa.array(range(1000), pa.int64())}))
+
+
+def many_files(location: Path, scale: float) -> None:
+    """Write 900,000 live files as the log names them, and each as an object; they are empty, as VACUUM reads none."""
+    delvec.connect().create_table(location, "id long", properties={"delta.enableDeletionVectors": "false"})
+    files, at_once = max(10, int(900_000 * scale)), 50_000
+    now = time.time_ns() // 1_000_000
+    for version, start in enumerate(range(0, files, at_once), 1):
+        lines = ['{"commitInfo":{"operation":"WRITE"}}']
+        for number in range(start, min(files, start + at_once)):
+            name = f"part-{number:07}.parquet"
+            (location / name).touch()
+            lines.append(
+                f'{{"add":{{"path":"{name}","partitionValues":{{}},"size":0,"modificationTime":{now},"dataChange":true}}}}'
+            )
+        (location / "_delta_log" / f"{version:020}.json").write_text("\n".join(lines))
+
+
+def write_old_files(location: Path, count: int) -> None:
+    """Write files that nothing refers to, a month old."""
+    old = time.time() - _OLD_DAYS * 86400
+    for number in range(count):
+        path = location / f"old-{number:07}.parquet"
+        path.touch()
+        os.utime(path, (old, old))
+
+
+SOURCES = {
+    "small files": small_files,
+    "deleted rows": deleted_rows,
+    "small vectors": small_vectors,
+    "one file": one_file,
+    "many files": many_files,
+}
