@@ -6,7 +6,15 @@ from typing import Any, Final
 from delvec_kernel.errors import BadRequest
 from delvec_kernel.expressions.literals import lit
 
-__all__ = ["MERGE_HINTS", "MODULE_HINTS", "TABLE_HINTS", "assignments", "condition_of", "no_attribute"]
+__all__ = [
+    "MERGE_HINTS",
+    "MODULE_HINTS",
+    "OPTIMIZE_HINTS",
+    "TABLE_HINTS",
+    "assignments",
+    "condition_of",
+    "no_attribute",
+]
 
 _LATER: Final = "Delvec does not have it yet; deltalake or delta-spark can do it on the same table"
 
@@ -15,6 +23,10 @@ TABLE_HINTS: Final = {
     "addFeatureSupport": "table.alter.add_feature(name)",
     "alias": "merge(source, on, target_alias=...)",
     "cleanup_metadata": "checkpoint(clean_up=True)",
+    "cloneAtTimestamp": "clone(target, timestamp='2026-01-31')",
+    "cloneAtVersion": "clone(target, version=3)",
+    "compact_logs": "checkpoint(), which spares readers the commits before it",
+    "convertToDelta": "delvec.connect().convert(path)",
     "create_checkpoint": "checkpoint()",
     "dropFeatureSupport": "table.alter.drop_feature(name)",
     "file_uris": "files()",
@@ -46,6 +58,12 @@ MERGE_HINTS: Final = {
     "whenNotMatchedInsert": "when_not_matched_insert(values, predicate)",
     "whenNotMatchedInsertAll": "when_not_matched_insert_all(predicate)",
     "withSchemaEvolution": "merge(source, on, merge_schema=True)",
+}
+
+OPTIMIZE_HINTS: Final = {
+    "executeCompaction": "table.optimize(where)",
+    "executeZOrderBy": "table.optimize.z_order(['column'], where)",
+    "where": "table.optimize(where) or table.optimize.z_order(['column'], where)",
 }
 
 MODULE_HINTS: Final = {

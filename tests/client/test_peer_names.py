@@ -169,3 +169,9 @@ def test_a_lazyframe_reads_what_the_query_needs(lake, tmp_path, monkeypatch):
     assert frame.group_by("name").agg(pl.len().alias("n")).filter(pl.col("n") == 1).collect().height == 2
     assert frame.join(frame, on="id").collect().height == 18
     assert table.to_lazyframe(version=1).select(pl.len()).collect().item() == 10
+
+
+@pytest.mark.parametrize("name", ["executeCompaction", "executeZOrderBy", "where"])
+def test_the_builder_of_optimize_says_what_to_call(people, name):
+    with pytest.raises(AttributeError, match=r"call table\.optimize"):
+        getattr(people.optimize, name)

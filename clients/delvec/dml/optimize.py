@@ -18,6 +18,7 @@ from delvec.engines.compaction import Compacted
 from delvec.engines.operation import operation, running
 from delvec.engines.protocol import ROW_GROUP_BYTES, Engine, WriteTarget
 from delvec.http.service_client import ServiceClient, answer, request, table_path
+from delvec.peer_names import OPTIMIZE_HINTS, no_attribute
 from delvec.reading import ReadableTable
 from delvec.scan import Scan
 from delvec.transaction import Metrics, Transaction, begin
@@ -182,6 +183,9 @@ class Optimizer:
         self._service = service
         self._table = table
         self._retries = retries
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute("table.optimize", name, OPTIMIZE_HINTS)
 
     @running("OPTIMIZE")
     def __call__(
