@@ -40,7 +40,7 @@ class CheckedTable(WritableTable):
 
         Returns:
             ``repaired`` and ``unrepaired``, names are as on the wire; ``version`` is that of the commit, None where there is
-            nothing to mend.
+            nothing to repair.
 
         Raises:
             AppendOnlyTable: missing files would be dropped, and the table does not let go of rows.

@@ -82,7 +82,7 @@ def assert_right(table, expected):
         assert ids(another.table(str(folder(table)))) == Counter(expected)
     checked = table.check()
     assert checked["num-errors"] == 0
-    assert [each for each in checked["findings"] if each["mended"] is None] == []
+    assert [each for each in checked["findings"] if each["fixed-in"] is None] == []
 
 
 @pytest.fixture
@@ -417,7 +417,7 @@ def test_a_file_without_row_ids(make):
 # --- as a whole ---------------------------------------------------------------------------------------------
 
 
-def test_several_findings_are_mended_in_one_commit(make):
+def test_several_findings_are_repaired_in_one_commit(make):
     table = make(FEED, partition_by=["name"])
     first, second, third, *_ = sorted(adds(table).values(), key=lambda add: add["partitionValues"]["name"])
     foreign(table, "DELETE", marking(first, [0]))

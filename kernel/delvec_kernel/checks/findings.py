@@ -57,7 +57,7 @@ class Finding:
         version: in which it was found.
         file: path as in the log, or the name of the log file.
         message: what is wrong, and what to do.
-        mended: the version from which on it is no longer so. Only those who travel in time to one before it meet it.
+        fixed_in: the version from which on it is no longer so. Only those who travel in time to one before it meet it.
     """
 
     invariant: str
@@ -65,12 +65,12 @@ class Finding:
     version: int | None
     file: str | None
     message: str
-    mended: int | None = None
+    fixed_in: int | None = None
 
-    def mended_in(self, version: int) -> "Finding":
+    def as_fixed_in(self, version: int) -> "Finding":
         """Return it as what is over since a version."""
         message = f"{self.message} Since version {version} it is no longer so."
-        return replace(self, severity="warning", message=message, mended=version)
+        return replace(self, severity="warning", message=message, fixed_in=version)
 
 
 _BOUNDS = ("minValues", "maxValues")

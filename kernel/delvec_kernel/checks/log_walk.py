@@ -63,7 +63,7 @@ class LogWalk:
     Attributes:
         referenced: those of ``wanted`` that the commits that were followed name.
         strays: what is live by mistake.
-        mended: findings that are over, and since which version.
+        fixed: findings that are over, and since which version.
     """
 
     def __init__(self, state: ReplayState, wanted: AbstractSet[str] = frozenset()) -> None:
@@ -77,7 +77,7 @@ class LogWalk:
         self._wanted = wanted
         self.referenced: set[str] = set()
         self.strays = StrayFiles()
-        self.mended: dict[Finding, int] = {}
+        self.fixed: dict[Finding, int] = {}
         self._of_pairs: dict[str, list[Finding]] = {}
         self._of_adds: dict[str, list[Finding]] = {}
         self._of_protocol: list[Finding] = []
@@ -101,7 +101,7 @@ class LogWalk:
                 case _:
                     pass
         if self._of_protocol and self._knows_vectors():
-            self._mend(self._of_protocol, version)
+            self._note_fixed(self._of_protocol, version)
             self._of_protocol = []
         found = [*self._applications(version, actions), *self._times(version, actions, before)]
         found += self._files(version, actions)
@@ -114,11 +114,11 @@ class LogWalk:
     @property
     def lacks_vector_feature(self) -> bool:
         """Whether files have deletion vectors that the protocol does not know."""
-        return any(found not in self.mended for found in self._of_protocol)
+        return any(found not in self.fixed for found in self._of_protocol)
 
-    def _mend(self, findings: Iterable[Finding], version: int) -> None:
+    def _note_fixed(self, findings: Iterable[Finding], version: int) -> None:
         for found in findings:
-            self.mended.setdefault(found, version)
+            self.fixed.setdefault(found, version)
 
     def differences(self, live: LiveFiles, version: int, what: str) -> Iterator[Finding]:
         """Say where files that were loaded another way are not those that the commits lead to; 20 of them.
@@ -203,18 +203,18 @@ class LogWalk:
             if add is not None:
                 of_add = list(self._added(version, add))
                 yield from of_add
-                self._mend(self._of_adds.pop(key, ()), version)
+                self._note_fixed(self._of_adds.pop(key, ()), version)
                 if of_add:
                     self._of_adds[key] = of_add
                 self._changed[key] = add
             elif old is None or remove is None or _id(remove) == _id(old):
-                self._mend(self._of_adds.pop(key, ()), version)
+                self._note_fixed(self._of_adds.pop(key, ()), version)
                 self._changed[key] = None
 
     def _note_pair(self, version: int, key: str, found: Iterable[Finding]) -> None:
         """Remember what is wrong with a path, until nothing of it is live by mistake any more."""
         if key not in self.strays:
-            self._mend(self._of_pairs.pop(key, ()), version)
+            self._note_fixed(self._of_pairs.pop(key, ()), version)
             return
         errors = [each for each in found if each.severity == "error"]
         if errors:

@@ -64,7 +64,7 @@ class Resolved:
         rows_marked: rows that ``marked`` files lose now, over all of them.
         rows_removed: live rows of ``removed`` files, or None where some file's number of rows is unknown.
         again: files that are added again as they are, or with other statistics.
-        mended: files that get the deletion vector that they should have.
+        repaired: files that get the deletion vector that they should have.
     """
 
     removed: Sequence[AddFile]
@@ -73,12 +73,12 @@ class Resolved:
     rows_marked: int
     rows_removed: int | None
     again: Sequence[AddFile] = ()
-    mended: Sequence[Marked] = ()
+    repaired: Sequence[Marked] = ()
 
     @property
     def with_vectors(self) -> Sequence[Marked]:
         """All files that get a deletion vector."""
-        return [*self.marked, *self.added, *self.mended]
+        return [*self.marked, *self.added, *self.repaired]
 
     def changes_files(self, changes: Changes) -> bool:
         """Whether the next version has other files, other rows in them, or other tombstones."""
@@ -89,7 +89,7 @@ class Resolved:
             or self.marked
             or self.again
             or changes.tombstones
-            or changes.mends
+            or changes.repairs
         )
 
 
@@ -177,12 +177,12 @@ def resolve(
         for path, new in changes.statistics.items()
         if path in files and files[path].deletion_vector == new.deletion_vector
     ]
-    mended = [
-        Marked(mend.becomes, mend.rows, 0, is_repacked=True)
-        for mend in changes.mends
-        if mend.becomes is not None and mend.rows is not None
+    repaired = [
+        Marked(repair.becomes, repair.rows, 0, is_repacked=True)
+        for repair in changes.repairs
+        if repair.becomes is not None and repair.rows is not None
     ]
-    return Resolved(removed, marked, _marked_adds(changes, table), rows_marked, rows_removed, again, mended)
+    return Resolved(removed, marked, _marked_adds(changes, table), rows_marked, rows_removed, again, repaired)
 
 
 def _marked_adds(changes: Changes, table: str) -> list[Marked]:
@@ -251,9 +251,9 @@ def build(
         for add in adds
     ]
     adds += [
-        replace(vectors.get(mend.path, mend.becomes), data_change=False)
-        for mend in changes.mends
-        if mend.becomes is not None
+        replace(vectors.get(repair.path, repair.becomes), data_change=False)
+        for repair in changes.repairs
+        if repair.becomes is not None
     ]
     after = replace(
         snapshot, metadata=metadata or snapshot.metadata, protocol=changes.protocol or snapshot.protocol
@@ -287,9 +287,9 @@ def build(
     actions.extend(RemoveFile.of(file, now, data_change=changes.data_change) for file in gone)
     actions.extend(RemoveFile(path, now, data_change=False) for path in changes.tombstones)
     actions.extend(
-        RemoveFile.of(mend.removed, now, data_change=mend.loses_rows)
-        for mend in changes.mends
-        if mend.removed is not None
+        RemoveFile.of(repair.removed, now, data_change=repair.loses_rows)
+        for repair in changes.repairs
+        if repair.removed is not None
     )
     actions.extend(adds)
     actions.extend(changes.change_files)
@@ -313,7 +313,7 @@ def _tags(changes: Changes, snapshot: Snapshot, members: Sequence[MemberInfo]) -
         tags[row_runs.TAG] = row_runs.encode(changes.rewritten)
     if changes.row_map is not None:
         tags[row_maps.TAG] = row_maps.encode(changes.row_map)
-    tags |= stale_files_tag([mend.path for mend in changes.mends if mend.stale is not None])
+    tags |= stale_files_tag([repair.path for repair in changes.repairs if repair.stale is not None])
     if members:
         tags |= members_tag(members)
     elif changes.request_hash is not None:
@@ -436,13 +436,15 @@ def _count_statistics(changes: Changes, resolved: Resolved) -> dict[str, int]:
 
 
 def _count_repair(changes: Changes, resolved: Resolved) -> dict[str, int]:
-    gone = [mend.live for mend in changes.mends if mend.is_gone and mend.live is not None]
+    gone = [repair.live for repair in changes.repairs if repair.is_gone and repair.live is not None]
     return {
         "numRemovedFiles": len(gone),
         "numRemovedBytes": sum(file.size for file in gone),
-        "numStaleFilesRemoved": sum(mend.stale is not None for mend in changes.mends),
-        "numDeletionVectorsAdded": len(resolved.mended),
-        "numUpdatedFiles": sum(mend.becomes is not None and mend.rows is None for mend in changes.mends),
+        "numStaleFilesRemoved": sum(repair.stale is not None for repair in changes.repairs),
+        "numDeletionVectorsAdded": len(resolved.repaired),
+        "numUpdatedFiles": sum(
+            repair.becomes is not None and repair.rows is None for repair in changes.repairs
+        ),
     }
 
 

@@ -20,9 +20,9 @@ __all__ = [
     "AddedRows",
     "Conflict",
     "CurrentTransaction",
-    "MendedFiles",
     "Overlap",
     "Passed",
+    "RepairedFiles",
     "RowsRead",
     "Vectors",
     "WinningCommit",
@@ -195,13 +195,13 @@ class AddedRows:
         return removed is None or not self._deleted.of(removed) <= self._deleted.of(add)
 
 
-class MendedFiles:
+class RepairedFiles:
     """Files that a repair puts right: what is right for them depends on all that was done to them."""
 
     def __init__(self, ours: CurrentTransaction) -> None:
         self._ours = ours
         location = ours.facts.location
-        self._keys = {locations.canonical_log_path(mend.path, location) for mend in ours.changes.mends}
+        self._keys = {locations.canonical_log_path(repair.path, location) for repair in ours.changes.repairs}
 
     def conflict(self, winner: WinningCommit) -> Conflict | None:
         """Return whether ``winner`` touched one of them."""
@@ -236,11 +236,11 @@ def check(
     compacted = CompactedRows(row_maps)
     table, rebase = TableRules(ours), Rebase(ours, deleted, files, compacted, row_maps)
     reads, added = RowsRead(ours, deleted, compacted), AddedRows(ours, deleted, files)
-    mended = MendedFiles(ours)
+    repaired = RepairedFiles(ours)
     for place, winner in enumerate(winners):
         conflict = (
             table.conflict(winner)
-            or mended.conflict(winner)
+            or repaired.conflict(winner)
             or rebase.conflict(winner)
             or reads.conflict(winner)
             or added.conflict(winner, winners[:place], rebase)

@@ -75,7 +75,7 @@ def isolation_level(changes: Changes, configuration: Mapping[str, str]) -> Isola
         each.domain == ROW_TRACKING for each in changes.domains
     )
     of_rows = changes.adds or changes.removes or changes.row_deletes
-    files = of_rows or changes.again or changes.statistics or changes.repacked or changes.mends
+    files = of_rows or changes.again or changes.statistics or changes.repacked or changes.repairs
     if not changes.data_change and alone and files:
         return "SnapshotIsolation"
     wanted = configuration.get("delta.isolationLevel", "").strip().lower()

@@ -82,7 +82,7 @@ def kind_of(changes: Changes) -> Kind | None:
         or changes.row_map is not None
         or bool(changes.added_deletes)
         or bool(changes.change_files)
-        or bool(changes.mends)
+        or bool(changes.repairs)
     )
     if alone:
         return None

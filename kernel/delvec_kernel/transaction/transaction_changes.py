@@ -10,7 +10,7 @@ from delvec_kernel.actions.actions import AddFile, Cdc, DomainMetadata, Metadata
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
 from delvec_kernel.wire import WriteChange
 
-__all__ = ["Changes", "Mend", "NewStatistics", "Reads", "RowMap", "RowMapFile", "RowRun"]
+__all__ = ["Changes", "FileRepair", "NewStatistics", "Reads", "RowMap", "RowMapFile", "RowRun"]
 
 _APPENDS: Final = frozenset({"WRITE", "STREAMING UPDATE"})
 """Operations that may add files without having read the table; what any other adds may rest on what it read."""
@@ -92,7 +92,7 @@ class NewStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Mend:
+class FileRepair:
     """What a repair makes of one file; nobody may have changed it since.
 
     Attributes:
@@ -149,7 +149,7 @@ class Changes:
         restores: files of an earlier version that are back as they were then; what ``removes`` names may be back, with
             the deletion vector that it had.
         tombstones: paths of files that are kept as long as a removed data file is, though they never were one.
-        mends: files that a repair puts right.
+        repairs: files that a repair puts right.
         keeps_row_ids: whether rows that are written again bring their row ids along.
         makes_version: even where nothing changes: a version that others can be told from.
         table_changes: what the commit changes of its table, as requested; ``metadata`` and so on are what it comes to.
@@ -184,7 +184,7 @@ class Changes:
     repacked: Sequence[str] = ()
     restores: Sequence[AddFile] = ()
     tombstones: Sequence[str] = ()
-    mends: Sequence[Mend] = ()
+    repairs: Sequence[FileRepair] = ()
     keeps_row_ids: bool = False
     makes_version: bool = False
     table_changes: Sequence[WriteChange] = ()

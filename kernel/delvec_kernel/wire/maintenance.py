@@ -88,7 +88,7 @@ class CheckFinding(Answer):
     version: int | None = Field(description="In which it was found.")
     file: str | None = Field(description="Path as in the log, or the name of a file of the log.")
     message: str = Field(description="What is wrong, and what to do.")
-    mended: int | None = Field(
+    fixed_in: int | None = Field(
         default=None, description="The version from which on it is no longer so; absent while it is."
     )
 
@@ -255,7 +255,7 @@ class RestoreResponse(Answer):
 
 
 class RepairRequest(Envelope):
-    """What to mend."""
+    """What to repair."""
 
     dry_run: bool = Field(default=False, description="Only say what would be done, and why that is right.")
     drop_missing_files: StrictBool = Field(
@@ -288,7 +288,7 @@ class RepairedFinding(Answer):
 
 
 class UnrepairedFinding(Answer):
-    """A finding that a machine cannot mend."""
+    """A finding that a machine cannot repair."""
 
     invariant: str = Field(description="Which one does not hold: docs/check.md lists them.")
     severity: Literal["error", "warning"] = Field(

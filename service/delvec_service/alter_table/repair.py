@@ -1,4 +1,4 @@
-"""FSCK REPAIR: what a check finds and a machine can mend, in a commit.
+"""FSCK REPAIR: what a check finds and a machine can repair, in a commit.
 
 It is planned from the newest version, and again where another commit touched a file of it meanwhile: what is right for a file
 depends on all that was done to it.
@@ -123,13 +123,13 @@ def _changes(plan: RepairPlan, request: RepairRequest, transaction_id: str, hash
         read_version=plan.version,
         transaction_id=transaction_id,
         engine_info=f"{request.engine_info} {ENGINE_INFO}" if request.engine_info else ENGINE_INFO,
-        mends=plan.mends,
+        repairs=plan.files,
         protocol=plan.protocol,
         parameters={
             "dropMissingFiles": str(request.drop_missing_files).lower(),
             "repairs": json_text(dict(sorted(actions.items()))),
         },
-        data_change=any(mend.loses_rows for mend in plan.mends),
+        data_change=any(repair.loses_rows for repair in plan.files),
         user_metadata=request.user_metadata,
         request_hash=hashed,
     )

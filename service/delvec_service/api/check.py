@@ -60,7 +60,7 @@ def check_table(
                 version=finding.version,
                 file=finding.file,
                 message=finding.message,
-                mended=finding.mended,
+                fixed_in=finding.fixed_in,
             )
             for finding in [*errors, *warnings][:_SHOWN]
         ],

@@ -1,4 +1,4 @@
-"""``…/repair``: put right what a check finds and a machine can mend."""
+"""``…/repair``: put right what a check finds and a machine can repair."""
 
 import uuid
 from typing import Final

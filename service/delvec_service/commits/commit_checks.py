@@ -66,7 +66,9 @@ def check_table(table: OpenTable, changes: Changes, snapshot: Snapshot) -> None:
         writes_rows=bool(changes.adds or changes.change_files),
     )
     _check_change_files(table, changes, snapshot)
-    loses_rows = changes.removes or changes.row_deletes or any(mend.loses_rows for mend in changes.mends)
+    loses_rows = (
+        changes.removes or changes.row_deletes or any(repair.loses_rows for repair in changes.repairs)
+    )
     if loses_rows and changes.data_change and snapshot.append_only:
         raise AppendOnlyTable(
             f"Table '{table.name}' has delta.appendOnly=true, so rows cannot be removed from it; "

@@ -52,10 +52,10 @@ class LogCheck:
         self._reader = reader
         self._wanted = wanted
         self._newest_checkpoint = max(listing.checkpoints, default=None)
-        self._mended: dict[Finding, int] = {}
+        self._fixed: dict[Finding, int] = {}
         self._run()
         self.findings = [
-            found.mended_in(self._mended[found]) if found in self._mended else found
+            found.as_fixed_in(self._fixed[found]) if found in self._fixed else found
             for found in self.findings
         ]
 
@@ -122,7 +122,7 @@ class LogCheck:
 
     def _leave(self, walk: LogWalk) -> None:
         self.referenced |= walk.referenced
-        self._mended |= walk.mended
+        self._fixed |= walk.fixed
 
     def _read(self, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         def get(version: int) -> tuple[int, bytes]:

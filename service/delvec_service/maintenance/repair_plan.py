@@ -27,7 +27,7 @@ from delvec_kernel.locations import canonical_log_path
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics import file_statistics as statistics
 from delvec_kernel.storage import files as storage
-from delvec_kernel.transaction.transaction_changes import Mend
+from delvec_kernel.transaction.transaction_changes import FileRepair
 from delvec_service.maintenance.check import checked_log, state_findings
 from delvec_service.maintenance.live_file_check import FilesChecked, check_files
 from delvec_service.maintenance.log_check import LogCheck
@@ -121,7 +121,7 @@ class RepairPlan:
     version: int
     repairs: list[Repair] = field(default_factory=list)
     left: list[Unrepaired] = field(default_factory=list)
-    mends: list[Mend] = field(default_factory=list)
+    files: list[FileRepair] = field(default_factory=list)
     protocol: Protocol | None = None
     goes_on: bool = False
     lost_rows: int | None = 0
@@ -129,7 +129,7 @@ class RepairPlan:
     @property
     def does_something(self) -> bool:
         """Whether there is something to commit."""
-        return bool(self.mends) or self.protocol is not None
+        return bool(self.files) or self.protocol is not None
 
 
 def plan_repair(loader: SnapshotLoader, table: OpenTable, *, drop_missing_files: bool) -> RepairPlan:
@@ -154,7 +154,7 @@ def plan_repair(loader: SnapshotLoader, table: OpenTable, *, drop_missing_files:
         files = check_files(snapshot, table.objects, table.name, table.roots.allows, data_files=True)
         findings = [*log.findings, *state_findings(log, snapshot), *files.findings]
         planner = _Planner(table, reader, log, snapshot, files, drops=drop_missing_files)
-        return planner.plan([found for found in findings if found.mended is None])
+        return planner.plan([found for found in findings if found.fixed_in is None])
 
     try:
         return loader.reading(table.objects, table.name, look, version=version)
@@ -163,7 +163,7 @@ def plan_repair(loader: SnapshotLoader, table: OpenTable, *, drop_missing_files:
         left = [
             Unrepaired(found, _sentence(_BY_HAND.get(found.invariant, _BY_HAND["readable-table"])))
             for found in findings
-            if found.mended is None
+            if found.fixed_in is None
         ]
         return RepairPlan(version, left=left)
 
@@ -190,7 +190,7 @@ class _File:
     left: dict[str, str] = field(default_factory=dict)
 
     @property
-    def mend(self) -> Mend | None:
+    def repair(self) -> FileRepair | None:
         """What the commit does, None where that is nothing."""
         path = (
             self.live.path if self.live is not None else self.stale.path if self.stale is not None else None
@@ -198,13 +198,13 @@ class _File:
         if path is None:
             return None
         if self.is_gone:
-            return Mend(path, self.live, loses_rows=self.loses_rows)
+            return FileRepair(path, self.live, loses_rows=self.loses_rows)
         # Row ids are given to what is added again without any.
         changed = self.becomes is not self.live or self.rows is not None or "row-ids" in self.done
         becomes = self.becomes if changed else None
         if becomes is None and self.stale is None:
             return None
-        return Mend(path, self.live, becomes, self.rows, self.stale)
+        return FileRepair(path, self.live, becomes, self.rows, self.stale)
 
 
 class _Planner:
@@ -241,9 +241,9 @@ class _Planner:
                 invariants[key].add(finding.invariant)
         for key, file in of_files.items():
             self._decide(file, invariants[key])
-            mend = file.mend
-            if mend is not None:
-                self._plan.mends.append(mend)
+            repair = file.repair
+            if repair is not None:
+                self._plan.files.append(repair)
         self._features()
         for finding in findings:
             key = keys[finding]

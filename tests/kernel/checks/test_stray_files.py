@@ -43,7 +43,7 @@ def test_an_add_without_a_remove_leaves_the_file_before():
     assert not strays.is_superseded("f", remove(1, 2))
 
 
-def test_a_remove_of_the_file_before_mends_it():
+def test_a_remove_of_the_file_before_fixes_it():
     assert "f" not in followed((add(), None), (add(1), None), (None, remove()))
 
 

@@ -112,22 +112,22 @@ def test_what_readers_cope_with_is_a_warning(log, actions, invariant):
 
 
 @pytest.mark.parametrize(
-    ("damage", "mend"),
+    ("damage", "fix"),
     [
         ([remove("f1", vector(1))], [remove("f1")]),
         ([add("f1", small_vector(1), stats=STATS)], [remove("f1")]),
         ([remove("f1"), add("f1", small_vector(1))], [add("f1", small_vector(1), stats=STATS)]),
     ],
 )
-def test_what_a_later_version_mends_is_a_warning(log, damage, mend):
+def test_what_a_later_version_fixes_is_a_warning(log, damage, fix):
     log.commit(4, *damage)
     (was,) = checked(log).findings
-    log.commit(5, *mend)
+    log.commit(5, *fix)
 
     (now,) = checked(log).findings
 
-    assert (was.severity, was.mended) == ("error", None)
-    assert (now.invariant, now.version, now.severity, now.mended) == (was.invariant, 4, "warning", 5)
+    assert (was.severity, was.fixed_in) == ("error", None)
+    assert (now.invariant, now.version, now.severity, now.fixed_in) == (was.invariant, 4, "warning", 5)
     assert now.message.endswith("Since version 5 it is no longer so.")
 
 
