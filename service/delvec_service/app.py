@@ -4,12 +4,10 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fastapi import FastAPI, Security
-from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
-from starlette.routing import BaseRoute
 
 from delvec_kernel.errors import ServiceUnavailable
 from delvec_service.api import (
@@ -50,9 +48,9 @@ from delvec_service.api.door import Door
 from delvec_service.api.lanes import Lanes
 from delvec_service.api.limits import Allowance, RequestLimits
 from delvec_service.api.requests import RequestMiddleware
+from delvec_service.api.resource import DeferredRoute
 from delvec_service.auth.audit import AuditLog
 from delvec_service.auth.directory import Directory
-from delvec_service.auth.oidc import IdentityProvider, OidcSettings
 from delvec_service.commits import fault_points
 from delvec_service.commits.commit import Commits
 from delvec_service.commits.idempotency import Answers
@@ -85,6 +83,9 @@ from delvec_service.tables.namespace_roots import NamespaceRoots
 from delvec_service.tables.registry import Tables
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
+if TYPE_CHECKING:
+    from delvec_service.auth.oidc import IdentityProvider
+
 __all__ = ["create_app"]
 
 _RESOURCES: Final = (
@@ -115,8 +116,8 @@ _RESOURCES: Final = (
     credentials,
     audit,
 )
-_BUILDING: Final = threading.Lock()
-_BUILT: Final[list[BaseRoute]] = []
+_LISTING: Final = threading.Lock()
+_ROUTES: Final[list[DeferredRoute]] = []
 _CLAIM_SECONDS: Final = 60.0
 """After so long a request with an idempotency key is taken to have died; nothing goes wrong where it has not."""
 
@@ -149,13 +150,15 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
         service.database.migrate()
         if asks:
             service.directory.refresh()
-        if settings.roots:  # and not embedded, where the first request is as good a time
-            with suppress(ServiceUnavailable):  # one that vanishes now is no reason not to run
-                warm_up(service.loader.store)
         service.observer.keep_fresh(lambda: metrics.gauges(service))
+        warming = threading.Thread(target=_warm, args=(service,), name="delvec-warm-up", daemon=True)
+        if settings.roots:  # and not embedded, where the first request is as good a time
+            warming.start()
         try:
             yield
         finally:
+            if warming.ident is not None:
+                warming.join()
             service.row_commands.close()
             service.upkeep.close()
             service.health.close()
@@ -172,7 +175,6 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # pages that load scripts from a CDN; see api.reference
         redoc_url=None,
-        generate_unique_id_function=_operation_id,
         redirect_slashes=False,  # a redirect would not be an answer in the envelope
     )
     app.state.service = service
@@ -203,6 +205,14 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
     return app
 
 
+def _warm(service: Service) -> None:
+    """Do once what the first requests would wait for, beside those that come meanwhile."""
+    with suppress(ServiceUnavailable):  # a database that vanishes now is no reason not to run
+        warm_up(service.loader.store)
+    for route in _routes():
+        _ = route.made
+
+
 def _limits(settings: Settings, observer: Observer) -> RequestLimits | None:
     principals = Allowance(
         settings.principal_requests_per_second,
@@ -219,9 +229,11 @@ def _limits(settings: Settings, observer: Observer) -> RequestLimits | None:
     return RequestLimits(principals, tables, observer) if principals or tables else None
 
 
-def _provider(settings: Settings) -> IdentityProvider | None:
+def _provider(settings: Settings) -> "IdentityProvider | None":
     if settings.oidc_issuer is None or settings.oidc_audience is None:
         return None
+    from delvec_service.auth.oidc import IdentityProvider, OidcSettings  # with cryptography
+
     return IdentityProvider(
         OidcSettings(
             settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url, settings.oidc_groups_claim
@@ -239,29 +251,19 @@ def _without_door(service: Service) -> FastAPI:
     return app
 
 
-def _routes() -> Sequence[BaseRoute]:
-    """Return the routes, which all services of a process share: they know of no settings, and building them takes time.
-
-    They are built here, by looking for one that is not there. FastAPI would do it when the first request comes, and turn
-    off a warning of the whole process meanwhile: two services in one process, as of two connections, could do so at once,
-    and the warning would come through.
-    """
-    with _BUILDING:
-        if not _BUILT:
-            app = FastAPI(openapi_url=None, generate_unique_id_function=_operation_id)
-            app.include_router(probes.router)
-            # Declares the scheme; the middleware enforces it, before a body is read.
-            guard = Security(HTTPBearer(auto_error=False))
-            app.include_router(metrics.router, dependencies=[guard])
+def _routes() -> Sequence[DeferredRoute]:
+    """Return the routes, which all services of a process share: they know of no settings, and making them takes time."""
+    # Declares the scheme; the middleware enforces it, before a body is read.
+    guard = Security(HTTPBearer(auto_error=False))
+    with _LISTING:
+        if not _ROUTES:
+            _ROUTES.extend(probes.router.routes())
+            _ROUTES.extend(metrics.router.routes(guard=guard))
             for router in (*(module.router for module in _RESOURCES), probes.config_router):
-                app.include_router(router, prefix="/v1", dependencies=[guard])
+                _ROUTES.extend(router.routes("/v1", guard=guard))
             for prefix in iceberg_catalog.PREFIXES:
-                app.include_router(iceberg_catalog.router, prefix=prefix)
-            scope = {"type": "http", "method": "GET", "path": "/v1/nothing", "root_path": "", "headers": []}
-            for route in app.router.routes:
-                route.matches(scope)
-            _BUILT.extend(app.router.routes)
-        return _BUILT
+                _ROUTES.extend(iceberg_catalog.router.routes(prefix))
+        return _ROUTES
 
 
 def _observer(settings: Settings) -> Observer:
@@ -362,7 +364,3 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
             answers, Limits(settings.dml_max_bytes, settings.dml_memory_bytes, settings.dml_at_once)
         ),
     )
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name

@@ -1,5 +1,6 @@
 """The service as processes that listen: one or several workers, and how they end without failing a request."""
 
+import gc
 import os
 import signal
 import sys
@@ -23,6 +24,7 @@ from delvec_service.api.connections import BoundedProtocol
 from delvec_service.api.probes import Readiness
 from delvec_service.app import create_app
 from delvec_service.config import Settings
+from delvec_service.startup import garbage_collection_paused
 
 __all__ = ["run"]
 
@@ -106,7 +108,9 @@ def _shared_metrics(settings: Settings) -> Iterator[None]:
 def _application(settings: Settings) -> ASGIApp:
     """Return the application of one process."""
     logs.configure(settings.log_level)
-    app = create_app(settings)
+    with garbage_collection_paused():
+        app = create_app(settings)
+    gc.freeze()  # what is imported by now stays: looking through it again stops all threads for a tenth of a second
     if not settings.drain_seconds:
         return app
     readiness: Readiness = app.state.readiness

@@ -13,54 +13,15 @@ from importlib.metadata import version as distribution_version
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from delvec.cli import (
-    access,
-    alter,
-    database,
-    doctor,
-    iceberg,
-    inspection,
-    maintenance,
-    policies,
-    rows,
-    serve,
-    sql,
-    tables,
-    vacuum,
-)
-from delvec.cli import rows as changes
+from delvec.cli.command_table import CommandGroup
 from delvec.cli.session import Session
 from delvec_kernel.errors import DelvecError, InternalError
 
 __all__ = ["app", "main"]
 
-_FLAGS = frozenset({"--json"})
-_OPTIONS = frozenset({"--url", "--token", "--warehouse"})
-
-
-class _Group(TyperGroup):
-    """Takes the global options on either side of the command's name."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        first: list[str] = []
-        rest: list[str] = []
-        words = iter(args)
-        for word in words:
-            if word == "--":
-                rest += [word, *words]
-            elif word in _FLAGS or word.partition("=")[0] in _OPTIONS:
-                first.append(word)
-                if word in _OPTIONS:
-                    first += [value for value in [next(words, None)] if value is not None]
-            else:
-                rest.append(word)
-        return super().parse_args(ctx, first + rest)
-
-
 app = typer.Typer(
-    cls=_Group,
+    cls=CommandGroup,
     name="delvec",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -69,45 +30,6 @@ app = typer.Typer(
     epilog="A TABLE is a name, or a location such as ./people, /data/people or s3://bucket/people. "
     "--url, --token, --warehouse and --json may also follow the command.",
 )
-app.command("serve")(serve.serve)
-app.command("doctor")(doctor.doctor)
-app.command("create")(tables.create)
-app.command("clone")(tables.clone)
-app.command("convert")(tables.convert)
-app.add_typer(iceberg.app, name="iceberg")
-app.command("tables")(tables.tables)
-app.command("register")(tables.register)
-app.command("rename")(tables.rename)
-app.command("drop")(tables.drop)
-app.command("append")(rows.append)
-app.command("overwrite")(rows.overwrite)
-app.command("read")(rows.read)
-app.command("changes")(changes.changes)
-app.command("delete")(rows.delete)
-app.command("sql")(sql.sql)
-app.add_typer(alter.app, name="alter")
-app.command("history")(inspection.history)
-app.command("detail")(inspection.detail)
-app.command("health")(inspection.health)
-app.command("checkpoint")(maintenance.checkpoint)
-app.command("vacuum")(vacuum.vacuum)
-app.add_typer(vacuum.app, name="quarantine")
-app.command("check")(maintenance.check)
-app.command("optimize")(maintenance.optimize)
-app.command("compute-statistics")(maintenance.compute_statistics)
-app.command("repair")(maintenance.repair)
-app.command("restore")(maintenance.restore)
-app.command("downgrade")(maintenance.downgrade)
-app.command("generate")(maintenance.generate)
-app.add_typer(iceberg.app, name="iceberg")
-app.command("maintain")(policies.maintain)
-app.add_typer(policies.app, name="policy")
-app.add_typer(database.app, name="database")
-app.add_typer(access.app, name="token")
-app.command("grant")(access.grant)
-app.command("revoke")(access.revoke)
-app.command("grants")(access.grants)
-app.command("audit")(access.audit)
 
 
 def _show_version(asked: bool) -> None:

@@ -52,8 +52,11 @@ def serve(
     listens on this machine only.
     """
     try:
-        from delvec_service import server
-        from delvec_service.config import Settings, check_servable
+        from delvec_service.startup import garbage_collection_paused
+
+        with garbage_collection_paused():
+            from delvec_service import server
+            from delvec_service.config import Settings, check_servable
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
             f"the service needs {error.name}: pip install '.[service]' in Delvec's clone"

@@ -3,14 +3,15 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 import delvec
-from delvec.cli.output import working
-from delvec.connection import Connection
-from delvec.table import DeltaTable
+
+if TYPE_CHECKING:
+    from delvec.connection import Connection
+    from delvec.table import DeltaTable
 
 __all__ = ["Session", "Table", "session"]
 
@@ -35,7 +36,7 @@ class Session:
     as_json: bool
     warehouse: str | None = None
 
-    def connect(self) -> Connection:
+    def connect(self) -> "Connection":
         """Connect as the options say."""
         return delvec.connect(self.url, token=self.token, warehouse=self.warehouse)
 
@@ -46,7 +47,7 @@ class Session:
         *,
         doing: str | None = None,
         ready: Callable[[], float | None] = lambda: None,
-    ) -> Iterator[DeltaTable]:
+    ) -> Iterator["DeltaTable"]:
         """Open a table for one command.
 
         Args:
@@ -54,6 +55,8 @@ class Session:
             doing: what to show while that takes long; None for commands that are quick, or print as they go.
             ready: how much of it is done, from 0 to 1; where it cannot tell, what is shown is how far the engine's statement is.
         """
+        from delvec.cli.output import working
+
         with self.connect() as lake:
             table = lake.table(name_or_location)
 

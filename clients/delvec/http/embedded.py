@@ -53,8 +53,11 @@ def embedded_service(
         EngineUnavailable: the service is not installed.
     """
     try:
-        from delvec_service.app import create_app
-        from delvec_service.config import Settings
+        from delvec_service.startup import garbage_collection_paused
+
+        with garbage_collection_paused():
+            from delvec_service.app import create_app
+            from delvec_service.config import Settings
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.partition(".")[0] == "delvec":
             raise
@@ -78,8 +81,11 @@ def service_of_database(database_url: str | None = None) -> EmbeddedTransport:
         BadRequest: the URL is none, or a setting in the environment is wrong.
     """
     try:
-        from delvec_service.app import create_app
-        from delvec_service.config import Settings
+        from delvec_service.startup import garbage_collection_paused
+
+        with garbage_collection_paused():
+            from delvec_service.app import create_app
+            from delvec_service.config import Settings
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
             f"the service's database needs {error.name}: pip install '.[service]' in Delvec's clone, or give --url"

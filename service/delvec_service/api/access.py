@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated, ClassVar
 
-from fastapi import APIRouter, Path, Query, status
+from fastapi import Path, Query, status
 
 from delvec_kernel.errors import (
     AmbiguousTable,
@@ -28,6 +28,7 @@ from delvec_kernel.wire.access import GrantScope, Role
 from delvec_service.api.dependencies import Caller, Service, ServiceState
 from delvec_service.api.lanes import Kind
 from delvec_service.api.problems import COMMON, responses
+from delvec_service.api.resource import Resource
 from delvec_service.api.routes import Route
 from delvec_service.auth.access import Access
 from delvec_service.logs import note
@@ -42,8 +43,8 @@ class _Administration(Route):
     kind: ClassVar[Kind] = "changes"
 
 
-_reading = APIRouter(route_class=Route)
-_administration = APIRouter(route_class=_Administration)
+_reading = Resource(tags=["access"], route_class=Route)
+_administration = Resource(tags=["access"], route_class=_Administration)
 
 
 @_reading.get("/access", responses=responses(*COMMON, TableNotFound, AmbiguousTable))
@@ -204,6 +205,4 @@ def _token(found: TokenRecord) -> TokenResource:
     )
 
 
-router = APIRouter(tags=["access"])
-router.include_router(_reading)
-router.include_router(_administration)
+router = Resource(_reading, _administration)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header
+from fastapi import Header
 
 from delvec_kernel.change_feed.stream_positions import Position
 from delvec_kernel.errors import (
@@ -14,6 +14,7 @@ from delvec_kernel.errors import (
 from delvec_kernel.wire import AdditionsRequest, AdditionsResponse, PlanFile, StreamPosition
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import ARROW_STREAM, arrow_response, file_responses, plan_files
+from delvec_service.api.resource import Resource
 from delvec_service.api.routes import Route
 from delvec_service.scans.stream_plan import PlannedAdditions, plan_additions
 from delvec_service.store.open_table import OpenTable
@@ -27,7 +28,7 @@ class _Large(Route):
     large = True
 
 
-router = APIRouter(tags=["reading"], route_class=_Large)
+router = Resource(tags=["reading"], route_class=_Large)
 
 
 @router.post(

@@ -2,8 +2,6 @@
 
 import uuid
 
-from fastapi import APIRouter
-
 from delvec_kernel.errors import (
     AtomicCreateUnsupported,
     BadRequest,
@@ -28,12 +26,13 @@ from delvec_service.alter_table.alter import Altered, Unchanged, alter
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
+from delvec_service.api.resource import Resource
 from delvec_service.commits.commit import Rebased
 from delvec_service.logs import note
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["tables"], route_class=Mutation)
+router = Resource(tags=["tables"], route_class=Mutation)
 
 
 @router.post(

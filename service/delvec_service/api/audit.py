@@ -2,13 +2,14 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from delvec_kernel.errors import AmbiguousTable, PermissionDenied, TableNotFound
 from delvec_kernel.wire import AuditEntry, AuditResponse
 from delvec_kernel.wire.access import AuditOutcome
 from delvec_service.api.dependencies import Caller, Service, ServiceState
 from delvec_service.api.problems import COMMON, responses
+from delvec_service.api.resource import Resource
 from delvec_service.api.routes import Route
 from delvec_service.auth.access import Access
 from delvec_service.snapshots.time_travel import moment_of
@@ -17,7 +18,7 @@ from delvec_service.store.registry import not_found
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["access"], route_class=Route)
+router = Resource(tags=["access"], route_class=Route)
 
 
 @router.get("/audit", responses=responses(*COMMON, PermissionDenied, TableNotFound, AmbiguousTable))

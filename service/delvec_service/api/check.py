@@ -2,12 +2,13 @@
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from delvec_kernel.errors import NotADeltaTable, StorageError
 from delvec_kernel.wire import CheckFinding, CheckResponse, OrphanFile
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, responses
+from delvec_service.api.resource import Resource
 from delvec_service.api.routes import Route
 from delvec_service.maintenance.check import check
 
@@ -20,7 +21,7 @@ class _Maintenance(Route):
     kind = "maintenance"
 
 
-router = APIRouter(tags=["maintenance"], route_class=_Maintenance)
+router = Resource(tags=["maintenance"], route_class=_Maintenance)
 
 
 @router.get("/tables/{table}/check", responses=responses(*COMMON, *OPENING, NotADeltaTable, StorageError))

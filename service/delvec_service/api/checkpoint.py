@@ -1,17 +1,16 @@
 """``…/checkpoint``: write a checkpoint of the newest version now, and clean up the log."""
 
-from fastapi import APIRouter
-
 from delvec_kernel.errors import ConcurrentWrite, CorruptTable, UnsupportedWriterFeature
 from delvec_kernel.wire import CheckpointRequest, CheckpointResponse, LogCleanUp
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance
+from delvec_service.api.resource import Resource
 
 __all__ = ["router"]
 
 
-router = APIRouter(tags=["maintenance"], route_class=Maintenance)
+router = Resource(tags=["maintenance"], route_class=Maintenance)
 
 
 @router.post(

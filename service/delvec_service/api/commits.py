@@ -5,7 +5,7 @@ import json
 import uuid
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Response, status
+from fastapi import Path, Response, status
 
 from delvec_kernel.errors import (
     AppendOnlyTable,
@@ -34,6 +34,7 @@ from delvec_service.api.outcomes import committed_response
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import COMMON, CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import REPLAYED, IdempotencyKey, Mutation, ParsedBody, replay
+from delvec_service.api.resource import Resource
 from delvec_service.api.routes import Route
 from delvec_service.api.snapshot import snapshot_fields
 from delvec_service.commits.allocation import begin
@@ -65,10 +66,9 @@ class _Commit(Route):
         )
 
 
-router = APIRouter(tags=["commits"])
-_reading = APIRouter(route_class=Route)
-_commits = APIRouter(route_class=_Commit)
-_mutations = APIRouter(route_class=Mutation)
+_reading = Resource(tags=["commits"], route_class=Route)
+_commits = Resource(tags=["commits"], route_class=_Commit)
+_mutations = Resource(tags=["commits"], route_class=Mutation)
 
 
 @_mutations.post(
@@ -201,6 +201,4 @@ def get_commit(
     return {"version": version, "actions": actions}
 
 
-router.include_router(_mutations)
-router.include_router(_commits)
-router.include_router(_reading)
+router = Resource(_mutations, _commits, _reading)

@@ -2,19 +2,20 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from delvec_kernel.errors import CredentialVendingUnsupported, StorageDenied, StorageError
 from delvec_kernel.wire import CredentialsResponse, StorageCredential
 from delvec_kernel.wire.access import StorageOperation
 from delvec_service.api.dependencies import Caller, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, responses
+from delvec_service.api.resource import Resource
 from delvec_service.api.routes import Route
 from delvec_service.logs import note
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["access"], route_class=Route)  # no answer is kept under a key: it has a secret in it
+router = Resource(tags=["access"], route_class=Route)  # no answer is kept under a key: it has a secret in it
 
 
 @router.get(

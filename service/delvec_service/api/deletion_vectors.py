@@ -1,17 +1,18 @@
 """``…/deletion-vectors``: descriptors for deletion vectors that an engine writes itself."""
 
-from fastapi import APIRouter, status
+from fastapi import status
 
 from delvec_kernel.errors import InvalidCommit, UnsupportedWriterFeature
 from delvec_kernel.wire import AllocatedDeletionVector, AllocatedVectorFile, AllocateRequest, AllocateResponse
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Mutation
+from delvec_service.api.resource import Resource
 from delvec_service.commits.allocation import allocate
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["deletion vectors"], route_class=Mutation)
+router = Resource(tags=["deletion vectors"], route_class=Mutation)
 
 
 @router.post(

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-from fastapi import APIRouter
-
 from delvec_kernel.errors import (
     AppendOnlyTable,
     ConstraintViolation,
@@ -23,6 +21,7 @@ from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
+from delvec_service.api.resource import Resource
 from delvec_service.logs import note
 
 __all__ = ["router"]
@@ -49,7 +48,7 @@ class _Command(Mutation):
     kind = "commands"
 
 
-router = APIRouter(tags=["commands"], route_class=_Command)
+router = Resource(tags=["commands"], route_class=_Command)
 
 
 @router.post("/tables/{table}/delete", responses=responses(*_ERRORS))

@@ -6,7 +6,7 @@ It stands in front of the whole application, so that the rules hold for whatever
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -24,12 +24,16 @@ from delvec_kernel.errors import (
 )
 from delvec_service.auth.access import Access
 from delvec_service.auth.directory import Directory
-from delvec_service.auth.oidc import IdentityProvider, is_jwt
 from delvec_service.auth.principals import Principal
 from delvec_service.auth.rules import rule_of
 from delvec_service.logs import note
 from delvec_service.store.registry import TableRecord, not_found
 from delvec_service.tables.registry import Tables
+
+if TYPE_CHECKING:
+    from delvec_service.auth.oidc import (
+        IdentityProvider,
+    )  # with cryptography, which only an identity provider needs
 
 __all__ = ["ACCESS", "TABLE", "Door"]
 
@@ -62,7 +66,7 @@ class Door:
         tables: Tables,
         routes: Callable[[], Sequence[BaseRoute]],
         seconds: float,
-        provider: IdentityProvider | None = None,
+        provider: "IdentityProvider | None" = None,
     ) -> None:
         self._directory = directory
         self._tables = tables
@@ -129,7 +133,7 @@ class Door:
             )
         if scheme.lower() != "bearer" or not given or len(given) > _LONGEST_TOKEN:
             raise Unauthorized(f"The Authorization header is not of the form {_BEARER}.")
-        if self._provider is None or not is_jwt(given):
+        if self._provider is None or not self._provider.reads(given):
             return directory.principal(given)
         known = self._provider.known(given)
         if known is None:  # its keys may have to be read

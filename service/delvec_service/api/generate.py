@@ -1,18 +1,17 @@
 """``…/generate``: manifests that list a table's data files, for readers that know no Delta log."""
 
-from fastapi import APIRouter
-
 from delvec_kernel.errors import CorruptTable, ManifestUnsupported
 from delvec_kernel.symlink_manifest import MANIFESTS
 from delvec_kernel.wire import GenerateRequest, GenerateResponse
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance
+from delvec_service.api.resource import Resource
 
 __all__ = ["router"]
 
 
-router = APIRouter(tags=["maintenance"], route_class=Maintenance)
+router = Resource(tags=["maintenance"], route_class=Maintenance)
 
 
 @router.post(

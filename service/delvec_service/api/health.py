@@ -6,7 +6,7 @@ import json
 import math
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from delvec_kernel.errors import BadRequest, InvalidTableChange, UnknownColumn
 from delvec_kernel.schema.column_paths import parse_path
@@ -21,6 +21,7 @@ from delvec_kernel.wire import (
 from delvec_kernel.wire.shapes import Column
 from delvec_service.api.dependencies import Caller, PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.api.resource import Resource
 from delvec_service.api.routes import Route
 from delvec_service.maintenance.health import health
 from delvec_service.snapshots.time_travel import moment_of
@@ -29,7 +30,7 @@ from delvec_service.store.health_samples import HealthOrder
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["reading"], route_class=Route)
+router = Resource(tags=["reading"], route_class=Route)
 
 
 @router.get(

@@ -1,7 +1,5 @@
 """``…/iceberg``: the table for readers of Iceberg."""
 
-from fastapi import APIRouter
-
 from delvec_kernel.errors import (
     CorruptDeletionVector,
     CorruptIcebergMetadata,
@@ -12,11 +10,12 @@ from delvec_kernel.wire import IcebergRequest, IcebergResponse
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance
+from delvec_service.api.resource import Resource
 
 __all__ = ["router"]
 
 
-router = APIRouter(tags=["maintenance"], route_class=Maintenance)
+router = Resource(tags=["maintenance"], route_class=Maintenance)
 
 
 @router.post(

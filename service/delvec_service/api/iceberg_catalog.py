@@ -5,11 +5,12 @@ Iceberg has an OpenAPI document of its own, from which clients are made, so that
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response, status
+from fastapi import Depends, Path, Query, Request, Response, status
 
 from delvec_kernel.errors import BadRequest, NotFound, UnsupportedOperation
 from delvec_kernel.wire.iceberg_catalog import FetchScanTasksRequest, PlanTableScanRequest, PlanTask
 from delvec_service.api.dependencies import Caller, ServiceState
+from delvec_service.api.resource import Resource
 from delvec_service.api.routes import Route
 from delvec_service.iceberg.catalog import IcebergCatalog, with_referenced_snapshots
 from delvec_service.store.registry import TableRecord
@@ -42,7 +43,7 @@ class _CatalogRoute(Route):
     lenient = True
 
 
-router = APIRouter(route_class=_CatalogRoute, include_in_schema=False)
+router = Resource(route_class=_CatalogRoute, described=False)
 
 
 async def _catalog(service: ServiceState, access: Caller) -> IcebergCatalog:

@@ -5,11 +5,12 @@ from typing import Annotated, Final
 
 import anyio.to_thread
 from anyio import CapacityLimiter
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import Header, Request, Response
 
 from delvec_kernel.errors import BadRequest, DelvecError, ServiceUnavailable
 from delvec_service.api.dependencies import Service, ServiceState
 from delvec_service.api.problems import COMMON, responses
+from delvec_service.api.resource import Resource
 from delvec_service.logs import logger
 from delvec_service.telemetry.observer import Gauges
 from delvec_service.telemetry.table_metrics import band_lines, database_line, table_lines
@@ -20,7 +21,7 @@ _MOST_TABLES: Final = 1000
 _DATABASE_SECONDS: Final = 5.0
 _AT_ONCE: Final = 2
 
-router = APIRouter(tags=["probes"])
+router = Resource(tags=["probes"])
 
 
 @router.get(

@@ -3,18 +3,19 @@
 import json
 from typing import Annotated, Literal, TypeAlias
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from delvec_kernel.wire import CommitOutcome, CommitResponse, ErrorBody
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.api.resource import Resource
 from delvec_service.api.routes import Route
 from delvec_service.commits.commit_result import Committed, Rebased
 from delvec_service.commits.outcomes import Outcome
 
 __all__ = ["committed_response", "router"]
 
-router = APIRouter(tags=["commits"], route_class=Route)
+router = Resource(tags=["commits"], route_class=Route)
 
 _Result: TypeAlias = Literal[
     "committed", "nothing-to-do", "already-applied", "conflict", "refused", "unknown"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 import pyarrow as pa
-from fastapi import APIRouter, Header
+from fastapi import Header
 from fastapi.responses import Response, StreamingResponse
 
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
@@ -34,6 +34,7 @@ from delvec_kernel.wire import (
 )
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.api.resource import Resource
 from delvec_service.api.routes import Route
 from delvec_service.scans.plan import PlannedScan, plan
 from delvec_service.snapshots.loader import SnapshotLoader
@@ -61,7 +62,7 @@ DELETION_VECTOR_ERRORS: Final = (
 )
 _BATCH_ROWS: Final = 8192
 
-router = APIRouter(tags=["reading"], route_class=Route)
+router = Resource(tags=["reading"], route_class=Route)
 
 
 def file_responses(what: str, *errors: type[DelvecError]) -> dict[int | str, dict[str, Any]]:

@@ -4,7 +4,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, status
+from fastapi import Path, Query, status
 
 from delvec_kernel.errors import MaintenanceUnderWay, PermissionDenied, PolicyNotFound, TableNotFound
 from delvec_kernel.policies import applicable
@@ -22,13 +22,14 @@ from delvec_kernel.wire.policies import PolicyType, RunState
 from delvec_service.api.dependencies import Caller, Service, ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, responses
 from delvec_service.api.repeats import Mutation
+from delvec_service.api.resource import Resource
 from delvec_service.auth.access import Access
 from delvec_service.logs import note
 from delvec_service.snapshots.time_travel import moment_of
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["policies"], route_class=Mutation)
+router = Resource(tags=["policies"], route_class=Mutation)
 
 _Name = Annotated[str, Path(description="The policy's name.", max_length=128)]
 

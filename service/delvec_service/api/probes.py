@@ -9,21 +9,22 @@ from typing import Final
 
 import anyio.to_thread
 from anyio import CapacityLimiter
-from fastapi import APIRouter, Request
+from fastapi import Request
 
 from delvec_kernel.errors import ServiceUnavailable
 from delvec_kernel.wire import ConfigResponse
 from delvec_service.api.dependencies import Caller, ServiceState
 from delvec_service.api.plan import ARROW_STREAM
 from delvec_service.api.problems import COMMON, responses
+from delvec_service.api.resource import DeferredRoute, Resource
 from delvec_service.store.database import Database
 
 __all__ = ["Readiness", "config_router", "router"]
 
 _READY_SECONDS: Final = 5.0
 
-router = APIRouter(tags=["probes"])
-config_router = APIRouter(tags=["config"])
+router = Resource(tags=["probes"])
+config_router = Resource(tags=["config"])
 
 
 class Readiness:
@@ -79,11 +80,16 @@ async def readyz(request: Request) -> dict[str, str]:
 @config_router.get("/config", responses=responses(*COMMON))
 async def config(request: Request, service: ServiceState, access: Caller) -> ConfigResponse:
     """Say what this service is and can do."""
-    paths = request.app.openapi()["paths"]
+    described = (
+        route for route in request.app.routes if isinstance(route, DeferredRoute) and route.is_described
+    )
     return ConfigResponse(
         version=version("delvec"),
         endpoints=sorted(
-            f"{method.upper()} {path}" for path in paths for method in paths[path] if path.startswith("/v1/")
+            f"{method} {route.path}"
+            for route in described
+            for method in route.methods
+            if route.path.startswith("/v1/")
         ),
         max_request_bytes=service.settings.max_request_bytes,
         arrow_media_type=ARROW_STREAM,

@@ -3,8 +3,6 @@
 import uuid
 from typing import Final
 
-from fastapi import APIRouter
-
 from delvec_kernel.errors import (
     AppendOnlyTable,
     ConcurrentTransaction,
@@ -18,12 +16,13 @@ from delvec_service.alter_table.repair import Repaired, repair
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Maintenance
+from delvec_service.api.resource import Resource
 
 __all__ = ["router"]
 
 _SHOWN: Final = 1000
 
-router = APIRouter(tags=["maintenance"], route_class=Maintenance)
+router = Resource(tags=["maintenance"], route_class=Maintenance)
 
 
 @router.post(

@@ -2,8 +2,6 @@
 
 import uuid
 
-from fastapi import APIRouter
-
 from delvec_kernel.errors import (
     AppendOnlyTable,
     ConcurrentTransaction,
@@ -18,13 +16,14 @@ from delvec_service.alter_table.restore import NotRestored, Restored, restore
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Maintenance
+from delvec_service.api.resource import Resource
 from delvec_service.commits.commit import Rebased
 from delvec_service.logs import note
 
 __all__ = ["router"]
 
 
-router = APIRouter(tags=["maintenance"], route_class=Maintenance)
+router = Resource(tags=["maintenance"], route_class=Maintenance)
 
 
 @router.post(

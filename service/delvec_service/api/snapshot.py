@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from fastapi import APIRouter
-
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.wire import SnapshotResponse
 from delvec_service.api.dependencies import PointInTime, ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
+from delvec_service.api.resource import Resource
 from delvec_service.api.routes import Route
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.version_marks import read_mark
@@ -15,7 +14,7 @@ from delvec_service.store.registry import TableRecord
 
 __all__ = ["router", "snapshot_fields"]
 
-router = APIRouter(tags=["reading"], route_class=Route)
+router = Resource(tags=["reading"], route_class=Route)
 
 
 @router.get("/tables/{table}/snapshot", responses=responses(*COMMON, *OPENING, *SNAPSHOT))

@@ -3,7 +3,7 @@
 import uuid
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response, status
+from fastapi import Query, Response, status
 
 from delvec_kernel.errors import (
     AtomicCreateUnsupported,
@@ -22,13 +22,14 @@ from delvec_kernel.wire import RenameRequest, TableRequest, TableResource, Table
 from delvec_service.api.dependencies import Caller, ServiceState, Table, TableName
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import IdempotencyKey, Mutation
+from delvec_service.api.resource import Resource
 from delvec_service.logs import note
 from delvec_service.store.registry import TableRecord
 from delvec_service.tables.registry import NewTable
 
 __all__ = ["resource", "router"]
 
-router = APIRouter(tags=["tables"], route_class=Mutation)
+router = Resource(tags=["tables"], route_class=Mutation)
 
 
 @router.post(

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
 from delvec_kernel.errors import (
     AtomicCreateUnsupported,
@@ -28,6 +28,7 @@ from delvec_kernel.wire import (
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance
+from delvec_service.api.resource import Resource
 from delvec_service.logs import note
 from delvec_service.vacuum.quarantine import purge_quarantine, quarantines, undo_quarantine
 from delvec_service.vacuum.vacuum import Vacuumed, vacuum
@@ -41,7 +42,7 @@ class _Vacuuming(Maintenance):
     large = True
 
 
-router = APIRouter(tags=["maintenance"], route_class=_Vacuuming)
+router = Resource(tags=["maintenance"], route_class=_Vacuuming)
 
 _EMPTYING: Final = (CorruptTable, QuarantineNotFound, UnsupportedWriterFeature)
 _NAMED: Final = 1000

@@ -1,17 +1,16 @@
 """``…/deletion-vectors/compact``: deletion vectors of many small files in few."""
 
-from fastapi import APIRouter
-
 from delvec_kernel.errors import CorruptTable, InvalidTableChange, UnsupportedTable, UnsupportedWriterFeature
 from delvec_kernel.wire import RepackRequest, RepackResponse
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
 from delvec_service.api.repeats import Maintenance
+from delvec_service.api.resource import Resource
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["maintenance"], route_class=Maintenance)
+router = Resource(tags=["maintenance"], route_class=Maintenance)
 
 
 @router.post(

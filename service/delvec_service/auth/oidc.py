@@ -14,7 +14,7 @@ from delvec_kernel.errors import IdentityProviderUnavailable, Unauthorized
 from delvec_service.auth.principals import Principal
 from delvec_service.logs import logger
 
-__all__ = ["IdentityProvider", "OidcSettings", "is_jwt"]
+__all__ = ["IdentityProvider", "OidcSettings"]
 
 _ALGORITHMS: Final = (
     "RS256",
@@ -58,11 +58,6 @@ class OidcSettings:
     groups_claim: str = "groups"
 
 
-def is_jwt(token: str) -> bool:
-    """Whether a token looks like one of an identity provider: three parts between dots."""
-    return token.count(".") == 2  # noqa: PLR2004
-
-
 class IdentityProvider:
     """Verifies tokens with the provider's keys; safe to share between threads.
 
@@ -76,6 +71,11 @@ class IdentityProvider:
         self._keys: dict[str | None, jwt.PyJWK] = {}
         self._tried = self._read = -float("inf")
         self._verified: dict[bytes, tuple[Principal, float]] = {}
+
+    @staticmethod
+    def reads(token: str) -> bool:
+        """Whether a token looks like one of an identity provider: three parts between dots."""
+        return token.count(".") == 2  # noqa: PLR2004
 
     def known(self, token: str) -> Principal | None:
         """Return whose token it is if it was verified within the last minute; does no I/O."""

@@ -175,7 +175,7 @@ def test_every_request_has_a_rule_and_every_rule_a_request(guarded):
     catalog = {
         f"{method} {prefix}{route.path}"
         for prefix in iceberg_catalog.PREFIXES
-        for route in iceberg_catalog.router.routes
+        for route in iceberg_catalog.router.routes()
         for method in route.methods - {"HEAD"}
     }
     assert described | catalog | {"GET /docs", "GET /openapi.json"} == set(RULES)

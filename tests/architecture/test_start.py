@@ -1,0 +1,115 @@
+"""What a start may import. The time that it takes depends on the machine; what costs it does not."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.main import get_command
+
+from delvec.cli import app
+from delvec.cli.command_table import COMMANDS
+from delvec_service.api.resource import DeferredRoute
+
+ENGINES = {"duckdb", "pandas", "polars", "pyspark"}
+WEB = {"fastapi", "starlette", "uvicorn"}
+STORES = {"alembic", "obstore", "sqlalchemy"}
+ARROW = {"numpy", "pyarrow"}
+CLIENT = {"httpx", "pydantic", "sqlglot"}
+SECRETS = {"cryptography", "jwt"}
+
+SERVE = """
+import delvec.cli
+from delvec.cli import serve
+from delvec_service import server
+from delvec_service.app import create_app
+from delvec_service.config import Settings
+settings = Settings(roots=("/tmp",), database_url="sqlite:///" + arguments[0])
+app = create_app(settings)
+app.state.service.database.migrate()
+"""
+
+
+def imported(code, *arguments):
+    """Return the packages that a fresh process has imported after some code."""
+    script = (
+        f"import sys\narguments = {arguments!r}\n{code}\nprint('modules:', *sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    return {name.partition(".")[0] for name in done.stderr.rpartition("modules:")[2].split()}
+
+
+@pytest.mark.parametrize(
+    ("code", "not_needed"),
+    [
+        (
+            "import delvec",
+            ENGINES | WEB | STORES | ARROW | CLIENT | SECRETS | {"asyncio", "rich", "typer"},
+        ),
+        ("import delvec\ndir(delvec)\ndelvec.TableNotFound", ARROW | CLIENT | WEB | STORES | ENGINES),
+        ("from delvec import connect, DeltaTable", ENGINES | WEB | SECRETS | {"alembic", "sqlalchemy"}),
+    ],
+)
+def test_importing_the_client_imports_little(code, not_needed):
+    assert not imported(code) & not_needed
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["serve", "--help"], ["no-such-command"]])
+def test_help_imports_no_command_that_it_does_not_describe(arguments):
+    code = f"import delvec.cli\ntry:\n  delvec.cli.main({arguments!r})\nexcept SystemExit:\n  pass"
+
+    found = imported(code)
+
+    unneeded = ENGINES | WEB | STORES | ARROW | SECRETS | {"httpx", "sqlglot", "delvec_service"}
+    assert not found & unneeded
+    assert "typer" in found
+
+
+def test_serve_imports_neither_engines_nor_what_only_some_services_need(tmp_path):
+    database = str(tmp_path / "service.db")
+    assert "alembic" in imported(SERVE, database)  # which makes the schema
+
+    assert not imported(SERVE, database) & (ENGINES | SECRETS | {"alembic"})
+
+
+def test_serve_makes_routes_when_they_are_asked_for():
+    code = """
+from delvec_service.app import create_app
+from delvec_service.api.resource import DeferredRoute
+from delvec_service.config import Settings
+app = create_app(Settings(roots=("/tmp",), database_url="sqlite://"))
+routes = [route for route in app.routes if isinstance(route, DeferredRoute)]
+assert len(routes) > 60
+assert not [route.path for route in routes if route.is_made]
+app.openapi()
+assert {route.path for route in routes if not route.is_made} == {
+    route.path for route in routes if not route.is_described
+}
+"""
+    imported(code)
+
+
+def test_the_list_of_commands_says_what_each_command_says_of_itself():
+    commands = get_command(app).commands
+
+    assert list(commands) == list(COMMANDS)
+    for name, command in commands.items():
+        assert command.name == name
+        assert " ".join(command.help.partition("\n\n")[0].split()) == COMMANDS[name].summary
+
+
+def test_deferred_routes_are_those_that_fastapi_makes():
+    from delvec_service.app import create_app
+    from delvec_service.config import Settings
+
+    application = create_app(Settings(database_url="sqlite://"))
+    for route in application.routes:
+        if isinstance(route, DeferredRoute):
+            assert (route.path, route.methods, route.name, route.path_format) == (
+                route.made.path,
+                route.made.methods,
+                route.made.name,
+                route.made.path_format,
+            )
+            assert route.is_described == route.made.include_in_schema
