@@ -282,7 +282,15 @@ class ReadableTable:
         version: int | None = None,
         timestamp: str | datetime | None = None,
     ) -> int:
-        """Return the number of live rows; from the log alone where its statistics are enough."""
+        """Return the number of live rows; from the log alone where its statistics are enough.
+
+        Without a predicate the service knows it, and no file is listed.
+        """
+        if predicate is None:
+            known = self.snapshot(version, timestamp)
+            if known.num_rows is not None:
+                return known.num_rows
+            version, timestamp = known.version, None
         return self.scan(None, predicate, version, timestamp).count()
 
     def files(

@@ -1,6 +1,9 @@
 """Reads in the shapes that people use, lazily, and what the log tells of files and partitions."""
 
+import json
+import shutil
 from datetime import date
+from pathlib import Path
 
 import duckdb
 import pandas as pd
@@ -140,6 +143,59 @@ def test_files_may_be_asked_for_by_predicate(numbers):
     assert len(numbers.files()) == 3
     assert len(numbers.files("id >= 20")) == 1
     assert len(numbers.files(version=1)) == 1
+
+
+def test_all_rows_are_counted_without_opening_or_listing_files(lake, numbers):
+    for file in numbers.files():
+        Path(file.removeprefix("file://")).unlink()
+
+    assert numbers.count() == len(LEFT)
+    assert numbers.count(version=3) == 15
+    name = f"delta.`{numbers.location}`"
+    counted = lake.sql(f"SELECT count(*) FROM {name}")
+    assert (counted.column_names, counted.to_pydict()) == (["count_star()"], {"count_star()": [len(LEFT)]})
+    assert lake.sql(f"SELECT count(*) AS n FROM {name} VERSION AS OF 3").to_pydict() == {"n": [15]}
+    assert numbers.snapshot().num_rows == len(LEFT)
+
+
+def test_rows_of_files_without_statistics_are_counted_in_the_files(lake, numbers):
+    log = Path(numbers.location.removeprefix("file://")) / "_delta_log"
+    commit = log / f"{1:020}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        action.get("add", {}).pop("stats", None)
+    commit.write_text("\n".join(map(json.dumps, actions)))
+    copy = shutil.copytree(log.parent, log.parent.with_name("copy"))
+    other = lake.table(copy)
+
+    assert other.snapshot().num_rows is None
+    assert other.count() == len(LEFT)
+    assert lake.sql(f"SELECT count(*) AS n FROM delta.`{copy}`").to_pydict() == {"n": [len(LEFT)]}
+    assert other.count(version=0) == 0
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "WHERE id > 2", "LIMIT 0", "GROUP BY id > 2", "HAVING count(*) > 100", "AS t(a, b, c, d, e)", "CROSS JOIN one",
+        "QUALIFY row_number() OVER () > 1", "UNION ALL SELECT 7", "TABLESAMPLE (2 ROWS)",
+    ],
+)  # fmt: skip
+def test_other_counts_are_the_engines(lake, numbers, rest):
+    """Each gives what DuckDB gives for the same query over the same rows."""
+    lake.create_table(f"{numbers.location}-one", "n long").append([{"n": 1}, {"n": 2}])
+    mine = duckdb.connect()
+    numbers.to_duckdb(mine).create_view("numbers")
+    lake.table(f"{numbers.location}-one").to_duckdb(mine).create_view("one")
+    query = f"SELECT count(*) AS n FROM numbers {rest}"
+
+    spelt = query.replace(
+        "FROM numbers", f"FROM delta.`{numbers.location}`" + ("" if "AS t" in rest else " numbers")
+    )
+    spelt = spelt.replace("JOIN one", f"JOIN delta.`{numbers.location}-one`")
+    found = lake.sql(spelt).to_pydict()["n"]
+
+    assert sorted(found) == sorted(row[0] for row in mine.sql(query.replace("(2 ROWS)", "2 ROWS")).fetchall())
 
 
 def test_partitions_are_counted_from_the_log(by_country):

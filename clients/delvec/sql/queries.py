@@ -31,6 +31,8 @@ _KNOWN: Final = STATEMENTS | AGGREGATES | GENERATORS | WINDOW_ONLY
 _SOURCES: Final = (exp.Table, exp.Subquery, exp.Values, exp.Unnest, exp.Lateral)
 _OF_LATERAL: Final = (exp.Subquery, exp.Unnest, exp.Explode, exp.Inline)
 _PLAIN_TABLE: Final = frozenset({"this", "db", "catalog", "alias", "version"})
+_OF_COUNT: Final = frozenset({"expressions", "from", "from_"})
+_COUNT_STAR: Final = "count_star()"
 _PRUNES: Final = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In, exp.Is)
 _DELTA_SCAN: Final = "delta_scan"
 _SMALL: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
@@ -61,6 +63,24 @@ class Query:
         """Return the names of the tables of which it reads the newest version, each once."""
         names = dict.fromkeys(table_name(self.text, each) for each in self.tables())
         return [each for each in names if each.version is None and each.timestamp is None]
+
+    def counted(self) -> tuple[TableName, str] | None:
+        """Return the table of ``SELECT count(*) FROM table``, and what DuckDB calls the result; None of other queries."""
+        tree = self.tree
+        if not isinstance(tree, exp.Select) or any(
+            tree.args[name] for name in tree.args if name not in _OF_COUNT
+        ):
+            return None
+        source = tree.args.get("from_") or tree.args.get("from")
+        if source is None or len(tree.expressions) != 1 or not _is_plain(source.this):
+            return None
+        column = tree.expressions[0]
+        if not _is_count_of_all(column.unalias()):
+            return None
+        found = table_name(self.text, source.this)
+        if found.version is None and found.timestamp is None:
+            found = replace(found, version=self.versions.get(found.name))
+        return found, column.alias if isinstance(column, exp.Alias) else _COUNT_STAR
 
     def check_functions(self, named: Collection[str]) -> None:
         """Refuse functions that are neither Spark's own nor among ``named``, those of the caller's session.
@@ -191,6 +211,25 @@ def _scanned(text: str, function: exp.Anonymous) -> TableName:
     return TableName.at(given[0].name)
 
 
+def _is_plain(source: exp.Expr) -> bool:
+    """Whether a clause reads all rows of a table, once, with its own columns."""
+    if not isinstance(source, exp.Table) or any(
+        value and name not in _PLAIN_TABLE for name, value in source.args.items()
+    ):
+        return False
+    alias = source.args.get("alias")
+    return alias is None or not alias.columns
+
+
+def _is_count_of_all(value: exp.Expr) -> bool:
+    return (
+        isinstance(value, exp.Count)
+        and isinstance(value.this, exp.Star)
+        and not any(value.this.args.values())
+        and not value.args.get("expressions")
+    )
+
+
 def _folded(name: str) -> str:
     """Return a name in small letters: only those of ASCII, as DuckDB compares names; the Kelvin sign is no k there."""
     return name.translate(_SMALL)
@@ -232,10 +271,8 @@ def _condition(tree: exp.Expr, table: exp.Table) -> str | None:
     where, alias = tree.args.get("where"), table.args.get("alias")
     if where is None or any(tree.args.get(name) for name in ("joins", "laterals", "sample")):
         return None
-    if any(value and name not in _PLAIN_TABLE for name, value in table.args.items()):
+    if not _is_plain(table):
         return None
-    if alias is not None and alias.columns:
-        return None  # its columns have other names
     known = _folded(alias.name if alias is not None else table_name("", table).last)
     parts = list(where.this.flatten()) if isinstance(where.this, exp.And) else [where.this]
     kept = [

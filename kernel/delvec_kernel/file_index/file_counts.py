@@ -66,6 +66,13 @@ class FileCounts:
         """Physical rows, deleted ones included; None where a file's statistics do not say."""
         return None if self.num_unknown else self.num_known_records
 
+    @property
+    def num_rows(self) -> int | None:
+        """Live rows; None where statistics do not say, or say less than deletion vectors hold."""
+        if self.num_unknown or self.num_known_records < self.num_deleted_rows:
+            return None
+        return self.num_known_records - self.num_deleted_rows
+
     def plus(self, other: "FileCounts") -> "FileCounts":
         """Return the counts of both."""
         return self._with(other, 1)

@@ -221,6 +221,11 @@ class Snapshot:
         """Physical rows, deleted ones included; None where a file has no statistics."""
         return self.live.counts.num_records
 
+    @property
+    def num_rows(self) -> int | None:
+        """Live rows; None where the statistics of a file do not say how many it has."""
+        return self.live.counts.num_rows
+
 
 def _schema(text: str, mapped: bool) -> StructType:
     schema = StructType.from_json(text)

@@ -215,6 +215,9 @@ class SnapshotResponse(Answer):
     size_in_bytes: int
     num_deletion_vectors: int
     num_deleted_rows: int
+    num_rows: int | None = Field(
+        default=None, description="Live rows; null where the statistics of a file do not say how many it has."
+    )
     app_transactions: dict[str, int] = Field(default_factory=dict)
     domain_metadata: dict[str, str] = Field(default_factory=dict)
 

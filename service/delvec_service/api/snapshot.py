@@ -44,6 +44,7 @@ def snapshot_fields(record: TableRecord, snapshot: Snapshot, loader: SnapshotLoa
         "size_in_bytes": snapshot.size_in_bytes,
         "num_deletion_vectors": snapshot.num_deletion_vectors,
         "num_deleted_rows": snapshot.num_deleted_rows,
+        "num_rows": snapshot.num_rows,
         "app_transactions": {name: txn.version for name, txn in snapshot.txns.items()},
         "domain_metadata": {name: entry.configuration for name, entry in snapshot.domain_metadata.items()},
     }

@@ -298,3 +298,16 @@ def test_partition_values_are_kept_as_they_are():
     assert [dict(row) for row in live.table["partition_values"].to_pylist()] == values
     (parts,) = load_parts([live.members[0].segment], "partitions")
     assert len(parts.distinct) == 6
+
+
+@pytest.mark.parametrize(
+    ("counts", "rows"),
+    [
+        (FileCounts(), 0),
+        (FileCounts(2, 10, 1, 3, 50, 0), 47),
+        (FileCounts(2, 10, 1, 3, 50, 1), None),
+        (FileCounts(1, 10, 1, 51, 50, 0), None),  # a damaged log
+    ],
+)
+def test_live_rows_are_counted_where_statistics_tell_them(counts, rows):
+    assert counts.num_rows == rows

@@ -38,6 +38,7 @@ def test_a_snapshot_says_what_the_table_is(filled):
     assert snapshot["num-files"] == 2
     assert snapshot["num-deletion-vectors"] == 1
     assert snapshot["num-deleted-rows"] == 2
+    assert snapshot["num-rows"] == 13
     assert snapshot["configuration"] == {"delta.enableDeletionVectors": "true"}
     assert snapshot["protocol"]["readerFeatures"] == ["deletionVectors"]
     assert snapshot["location"] == f"file://{filled.folder}"
