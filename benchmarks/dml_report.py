@@ -12,9 +12,10 @@ from benchmarks.dml_jobs import DmlEffort
 from benchmarks.dml_plots import JOBS_PLOT, SWEEP_PLOT, draw_jobs, draw_sweep
 from benchmarks.sweep import FILES, Cell
 
-__all__ = ["TITLE", "replaced", "with_section_of", "write_page"]
+__all__ = ["STARTS", "TITLE", "replaced", "with_section_of", "write_page"]
 
 TITLE = "## Row changes"
+STARTS = "## Starts"
 _MIB = 2**20
 _HOW = """\
 Every contender has a process of its own, with a Spark session of its own where it needs one, and the jobs go from one contender to
@@ -47,14 +48,17 @@ def write_page(out: Path, figures: Figures, cells: Sequence[Mapping[str, Any]], 
 
 
 def with_section_of(page: str, earlier: str) -> str:
-    """Return a page with the section about row changes that an earlier one had."""
-    _, found, rest = earlier.partition(f"\n{TITLE}\n")
-    return replaced(page, [TITLE, *rest.partition("\n## ")[0].splitlines()]) if found else page
+    """Return a page with the sections about starts and about row changes that an earlier one had."""
+    for title in (STARTS, TITLE):
+        _, found, rest = earlier.partition(f"\n{title}\n")
+        if found:
+            page = replaced(page, [title, *rest.partition("\n## ")[0].splitlines()])
+    return page
 
 
 def replaced(page: str, section: Sequence[str]) -> str:
-    """Return the page with another section of that title, at its end if it had none."""
-    before, found, rest = page.partition(f"\n{TITLE}\n")
+    """Return the page with another section of its title, which comes first, at the page's end if it had none."""
+    before, found, rest = page.partition(f"\n{section[0]}\n")
     after = rest.partition("\n## ")
     tail = f"\n## {after[2]}" if found and after[1] else ""
     return before.rstrip("\n") + "\n\n" + "\n".join(section).rstrip("\n") + "\n" + tail

@@ -118,6 +118,8 @@ _RESOURCES: Final = (
 )
 _LISTING: Final = threading.Lock()
 _ROUTES: Final[list[DeferredRoute]] = []
+_WARM_SECONDS: Final = 10.0
+"""How long an end waits for the warm-up; a database that hangs must not keep the process."""
 _CLAIM_SECONDS: Final = 60.0
 """After so long a request with an idempotency key is taken to have died; nothing goes wrong where it has not."""
 
@@ -158,7 +160,7 @@ def create_app(settings: Settings, *, names_by_folder: bool = False) -> FastAPI:
             yield
         finally:
             if warming.ident is not None:
-                warming.join()
+                warming.join(_WARM_SECONDS)
             service.row_commands.close()
             service.upkeep.close()
             service.health.close()

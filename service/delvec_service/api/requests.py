@@ -21,7 +21,6 @@ from delvec_service.telemetry.observer import NO_OBSERVER, Observer, RequestObse
 __all__ = ["RequestMiddleware"]
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._\-]{1,128}")
-_PREFIXES: Final = ("/v1",)
 _LOGGED: Final = 300
 """Characters of a path in the log."""
 _REFUSED: Final = 400
@@ -183,8 +182,4 @@ class _Answering:
 def _route(scope: Scope) -> str:
     """Return the pattern of the address, so that labels are few: a stranger may ask for anything."""
     pattern = getattr(scope.get("route"), "path", None)
-    if pattern is None:
-        return "none"
-    # Some versions of FastAPI give the pattern without the prefix of its router.
-    prefix = "/".join(scope["path"].split("/")[: -pattern.count("/")])
-    return f"{prefix}{pattern}" if prefix in _PREFIXES else str(pattern)
+    return "none" if pattern is None else str(pattern)
