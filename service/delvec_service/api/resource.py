@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar
 
 from fastapi.params import Depends
 from fastapi.routing import APIRoute
-from starlette.routing import BaseRoute, Match, compile_path, get_route_path
+from starlette._utils import get_route_path
+from starlette.routing import BaseRoute, Match, compile_path
 from starlette.types import Receive, Scope, Send
 
 __all__ = ["DeferredRoute", "Resource"]

@@ -1,6 +1,7 @@
 """The SQL database: connecting, migrating, and transactions that are as short as they can be."""
 
 import hashlib
+import importlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Executable, create_engine, event, make_url, text
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import (
     ArgumentError,
@@ -265,8 +265,7 @@ def insert_into(session: Session, row: Any) -> Any:
         session: of a database.
         row: a mapped class, or a table.
     """
-    dialect: Any = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-    return dialect.insert(row)
+    return _insert(session.get_bind().dialect.name)(row)
 
 
 class Upsert:
@@ -277,11 +276,20 @@ class Upsert:
     """
 
     def __init__(self, build: Callable[[Any], Executable]) -> None:
-        self._statements = {"postgresql": build(postgresql.insert), "sqlite": build(sqlite.insert)}
+        self._build = build
+        self._statements: dict[str, Executable] = {}
 
     def on(self, connection: Connection) -> Executable:
         """Return the statement for a connection's database."""
-        return self._statements[connection.dialect.name]
+        name = connection.dialect.name
+        if name not in self._statements:
+            self._statements[name] = self._build(_insert(name))
+        return self._statements[name]
+
+
+def _insert(dialect: str) -> Any:
+    """Return the ``insert`` of a dialect; the other one is not imported."""
+    return importlib.import_module(f"sqlalchemy.dialects.{dialect}").insert
 
 
 def migrations_directory() -> Path:
