@@ -26,3 +26,10 @@ def summary(converted):
         key: int(value) if value.lstrip("-").isdigit() else value
         for key, value in found.additional_properties.items()
     }
+
+
+def assert_sound(table):
+    """The check of the published metadata finds nothing."""
+    checked = table.check(iceberg=True)
+    assert checked["findings"] == []
+    assert checked["iceberg"]

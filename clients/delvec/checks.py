@@ -12,13 +12,15 @@ __all__ = ["CheckedTable"]
 class CheckedTable(WritableTable):
     """A table that can be checked and repaired."""
 
-    def check(self, *, data_files: bool = True) -> dict[str, Any]:
+    def check(self, *, data_files: bool = True, iceberg: bool = False) -> dict[str, Any]:
         """Check the log version by version, and the live files in storage; the table is sound without ``num-errors``.
 
         Args:
             data_files: also look up each live data file, one request each.
+            iceberg: also compare what :meth:`~delvec.table.DeltaTable.to_iceberg` published with Delta: files, deleted rows, and
+                what Iceberg demands.
         """
-        query = {} if data_files else {"data-files": "false"}
+        query = ({} if data_files else {"data-files": "false"}) | ({"iceberg": "true"} if iceberg else {})
         found = self._service.get(table_path(self.id, "check"), query)
         return answer(CheckResponse, found).model_dump(by_alias=True)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.iceberg_tables import delta_rows, iceberg_rows, iceberg_table, summary
+from tests.iceberg_tables import assert_sound, delta_rows, iceberg_rows, iceberg_table, summary
 
 import delvec
 from delvec.cli import main
@@ -29,6 +29,7 @@ def test_rows_are_deltas_after_every_statement(table, format_version):
         done = table.to_iceberg(format_version=format_version)
         assert done["format-version"] == format_version
         assert iceberg_rows(done) == delta_rows(table)
+        assert_sound(table)
         return summary(done) | {"version": done["delta-version"]}
 
     assert converted()["operation"] == "append"
@@ -106,6 +107,7 @@ def test_commits_that_are_gone_are_made_up_for(table, tmp_path, lake, format_ver
     with delvec.connect() as other:
         again = other.table(str(tmp_path / "a b%20c"))
         done = again.to_iceberg(format_version=format_version)
+        assert_sound(again)
         assert iceberg_rows(done) == delta_rows(again)
 
 
@@ -160,6 +162,7 @@ def test_every_type_with_and_without_column_mapping(lake, tmp_path, mapping, for
     nothing = dict.fromkeys(TYPES.names) | {"id": 2, "list": []}
     table.append(pa.Table.from_pylist([ROW, nothing], TYPES))
     done = table.to_iceberg(format_version=format_version)
+    assert_sound(table)
     assert iceberg_rows(done) == delta_rows(table)
     found = iceberg_table(done)
     # Bounds hold the values: a filter on one finds its row.
@@ -193,6 +196,7 @@ def test_partition_values_of_every_type(lake, tmp_path, kind, values, format_ver
     table.append(pa.Table.from_pylist(rows, schema))
     table.delete("id in (3, 4, 5)")
     done = table.to_iceberg(format_version=format_version)
+    assert_sound(table)
     assert iceberg_rows(done) == delta_rows(table)
 
 
@@ -208,6 +212,7 @@ def test_columns_come_go_and_change_their_names(lake, tmp_path, format_version):
     table.alter.add_columns("a long")
     table.append([{"id": 2, "c": "y", "a": 9}])
     done = table.to_iceberg(format_version=format_version)
+    assert_sound(table)
     assert iceberg_rows(done) == delta_rows(table)
     snapshots = iceberg_table(done).metadata.snapshots
     assert iceberg_rows(done, snapshot_id=snapshots[0].snapshot_id) == [{"id": 1, "a": "x", "b": 7}]
@@ -223,6 +228,7 @@ def test_a_wider_type_is_promoted(lake, tmp_path, format_version):
     table.alter.change_type("id", "long")
     table.append([{"id": 2**40, "m": Decimal("2.50")}])
     done = table.to_iceberg(format_version=format_version)
+    assert_sound(table)
     assert iceberg_rows(done) == delta_rows(table)
 
 

@@ -59,16 +59,21 @@ def check(
     data_files: Annotated[
         bool, typer.Option("--data-files/--no-data-files", help="Also look up each live data file.")
     ] = True,
+    iceberg: Annotated[
+        bool, typer.Option("--iceberg", help="Also check the published Iceberg metadata against Delta.")
+    ] = False,
 ) -> None:
     """Check the log version by version, and the live files in storage; exit code 1 where an error is found.
 
     [bold]delvec check people[/bold]
 
+    [bold]delvec check people --iceberg[/bold]
+
     [bold]delvec check s3://bucket/people --no-data-files[/bold]
     """
     now = session(context)
     with now.table(table) as target:
-        found = target.check(data_files=data_files)
+        found = target.check(data_files=data_files, iceberg=iceberg)
     if now.as_json:
         print_json(found)
     else:
@@ -88,6 +93,14 @@ def check(
         looked = ("num-commits", "num-data-files", "num-deletion-vectors")
         commits, files, vectors = (number(found[name]) for name in looked)
         say(f"looked at {commits} commits, {files} data files, {vectors} deletion vectors")
+        for one in found["iceberg"]:
+            files, deletes = number(one["num-data-files"]), number(one["num-delete-files"])
+            say(
+                f"looked at Iceberg format version {one['format-version']}, which shows version "
+                f"{one.get('delta-version')}: {files} data files, {deletes} with deletes"
+            )
+        if iceberg and not found["iceberg"]:
+            say("no Iceberg metadata is published: delvec iceberg convert makes it")
         say(
             f"{number(found['num-errors'])} errors, {number(found['num-warnings'])} warnings, "
             f"{number(found['num-orphans'])} orphans"

@@ -42,6 +42,18 @@ INVARIANTS: Final = {
     "application-version": "The version of an application (txn) rises.",
     "own-commit": "What Delvec committed lately is in the log as it was committed.",
     "row-ids": "With row tracking, each file has row ids; none is given twice, or is above the high-water mark.",
+    "iceberg-metadata": "The Iceberg metadata and the manifests of its current snapshot can be read, and are this table's.",
+    "iceberg-version": "The Iceberg metadata shows a version of the table.",
+    "iceberg-data-files": "The data files of the manifests are that version's live files, with their sizes and partitions.",
+    "iceberg-record-counts": "The manifests say how many rows each data file has, deleted ones included.",
+    "iceberg-one-delete-per-file": "A data file has one delete file or Iceberg deletion vector at most.",
+    "iceberg-dangling-delete": "Deletes are of the format version's kind, and of a data file of the snapshot, its partition and spec.",
+    "iceberg-delete-file": "Each delete file and Puffin file is there, with the size, offsets and data files that the manifests say.",
+    "iceberg-deleted-rows": "The rows that Iceberg deletes are those that Delta deletes.",
+    "iceberg-sequence-numbers": "Sequence numbers rise with snapshots; those of deletes are not below their data file's.",
+    "iceberg-row-ids": "In format version 3 each data file has row ids; none is given twice, or is next-row-id or above.",
+    "iceberg-counts": "Counts in manifest lists and snapshots are those of their files.",
+    "iceberg-history": "Older Iceberg snapshots that have not expired have their manifests and delete files.",
 }
 """Each invariant by its code."""
 

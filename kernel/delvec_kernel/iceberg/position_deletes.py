@@ -6,12 +6,13 @@ from typing import IO, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from delvec_kernel.schema.types import PARQUET_FIELD_ID
 
-__all__ = ["FILE_PATH_ID", "POS_ID", "SCHEMA", "ordinals", "write_position_deletes"]
+__all__ = ["FILE_PATH_ID", "POS_ID", "SCHEMA", "ordinals", "read_position_deletes", "write_position_deletes"]
 
 FILE_PATH_ID: Final = 2147483546
 POS_ID: Final = 2147483545
@@ -56,3 +57,46 @@ def write_position_deletes(file: IO[bytes], referenced_data_file: str, rows: Bit
         for part in ordinals(rows):
             paths = pa.DictionaryArray.from_arrays(np.zeros(len(part), np.int32), path)
             writer.write_batch(pa.record_batch([paths, pa.array(part)], schema=schema))
+
+
+def read_position_deletes(file: pa.NativeFile) -> Iterator[tuple[str, npt.NDArray[np.uint64]]]:
+    """Yield paths of data files and deleted rows of them, in the order of the file; a path may come more than once.
+
+    Args:
+        file: Parquet, by whichever writer; its footer is known to be one.
+
+    Raises:
+        ValueError: it has no such columns, a null, or a position that is none.
+        pa.ArrowException: or ``OSError``: it cannot be read.
+    """
+    parquet = pq.ParquetFile(file)
+    names = _columns(parquet.schema_arrow)
+    for batch in parquet.iter_batches(columns=names, batch_size=1 << 16):
+        yield from _by_file(batch.column(names[0]), batch.column(names[1]))
+
+
+def _columns(schema: pa.Schema) -> list[str]:
+    """Return what a file calls the two columns, which have ids of their own."""
+    by_id = {(each.metadata or {}).get(PARQUET_FIELD_ID): each.name for each in schema}
+    found = [
+        by_id.get(str(number).encode(), name)
+        for number, name in ((FILE_PATH_ID, "file_path"), (POS_ID, "pos"))
+    ]
+    if not set(found) <= set(schema.names):
+        raise ValueError(f"it has the columns {', '.join(schema.names)[:200]}")
+    return found
+
+
+def _by_file(paths: pa.Array, positions: pa.Array) -> Iterator[tuple[str, npt.NDArray[np.uint64]]]:
+    """Yield the positions of each data file of a batch."""
+    if paths.null_count or positions.null_count or not pa.types.is_integer(positions.type):
+        raise ValueError("it has a null, or a position that is no number")
+    encoded = pc.dictionary_encode(paths)
+    numbers = encoded.indices.to_numpy()
+    rows = positions.to_numpy()
+    if len(rows) and rows.min() < 0:
+        raise ValueError("it has a negative position")
+    order = np.argsort(numbers, kind="stable")
+    cuts = np.flatnonzero(np.diff(numbers[order])) + 1
+    for part in np.split(order, cuts) if len(order) else ():
+        yield encoded.dictionary[int(numbers[part[0]])].as_py(), rows[part].astype(np.uint64)

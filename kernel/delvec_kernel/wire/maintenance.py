@@ -14,6 +14,7 @@ __all__ = [
     "ConfigResponse",
     "GenerateRequest",
     "GenerateResponse",
+    "IcebergChecked",
     "IcebergRequest",
     "IcebergResponse",
     "LogCleanUp",
@@ -102,6 +103,20 @@ class OrphanFile(Answer):
     state: str = Field(description="Of the transaction; while it is open, the file may yet be committed.")
 
 
+class IcebergChecked(Answer):
+    """Published Iceberg metadata that was looked at."""
+
+    format_version: int = Field(description="2 or 3.")
+    metadata_location: str | None = Field(
+        description="Of the newest metadata; absent where none can be read."
+    )
+    delta_version: int | None = Field(description="That it shows; absent likewise.")
+    num_data_files: int = Field(description="Data files of the current snapshot.")
+    num_delete_files: int = Field(
+        description="Its deletion vectors or position delete files, which were read."
+    )
+
+
 class CheckResponse(Answer):
     """What was looked at and what was found; a table is sound without errors."""
 
@@ -116,6 +131,10 @@ class CheckResponse(Answer):
     num_orphans: int
     findings: list[CheckFinding] = Field(description="At most 1,000: errors first, then by version.")
     orphans: list[OrphanFile] = Field(description="At most 1,000.")
+    iceberg: list[IcebergChecked] = Field(
+        default_factory=list,
+        description="Published Iceberg metadata that was checked, by format version; none unless the request asks for it.",
+    )
 
 
 class VacuumRequest(Envelope):

@@ -5,11 +5,12 @@ from typing import Annotated, Final
 from fastapi import Query
 
 from delvec_kernel.errors import NotADeltaTable, StorageError
-from delvec_kernel.wire import CheckFinding, CheckResponse, OrphanFile
+from delvec_kernel.wire import CheckFinding, CheckResponse, IcebergChecked, OrphanFile
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.problems import COMMON, OPENING, responses
 from delvec_service.api.resource import Resource
 from delvec_service.api.routes import Route
+from delvec_service.iceberg.published_check import check_published
 from delvec_service.maintenance.check import check
 
 __all__ = ["router"]
@@ -31,6 +32,12 @@ def check_table(
     data_files: Annotated[
         bool, Query(alias="data-files", description="Look up every live data file in storage, too.")
     ] = True,
+    iceberg: Annotated[
+        bool,
+        Query(
+            description="Check the published Iceberg metadata, too: against Delta's files and deleted rows."
+        ),
+    ] = False,
 ) -> CheckResponse:
     """Check the log version by version, and the live files in storage; changes nothing."""
     found = check(
@@ -42,8 +49,10 @@ def check_table(
         ledgered=service.ledger.files(table.record.id),
         overwritten=service.overwrite_watch.compare(table.objects, table.name),
     )
-    errors = [finding for finding in found.findings if finding.severity == "error"]
-    warnings = [finding for finding in found.findings if finding.severity == "warning"]
+    published = check_published(service.loader, table) if iceberg else []
+    findings = [*found.findings, *(one for each in published for one in each.findings)]
+    errors = [finding for finding in findings if finding.severity == "error"]
+    warnings = [finding for finding in findings if finding.severity == "warning"]
     return CheckResponse(
         table=table.name,
         version=found.version,
@@ -73,5 +82,15 @@ def check_table(
                 state=orphan.state,
             )
             for orphan in found.orphans[:_SHOWN]
+        ],
+        iceberg=[
+            IcebergChecked(
+                format_version=one.format_version,
+                metadata_location=one.metadata_location,
+                delta_version=one.delta_version,
+                num_data_files=one.data_files,
+                num_delete_files=one.delete_files,
+            )
+            for one in published
         ],
     )

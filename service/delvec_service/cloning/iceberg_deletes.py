@@ -2,18 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, Descriptor, Where, unframe
 from delvec_kernel.errors import CorruptDeletionVector
-from delvec_kernel.iceberg.position_deletes import FILE_PATH_ID, POS_ID
-from delvec_kernel.schema.types import PARQUET_FIELD_ID
+from delvec_kernel.iceberg.position_deletes import read_position_deletes
 from delvec_kernel.storage.files import Allowed, open_input, read_ranges
 from delvec_kernel.storage.parquet_footers import check_footer
 from delvec_service.cloning.iceberg_manifests import DataFile, DeleteFile, Partition
@@ -137,12 +133,9 @@ def _take_positions(
     try:
         with open_input(source.location, file.url, allowed=allowed) as opened:
             check_footer(opened, file.path)
-            parquet = pq.ParquetFile(opened)
-            names = _columns(parquet.schema_arrow)
-            for batch in parquet.iter_batches(columns=names, batch_size=1 << 16):
-                for path, rows in _by_file(batch.column(names[0]), batch.column(names[1])):
-                    deletes = found.setdefault(path, _Deletes())
-                    deletes.positions.setdefault(key, BitMap64()).update(rows)
+            for path, rows in read_position_deletes(opened):
+                deletes = found.setdefault(path, _Deletes())
+                deletes.positions.setdefault(key, BitMap64()).update(rows)
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
@@ -151,30 +144,3 @@ def _take_positions(
             f"the position delete file '{file.path}' cannot be read ({str(error)[:200]}).",
             file=file.path,
         ) from error
-
-
-def _columns(schema: pa.Schema) -> list[str]:
-    """Return what a file calls the two columns, which have ids of their own."""
-    by_id = {(each.metadata or {}).get(PARQUET_FIELD_ID): each.name for each in schema}
-    found = [
-        by_id.get(str(number).encode(), name)
-        for number, name in ((FILE_PATH_ID, "file_path"), (POS_ID, "pos"))
-    ]
-    if not set(found) <= set(schema.names):
-        raise ValueError(f"it has the columns {', '.join(schema.names)[:200]}")
-    return found
-
-
-def _by_file(paths: pa.Array, positions: pa.Array) -> Iterable[tuple[str, Any]]:
-    """Yield the positions of each data file of a batch."""
-    if paths.null_count or positions.null_count or not pa.types.is_integer(positions.type):
-        raise ValueError("it has a null, or a position that is no number")
-    encoded = pc.dictionary_encode(paths)
-    numbers = encoded.indices.to_numpy()
-    rows = positions.to_numpy()
-    if len(rows) and rows.min() < 0:
-        raise ValueError("it has a negative position")
-    order = np.argsort(numbers, kind="stable")
-    cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-    for part in np.split(order, cuts) if len(order) else ():
-        yield encoded.dictionary[int(numbers[part[0]])].as_py(), rows[part].astype(np.uint64)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
 
+import pyarrow as pa
+
 from delvec_kernel.actions.action_json import json_text
 from delvec_kernel.errors import CorruptIcebergMetadata
 from delvec_kernel.iceberg.data_files import file_path
@@ -137,6 +139,25 @@ class IcebergDirectory:
                 table=self._table.name,
                 file=uri,
             ) from None
+
+    def open(self, uri: str) -> pa.NativeFile:
+        """Open a file of the directory for random access.
+
+        Raises:
+            FileNotFoundError: it is not there.
+            CorruptIcebergMetadata: the URI leads elsewhere.
+            StorageError: storage did not answer.
+        """
+        return self._objects.open(f"{self._base}/{self.name_of(uri)}")
+
+    def has(self, uri: str) -> bool:
+        """Whether a file of the directory is there.
+
+        Raises:
+            CorruptIcebergMetadata: the URI leads elsewhere.
+            StorageError: storage did not answer.
+        """
+        return self._objects.head(f"{self._base}/{self.name_of(uri)}") is not None
 
     def delete(self, uri: str) -> None:
         """Delete a file of the directory."""

@@ -66,3 +66,24 @@ def test_programs_get_json_and_the_same_exit_code(people, run):
 
     assert code == 1
     assert [entry["file"] for entry in json.loads(out)["findings"]] == [lost]
+
+
+def test_published_iceberg_metadata_is_checked_where_asked(people, run):
+    assert "no Iceberg metadata is published" in run("check", people, "--iceberg")[2]
+    assert run("iceberg", "convert", people, "--format-version", "3")[0] == 0
+    code, out, err = run("check", people, "--iceberg")
+    assert (code, out) == (0, "")
+    assert "looked at Iceberg format version 3, which shows version 2: 1 data files, 1 with deletes" in err
+
+    [lost] = (people / "_iceberg" / "v3" / "deletes").iterdir()
+    lost.unlink()
+
+    assert run("check", people)[0] == 0
+    code, out, err = run("check", people, "--iceberg")
+    assert code == 1
+    assert "iceberg-delete-file" in out
+    assert lost.name in out
+    assert "1 errors" in err
+    code, out, _ = run("check", people, "--iceberg", "--json")
+    assert code == 1
+    assert [one["format-version"] for one in json.loads(out)["iceberg"]] == [3]

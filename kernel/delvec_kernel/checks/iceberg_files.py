@@ -1,0 +1,380 @@
+"""Invariants of a converted Iceberg snapshot: its manifests and its files, compared with the Delta version that it shows.
+
+Everything is columns: what is looked at are the entries of all manifests at once.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delvec_kernel.checks.findings import Finding, Severity
+from delvec_kernel.iceberg.manifests import (
+    ADDED,
+    DATA,
+    DELETED,
+    DELETES,
+    EXISTING,
+    ManifestEntry,
+    ManifestFile,
+)
+from delvec_kernel.iceberg.schema import V3
+
+__all__ = [
+    "ENTRIES_SCHEMA",
+    "LIVE_SCHEMA",
+    "IcebergSnapshot",
+    "columns_of",
+    "count_findings",
+    "delete_findings",
+    "file_findings",
+    "manifest_findings",
+    "partition_key",
+    "row_id_findings",
+    "sequence_findings",
+]
+
+_TEXT: Final = pa.large_string()  # Paths of a table may be more than 2 GiB together.
+
+ENTRIES_SCHEMA: Final = pa.schema(
+    {
+        "path": _TEXT,
+        "format": _TEXT,
+        "spec_id": pa.int32(),
+        "partition": _TEXT,
+        "records": pa.int64(),
+        "size": pa.int64(),
+        "sequence_number": pa.int64(),
+        "first_row_id": pa.int64(),
+        "referenced": _TEXT,
+        "offset": pa.int64(),
+        "length": pa.int64(),
+    }
+)
+"""Live entries of manifests, of data files or of deletes."""
+
+LIVE_SCHEMA: Final = pa.schema(
+    {
+        "path": _TEXT,
+        "partition": _TEXT,
+        "records": pa.int64(),
+        "size": pa.int64(),
+        "first_row_id": pa.int64(),
+        "deleted": pa.int64(),
+    }
+)
+"""Live files of a Delta version as Iceberg should have them; ``records`` is NULL where statistics do not tell."""
+
+_TOTALS: Final = (
+    ("total-data-files", DATA, False),
+    ("total-records", DATA, True),
+    ("total-delete-files", DELETES, False),
+    ("total-position-deletes", DELETES, True),
+)
+
+
+@dataclass(frozen=True)
+class IcebergSnapshot:
+    """What is checked, and how findings speak of it.
+
+    Attributes:
+        version: the Delta version that it shows.
+        format_version: 2 or 3.
+        location: the Iceberg table's.
+        metadata: the table's.
+        snapshot: the current one.
+    """
+
+    version: int
+    format_version: int
+    location: str
+    metadata: Mapping[str, Any]
+    snapshot: Mapping[str, Any]
+
+    def finding(self, invariant: str, file: str | None, what: str, severity: Severity = "error") -> Finding:
+        """Return a finding whose message says how to mend it."""
+        return Finding(
+            invariant,
+            severity,
+            self.version,
+            file,
+            f"{what} (Iceberg format version {self.format_version} of version {self.version}): delete '{self.location}', and "
+            f"convert the table again with format version {self.format_version}.",
+        )
+
+
+def columns_of(entries: Iterable[ManifestEntry], manifest: ManifestFile) -> pa.RecordBatch:
+    """Return the live entries of a manifest, ENTRIES_SCHEMA.
+
+    Raises:
+        KeyError: a field is missing.
+        TypeError: or ``pa.ArrowException``: a field is of another type.
+    """
+    rows = [
+        {
+            "path": file["file_path"],
+            "format": file["file_format"],
+            "spec_id": manifest["partition_spec_id"],
+            "partition": partition_key(file["partition"]),
+            "records": file["record_count"],
+            "size": file["file_size_in_bytes"],
+            "sequence_number": entry["sequence_number"],
+            "first_row_id": file.get("first_row_id"),
+            "referenced": file.get("referenced_data_file"),
+            "offset": file.get("content_offset"),
+            "length": file.get("content_size_in_bytes"),
+        }
+        for entry in entries
+        if entry["status"] != DELETED
+        for file in (entry["data_file"],)
+    ]
+    return pa.RecordBatch.from_pylist(rows, ENTRIES_SCHEMA)
+
+
+def partition_key(values: Mapping[str, Any]) -> str:
+    """Return a partition tuple as text; equal ones have equal texts."""
+    return repr(sorted(values.items()))
+
+
+def manifest_findings(
+    manifest: ManifestFile, entries: Sequence[ManifestEntry], of: IcebergSnapshot
+) -> Iterator[Finding]:
+    """Say where a manifest's row of the manifest list is not true."""
+    path = manifest["manifest_path"]
+    for status, name in ((ADDED, "added"), (EXISTING, "existing"), (DELETED, "deleted")):
+        counts = [entry["data_file"]["record_count"] for entry in entries if entry["status"] == status]
+        for what, count in ((f"{name}_files_count", len(counts)), (f"{name}_rows_count", sum(counts))):
+            if manifest[what] != count:
+                yield of.finding(
+                    "iceberg-counts",
+                    path,
+                    f"Manifest '{path}' has {what} {count}, and the manifest list says {manifest[what]}",
+                )
+    lowest = min(
+        (entry["sequence_number"] for entry in entries if entry["status"] != DELETED),
+        default=manifest["min_sequence_number"],
+    )
+    if (
+        not manifest["min_sequence_number"]
+        <= lowest
+        <= manifest["sequence_number"]
+        <= of.snapshot["sequence-number"]
+    ):
+        yield of.finding(
+            "iceberg-sequence-numbers",
+            path,
+            f"Manifest '{path}' has files from sequence number {lowest} on, and the manifest list says "
+            f"{manifest['min_sequence_number']} to {manifest['sequence_number']}, in a snapshot of "
+            f"{of.snapshot['sequence-number']}",
+        )
+    wrong = sum((entry["data_file"]["content"] == DATA) != (manifest["content"] == DATA) for entry in entries)
+    if wrong:
+        yield of.finding(
+            "iceberg-metadata", path, f"Manifest '{path}' has {wrong} entries of the other content"
+        )
+
+
+def count_findings(data: pa.Table, deletes: pa.Table, of: IcebergSnapshot) -> Iterator[Finding]:
+    """Say where the totals of the snapshot's summary are not those of its files."""
+    for name, content, rows in _TOTALS:
+        files = data if content == DATA else deletes
+        count = (pc.sum(files["records"]).as_py() or 0) if rows else files.num_rows
+        stated = of.snapshot["summary"].get(name)
+        if stated != str(count):
+            yield of.finding(
+                "iceberg-counts", None, f"The snapshot's summary says {name} {stated}; it is {count}"
+            )
+
+
+def file_findings(
+    data: pa.Table, live: pa.Table, default_spec_id: int, of: IcebergSnapshot
+) -> Iterator[Finding]:
+    """Compare data files with the live files of the Delta version.
+
+    Args:
+        data: ENTRIES_SCHEMA.
+        live: LIVE_SCHEMA; ``partition`` in the default spec.
+        default_spec_id: files of other specs keep the partition that they have there.
+        of: the snapshot.
+    """
+    for path, count in _repeated(data["path"]):
+        yield of.finding("iceberg-data-files", path, f"Data file '{path}' is in the manifests {count} times")
+    at = pc.index_in(data["path"], value_set=live["path"])
+    for path in data["path"].filter(pc.is_null(at)).to_pylist():
+        yield of.finding(
+            "iceberg-data-files",
+            path,
+            f"Data file '{path}' is in the manifests, and is no live file in Delta",
+        )
+    for path in live["path"].filter(pc.invert(pc.is_in(live["path"], value_set=data["path"]))).to_pylist():
+        yield of.finding("iceberg-data-files", path, f"The live file '{path}' is in no manifest")
+    both, theirs = data.filter(pc.is_valid(at)), live.take(at.drop_null())
+    for name, invariant, what in (
+        ("size", "iceberg-data-files", "bytes"),
+        ("records", "iceberg-record-counts", "rows, deleted ones included,"),
+    ):
+        for path, one, other in _differing(both, theirs, name):
+            yield of.finding(
+                invariant, path, f"Data file '{path}' has {one} {what} by its manifest, and {other} in Delta"
+            )
+    ours = pc.equal(both["spec_id"], default_spec_id)
+    for path, one, other in _differing(both.filter(ours), theirs.filter(ours), "partition"):
+        yield of.finding(
+            "iceberg-data-files",
+            path,
+            f"Data file '{path}' is of partition {one} by its manifest, and of {other} in Delta",
+        )
+    if of.format_version >= V3:
+        for path, one, other in _differing(both, theirs, "first_row_id"):
+            yield of.finding(
+                "iceberg-row-ids",
+                path,
+                f"Data file '{path}' has row ids from {one} on, and from {other} on in Delta",
+            )
+
+
+def delete_findings(
+    data: pa.Table, deletes: pa.Table, live: pa.Table | None, of: IcebergSnapshot
+) -> Iterator[Finding]:
+    """Compare deletes with the data files that they refer to, and with Delta's deletion vectors.
+
+    Args:
+        data: ENTRIES_SCHEMA.
+        deletes: ENTRIES_SCHEMA.
+        live: LIVE_SCHEMA; None where the Delta version is gone.
+        of: the snapshot.
+    """
+    wanted = "PUFFIN" if of.format_version >= V3 else "PARQUET"
+    for row in deletes.filter(pc.not_equal(deletes["format"], wanted)).to_pylist():
+        yield of.finding(
+            "iceberg-dangling-delete",
+            row["path"],
+            f"Delete file '{row['path']}' is {row['format']}, which format version {of.format_version} has not",
+        )
+    for path, count in _repeated(deletes["referenced"]):
+        yield of.finding(
+            "iceberg-one-delete-per-file",
+            path,
+            f"Data file '{path}' has {count} deletion vectors or delete files",
+        )
+    at = pc.index_in(deletes["referenced"], value_set=data["path"])
+    for row in deletes.filter(pc.is_null(at)).to_pylist():
+        yield of.finding(
+            "iceberg-dangling-delete",
+            row["path"],
+            f"Delete file '{row['path']}' refers to '{row['referenced']}', which is no data file of the snapshot",
+        )
+    both, files = deletes.filter(pc.is_valid(at)), data.take(at.drop_null())
+    differ = pc.or_(
+        pc.not_equal(both["spec_id"], files["spec_id"]), pc.not_equal(both["partition"], files["partition"])
+    )
+    for path, one, other in _pairs(both, files, differ, "partition"):
+        yield of.finding(
+            "iceberg-dangling-delete",
+            path,
+            f"The deletes of '{path}' are of partition {one} or of its spec, and the data file is of {other}",
+        )
+    older = pc.less(both["sequence_number"], files["sequence_number"])
+    for path, one, other in _pairs(both, files, older, "sequence_number"):
+        yield of.finding(
+            "iceberg-sequence-numbers",
+            path,
+            f"The deletes of '{path}' have sequence number {one}, and the data file {other}: readers leave them out",
+        )
+    if live is not None:
+        yield from _against_vectors(deletes, live, of)
+
+
+def _against_vectors(deletes: pa.Table, live: pa.Table, of: IcebergSnapshot) -> Iterator[Finding]:
+    marked = live.filter(pc.greater(live["deleted"], 0))
+    missing = pc.invert(pc.is_in(marked["path"], value_set=deletes["referenced"]))
+    for row in marked.filter(missing).to_pylist():
+        yield of.finding(
+            "iceberg-deleted-rows",
+            row["path"],
+            f"{row['deleted']} deleted rows of '{row['path']}' have no deletes",
+        )
+    at = pc.index_in(deletes["referenced"], value_set=live["path"])
+    both, theirs = deletes.filter(pc.is_valid(at)), live.take(at.drop_null())
+    differ = pc.not_equal(both["records"], theirs["deleted"])
+    rows = zip(
+        both["referenced"].filter(differ).to_pylist(),
+        both["records"].filter(differ).to_pylist(),
+        theirs["deleted"].filter(differ).to_pylist(),
+        strict=True,
+    )
+    for path, one, other in rows:
+        yield of.finding(
+            "iceberg-deleted-rows", path, f"The manifests delete {one} rows of '{path}', and Delta {other}"
+        )
+
+
+def sequence_findings(data: pa.Table, deletes: pa.Table, of: IcebergSnapshot) -> Iterator[Finding]:
+    """Say which sequence numbers are above the snapshot's, and the snapshot's above the table's last."""
+    last, own = of.metadata["last-sequence-number"], of.snapshot["sequence-number"]
+    if own > last:
+        yield of.finding(
+            "iceberg-sequence-numbers",
+            None,
+            f"The snapshot has sequence number {own}, above last-sequence-number {last}",
+        )
+    for files in (data, deletes):
+        later = files.filter(pc.greater(files["sequence_number"], own))
+        for row in later.to_pylist():
+            yield of.finding(
+                "iceberg-sequence-numbers",
+                row["path"],
+                f"File '{row['path']}' has sequence number {row['sequence_number']}, above its snapshot's {own}",
+            )
+
+
+def row_id_findings(data: pa.Table, of: IcebergSnapshot) -> Iterator[Finding]:
+    """Say which files lack row ids, share some, or have some that the next snapshot would give again; none before version 3."""
+    if of.format_version < V3:
+        return
+    end = of.metadata["next-row-id"]
+    given = of.snapshot["first-row-id"] + of.snapshot["added-rows"]
+    if given > end:
+        yield of.finding(
+            "iceberg-row-ids", None, f"The snapshot gives row ids below {given}, and next-row-id is {end}"
+        )
+    for path in data["path"].filter(pc.is_null(data["first_row_id"])).to_pylist():
+        yield of.finding("iceberg-row-ids", path, f"Data file '{path}' has no row ids")
+    files = data.filter(pc.and_(pc.is_valid(data["first_row_id"]), pc.greater(data["records"], 0)))
+    files = files.sort_by("first_row_id")
+    first: npt.NDArray[np.int64] = files["first_row_id"].to_numpy()
+    ends = first + files["records"].to_numpy()
+    for place in np.flatnonzero(first[1:] < ends[:-1]).tolist():
+        one, other = files["path"][place].as_py(), files["path"][place + 1].as_py()
+        yield of.finding("iceberg-row-ids", other, f"Data files '{one}' and '{other}' share row ids")
+    for place in np.flatnonzero(ends > end).tolist():
+        path = files["path"][place].as_py()
+        yield of.finding(
+            "iceberg-row-ids",
+            path,
+            f"Data file '{path}' has row ids below {ends[place]}, and next-row-id is {end}",
+        )
+
+
+def _repeated(values: pa.ChunkedArray) -> Iterator[tuple[str, int]]:
+    counted = pc.value_counts(values.drop_null())
+    for row in counted.filter(pc.greater(counted.field("counts"), 1)).to_pylist():
+        yield row["values"], row["counts"]
+
+
+def _differing(one: pa.Table, other: pa.Table, name: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield path and both values where two tables of the same rows differ; NULL in ``other`` is not known."""
+    yield from _pairs(one, other, pc.fill_null(pc.not_equal(one[name], other[name]), False), name)
+
+
+def _pairs(
+    one: pa.Table, other: pa.Table, mask: pa.ChunkedArray, name: str
+) -> Iterator[tuple[str, Any, Any]]:
+    paths = other["path"].filter(mask).to_pylist()
+    yield from zip(
+        paths, one[name].filter(mask).to_pylist(), other[name].filter(mask).to_pylist(), strict=True
+    )

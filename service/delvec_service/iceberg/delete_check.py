@@ -1,0 +1,282 @@
+"""The check of delete files: each is read, and its rows are compared with those of Delta's deletion vector.
+
+A deletion vector in a Puffin file should be the bytes of Delta's; only where it is not are both decoded. At most a part of
+the deletion vectors is in memory.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from delvec_kernel.checks.findings import Finding
+from delvec_kernel.checks.iceberg_files import IcebergSnapshot
+from delvec_kernel.deletion_vectors.deletion_vector import FRAME_OVERHEAD, Descriptor, Where, unframe
+from delvec_kernel.errors import (
+    CorruptDeletionVector,
+    CorruptIcebergMetadata,
+    LocationNotAllowed,
+    UnusableFile,
+)
+from delvec_kernel.iceberg.position_deletes import read_position_deletes
+from delvec_kernel.iceberg.puffin import FOOTER_TRAILER_BYTES, Blob, footer_size, read_footer
+from delvec_kernel.iceberg.schema import V3
+from delvec_kernel.storage import files as storage
+from delvec_kernel.storage.parquet_footers import check_footer
+from delvec_service.iceberg.directory import IcebergDirectory
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["DeletesCheck", "DeltaVector"]
+
+_PART_BYTES: Final = 16 * 1024 * 1024
+_MAX_FOOTER: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class DeltaVector:
+    """A deletion vector of Delta's.
+
+    Attributes:
+        path: the data file's, as in the log.
+        descriptor: of the deletion vector.
+    """
+
+    path: str
+    descriptor: Descriptor
+
+
+class DeletesCheck:
+    """Reads the delete files of a snapshot.
+
+    Args:
+        table: the Delta table.
+        directory: where the delete files are.
+        of: the snapshot.
+    """
+
+    def __init__(self, table: OpenTable, directory: IcebergDirectory, of: IcebergSnapshot) -> None:
+        self._table = table
+        self._directory = directory
+        self._of = of
+
+    def findings(self, deletes: pa.Table, vectors: Mapping[str, DeltaVector] | None) -> Iterator[Finding]:
+        """Say what is wrong with delete files.
+
+        Args:
+            deletes: entries of manifests, ENTRIES_SCHEMA.
+            vectors: Delta's deletion vectors by the data file's path as Iceberg has it; None where they are not known.
+
+        Raises:
+            StorageError: storage did not answer.
+        """
+        files: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        for row in deletes.select(
+            ["path", "format", "records", "size", "referenced", "offset", "length"]
+        ).to_pylist():
+            files[row["path"]].append(row)
+        part: list[tuple[str, list[dict[str, Any]]]] = []
+        size = 0
+        for path, rows in files.items():
+            part.append((path, rows))
+            found = [vectors[row["referenced"]] for row in rows if vectors and row["referenced"] in vectors]
+            size += sum(one.descriptor.size_in_bytes for one in found)
+            if size >= _PART_BYTES:
+                yield from self._part(part, vectors)
+                part, size = [], 0
+        yield from self._part(part, vectors)
+
+    def _part(
+        self, part: Sequence[tuple[str, list[dict[str, Any]]]], vectors: Mapping[str, DeltaVector] | None
+    ) -> Iterator[Finding]:
+        known = {
+            row["referenced"]: vectors[row["referenced"]]
+            for _, rows in part
+            for row in rows
+            if vectors and row["referenced"] in vectors
+        }
+        if self._of.format_version >= V3:
+            records = self._of_delta(known, storage.read_deletion_vector_records)
+            for path, rows in part:
+                yield from self._puffin(path, rows, known, records)
+        else:
+            deleted = self._of_delta(known, storage.read_deletion_vectors)
+            for path, rows in part:
+                yield from self._parquet(path, rows, deleted)
+
+    def _of_delta(self, known: Mapping[str, DeltaVector], read: Any) -> dict[str, Any]:
+        """Return Delta's deletion vectors by the data file's path as Iceberg has it; the check of Delta names damaged ones."""
+
+        def rows_of(some: Mapping[str, DeltaVector]) -> dict[str, Any]:
+            wanted = [(one.path, one.descriptor) for one in some.values()]
+            found = read(
+                self._table.location,
+                wanted,
+                table=self._table.name,
+                version=self._of.version,
+                allowed=self._table.roots.allows,
+            )
+            return {path: found[one.path] for path, one in some.items()}
+
+        try:
+            return rows_of(known)
+        except (CorruptDeletionVector, LocationNotAllowed):
+            found: dict[str, Any] = {}
+            for path, one in known.items():
+                try:
+                    found |= rows_of({path: one})
+                except (CorruptDeletionVector, LocationNotAllowed):
+                    continue
+            return found
+
+    # --- Puffin -----------------------------------------------------------------------------------------
+
+    def _puffin(
+        self,
+        path: str,
+        rows: Sequence[dict[str, Any]],
+        known: Mapping[str, DeltaVector],
+        records: Mapping[str, bytes | memoryview],
+    ) -> Iterator[Finding]:
+        try:
+            with self._directory.open(path) as file:
+                yield from self._wrong_size(path, rows, file.size())
+                blobs = {blob.offset: blob for blob in _footer(file, path)}
+                for row in sorted(rows, key=lambda row: row["offset"] or 0):
+                    yield from self._blob(file, row, blobs.get(row["offset"]), known, records)
+        except CorruptIcebergMetadata as error:
+            yield self._unusable(path, error.message)
+        except FileNotFoundError:
+            yield self._missing(path)
+        except (OSError, pa.ArrowException) as error:
+            yield self._unusable(path, str(error)[:200])
+
+    def _blob(
+        self,
+        file: pa.NativeFile,
+        row: dict[str, Any],
+        blob: Blob | None,
+        known: Mapping[str, DeltaVector],
+        records: Mapping[str, bytes | memoryview],
+    ) -> Iterator[Finding]:
+        path, referenced = row["path"], row["referenced"]
+        place = f"of '{referenced}', at {row['offset']} of '{path}',"
+        if blob is None or (blob.length, blob.referenced_data_file, blob.cardinality) != (
+            row["length"],
+            referenced,
+            row["records"],
+        ):
+            listed = (
+                "no deletion vector there"
+                if blob is None
+                else f"{blob.length} bytes with {blob.cardinality} rows of '{blob.referenced_data_file}' there"
+            )
+            yield self._of.finding(
+                "iceberg-delete-file",
+                path,
+                f"The deletion vector {place} has {row['length']} bytes and {row['records']} rows by its manifest, and the "
+                f"footer lists {listed}",
+            )
+            return
+        if not 0 <= blob.offset <= blob.offset + blob.length <= file.size():
+            yield self._unusable(path, f"the deletion vector {place} ends after the file")
+            return
+        data = file.read_at(blob.length, blob.offset)
+        theirs = records.get(referenced)
+        if theirs is not None and data == theirs:
+            return
+        size = blob.length - FRAME_OVERHEAD
+        where = Where(
+            self._table.name, self._of.version, known[referenced].path if referenced in known else referenced
+        )
+        try:
+            found = unframe(data, Descriptor("p", path, blob.offset, size, blob.cardinality), where)
+        except CorruptDeletionVector as error:
+            yield self._of.finding(
+                "iceberg-delete-file",
+                path,
+                f"The deletion vector {place} is damaged ({error.message.rstrip('.')})",
+            )
+            return
+        if theirs is not None:
+            expected = unframe(theirs, _as_record(known[referenced].descriptor, theirs), where)
+            yield from self._difference(path, referenced, found, expected)
+
+    # --- Parquet ----------------------------------------------------------------------------------------
+
+    def _parquet(
+        self, path: str, rows: Sequence[dict[str, Any]], deleted: Mapping[str, BitMap64]
+    ) -> Iterator[Finding]:
+        found: defaultdict[str, BitMap64] = defaultdict(BitMap64)
+        try:
+            with self._directory.open(path) as file:
+                yield from self._wrong_size(path, rows, file.size())
+                check_footer(file, path)
+                for referenced, positions in read_position_deletes(file):
+                    found[referenced].update(positions)
+        except CorruptIcebergMetadata as error:
+            yield self._unusable(path, error.message)
+            return
+        except FileNotFoundError:
+            yield self._missing(path)
+            return
+        except (OSError, ValueError, pa.ArrowException, UnusableFile) as error:
+            yield self._unusable(path, str(error)[:200])
+            return
+        for row in rows:
+            referenced = row["referenced"]
+            if found.keys() - {referenced} or len(found[referenced]) != row["records"]:
+                counted = ", ".join(
+                    f"{len(each)} of '{name}'" for name, each in list(found.items())[:3] if each
+                )
+                yield self._of.finding(
+                    "iceberg-delete-file",
+                    path,
+                    f"The delete file '{path}' has {row['records']} rows of '{referenced}' by its manifest; it has {counted or 'none'}",
+                )
+            elif referenced in deleted:
+                yield from self._difference(path, referenced, found[referenced], deleted[referenced])
+
+    # --- what is wrong ----------------------------------------------------------------------------------
+
+    def _difference(
+        self, path: str, referenced: str, found: BitMap64, expected: BitMap64
+    ) -> Iterator[Finding]:
+        if found != expected:
+            yield self._of.finding(
+                "iceberg-deleted-rows",
+                path,
+                f"'{path}' deletes {len(found - expected)} rows of '{referenced}' that Delta does not, and leaves out "
+                f"{len(expected - found)} that Delta deletes",
+            )
+
+    def _wrong_size(self, path: str, rows: Sequence[dict[str, Any]], size: int) -> Iterator[Finding]:
+        for stated in {row["size"] for row in rows} - {size}:
+            yield self._of.finding(
+                "iceberg-delete-file", path, f"'{path}' has {size} bytes, and {stated} by its manifest"
+            )
+
+    def _missing(self, path: str) -> Finding:
+        return self._of.finding(
+            "iceberg-delete-file", path, f"'{path}' is not in storage: readers of Iceberg fail"
+        )
+
+    def _unusable(self, path: str, said: str) -> Finding:
+        return self._of.finding("iceberg-delete-file", path, f"'{path}' cannot be read ({said.rstrip('.')})")
+
+
+def _footer(file: pa.NativeFile, path: str) -> Sequence[Blob]:
+    size = file.size()
+    if size < FOOTER_TRAILER_BYTES:
+        raise CorruptIcebergMetadata(f"It has {size} bytes.", file=path)
+    length = footer_size(file.read_at(FOOTER_TRAILER_BYTES, size - FOOTER_TRAILER_BYTES), path)
+    if length > min(size, _MAX_FOOTER):
+        raise CorruptIcebergMetadata(f"Its footer would have {length} bytes.", file=path)
+    return read_footer(file.read_at(length, size - length), path)
+
+
+def _as_record(descriptor: Descriptor, record: bytes | memoryview) -> Descriptor:
+    """Return a descriptor for the bytes of a deletion vector, which may have been inline, or of the older layout."""
+    return Descriptor("p", "", 0, len(record) - FRAME_OVERHEAD, descriptor.cardinality)

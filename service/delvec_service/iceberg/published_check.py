@@ -1,0 +1,378 @@
+"""The check of what conversions published: manifests and deletes of the current Iceberg snapshot, compared with Delta.
+
+It reads and never writes, and goes on after what it finds.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from delvec_kernel.checks.findings import Finding, Severity
+from delvec_kernel.checks.iceberg_files import (
+    ENTRIES_SCHEMA,
+    LIVE_SCHEMA,
+    IcebergSnapshot,
+    columns_of,
+    count_findings,
+    delete_findings,
+    file_findings,
+    manifest_findings,
+    partition_key,
+    row_id_findings,
+    sequence_findings,
+)
+from delvec_kernel.deletion_vectors.deletion_vector import Descriptor
+from delvec_kernel.errors import (
+    CorruptIcebergMetadata,
+    CorruptTable,
+    DelvecError,
+    IcebergUnsupported,
+    NotFound,
+    StorageError,
+    UnsupportedTable,
+)
+from delvec_kernel.iceberg.data_files import Definition, file_path
+from delvec_kernel.iceberg.manifests import DATA, ManifestEntry, ManifestFile, read_manifest
+from delvec_kernel.iceberg.partitions import partition_tuples
+from delvec_kernel.iceberg.schema import V3
+from delvec_kernel.iceberg.table_metadata import (
+    DELTA_TABLE_ID,
+    DELTA_VERSION,
+    current_snapshot,
+    delta_version,
+    expired_snapshots,
+)
+from delvec_kernel.row_tracking import ENABLED as ROW_TRACKING
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_kernel.table_properties import is_true
+from delvec_service.iceberg.conversion import FORMAT_VERSIONS, definition_of
+from delvec_service.iceberg.delete_check import DeletesCheck, DeltaVector
+from delvec_service.iceberg.directory import IcebergDirectory, Published
+from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["PublishedCheck", "check_published"]
+
+_JUNK: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError, StopIteration, RuntimeError)
+"""What parts of metadata raise that are not what the specification says; Arrow's errors are ValueErrors or TypeErrors."""
+
+_Expected: TypeAlias = tuple[pa.Table, dict[str, DeltaVector], list[Finding]]
+"""Live files, LIVE_SCHEMA; deletion vectors by path; and how the table's definition differs from Delta's."""
+
+
+@dataclass
+class PublishedCheck:
+    """What was looked at, and what is wrong with it.
+
+    Attributes:
+        format_version: 2 or 3.
+        metadata_location: the URI of the metadata file; None where none can be read.
+        delta_version: that it shows; None likewise.
+        data_files: in the current snapshot.
+        delete_files: deletion vectors or position delete files in it, which were read.
+        findings: in no particular order.
+    """
+
+    format_version: int
+    metadata_location: str | None = None
+    delta_version: int | None = None
+    data_files: int = 0
+    delete_files: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+
+def check_published(loader: SnapshotLoader, table: OpenTable) -> list[PublishedCheck]:
+    """Check the Iceberg metadata of a table, in each format version that it was converted into.
+
+    Raises:
+        StorageError: storage did not answer.
+    """
+    return [done for version in FORMAT_VERSIONS if (done := _checked(loader, table, version)) is not None]
+
+
+def _checked(loader: SnapshotLoader, table: OpenTable, format_version: int) -> PublishedCheck | None:
+    directory = IcebergDirectory(table, format_version)
+    done = PublishedCheck(format_version)
+    try:
+        published = directory.newest()
+    except (CorruptIcebergMetadata, IcebergUnsupported) as error:
+        file = error.details.get("file")
+        severity: Severity = "warning" if isinstance(error, IcebergUnsupported) else "error"
+        done.findings.append(
+            Finding("iceberg-metadata", severity, None, None if file is None else str(file), error.message)
+        )
+        return done
+    if published is None:
+        return None
+    done.metadata_location = directory.metadata_location(published.number)
+    done.delta_version = delta_version(published.metadata)
+    try:
+        _Check(loader, table, directory, published, done).run()
+    except StorageError:
+        raise
+    except (CorruptIcebergMetadata, *_JUNK) as error:
+        said = (
+            error.message if isinstance(error, DelvecError) else f"{type(error).__name__}: {str(error)[:200]}"
+        )
+        message = (
+            f"'{done.metadata_location}' is not as Iceberg's specification has it ({said.rstrip('.')}): delete "
+            f"'{directory.location}', and convert the table again."
+        )
+        done.findings.append(
+            Finding("iceberg-metadata", "error", done.delta_version, done.metadata_location, message)
+        )
+    return done
+
+
+class _Check:
+    """The check of one metadata file."""
+
+    def __init__(
+        self,
+        loader: SnapshotLoader,
+        table: OpenTable,
+        directory: IcebergDirectory,
+        published: Published,
+        done: PublishedCheck,
+    ) -> None:
+        self._loader = loader
+        self._table = table
+        self._directory = directory
+        self._metadata = published.metadata
+        self._manifests = ManifestFiles(directory, ManifestIndex(0))
+        self._done = done
+        self._version = delta_version(published.metadata)
+        current = current_snapshot(published.metadata)
+        self._of = IcebergSnapshot(
+            self._version, directory.format_version, directory.location, published.metadata, current or {}
+        )
+        self._has_snapshot = current is not None
+
+    def run(self) -> None:
+        found = self._done.findings
+        found += self._metadata_findings()
+        data, deletes = self._entries()
+        self._done.data_files, self._done.delete_files = data.num_rows, deletes.num_rows
+        vectors: dict[str, DeltaVector] | None = None
+        live = self._live()
+        if live is not None:
+            files, vectors, differences = live
+            found += differences
+            found += file_findings(data, files, self._metadata["default-spec-id"], self._of)
+        found += delete_findings(data, deletes, None if live is None else live[0], self._of)
+        if self._has_snapshot:
+            found += count_findings(data, deletes, self._of)
+            found += sequence_findings(data, deletes, self._of)
+            found += row_id_findings(data, self._of)
+        found += DeletesCheck(self._table, self._directory, self._of).findings(deletes, vectors)
+        found += self._history()
+
+    # --- the metadata -----------------------------------------------------------------------------------
+
+    def _metadata_findings(self) -> Iterator[Finding]:
+        metadata, location = self._metadata, self._done.metadata_location
+        if metadata["format-version"] != self._of.format_version:
+            yield self._of.finding(
+                "iceberg-metadata",
+                location,
+                f"The metadata is of format version {metadata['format-version']}",
+            )
+        if metadata["location"] != self._directory.location:
+            yield self._of.finding(
+                "iceberg-metadata", location, f"The metadata is of a table at '{metadata['location']}'"
+            )
+        ids = {one["snapshot-id"] for one in metadata["snapshots"]}
+        current = metadata.get("current-snapshot-id")
+        main = metadata["refs"].get("main", {}).get("snapshot-id")
+        if current != -1 and (current not in ids or main != current):
+            yield self._of.finding(
+                "iceberg-metadata",
+                location,
+                f"The current snapshot is {current}, the branch 'main' is at {main}, and there are {len(ids)} snapshots",
+            )
+        numbers = [one["sequence-number"] for one in metadata["snapshots"]]
+        if numbers != sorted(set(numbers)):
+            yield self._of.finding(
+                "iceberg-sequence-numbers",
+                location,
+                "The sequence numbers of snapshots do not rise one after the other",
+            )
+        if self._has_snapshot:
+            shown = self._of.snapshot["summary"].get(DELTA_VERSION)
+            if shown is None or int(shown) > self._version:
+                yield self._of.finding(
+                    "iceberg-version",
+                    location,
+                    f"The metadata shows Delta's version {self._version}, and its current snapshot version {shown}",
+                )
+
+    # --- Iceberg's files --------------------------------------------------------------------------------
+
+    def _entries(self) -> tuple[pa.Table, pa.Table]:
+        data, deletes = [ENTRIES_SCHEMA.empty_table()], [ENTRIES_SCHEMA.empty_table()]
+        for manifest in self._manifests.of_snapshot(self._of.snapshot) if self._has_snapshot else ():
+            try:
+                entries = self._read(manifest)
+                self._done.findings += manifest_findings(manifest, entries, self._of)
+                part = pa.Table.from_batches([columns_of(entries, manifest)])
+            except (CorruptIcebergMetadata, *_JUNK) as error:
+                path = str(manifest["manifest_path"])
+                said = error.message if isinstance(error, DelvecError) else f"{type(error).__name__}: {error}"
+                self._done.findings.append(
+                    self._of.finding(
+                        "iceberg-metadata",
+                        path,
+                        f"Manifest '{path}' cannot be read: {said[:500].rstrip('.')}",
+                    )
+                )
+                continue
+            (data if manifest["content"] == DATA else deletes).append(part)
+        return pa.concat_tables(data).combine_chunks(), pa.concat_tables(deletes).combine_chunks()
+
+    def _read(self, manifest: ManifestFile) -> list[ManifestEntry]:
+        data = self._directory.get(manifest["manifest_path"])
+        if len(data) != manifest["manifest_length"]:
+            path = manifest["manifest_path"]
+            self._done.findings.append(
+                self._of.finding(
+                    "iceberg-metadata",
+                    path,
+                    f"Manifest '{path}' has {len(data)} bytes, and the manifest list says {manifest['manifest_length']}",
+                )
+            )
+        return read_manifest(data, manifest)
+
+    # --- Delta's files ----------------------------------------------------------------------------------
+
+    def _live(self) -> _Expected | None:
+        """Return what Iceberg should have; None where it is not known."""
+        newest = self._loader.load(self._table.objects, self._table.name)
+        of, location = self._of, self._done.metadata_location
+        if self._metadata["properties"][DELTA_TABLE_ID] != newest.metadata.id:
+            self._done.findings.append(
+                of.finding(
+                    "iceberg-version",
+                    location,
+                    "The metadata is of another Delta table, which this one replaced",
+                )
+            )
+            return None
+        if self._version > newest.version:
+            self._done.findings.append(
+                of.finding(
+                    "iceberg-version",
+                    location,
+                    f"The metadata is newer than the log, which ends at {newest.version}",
+                )
+            )
+            return None
+        try:
+            return self._loader.reading(
+                self._table.objects, self._table.name, self._expected, version=self._version
+            )
+        except NotFound:
+            self._done.findings.append(
+                of.finding(
+                    "iceberg-version",
+                    location,
+                    f"Version {self._version} is gone from the log, so that its files could not be compared",
+                    "warning",
+                )
+            )
+        except (CorruptTable, UnsupportedTable, IcebergUnsupported) as error:
+            self._done.findings.append(
+                of.finding(
+                    "iceberg-version",
+                    location,
+                    f"Version {self._version} cannot be read, so that its files could not be compared "
+                    f"({error.message.rstrip('.')})",
+                    "warning",
+                )
+            )
+        return None
+
+    def _expected(self, snapshot: Snapshot) -> _Expected:
+        definition = definition_of(
+            snapshot.metadata, self._metadata, self._of.format_version, self._table, self._version
+        )
+        lineage = self._of.format_version >= V3 and is_true(snapshot.configuration, ROW_TRACKING)
+        tables, vectors = [LIVE_SCHEMA.empty_table()], dict[str, DeltaVector]()
+        for batch in snapshot.live.batches():
+            names = batch.column("path").to_pylist()
+            paths = [file_path(self._table.location, name) for name in names]
+            stored = batch.column("deletion_vector").to_pylist()
+            found = [None if one is None else Descriptor.from_json(one) for one in stored]
+            tuples = partition_tuples(
+                batch.column("partition_values"), definition.delta, definition.columns, definition.spec
+            )
+            for path, name, vector in zip(paths, names, found, strict=True):
+                if vector is not None and vector.cardinality:
+                    vectors[path] = DeltaVector(name, vector)
+            ids = batch.column("base_row_id") if lineage else pa.nulls(batch.num_rows, pa.int64())
+            columns = [
+                pa.array(paths, pa.large_string()),
+                pa.array(map(partition_key, tuples), pa.large_string()),
+                batch.column("num_records"),
+                batch.column("size"),
+                ids,
+                pa.array([0 if one is None else one.cardinality for one in found], pa.int64()),
+            ]
+            tables.append(pa.Table.from_arrays(columns, schema=LIVE_SCHEMA))
+        return pa.concat_tables(tables).combine_chunks(), vectors, list(self._differences(definition))
+
+    def _differences(self, definition: Definition) -> Iterator[Finding]:
+        """Say where the current schema or partition spec is not Delta's."""
+        location, metadata = self._done.metadata_location, self._metadata
+        wanted = metadata["current-schema-id"]
+        current = [one["fields"] for one in metadata["schemas"] if one["schema-id"] == wanted]
+        if current != [list(definition.schema.fields)]:
+            yield self._of.finding(
+                "iceberg-metadata", location, "The current schema is not that of the Delta table"
+            )
+        specs = [one["spec-id"] for one in metadata["partition-specs"]]
+        if metadata["default-spec-id"] != definition.spec.spec_id or definition.spec.spec_id not in specs:
+            yield self._of.finding(
+                "iceberg-metadata", location, "The default partition spec is not that of the Delta table"
+            )
+
+    # --- history ----------------------------------------------------------------------------------------
+
+    def _history(self) -> Iterator[Finding]:
+        """Say which files of older snapshots are missing that have not expired."""
+        gone = set(expired_snapshots(self._metadata, time.time_ns() // 1_000_000))
+        seen: set[str] = set()
+        for snapshot in self._metadata["snapshots"]:
+            if snapshot["snapshot-id"] in gone or snapshot["snapshot-id"] == self._of.snapshot.get(
+                "snapshot-id"
+            ):
+                continue
+            try:
+                missing = self._missing(snapshot, seen)
+            except CorruptIcebergMetadata as error:
+                missing = [str(error.details.get("file"))]
+            for path in missing:
+                yield self._of.finding(
+                    "iceberg-history",
+                    path,
+                    f"Snapshot {snapshot['snapshot-id']} of version {snapshot['summary'].get(DELTA_VERSION)} cannot be read: "
+                    f"'{path}' is missing or damaged",
+                    "warning",
+                )
+
+    def _missing(self, snapshot: Any, seen: set[str]) -> Sequence[str]:
+        paths = []
+        for manifest in self._manifests.of_snapshot(snapshot):
+            if manifest["manifest_path"] in seen:
+                continue
+            seen.add(manifest["manifest_path"])
+            if manifest["content"] == DATA:
+                self._directory.get(manifest["manifest_path"])
+                continue
+            paths += [entry["data_file"]["file_path"] for entry in self._manifests.live(manifest)]
+        wanted = set(paths) - seen
+        seen |= wanted
+        return [path for path in sorted(wanted) if not self._directory.has(path)]
