@@ -74,6 +74,7 @@ from delvec_service.store.audit import AuditStore
 from delvec_service.store.clones import CloneStore
 from delvec_service.store.database import Database
 from delvec_service.store.health_samples import HealthSampleStore
+from delvec_service.store.iceberg_conversions import IcebergConversionStore
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.maintenance import MaintenanceStore
 from delvec_service.store.own_commits import OwnCommitStore
@@ -297,7 +298,8 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         loader, OwnCommitStore(database), stored_answers, watched=settings.commit_watch_seconds
     )
     health = HealthWatch(HealthSampleStore(database), settings.deletion_vector_target_bytes)
-    iceberg_conversion = IcebergConversion(loader)
+    iceberg_conversions = IcebergConversionStore(database)
+    iceberg_conversion = IcebergConversion(loader, iceberg_conversions)
     upkeep = LogUpkeep(
         loader,
         Checkpoints(loader),
@@ -336,6 +338,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         commits=commits,
         manifests=manifests,
         iceberg=iceberg_conversion,
+        iceberg_conversions=iceberg_conversions,
         vector_compaction=VectorCompaction(loader, commits, settings.deletion_vector_target_bytes),
         upkeep=upkeep,
         overwrite_watch=overwrite_watch,

@@ -128,6 +128,18 @@ def test_a_table_has_its_page(table):
     assert "DELETE" in page.text
 
 
+def test_a_table_says_how_far_iceberg_is_behind(table):
+    table.append(table.write_file("a.parquet", range(100)))
+    url = f"/dashboard/tables/{table.name}"
+    assert "Iceberg v" not in Page(table.client.get(url)).text
+
+    table.client.post(f"/v1/tables/{table.name}/iceberg", json={"format-version": 3})
+    assert "version 1\n" in Page(table.client.get(url)).text.partition("Iceberg v3")[2][:20]
+
+    table.delete({"a.parquet": range(20)}, read_version=1)
+    assert "version 1, 1 versions and 0 s behind" in Page(table.client.get(url)).text
+
+
 def test_plots_are_of_the_samples(table):
     url = f"/dashboard/tables/{table.name}"
     table.client.get(url)

@@ -130,6 +130,33 @@ def test_health_is_told_of_the_tables_that_the_setting_names(client, tmp_path):
     assert found["delvec_tables", ("health", "good")] == 4
 
 
+def test_how_far_iceberg_is_behind(client, tmp_path):
+    url = create(client, tmp_path)
+    assert not [key for key in samples(client) if "iceberg_" in key[0]]
+    client.post(f"{url}/iceberg", json={"format-version": 3})
+    client.get(f"{url}/health")
+    labels = ("format_version", "3"), ("table", "people")
+    found = samples(client)
+    assert found["delvec_table_iceberg_version", *labels] == 0
+    assert found["delvec_table_iceberg_lag_versions", *labels] == 0
+    assert found["delvec_table_iceberg_lag_seconds", *labels] == 0
+
+    answer = client.post(
+        f"{url}/alter", json={"changes": [{"change": "set-properties", "properties": {"a": "b"}}]}
+    )
+    assert answer.status_code == 200, answer.text
+    client.get(f"{url}/health")
+    time.sleep(0.01)
+
+    found = samples(client, Accept="application/openmetrics-text; version=1.0.0")
+    assert found["delvec_table_iceberg_version", *labels] == 0
+    assert found["delvec_table_iceberg_lag_versions", *labels] == 1
+    assert 0 < found["delvec_table_iceberg_lag_seconds", *labels] < 60
+
+    client.post(f"{url}/iceberg", json={"format-version": 3})
+    assert samples(client)["delvec_table_iceberg_lag_versions", *labels] == 0
+
+
 def test_a_name_cannot_end_its_label():
     # Names have no such characters today; a metric that breaks would hide all others.
     odd = 'a"} 1\n# b\\'
@@ -278,7 +305,9 @@ def test_the_log_says_who_what_and_which(client, tmp_path, caplog):
 
 
 def test_the_documentation_lists_every_metric(client, tmp_path):
-    client.get(f"{create(client, tmp_path)}/health")
+    url = create(client, tmp_path)
+    client.get(f"{url}/health")
+    client.post(f"{url}/iceberg")
     families = {family.name for family in parse(client.get("/metrics").text)}
     page = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text()
     listed = set(re.findall(r"`(delvec_\w+)(?:\{[^`]*\})?`", page))

@@ -186,6 +186,7 @@ def _health_of(context: typer.Context, table: str, files: int, partitions: int, 
         return
     advice, worst = found.pop("recommendations", []), found.pop("partitions", [])
     overlaps = found.pop("overlaps", [])
+    converted = found.pop("iceberg", [])
     print_pairs({name.replace("-", " "): _counted(value) for name, value in found.items()})
     if worst:
         shown = [name for name in worst[0] if name != "partition-values"]
@@ -201,11 +202,22 @@ def _health_of(context: typer.Context, table: str, files: int, partitions: int, 
         print_pairs({name.replace("-", " "): _counted(entry[name]) for name in entry if name != "files"})
         for file in entry["files"]:
             print(f"  depth {file['depth']:g}: {file['path']} ({number(file['size-in-bytes'])} bytes)")
+    for one in converted:
+        shown = one.get("delta-version")
+        print(
+            f"Iceberg format version {one['format-version']}: "
+            f"{'nothing converted yet' if shown is None else f'version {number(shown)}'}, "
+            f"{number(one['lag-versions'])} versions and {_seconds(one.get('lag-seconds'))} behind"
+        )
     for entry in advice:
         print(f"{entry['action']}: {entry['reason']} {entry['expected-gain']}")
         print(f"  {entry['command']}")
         for file in entry["files"]:
             print(f"  {file['points']:.4f} points: {file['path']} ({number(file['size-in-bytes'])} bytes)")
+
+
+def _seconds(value: int | None) -> str:
+    return "an unknown time" if value is None else f"{number(value)} s"
 
 
 def _given(values: dict[str, Any] | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ __all__ = [
     "HealthResponse",
     "HealthSample",
     "HealthSamplesResponse",
+    "IcebergHealth",
     "OverlapFile",
     "OverwrittenCommit",
     "PartitionHealth",
@@ -137,6 +138,20 @@ class CommitCounts(Answer):
     conflicts: int = Field(description="Commits that did not take effect because others had.")
 
 
+class IcebergHealth(Answer):
+    """How far a table's Iceberg metadata is behind it."""
+
+    format_version: int = Field(description="2 or 3.")
+    metadata_location: str | None = Field(
+        description="Of the newest metadata; absent where the table asks for conversions and there was none yet."
+    )
+    delta_version: int | None = Field(description="That was converted last; absent likewise.")
+    lag_versions: int = Field(description="Versions that are not converted yet.")
+    lag_seconds: int | None = Field(
+        description="How long the oldest of them has been there; absent where its commit does not say when it was made."
+    )
+
+
 class HealthResponse(Answer):
     """How much care a table needs."""
 
@@ -189,6 +204,10 @@ class HealthResponse(Answer):
     )
     overwritten_commits: list[OverwrittenCommit] = Field(
         default_factory=list, description="Own commits that others replaced, the latest first."
+    )
+    iceberg: list[IcebergHealth] = Field(
+        default_factory=list,
+        description="Iceberg metadata by format version, where the table is converted; none for an earlier version.",
     )
 
 

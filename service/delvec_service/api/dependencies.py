@@ -27,6 +27,7 @@ from delvec_service.maintenance.symlink_manifests import SymlinkManifests
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.clones import CloneStore
 from delvec_service.store.database import Database
+from delvec_service.store.iceberg_conversions import IcebergConversionStore
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.maintenance import MaintenanceStore
 from delvec_service.store.open_table import OpenTable
@@ -49,6 +50,7 @@ class Service:
     commits: Commits
     manifests: SymlinkManifests
     iceberg: IcebergConversion
+    iceberg_conversions: IcebergConversionStore
     vector_compaction: VectorCompaction
     upkeep: LogUpkeep
     overwrite_watch: OverwriteWatch

@@ -23,6 +23,7 @@ from delvec_service.api.dependencies import Caller, PointInTime, ServiceState, T
 from delvec_service.api.problems import COMMON, OPENING, SNAPSHOT, responses
 from delvec_service.api.resource import Resource
 from delvec_service.api.routes import Route
+from delvec_service.iceberg.lag import iceberg_lags
 from delvec_service.maintenance.health import health
 from delvec_service.snapshots.time_travel import moment_of
 from delvec_service.store import health_samples
@@ -74,10 +75,11 @@ def get_health(
             partitions=partitions,
             columns=columns,
         )
+        lags = iceberg_lags(service.loader, table, snapshot) if is_newest else ()
         if is_newest:
             # Others may have committed since the last sample, or there is none.
             service.health.keep(table.record.id, snapshot, found.report)
-        return found.response(overwritten, counts)
+        return found.response(overwritten, counts, lags)
 
     return service.loader.reading(
         table.objects, table.name, look, version=moment.version, timestamp=moment.timestamp

@@ -1,6 +1,7 @@
 """``/metrics``: what the service does, in the formats of Prometheus and OpenMetrics."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import anyio.to_thread
@@ -13,7 +14,7 @@ from delvec_service.api.problems import COMMON, responses
 from delvec_service.api.resource import Resource
 from delvec_service.logs import logger
 from delvec_service.telemetry.observer import Gauges
-from delvec_service.telemetry.table_metrics import band_lines, database_line, table_lines
+from delvec_service.telemetry.table_metrics import band_lines, database_line, iceberg_lines, table_lines
 
 __all__ = ["gauges", "router"]
 
@@ -94,4 +95,6 @@ def _look(service: Service, openmetrics: bool) -> bytes:
     lines = band_lines(store.bands(catalog), openmetrics=openmetrics)
     if patterns:
         lines += table_lines(store.observed(catalog, patterns, _MOST_TABLES), openmetrics=openmetrics)
+        converted = service.iceberg_conversions.observed(catalog, patterns, _MOST_TABLES)
+        lines += iceberg_lines(converted, datetime.now(UTC))
     return database_line(is_up=True, openmetrics=openmetrics) + lines

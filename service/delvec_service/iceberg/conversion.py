@@ -49,6 +49,7 @@ from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
 from delvec_service.iceberg.snapshot_writer import FilesNotFound, ShownVersion, SnapshotWriter
 from delvec_service.logs import logger
 from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.iceberg_conversions import IcebergConversionStore
 from delvec_service.store.open_table import OpenTable
 
 __all__ = ["AUTOMATIC", "FORMAT_VERSIONS", "IcebergConversion", "IcebergTable", "asked_formats"]
@@ -93,13 +94,19 @@ class IcebergConversion:
 
     Args:
         loader: reads snapshots and commits.
+        conversions: notes what was converted, for metrics.
         clock: returns milliseconds since the epoch.
     """
 
     def __init__(
-        self, loader: SnapshotLoader, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+        self,
+        loader: SnapshotLoader,
+        conversions: IcebergConversionStore | None = None,
+        *,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._loader = loader
+        self._conversions = conversions
         self._clock = clock
         self.index = ManifestIndex()
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -133,6 +140,7 @@ class IcebergConversion:
                 metadata = without_snapshots(metadata, expired_snapshots(metadata, self._clock()))
                 after = Published(1 if before is None else before.number + 1, metadata)
                 if directory.publish(after.number, metadata):
+                    self._note(table, format_version, delta_version(metadata))
                     return _table(after, directory)
         raise ServiceUnavailable(
             f"Other converters of table '{table.name}' published Iceberg metadata first, {_ATTEMPTS} times; try again.",
@@ -150,6 +158,14 @@ class IcebergConversion:
         directory = IcebergDirectory(table, format_version)
         found = directory.newest()
         return None if found is None else _table(found, directory)
+
+    def _note(self, table: OpenTable, format_version: int, version: int) -> None:
+        if self._conversions is None:
+            return
+        try:
+            self._conversions.record(table.record.id, format_version, version)
+        except ServiceUnavailable as error:  # it is published, and the next conversion is noted again
+            logger.warning("Iceberg conversion not noted", table=table.name, error=error.message)
 
     @staticmethod
     def _is_shown(before: Published, snapshot: Snapshot, directory: IcebergDirectory) -> bool:

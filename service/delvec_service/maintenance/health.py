@@ -27,6 +27,7 @@ from delvec_kernel.wire import (
     PartitionHealth,
     Recommendation,
 )
+from delvec_service.iceberg.lag import IcebergLag
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.snapshots.tombstones import with_tombstones
 from delvec_service.store.health_samples import CommitCounts
@@ -59,15 +60,19 @@ class TableHealth:
     checkpoint_age: int | None
 
     def response(
-        self, overwritten: Sequence[Overwritten] = (), counts: CommitCounts | None = None
+        self,
+        overwritten: Sequence[Overwritten] = (),
+        counts: CommitCounts | None = None,
+        lags: Sequence[IcebergLag] = (),
     ) -> HealthResponse:
         """Return it as it is answered.
 
         Args:
             overwritten: own commits that others replaced.
             counts: what became of commits; None for what is said of an earlier version.
+            lags: how far Iceberg metadata is behind; none likewise.
         """
-        return _response(self, overwritten, counts)
+        return _response(self, overwritten, counts, lags)
 
 
 def health(
@@ -131,7 +136,10 @@ def _checkpoint_age(reader: LogReader, snapshot: Snapshot, now: int) -> int | No
 
 
 def _response(
-    found: TableHealth, overwritten: Sequence[Overwritten], counts: CommitCounts | None
+    found: TableHealth,
+    overwritten: Sequence[Overwritten],
+    counts: CommitCounts | None,
+    lags: Sequence[IcebergLag],
 ) -> HealthResponse:
     report, table = found.report, found.table
     removed = report.removed
@@ -192,6 +200,16 @@ def _response(
                 found_at=one.found_at,
             )
             for one in overwritten
+        ],
+        iceberg=[
+            wire.IcebergHealth(
+                format_version=one.format_version,
+                metadata_location=one.metadata_location,
+                delta_version=one.delta_version,
+                lag_versions=one.versions,
+                lag_seconds=one.seconds,
+            )
+            for one in lags
         ],
     )
 

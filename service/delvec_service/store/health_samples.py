@@ -22,6 +22,7 @@ __all__ = [
     "HealthSampleStore",
     "ObservedTable",
     "SampledTable",
+    "name_patterns",
     "superfluous",
 ]
 
@@ -245,14 +246,12 @@ class HealthSampleStore:
             CommitCountsRow,
             func.coalesce(TableRow.name, TableRow.folder_name),
         )
-        exact = [one for one in patterns if "*" not in one]
-        wanted = [name.in_(exact), *(name.like(_like(one), escape="\\") for one in patterns if "*" in one)]
         query = (
             select(name, counts.commits, counts.rebased, counts.conflicts, counts.rows_saved, *_columns())
             .select_from(TableRow)
             .join(row, and_(row.table_id == TableRow.id, row.version == _newest()))
             .outerjoin(counts, counts.table_id == TableRow.id)
-            .where(TableRow.catalog == catalog, or_(*wanted))
+            .where(TableRow.catalog == catalog, or_(*name_patterns(name, patterns)))
             .order_by(name, TableRow.id)
             .limit(limit)
         )
@@ -327,6 +326,12 @@ def _newest() -> Any:
     """Return the version of a registered table's newest sample."""
     newest = HealthSampleRow.__table__.alias("newest")
     return select(func.max(newest.c.version)).where(newest.c.table_id == TableRow.id).scalar_subquery()
+
+
+def name_patterns(name: Any, patterns: Sequence[str]) -> list[Any]:
+    """Return conditions on a column of names, one of which is to hold; ``*`` stands for any characters."""
+    exact = [one for one in patterns if "*" not in one]
+    return [name.in_(exact), *(name.like(_like(one), escape="\\") for one in patterns if "*" in one)]
 
 
 def _like(pattern: str) -> str:

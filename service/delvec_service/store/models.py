@@ -34,6 +34,7 @@ __all__ = [
     "CommitCountsRow",
     "GrantRow",
     "HealthSampleRow",
+    "IcebergConversionRow",
     "LedgerFileRow",
     "MaintenanceLeaseRow",
     "MaintenancePolicyRow",
@@ -53,7 +54,7 @@ __all__ = [
     "storable",
 ]
 
-REVISION: Final = "0011"
+REVISION: Final = "0012"
 """The newest migration; the database is migrated only where it is behind this."""
 _NOT_STORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
@@ -381,6 +382,17 @@ class CommitCountsRow(Base):
     rebased: Mapped[int] = mapped_column(BigInteger)
     conflicts: Mapped[int] = mapped_column(BigInteger)
     rows_saved: Mapped[int] = mapped_column(BigInteger)
+
+
+class IcebergConversionRow(Base):
+    """The version of a table that was converted to Iceberg last."""
+
+    __tablename__ = "iceberg_conversions"
+
+    table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    format_version: Mapped[int] = mapped_column(primary_key=True)
+    delta_version: Mapped[int] = mapped_column(BigInteger)
+    converted_at: Mapped[datetime]
 
 
 class MaintenancePolicyRow(Base):

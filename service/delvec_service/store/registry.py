@@ -15,6 +15,7 @@ from delvec_service.store.database import Database
 from delvec_service.store.models import (
     CommitCountsRow,
     HealthSampleRow,
+    IcebergConversionRow,
     MaintenanceLeaseRow,
     MaintenancePolicyRow,
     TableRow,
@@ -254,7 +255,7 @@ class Registry:
                 delete(policy).where(policy.catalog == self._catalog, policy.table_id == identifier)
             )
             if session.scalars(select(TableRow.id).where(TableRow.id == identifier).limit(1)).first() is None:
-                for row in (HealthSampleRow, CommitCountsRow, MaintenanceLeaseRow):
+                for row in (HealthSampleRow, CommitCountsRow, IcebergConversionRow, MaintenanceLeaseRow):
                     session.execute(delete(row).where(row.table_id == identifier))
                 forget_grants(session, identifier)
 

@@ -4,9 +4,10 @@ Written line by line: prometheus_client takes twice as long for a thousand table
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
-__all__ = ["FAMILIES", "band_lines", "database_line", "table_lines"]
+__all__ = ["FAMILIES", "ICEBERG_FAMILIES", "band_lines", "database_line", "iceberg_lines", "table_lines"]
 
 
 _Value = Callable[[Any], float | int | None]
@@ -60,6 +61,24 @@ FAMILIES: Final[Mapping[str, tuple[str, str, _Value]]] = {
 }
 """By name: type, help, and the value of an observed table."""
 
+ICEBERG_FAMILIES: Final[Mapping[str, tuple[str, Callable[[Any, datetime], float]]]] = {
+    "delvec_table_iceberg_version": (
+        "Delta version that was converted to Iceberg last.",
+        lambda one, _: one.delta_version,
+    ),
+    "delvec_table_iceberg_lag_versions": (
+        "Versions that are not converted to Iceberg yet.",
+        lambda one, _: max(0, one.newest_version - one.delta_version),
+    ),
+    "delvec_table_iceberg_lag_seconds": (
+        "How long the oldest version has been waiting that is not converted to Iceberg yet.",
+        lambda one, now: (
+            0.0 if one.waiting_since is None else max(0.0, (now - one.waiting_since).total_seconds())
+        ),
+    ),
+}
+"""Gauges of a converted table, by name: help, and the value at a time."""
+
 _TABLES: Final = "delvec_tables"
 _DATABASE: Final = "delvec_database_up"
 
@@ -80,6 +99,23 @@ def table_lines(tables: Sequence[Any], *, openmetrics: bool = False) -> bytes:
             if number is not None:
                 lines.append(f"{name}{label}{number}\n")
     return "".join(lines).encode() if tables else b""
+
+
+def iceberg_lines(conversions: Sequence[Any], now: datetime) -> bytes:
+    """Return the metrics of conversions to Iceberg.
+
+    Args:
+        conversions: see :class:`~delvec_service.store.iceberg_conversions.ObservedConversion`.
+        now: the time.
+    """
+    labels = [
+        f'{{table="{_escaped(one.name)}",format_version="{one.format_version}"}} ' for one in conversions
+    ]
+    lines = []
+    for name, (text, value) in ICEBERG_FAMILIES.items():
+        lines.append(_head(name, "gauge", text, openmetrics=False))
+        lines += [f"{name}{label}{value(one, now)}\n" for label, one in zip(labels, conversions, strict=True)]
+    return "".join(lines).encode() if conversions else b""
 
 
 def band_lines(bands: Mapping[str, int], *, openmetrics: bool = False) -> bytes:

@@ -1,0 +1,83 @@
+"""How far published Iceberg metadata is behind the Delta table."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from delvec_kernel.actions.actions import CommitInfo
+from delvec_kernel.errors import CorruptIcebergMetadata, CorruptTable, IcebergUnsupported
+from delvec_kernel.iceberg.table_metadata import delta_version
+from delvec_kernel.snapshot.snapshot import Snapshot
+from delvec_service.iceberg.conversion import FORMAT_VERSIONS, asked_formats
+from delvec_service.iceberg.directory import IcebergDirectory
+from delvec_service.logs import logger
+from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.open_table import OpenTable
+
+__all__ = ["IcebergLag", "iceberg_lags"]
+
+
+@dataclass(frozen=True)
+class IcebergLag:
+    """How far one format version is behind.
+
+    Attributes:
+        format_version: 2 or 3.
+        metadata_location: the URI of the newest metadata file; None where nothing was converted yet.
+        delta_version: that it shows; None likewise.
+        versions: Delta versions after it.
+        seconds: how long the oldest of them has been there; 0 where there is none, None where it is not known.
+    """
+
+    format_version: int
+    metadata_location: str | None
+    delta_version: int | None
+    versions: int
+    seconds: int | None
+
+
+def iceberg_lags(loader: SnapshotLoader, table: OpenTable, snapshot: Snapshot) -> Sequence[IcebergLag]:
+    """Return the lag of each format version that was converted, or that the table asks for.
+
+    Metadata that cannot be read is left out: ``delvec check --iceberg`` says what is wrong with it.
+
+    Args:
+        loader: reads the oldest commit that is not converted.
+        table: the Delta table.
+        snapshot: its newest version.
+
+    Raises:
+        StorageError: storage did not answer.
+    """
+    asked = asked_formats(snapshot.configuration)
+    found = []
+    for format_version in FORMAT_VERSIONS:
+        directory = IcebergDirectory(table, format_version)
+        try:
+            published = directory.newest()
+        except (CorruptIcebergMetadata, IcebergUnsupported) as error:
+            logger.warning("Iceberg lag not known", table=table.name, error=error.message)
+            continue
+        if published is not None:
+            version = delta_version(published.metadata)
+            behind = max(0, snapshot.version - version)
+            seconds = _waiting(loader, table, snapshot, version + 1) if behind else 0
+            location = directory.metadata_location(published.number)
+            found.append(IcebergLag(format_version, location, version, behind, seconds))
+        elif format_version in asked:
+            behind = snapshot.version + 1
+            found.append(IcebergLag(format_version, None, None, behind, _waiting(loader, table, snapshot, 0)))
+    return found
+
+
+def _waiting(loader: SnapshotLoader, table: OpenTable, snapshot: Snapshot, version: int) -> int | None:
+    """Return for how many seconds a version has been there, as far as its commit says."""
+    committed: int | None = snapshot.timestamp
+    if version < snapshot.version:
+        try:
+            [commit] = loader.commits(table.objects, table.name, range(version, version + 1))
+        except CorruptTable:  # as one that is gone
+            return None
+        info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
+        committed = None if info is None else info.in_commit_timestamp or info.timestamp
+    return None if committed is None else max(0, time.time_ns() // 1_000_000 - committed) // 1000
