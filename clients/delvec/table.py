@@ -328,26 +328,29 @@ class DeltaTable(CheckedTable):
         answered = self._service.post(table_path(self.id, "generate"), request(GenerateRequest, mode=mode))
         return answer(GenerateResponse, answered).model_dump(by_alias=True)
 
-    def to_iceberg(self, *, format_version: int = 2, squash: bool = False) -> dict[str, Any]:
+    def to_iceberg(
+        self, *, format_version: int = 2, squash: bool = False, catalog: str | None = None
+    ) -> dict[str, Any]:
         """Publish the newest version for readers of Iceberg, and return where: no data file is written or copied.
 
-        Goes on from the version that was published last, so that it costs what changed since. The files are in the table's
-        directory ``_iceberg``.
+        Goes on from the version that was published last, so that it costs what changed since.
 
         Args:
             format_version: 2 shows deleted rows as position delete files, 3 as deletion vectors in Puffin files.
             squash: one Iceberg snapshot for all new versions, instead of one for each.
+            catalog: of PyIceberg's configuration, or a table in it, as ``"prod.sales.orders"``, that is to show the table, too.
 
         Returns:
-            ``metadata-location``, ``delta-version`` and ``snapshot-id``, which is None for a table that never had a file.
+            ``metadata-location``, ``delta-version``, ``catalog``, and ``snapshot-id``, None for a table that never had a file.
 
         Raises:
             IcebergUnsupported: a column cannot be expressed, which is named, or another Iceberg table is in the directory.
-            CorruptIcebergMetadata: what was published before cannot be read.
-            CorruptDeletionVector: or a subclass: a deletion vector cannot be read.
-            BadRequest: there is no such format version.
+            CorruptTable: what was published before, or a deletion vector, cannot be read.
+            IcebergCatalogError: the catalog did not take it; it is published in the table's directory all the same.
+            EngineUnavailable: catalogs need PyIceberg, which is not installed where the service runs.
+            BadRequest: there is no such format version or catalog, or the service may not write to it.
         """
-        body = request(IcebergRequest, format_version=format_version, squash=squash)
+        body = request(IcebergRequest, format_version=format_version, squash=squash, catalog=catalog)
         answered = self._service.post(table_path(self.id, "iceberg"), body)
         return answer(IcebergResponse, answered).model_dump(by_alias=True)
 

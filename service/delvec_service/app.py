@@ -62,6 +62,7 @@ from delvec_service.credentials.aws_sts import AwsSts
 from delvec_service.credentials.vending import CredentialVending
 from delvec_service.dml import Limits, RowCommands
 from delvec_service.iceberg.conversion import IcebergConversion
+from delvec_service.iceberg.external_catalogs import ExternalCatalogs
 from delvec_service.maintenance.checkpoints import Checkpoints
 from delvec_service.maintenance.health_watch import HealthWatch
 from delvec_service.maintenance.log_upkeep import LogUpkeep
@@ -299,7 +300,9 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
     )
     health = HealthWatch(HealthSampleStore(database), settings.deletion_vector_target_bytes)
     iceberg_conversions = IcebergConversionStore(database)
-    iceberg_conversion = IcebergConversion(loader, iceberg_conversions)
+    iceberg_conversion = IcebergConversion(
+        loader, iceberg_conversions, ExternalCatalogs(settings.iceberg_catalogs)
+    )
     upkeep = LogUpkeep(
         loader,
         Checkpoints(loader),

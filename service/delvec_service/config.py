@@ -235,6 +235,11 @@ class Settings(BaseSettings):
         description="Tables whose health is among the metrics: names, or patterns with * for any characters, separated by "
         "commas, or a JSON list; at most 1000 tables. Without any, metrics tell of no single table.",
     )
+    iceberg_catalogs: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Iceberg catalogs of PyIceberg's configuration that conversions may write to: names, separated by commas, or a "
+        "JSON list; * for all.",
+    )
     audit_days: int = Field(
         default=365,
         ge=0,
@@ -243,7 +248,7 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    @field_validator("roots", "metrics_tables", mode="before")
+    @field_validator("roots", "metrics_tables", "iceberg_catalogs", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if not isinstance(value, str):
@@ -291,8 +296,8 @@ class Settings(BaseSettings):
             warehouse: where tables that are created by name go; None for ``DELVEC_WAREHOUSE``.
             roots: where tables may lie; without any, everywhere.
 
-        ``DELVEC_ROOTS``, ``DELVEC_NAMESPACE_ROOTS``, ``DELVEC_TOKEN``, metrics, the audit log and the limits of time and of queues are about a service that others
-        reach, so they do not apply.
+        ``DELVEC_ROOTS``, ``DELVEC_NAMESPACE_ROOTS``, ``DELVEC_TOKEN``, ``DELVEC_ICEBERG_CATALOGS``, metrics, the audit log and the
+        limits of time and of queues are about a service that others reach, so they do not apply.
         """
         given: dict[str, Any] = {} if warehouse is None else {"warehouse": warehouse}
         return cls(
@@ -307,6 +312,7 @@ class Settings(BaseSettings):
             maintenance_seconds=0,
             metrics=False,
             dashboard=False,
+            iceberg_catalogs=("*",),
             audit_days=0,
             **_UNLIMITED,
             **given,

@@ -67,16 +67,26 @@ def convert(
     squash: Annotated[
         bool, typer.Option("--squash", help="One snapshot for all new versions, instead of one for each.")
     ] = False,
+    catalog: Annotated[
+        str | None,
+        typer.Option(
+            help="A catalog of PyIceberg's configuration, or a table in it (prod.sales.orders), that is to show it, too."
+        ),
+    ] = None,
 ) -> None:
     """Publish the newest version as an Iceberg table; goes on from the last time.
 
     [bold]delvec iceberg convert people --format-version 3[/bold]
+
+    [bold]delvec iceberg convert people --catalog prod.sales.people[/bold]
     """
     now = session(context)
     with now.table(table) as target:
-        done = target.to_iceberg(format_version=format_version, squash=squash)
+        done = target.to_iceberg(format_version=format_version, squash=squash, catalog=catalog)
     if now.as_json:
         print_json(done)
         return
     say(f"version {done['delta-version']} is an Iceberg table (format version {done['format-version']}):")
     print(done["metadata-location"])
+    if done["catalog"]:
+        say(f"shown by the catalog as {done['catalog']}")

@@ -37,6 +37,8 @@ __all__ = [
     "upgrade_protocol",
 ]
 
+_OF_ICEBERG: Final = "delta.universalformat.config.iceberg."
+"""What follows is a property of the Iceberg table, and any may be."""
 _FEATURE_PREFIX: Final = "delta.feature."
 _CHANGE_FEED: Final = "delta.enableChangeDataFeed"
 _NAME: Final = re.compile(r"[^\s\x00-\x1f]+")
@@ -218,7 +220,7 @@ def _checked_name(name: str, *, allow_unknown: bool, what: str) -> str | None:
         raise InvalidTableChange(f"'{name}' is a table feature, which stays once it is there.", property=name)
     known = known_property(name)
     if known is None:
-        if allow_unknown:
+        if allow_unknown or lower.startswith(_OF_ICEBERG):
             return None
         raise InvalidTableChange(
             f"Delvec does not know the table property '{name}'{suggestion(name)}", property=name

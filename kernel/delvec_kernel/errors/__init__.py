@@ -92,6 +92,7 @@
     │   ├── StorageDenied
     │   ├── UnusableFile
     │   └── VacuumIncomplete
+    ├── IcebergCatalogError
     ├── ServiceUnavailable
     │   └── IdentityProviderUnavailable
     ├── DeadlineExceeded
@@ -175,6 +176,7 @@ from delvec_kernel.errors.root import (
     DeadlineExceeded,
     DelvecError,
     EngineUnavailable,
+    IcebergCatalogError,
     IdentityProviderUnavailable,
     InternalError,
     ServiceUnavailable,
@@ -246,6 +248,7 @@ __all__ = [
     "FileSizeMismatch",
     "FileTooOld",
     "GrantNotFound",
+    "IcebergCatalogError",
     "IcebergUnsupported",
     "IdempotencyKeyReused",
     "IdentityProviderUnavailable",

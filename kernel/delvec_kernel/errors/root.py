@@ -8,6 +8,7 @@ __all__ = [
     "DeadlineExceeded",
     "DelvecError",
     "EngineUnavailable",
+    "IcebergCatalogError",
     "IdentityProviderUnavailable",
     "InternalError",
     "ServiceUnavailable",
@@ -117,6 +118,12 @@ class VacuumIncomplete(StorageError):
     """Storage did not delete every file of a VACUUM; says what is gone and what is not. Running it again is safe."""
 
     type, code, status, retryable = "VacuumIncomplete", "VACUUM_INCOMPLETE", 502, False
+
+
+class IcebergCatalogError(DelvecError):
+    """An Iceberg catalog refused a converted table, did not answer, or has another table of that name."""
+
+    type, code, status, retryable = "IcebergCatalogError", "ICEBERG_CATALOG_ERROR", 502, True
 
 
 class ServiceUnavailable(DelvecError):

@@ -372,6 +372,11 @@ class IcebergRequest(Envelope):
     squash: bool = Field(
         default=False, description="One Iceberg snapshot for all new versions, instead of one for each."
     )
+    catalog: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
+        default=None,
+        description="A catalog of the service's PyIceberg configuration, as `prod`, or a table in it, as `prod.sales.orders`, that "
+        "is to show the table, too; absent: what the property `delvec.iceberg.catalog` names.",
+    )
 
 
 class IcebergResponse(Answer):
@@ -383,6 +388,10 @@ class IcebergResponse(Answer):
     delta_version: int = Field(description="The Delta version that it shows.")
     snapshot_id: int | None = Field(
         description="Of the current Iceberg snapshot; absent for a table that never had a file."
+    )
+    catalog: str | None = Field(
+        default=None,
+        description="The table in an Iceberg catalog that shows it, too, as `prod.sales.orders`.",
     )
 
 

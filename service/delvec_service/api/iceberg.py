@@ -4,6 +4,8 @@ from delvec_kernel.errors import (
     CorruptDeletionVector,
     CorruptIcebergMetadata,
     CorruptTable,
+    EngineUnavailable,
+    IcebergCatalogError,
     IcebergUnsupported,
 )
 from delvec_kernel.wire import IcebergRequest, IcebergResponse
@@ -28,6 +30,8 @@ router = Resource(tags=["maintenance"], route_class=Maintenance)
         CorruptTable,
         CorruptDeletionVector,
         CorruptIcebergMetadata,
+        EngineUnavailable,
+        IcebergCatalogError,
     ),
 )
 def convert_to_iceberg(
@@ -35,11 +39,14 @@ def convert_to_iceberg(
 ) -> IcebergResponse:
     """Bring the table's Iceberg metadata up to its newest version; deleted rows become Iceberg's deletes."""
     wanted = body or IcebergRequest()
-    done = service.iceberg.convert(table, format_version=wanted.format_version, squash=wanted.squash)
+    done = service.iceberg.publish(
+        table, format_version=wanted.format_version, squash=wanted.squash, catalog=wanted.catalog
+    )
     return IcebergResponse(
         table=table.name,
         format_version=wanted.format_version,
         metadata_location=done.metadata_location,
         delta_version=done.delta_version,
         snapshot_id=done.snapshot_id,
+        catalog=done.catalog,
     )

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from delvec_kernel.actions.actions import CommitInfo, Metadata
@@ -45,6 +45,7 @@ from delvec_kernel.snapshot.replay import Commit
 from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.table_properties import is_true
 from delvec_service.iceberg.directory import IcebergDirectory, Published
+from delvec_service.iceberg.external_catalogs import CATALOG, ExternalCatalogs
 from delvec_service.iceberg.manifest_files import ManifestFiles, ManifestIndex
 from delvec_service.iceberg.snapshot_writer import FilesNotFound, ShownVersion, SnapshotWriter
 from delvec_service.logs import logger
@@ -72,6 +73,7 @@ class IcebergTable:
         format_version: 2 or 3.
         delta_version: the Delta version that it shows.
         snapshot_id: of the current snapshot; None for a table that never had a file.
+        catalog: the table in a catalog of others that shows it, too; None where none was asked for.
     """
 
     metadata: Mapping[str, Any]
@@ -79,6 +81,7 @@ class IcebergTable:
     format_version: int
     delta_version: int
     snapshot_id: int | None
+    catalog: str | None = None
 
 
 class _ConvertWhole(Exception):
@@ -95,6 +98,7 @@ class IcebergConversion:
     Args:
         loader: reads snapshots and commits.
         conversions: notes what was converted, for metrics.
+        catalogs: of others, which are kept up to date.
         clock: returns milliseconds since the epoch.
     """
 
@@ -102,11 +106,13 @@ class IcebergConversion:
         self,
         loader: SnapshotLoader,
         conversions: IcebergConversionStore | None = None,
+        catalogs: ExternalCatalogs | None = None,
         *,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._loader = loader
         self._conversions = conversions
+        self._catalogs = catalogs or ExternalCatalogs()
         self._clock = clock
         self.index = ManifestIndex()
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -146,6 +152,36 @@ class IcebergConversion:
             f"Other converters of table '{table.name}' published Iceberg metadata first, {_ATTEMPTS} times; try again.",
             table=table.name,
         )
+
+    def publish(
+        self,
+        table: OpenTable,
+        *,
+        format_version: int = 2,
+        squash: bool = False,
+        catalog: str | None = None,
+    ) -> IcebergTable:
+        """Do the same as :meth:`convert`, and let a catalog show it: the given one, or that of the table's property.
+
+        Args:
+            table: the Delta table.
+            format_version: 2 or 3.
+            squash: see :meth:`convert`.
+            catalog: see :meth:`ExternalCatalogs.point`.
+
+        Raises:
+            DelvecError: see :meth:`convert` and :meth:`ExternalCatalogs.point`, before which all is published.
+        """
+        done = self.convert(table, format_version=format_version, squash=squash)
+        configuration = self._loader.load(table.objects, table.name).configuration
+        asked = asked_formats(configuration)
+        # Of several format versions the property means the newest: a name in a catalog is of one.
+        if catalog is None and format_version == max(asked, default=format_version):
+            catalog = configuration.get(CATALOG)
+        if not catalog:
+            return done
+        directory = IcebergDirectory(table, format_version)
+        return replace(done, catalog=self._catalogs.point(catalog, directory, table.name))
 
     def published(self, table: OpenTable, format_version: int) -> IcebergTable | None:
         """Return what is published, without converting anything; None where nothing is.

@@ -189,7 +189,7 @@ class LogUpkeep:
         snapshot = self._loader.load(work.table.objects, work.table.name)
         for format_version in asked_formats(snapshot.configuration):
             if self._iceberg is not None:
-                self._iceberg.convert(work.table, format_version=format_version)
+                self._iceberg.publish(work.table, format_version=format_version)
 
     def _sample(self, work: _Work) -> None:
         """Keep a sample of the newest version that is known."""

@@ -1,0 +1,300 @@
+"""Catalogs of others that name converted tables: SQL and REST catalogs, through PyIceberg and its configuration.
+
+A catalog always points to metadata that are published already, so what it shows is complete, at worst not the newest.
+
+A SQL catalog holds the location of a metadata file, which is exchanged for the newest one where it still is what was read. A REST
+catalog writes metadata of its own: it gets what is new in ours as a commit, which it takes only on top of the snapshot that was read.
+"""
+
+import threading
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from delvec_kernel.errors import BadRequest, DelvecError, EngineUnavailable, IcebergCatalogError
+from delvec_kernel.iceberg.table_metadata import DELTA_TABLE_ID
+from delvec_service.iceberg.directory import IcebergDirectory, Published
+from delvec_service.store.iceberg_sql_catalog import exchange_metadata, metadata_location
+
+__all__ = ["ALL", "CATALOG", "ExternalCatalogs", "catalog_and_table"]
+
+CATALOG: Final = "delvec.iceberg.catalog"
+"""Property: a catalog, as ``prod``, or a table in it, as ``prod.sales.orders``; it gets each conversion."""
+ALL: Final = "*"
+_TRIES: Final = 5
+_MAIN: Final = "main"
+
+
+class _Catalog(Protocol):
+    """How a catalog is made to show the newest metadata."""
+
+    def point(self, identifier: tuple[str, ...], directory: IcebergDirectory) -> bool:
+        """Try once; False if another writer was quicker.
+
+        Raises:
+            IcebergCatalogError: the catalog has another table of that name, or cannot follow.
+        """
+
+
+class ExternalCatalogs:
+    """Catalogs that PyIceberg's configuration names (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__…``). Safe to share.
+
+    Args:
+        allowed: names of catalogs that may be written to; ``*`` allows all.
+    """
+
+    def __init__(self, allowed: tuple[str, ...] = ()) -> None:
+        self._allowed = allowed
+        self._lock = threading.Lock()
+        self._loaded: dict[str, _Catalog] = {}
+
+    def point(self, wanted: str, directory: IcebergDirectory, table: str) -> str:
+        """Make a catalog show the newest metadata of a directory, and return the table's full name there.
+
+        Args:
+            wanted: a catalog, or a table in it, as ``prod.sales.orders``; its namespace is made where there is none.
+            directory: something is published in it.
+            table: the Delta table's name, which it gets where ``wanted`` has none.
+
+        Raises:
+            BadRequest: there is no such catalog, or it may not be written to.
+            EngineUnavailable: PyIceberg is not installed.
+            IcebergCatalogError: the catalog refused, failed, or has another table of that name; it shows what it did before.
+        """
+        name, identifier = catalog_and_table(wanted, table)
+        full = ".".join((name, *identifier))
+        try:
+            catalog = self._catalog(name)
+            for _ in range(_TRIES):
+                if catalog.point(identifier, directory):
+                    return full
+        except DelvecError:
+            raise
+        except Exception as error:
+            raise IcebergCatalogError(
+                f"The Iceberg catalog '{name}' did not take table '{full}' ({type(error).__name__}: {str(error)[:300]}). "
+                f"What was converted is published at '{directory.location}'; the catalog shows what it did before. Convert again "
+                "once it answers.",
+                catalog=name,
+                table=table,
+            ) from error
+        raise IcebergCatalogError(
+            f"Other writers changed table '{full}' of the Iceberg catalog first, {_TRIES} times; try again.",
+            catalog=name,
+            table=table,
+        )
+
+    def _catalog(self, name: str) -> _Catalog:
+        if ALL not in self._allowed and name not in self._allowed:
+            raise BadRequest(
+                f"This service may not write to the Iceberg catalog '{name[:100]}'; allow it with DELVEC_ICEBERG_CATALOGS.",
+                catalog=name[:100],
+            )
+        with self._lock:
+            found = self._loaded.get(name)
+            if found is None:
+                found = self._loaded[name] = _load(name)
+            return found
+
+
+def catalog_and_table(wanted: str, table: str) -> tuple[str, tuple[str, ...]]:
+    """Return a catalog's name and a table's identifier in it, with a namespace.
+
+    Args:
+        wanted: ``prod``, ``prod.orders`` or ``prod.sales.orders``.
+        table: the Delta table's name.
+
+    Raises:
+        BadRequest: a part of it is empty.
+    """
+    name, *parts = wanted.split(".")
+    identifier = tuple(parts) or tuple(table.split("."))
+    if not all((name, *identifier)):
+        raise BadRequest(
+            f"'{wanted[:200]}' is no table of an Iceberg catalog; write it as prod.sales.orders."
+        )
+    return name, identifier if len(identifier) > 1 else ("default", *identifier)
+
+
+def _load(name: str) -> _Catalog:
+    try:
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.catalog.rest import RestCatalog
+        from pyiceberg.catalog.sql import SqlCatalog
+    except ModuleNotFoundError as error:
+        raise EngineUnavailable(
+            f"Iceberg catalogs need {error.name}: pip install '.[iceberg]' in Delvec's clone, where the service runs."
+        ) from error
+    try:
+        catalog = load_catalog(name)
+    except ValueError as error:
+        raise BadRequest(
+            f"PyIceberg's configuration has no catalog '{name}' that can be used ({str(error)[:200]}); name it in "
+            f".pyiceberg.yaml or by PYICEBERG_CATALOG__{name.upper()}__URI where the service runs.",
+            catalog=name,
+        ) from error
+    if isinstance(catalog, SqlCatalog):
+        return _SqlCatalog(catalog, name)
+    if isinstance(catalog, RestCatalog):
+        return _RestCatalog(catalog, name)
+    raise BadRequest(
+        f"The Iceberg catalog '{name}' is a {type(catalog).__name__}; tables are kept up to date in SQL and REST catalogs.",
+        catalog=name,
+    )
+
+
+def _newest(directory: IcebergDirectory) -> Published:
+    found = directory.newest()
+    assert found is not None  # noqa: S101 - it was published just now
+    return found
+
+
+def _another(name: str, identifier: tuple[str, ...], what: str) -> IcebergCatalogError:
+    full = ".".join((name, *identifier))
+    return IcebergCatalogError(
+        f"The table '{full}' of the Iceberg catalog {what}; it stays as it is. Give another name, or drop it from the catalog "
+        "(without purging files) and convert again.",
+        catalog=name,
+    )
+
+
+# --- SQL ------------------------------------------------------------------------------------------------
+
+
+class _SqlCatalog:
+    """A catalog in a database: one row for each table, with the location of its metadata file."""
+
+    def __init__(self, catalog: Any, name: str) -> None:
+        self._catalog = catalog
+        self._name = name
+
+    def point(self, identifier: tuple[str, ...], directory: IcebergDirectory) -> bool:
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        catalog = self._catalog
+        # Read first: what is published by then is at least as new as what any other converter points to.
+        before = metadata_location(catalog, identifier)
+        after = directory.metadata_location(_newest(directory).number)
+        if before == after:
+            return True
+        if before is None:
+            catalog.create_namespace_if_not_exists(identifier[:-1])
+            try:
+                catalog.register_table(identifier, after)
+            except TableAlreadyExistsError:
+                return False
+            return True
+        if not before.startswith(f"{directory.location}/"):
+            raise _another(self._name, identifier, f"is at '{before}'")
+        return exchange_metadata(catalog, identifier, before, after)
+
+
+# --- REST -----------------------------------------------------------------------------------------------
+
+
+class _RestCatalog:
+    """A catalog over HTTP, which writes metadata files of its own."""
+
+    def __init__(self, catalog: Any, name: str) -> None:
+        self._catalog = catalog
+        self._name = name
+
+    def point(self, identifier: tuple[str, ...], directory: IcebergDirectory) -> bool:
+        from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+
+        catalog = self._catalog
+        try:
+            table = catalog.load_table(identifier)
+        except NoSuchTableError:
+            catalog.create_namespace_if_not_exists(identifier[:-1])
+            location = directory.metadata_location(_newest(directory).number)
+            try:
+                catalog.register_table(identifier, location)
+            except TableAlreadyExistsError:
+                return False
+            return True
+        published = _newest(directory)
+        metadata = published.metadata
+        if table.metadata.location.rstrip("/") != directory.location:
+            raise _another(self._name, identifier, f"is at '{table.metadata.location}'")
+        if table.metadata.properties.get(DELTA_TABLE_ID) != metadata["properties"][DELTA_TABLE_ID]:
+            raise _another(self._name, identifier, "is a conversion of the Delta table that was there before")
+        known = {one.snapshot_id for one in table.metadata.snapshots}
+        shown = table.metadata.current_snapshot_id
+        if shown is not None and shown not in {one["snapshot-id"] for one in metadata["snapshots"]}:
+            newer = table.metadata.last_sequence_number > metadata["last-sequence-number"]
+            if newer and _newest(directory).number != published.number:
+                return False
+            raise _another(
+                self._name,
+                identifier,
+                "has snapshots that the conversion has replaced, as when it began anew",
+            )
+        updates = _updates(metadata, table.metadata, known)
+        if not updates:
+            return True
+        try:
+            catalog.commit_table(table, _requirements(metadata, shown), updates)
+        except CommitFailedException:
+            return False
+        return True
+
+
+def _requirements(metadata: Mapping[str, Any], shown: int | None) -> tuple[Any, ...]:
+    from pydantic import TypeAdapter
+    from pyiceberg.table.update import TableRequirement
+
+    found = [
+        {"type": "assert-table-uuid", "uuid": metadata["table-uuid"]},
+        {"type": "assert-ref-snapshot-id", "ref": _MAIN, "snapshot-id": shown},
+    ]
+    return tuple(TypeAdapter(list[TableRequirement]).validate_python(found))
+
+
+def _updates(metadata: Mapping[str, Any], before: Any, known: set[int]) -> tuple[Any, ...]:
+    """Return what has to be said to a catalog so that its metadata are as ours: nothing where they are.
+
+    Args:
+        metadata: ours.
+        before: PyIceberg's model of the catalog's.
+        known: ids of the catalog's snapshots.
+    """
+    from pydantic import TypeAdapter
+    from pyiceberg.table.update import TableUpdate
+
+    found: list[dict[str, Any]] = []
+    schemas = {one.schema_id for one in before.schemas}
+    found += [
+        {"action": "add-schema", "schema": one}
+        for one in metadata["schemas"]
+        if one["schema-id"] not in schemas
+    ]
+    schema_id, spec_id = metadata["current-schema-id"], metadata["default-spec-id"]
+    if schema_id != before.current_schema_id:
+        found.append({"action": "set-current-schema", "schema-id": schema_id})
+    specs = {one.spec_id for one in before.partition_specs}
+    found += [
+        {"action": "add-spec", "spec": one}
+        for one in metadata["partition-specs"]
+        if one["spec-id"] not in specs
+    ]
+    if spec_id != before.default_spec_id:
+        found.append({"action": "set-default-spec", "spec-id": spec_id})
+    found += [
+        {"action": "add-snapshot", "snapshot": one}
+        for one in metadata["snapshots"]
+        if one["snapshot-id"] not in known and one["sequence-number"] > before.last_sequence_number
+    ]
+    current = metadata["current-snapshot-id"] if metadata["snapshots"] else None
+    if current != before.current_snapshot_id:
+        found.append(
+            {"action": "set-snapshot-ref", "ref-name": _MAIN, "type": "branch", "snapshot-id": current}
+        )
+    gone = known - {one["snapshot-id"] for one in metadata["snapshots"]}
+    if gone:
+        found.append({"action": "remove-snapshots", "snapshot-ids": sorted(gone)})
+    changed = {
+        key: value for key, value in metadata["properties"].items() if before.properties.get(key) != value
+    }
+    if changed:
+        found.append({"action": "set-properties", "updates": changed})
+    return tuple(TypeAdapter(list[TableUpdate]).validate_python(found))

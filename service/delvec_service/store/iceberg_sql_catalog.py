@@ -1,0 +1,48 @@
+"""The rows of PyIceberg's SQL catalogs: one for each table, with the location of its metadata file."""
+
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, select, update
+from sqlalchemy.orm import Session
+
+__all__ = ["exchange_metadata", "metadata_location"]
+
+
+def metadata_location(catalog: Any, identifier: tuple[str, ...]) -> str | None:
+    """Return which metadata file a table has; None where there is no such table.
+
+    Args:
+        catalog: a ``pyiceberg.catalog.sql.SqlCatalog``.
+        identifier: the table's, namespace first.
+    """
+    from pyiceberg.catalog.sql import IcebergTables
+
+    with Session(catalog.engine) as session:
+        return session.scalar(select(IcebergTables.metadata_location).where(*_of(catalog, identifier)))
+
+
+def exchange_metadata(catalog: Any, identifier: tuple[str, ...], before: str, after: str) -> bool:
+    """Give a table another metadata file, and return True, where it still has the one of ``before``.
+
+    PyIceberg's own commit would write a metadata file, which it cannot in format version 3.
+    """
+    from pyiceberg.catalog.sql import IcebergTables
+
+    with Session(catalog.engine) as session:
+        exchanged = session.execute(
+            update(IcebergTables)
+            .where(*_of(catalog, identifier), IcebergTables.metadata_location == before)
+            .values(metadata_location=after, previous_metadata_location=before)
+        )
+        session.commit()
+    return bool(cast("CursorResult[Any]", exchanged).rowcount)
+
+
+def _of(catalog: Any, identifier: tuple[str, ...]) -> tuple[Any, ...]:
+    from pyiceberg.catalog.sql import IcebergTables
+
+    return (
+        IcebergTables.catalog_name == catalog.name,
+        IcebergTables.table_namespace == ".".join(identifier[:-1]),
+        IcebergTables.table_name == identifier[-1],
+    )
