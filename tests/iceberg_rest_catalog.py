@@ -159,6 +159,8 @@ def _update_snapshots(metadata, one):
             _check(one["snapshot-id"] in snapshots, "no such snapshot")
             metadata["refs"][one["ref-name"]] = {"snapshot-id": one["snapshot-id"], "type": one["type"]}
             metadata["current-snapshot-id"] = one["snapshot-id"]
+        case "remove-snapshot-ref":
+            metadata["refs"].pop(one["ref-name"], None)
         case "remove-snapshots":
             gone = set(one["snapshot-ids"])
             metadata["snapshots"] = [

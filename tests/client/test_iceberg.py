@@ -82,6 +82,22 @@ def test_many_versions_can_be_one_snapshot(table):
     assert iceberg_rows(done) == delta_rows(table)
 
 
+@BOTH
+def test_tags_name_versions_where_asked(table, format_version):
+    done = table.to_iceberg(format_version=format_version)
+    assert set(iceberg_table(done).refs()) == {"main"}
+    table.alter.set_properties({"delvec.iceberg.tagVersions": "true"})
+    table.delete("id = 3")
+    table.append([{"id": 300, "p": "q", "x": 1.0}])
+    done = table.to_iceberg(format_version=format_version)
+    found = iceberg_table(done)
+    assert set(found.refs()) == {"main", "delta-2", "delta-3", "delta-4"}
+    for version in (2, 3, 4):
+        snapshot = found.snapshot_by_name(f"delta-{version}").snapshot_id
+        assert iceberg_rows(done, snapshot_id=snapshot) == delta_rows(table, version=version)
+    assert_sound(table)
+
+
 def test_nothing_is_written_where_nothing_is_new(table, tmp_path):
     before = table.to_iceberg()
     files = sorted(path.name for path in Path(tmp_path).rglob("_iceberg/**/*") if path.is_file())

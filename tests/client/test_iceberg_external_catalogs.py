@@ -65,7 +65,9 @@ def test_a_catalog_shows_each_conversion(lake, tmp_path, format_version):
         table = load_catalog("prod").load_table("sales.people")
         assert table.metadata.properties["delta-version"] == str(done["delta-version"])
         assert table.metadata.current_snapshot_id == done["snapshot-id"]
+        assert table.snapshot_by_name(f"delta-{done['delta-version']}").snapshot_id == done["snapshot-id"]
 
+    people.alter.set_properties({"delvec.iceberg.tagVersions": "true"})
     people.append([{"id": n, "p": "ab"[n % 2]} for n in range(20)])
     converted()
     converted()
@@ -77,7 +79,7 @@ def test_a_catalog_shows_each_conversion(lake, tmp_path, format_version):
     people.append([{"id": 51, "p": "c", "x": 0.5}])
     people.optimize.purge()
     converted()
-    people.restore(2)
+    people.restore(3)
     converted()
     people.delete()
     converted()

@@ -30,6 +30,7 @@ __all__ = [
     "DELTA_TIMESTAMP",
     "DELTA_VERSION",
     "NAME_MAPPING",
+    "VERSION_TAG",
     "SnapshotSummary",
     "changes_types",
     "current_schema",
@@ -45,6 +46,7 @@ __all__ = [
     "with_snapshot",
     "with_table_definition",
     "with_version",
+    "with_version_tag",
     "without_snapshots",
 ]
 
@@ -55,6 +57,8 @@ DELTA_MAPPED: Final = "delta-column-mapping"
 DELTA_OPERATION: Final = "delta-operation"
 MAX_SNAPSHOT_AGE: Final = "history.expire.max-snapshot-age-ms"
 NAME_MAPPING: Final = "schema.name-mapping.default"
+VERSION_TAG: Final = "delta-"
+"""What the names of tags of Delta versions begin with."""
 _MAIN: Final = "main"
 _CONFIGURED: Final = "delta.universalformat.config.iceberg."
 _MOST_LOGGED: Final = 100
@@ -357,6 +361,15 @@ def with_snapshot(
     return result
 
 
+def with_version_tag(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata in which a tag, ``delta-`` and the Delta version, names the current snapshot, where there is one."""
+    current = current_snapshot(metadata)
+    if current is None:
+        return dict(metadata)
+    tag = {f"{VERSION_TAG}{delta_version(metadata)}": {"snapshot-id": current["snapshot-id"], "type": "tag"}}
+    return {**metadata, "refs": {**metadata["refs"], **tag}}
+
+
 def with_previous_file(metadata: Mapping[str, Any], path: str, updated: int) -> dict[str, Any]:
     """Return metadata that remembers the file that it follows."""
     entry = {"metadata-file": path, "timestamp-ms": updated}
@@ -380,7 +393,7 @@ def expired_snapshots(metadata: Mapping[str, Any], now: int) -> list[int]:
 
 
 def without_snapshots(metadata: Mapping[str, Any], gone: Sequence[int]) -> dict[str, Any]:
-    """Return metadata without some snapshots; the current one stays."""
+    """Return metadata without some snapshots and their tags; the current one stays."""
     ids = set(gone) - {metadata["current-snapshot-id"]}
     kept = [one for one in metadata["snapshots"] if one["snapshot-id"] not in ids]
     known = {one["snapshot-id"] for one in kept}
@@ -390,4 +403,5 @@ def without_snapshots(metadata: Mapping[str, Any], gone: Sequence[int]) -> dict[
             # What is before a snapshot that is gone would look as if it had been current until the next.
             log = log[at + 1 :]
             break
-    return {**metadata, "snapshots": kept, "snapshot-log": log}
+    refs = {name: ref for name, ref in metadata["refs"].items() if ref["snapshot-id"] in known}
+    return {**metadata, "snapshots": kept, "snapshot-log": log, "refs": refs}

@@ -35,6 +35,7 @@ from delvec_kernel.iceberg.table_metadata import (
     with_previous_file,
     with_table_definition,
     with_version,
+    with_version_tag,
     without_snapshots,
 )
 from delvec_kernel.log.log_policy import LogPolicy
@@ -58,6 +59,8 @@ __all__ = ["AUTOMATIC", "FORMAT_VERSIONS", "IcebergConversion", "IcebergTable", 
 FORMAT_VERSIONS: Final = (2, 3)
 AUTOMATIC: Final = "delvec.iceberg.formatVersions"
 """Property: convert after each commit, into these format versions; ``2``, ``3`` or ``2,3``."""
+TAGGED: Final = "delvec.iceberg.tagVersions"
+"""Property: ``true`` gives each converted version a tag, as ``delta-7``."""
 _ATTEMPTS: Final = 10
 _MOST_SNAPSHOTS: Final = 100
 """Versions that one conversion shows one by one; of more the newest is shown."""
@@ -281,7 +284,7 @@ class IcebergConversion:
             if not found.num_files and current_snapshot(start) is None:
                 return with_version(start, found.version, found.timestamp)
             writer = SnapshotWriter(table, directory, manifests, start, definition, shown)
-            return writer.whole(found.live.batches())
+            return _tagged(writer.whole(found.live.batches()), found.configuration)
 
         return self._loader.reading(table.objects, table.name, work, version=snapshot.version)
 
@@ -335,7 +338,7 @@ class _Increment:
                 ),
                 current,
             )
-            base = self._group(base, group, current)
+            base = _tagged(self._group(base, group, current), current.configuration)
         self._check_counts(base)
         return base
 
@@ -447,6 +450,10 @@ def operation_of(commit: Commit) -> str | None:
     """Return what a commit says that it does."""
     info = next((action for action in commit.actions if isinstance(action, CommitInfo)), None)
     return None if info is None else info.operation
+
+
+def _tagged(metadata: dict[str, Any], configuration: Mapping[str, str]) -> dict[str, Any]:
+    return with_version_tag(metadata) if is_true(configuration, TAGGED) else metadata
 
 
 def _retention(snapshot: Snapshot) -> int:

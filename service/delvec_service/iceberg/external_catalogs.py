@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 from delvec_kernel.errors import BadRequest, DelvecError, EngineUnavailable, IcebergCatalogError
-from delvec_kernel.iceberg.table_metadata import DELTA_TABLE_ID
+from delvec_kernel.iceberg.table_metadata import DELTA_TABLE_ID, VERSION_TAG
 from delvec_service.iceberg.directory import IcebergDirectory, Published
 from delvec_service.store.iceberg_sql_catalog import exchange_metadata, metadata_location
 
@@ -284,11 +284,17 @@ def _updates(metadata: Mapping[str, Any], before: Any, known: set[int]) -> tuple
         for one in metadata["snapshots"]
         if one["snapshot-id"] not in known and one["sequence-number"] > before.last_sequence_number
     ]
-    current = metadata["current-snapshot-id"] if metadata["snapshots"] else None
-    if current != before.current_snapshot_id:
-        found.append(
-            {"action": "set-snapshot-ref", "ref-name": _MAIN, "type": "branch", "snapshot-id": current}
-        )
+    refs = {name: ref.snapshot_id for name, ref in before.refs.items()}
+    found += [
+        {"action": "set-snapshot-ref", "ref-name": name, **ref}
+        for name, ref in metadata["refs"].items()
+        if refs.get(name) != ref["snapshot-id"]
+    ]
+    found += [
+        {"action": "remove-snapshot-ref", "ref-name": name}
+        for name in sorted(refs.keys() - metadata["refs"].keys())
+        if name.startswith(VERSION_TAG)
+    ]
     gone = known - {one["snapshot-id"] for one in metadata["snapshots"]}
     if gone:
         found.append({"action": "remove-snapshots", "snapshot-ids": sorted(gone)})

@@ -188,6 +188,11 @@ class _Check:
         ids = {one["snapshot-id"] for one in metadata["snapshots"]}
         current = metadata.get("current-snapshot-id")
         main = metadata["refs"].get("main", {}).get("snapshot-id")
+        for name, ref in metadata["refs"].items():
+            if ref["snapshot-id"] not in ids:
+                yield self._of.finding(
+                    "iceberg-metadata", location, f"'{name}' refers to a snapshot that is not there"
+                )
         if current != -1 and (current not in ids or main != current):
             yield self._of.finding(
                 "iceberg-metadata",

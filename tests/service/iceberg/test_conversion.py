@@ -122,6 +122,7 @@ def test_who_comes_second_goes_on_from_the_first(people, opened, monkeypatch):
 
 @BOTH
 def test_vacuum_keeps_what_snapshots_need_and_takes_the_rest(people, opened, tmp_path, format_version):
+    people.alter.set_properties({"delvec.iceberg.tagVersions": "true"})
     conversion().convert(opened, format_version=format_version)
     people.delete("id < 5")
     conversion().convert(opened, format_version=format_version)
@@ -138,6 +139,11 @@ def test_vacuum_keeps_what_snapshots_need_and_takes_the_rest(people, opened, tmp
     done = conversion(clock=lambda: now).convert(opened, format_version=format_version)
     people.vacuum(retention_hours=0, enforce_retention_duration=False)
     assert rows(done) == delta_rows(people) == [{"id": 1, "p": "z"}, {"id": 2, "p": "y"}]
+    # Tags go with their snapshots.
+    kept = {one.snapshot_id for one in snapshots(done)}
+    refs = iceberg_table({"metadata-location": done.metadata_location}).metadata.refs
+    assert {one.snapshot_id for one in refs.values()} <= kept
+    assert "delta-2" not in refs
     left = {path.suffix for path in (tmp_path / "people" / "_iceberg").rglob("*") if path.is_file()}
     assert left == {".json", ".avro", ".text"}
 
