@@ -12,6 +12,7 @@ NOT_RUN = {
     "docs/first-hour-spark.md": 1,
     "docs/kubernetes.md": 1,
     "docs/iceberg-catalog.md": 3,
+    "docs/iceberg.md": 1,
     "docs/maintenance.md": 1,
     "docs/monitoring.md": 1,
     "docs/object-stores.md": 1,
