@@ -24,6 +24,7 @@ from delvec_kernel.expressions.predicate import Predicate
 from delvec_kernel.schema import partition_values
 from delvec_kernel.schema.types import DataType, StructType
 from delvec_kernel.wire import (
+    ConflictsResponse,
     DetailResponse,
     HistoryResponse,
     PlanRequest,
@@ -430,6 +431,20 @@ class ReadableTable:
             raise BadRequest(f"limit must be at least 1 (given: {limit})")
         body = self._service.get(table_path(self.id, "history"), {"limit": limit})
         return History(entry.model_dump(by_alias=True) for entry in answer(HistoryResponse, body).history)
+
+    def conflicts(self, since: str | datetime | None = None, *, limit: int = 100) -> dict[str, Any]:
+        """Return the races that commits lost, the newest first, and how many commits there were hour by hour.
+
+        Names are as on the wire: ``conflicts`` says who lost against which version, over which files and rows; ``intervals``
+        has what became of commits. Old entries are thinned out.
+
+        Args:
+            since: only what was then or later: ISO 8601 text or a datetime; without a zone it is UTC.
+            limit: only the newest so many conflicts.
+        """
+        parameters = {"since": _iso(since), "limit": limit}
+        body = self._service.get(table_path(self.id, "conflicts"), parameters)
+        return answer(ConflictsResponse, body).model_dump(by_alias=True)
 
     def detail(self) -> dict[str, Any]:
         """Return what DESCRIBE DETAIL shows, under Delta's names."""

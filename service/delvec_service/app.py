@@ -20,6 +20,7 @@ from delvec_service.api import (
     checkpoint,
     clone,
     commits,
+    conflicts,
     convert,
     credentials,
     deletion_vectors,
@@ -73,6 +74,7 @@ from delvec_service.store.access import AccessStore
 from delvec_service.store.answers import AnswerStore
 from delvec_service.store.audit import AuditStore
 from delvec_service.store.clones import CloneStore
+from delvec_service.store.commit_record import CommitRecordStore
 from delvec_service.store.database import Database
 from delvec_service.store.health_samples import HealthSampleStore
 from delvec_service.store.iceberg_conversions import IcebergConversionStore
@@ -103,6 +105,7 @@ _RESOURCES: Final = (
     deletion_vectors,
     history,
     health,
+    conflicts,
     policies,
     checkpoint,
     vacuum,
@@ -346,6 +349,7 @@ def _service(settings: Settings, *, names_by_folder: bool) -> Service:
         upkeep=upkeep,
         overwrite_watch=overwrite_watch,
         health=health,
+        commit_record=CommitRecordStore(database),
         clone_store=CloneStore(database),
         maintenance=MaintenanceStore(database),
         answers=answers,

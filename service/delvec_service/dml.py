@@ -26,6 +26,7 @@ from delvec_kernel.wire import (
     CommitResponse,
     OptimizePlan,
     PlannedFiles,
+    PlannedMaintenance,
     PlanRequest,
     PlanResponse,
 )
@@ -232,9 +233,41 @@ class RowCommands:
             new_size_in_bytes=size - found.gain_bytes,
             gain_bytes=found.gain_bytes,
             num_considered_files=found["totalConsideredFiles"],
+            exceeds_limit=size > self._limits.read_bytes,
             num_groups=len(found.bins),
             groups=groups,
         )
+
+    def plan_maintenance(self, table: OpenTable) -> list[PlannedMaintenance]:
+        """Return what the policies that hold for a table would do to it now, and why; nothing is changed.
+
+        Raises:
+            EngineUnavailable: DuckDB is not installed.
+            ServiceUnavailable: too many commands are running.
+        """
+        from delvec.maintenance import Maintenance
+
+        found: list[PlannedMaintenance] = []
+
+        def run(target: Any) -> Any:
+            catalog: Any = _OneTable(target)
+            maintenance = Maintenance(target._service, catalog)  # noqa: SLF001 - a handle is its service
+            found.extend(
+                PlannedMaintenance(
+                    policy=one.policy,
+                    type=one.type,
+                    state=one.state,
+                    reason=one.reason,
+                    cost_bytes=one.cost_bytes,
+                    predicted_gain_bytes=one.predicted_gain_bytes,
+                    predicted_gain_files=one.predicted_gain_files,
+                )
+                for one in maintenance.run([target.id], dry_run=True)
+            )
+            return {}
+
+        self._run(table, None, run, _OPTIMIZE)
+        return found
 
     def _run(
         self, table: OpenTable, key: str | None, command: Callable[[Any], Any], operation: str
@@ -302,6 +335,16 @@ def _optimize_command(target: Any, purge: bool, zorder_by: Sequence[str], full: 
         found: Callable[..., Any] = target.optimize.purge
         return found
     return partial(target.optimize, full=full)
+
+
+class _OneTable:
+    """A catalog of the table that is looked after."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def table(self, _name: str) -> Any:
+        return self._table
 
 
 def _engine(memory_bytes: int) -> Any:

@@ -67,7 +67,13 @@ def test_a_backup_of_either_database_becomes_the_same_in_an_empty_one(database, 
     assert (
         found.rows
         == found.added
-        == {"tables": 1, "maintenance_policies": 1, "maintenance_runs": 1, "commit_counts": 1}
+        == {
+            "tables": 1,
+            "maintenance_policies": 1,
+            "maintenance_runs": 1,
+            "commit_counts": 1,
+            "commit_intervals": 1,
+        }
     )
     assert Registry(other).get("people").location == LOCATION
     assert MaintenanceStore(other).policies("") == [POLICY]

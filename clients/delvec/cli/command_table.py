@@ -77,6 +77,11 @@ COMMANDS: Final[dict[str, Entry]] = {
         "health",
         "Show how much care a table needs, and what to do; without TABLE, which tables need most.",
     ),
+    "conflicts": Entry(
+        "inspection",
+        "conflicts",
+        "List the races that commits to the table lost: who wanted what, and which version was first.",
+    ),
     "checkpoint": Entry(
         "maintenance",
         "checkpoint",

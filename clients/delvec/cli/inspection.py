@@ -10,7 +10,7 @@ import typer
 from delvec.cli.output import instant, number, print_json, print_pairs, print_table
 from delvec.cli.session import Table, session
 
-__all__ = ["detail", "health", "history"]
+__all__ = ["conflicts", "detail", "health", "history"]
 
 _NOTHING = (None, "", "0", 0, "[]", "{}", "null", "false")
 
@@ -132,6 +132,51 @@ def health(
         _health_over_time(context, table, since, limit)
     else:
         _health_of(context, table, files, partitions, column or [])
+
+
+def conflicts(
+    context: typer.Context,
+    table: Table,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only what was then or later; ISO 8601.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Only the newest so many.")] = 20,
+) -> None:
+    """List the races that commits to the table lost: who wanted what, and which version was first.
+
+    [bold]delvec conflicts people --since 2026-01-31[/bold]
+    """
+    now = session(context)
+    with now.table(table) as source:
+        found = source.conflicts(since, limit=limit)
+    if now.as_json:
+        print_json(found)
+        return
+    print_table(
+        ["time (UTC)", "lost", "read version", "won", "files", "rows", "type"],
+        [
+            (
+                f"{one['found-at']:%Y-%m-%d %H:%M:%S}",
+                _who(one["operation"], one["principal"]),
+                one["read-version"],
+                f"{one['winning-version']}: {_who(one['winning-operation'], one['winning-principal'])}",
+                one["num-files"],
+                _counted(one["overlapping-rows"]),
+                one["type"],
+            )
+            for one in found["conflicts"]
+        ],
+        right=["read version", "files", "rows"],
+    )
+    totals = {
+        name: sum(each[name] for each in found["intervals"])
+        for name in ("committed", "rebased", "rows-saved", "conflicts")
+    }
+    print_pairs({name.replace("-", " "): number(total) for name, total in totals.items()})
+
+
+def _who(operation: str, principal: str | None) -> str:
+    return operation if principal is None else f"{operation} by {principal}"
 
 
 def _health_of_all(

@@ -110,6 +110,9 @@ class OptimizePlan(Answer):
     new_size_in_bytes: int = Field(description="That would be written, about.")
     gain_bytes: int = Field(description="Of deleted rows, which a full scan would not read any more, about.")
     num_considered_files: int = Field(description="Live files that were looked at.")
+    exceeds_limit: bool = Field(
+        description="Whether that is more than this service rewrites itself (`DELVEC_DML_MAX_BYTES`)."
+    )
     num_groups: int = Field(description="Groups of files that would be written together.")
     groups: list[PlannedFiles] = Field(description="These groups, as far as the request's limit goes.")
 

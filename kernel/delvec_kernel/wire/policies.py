@@ -24,8 +24,10 @@ __all__ = [
     "DvPurgeConfig",
     "LeaseRequest",
     "LeaseResponse",
+    "MaintenancePlanResponse",
     "MaintenanceRun",
     "MaintenanceRunsResponse",
+    "PlannedMaintenance",
     "PoliciesResponse",
     "Policy",
     "PolicyConfig",
@@ -276,6 +278,29 @@ class MaintenanceRun(Envelope):
     error: Annotated[Text, Field(max_length=2000)] | None = Field(
         default=None, description="What went wrong; what was done before stays."
     )
+
+
+class PlannedMaintenance(Answer):
+    """What a policy would do to a table now."""
+
+    policy: str | None = Field(description="The policy's name; absent where none could be looked at.")
+    type: PolicyType | None = Field(description="What it does.")
+    state: Literal["due", "not-due", "failed", "done", "elsewhere"] = Field(
+        description="`due`: it would run. `failed`: it cannot be told, see the reason."
+    )
+    reason: str = Field(description="Why, or why not.")
+    cost_bytes: int | None = Field(description="Bytes that would be written again.")
+    predicted_gain_bytes: int | None = Field(
+        description="Bytes that scans would not read any more, or that storage would have free."
+    )
+    predicted_gain_files: int | None = Field(description="Files fewer.")
+
+
+class MaintenancePlanResponse(Answer):
+    """What the policies that hold for a table would do to it now, and why."""
+
+    table: str
+    planned: list[PlannedMaintenance] = Field(description="One per policy that is not turned off, in order.")
 
 
 class MaintenanceRunsResponse(Answer):

@@ -26,6 +26,7 @@ from delvec_service.maintenance.log_upkeep import LogUpkeep
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.clones import CloneStore
+from delvec_service.store.commit_record import CommitRecordStore
 from delvec_service.store.database import Database
 from delvec_service.store.iceberg_conversions import IcebergConversionStore
 from delvec_service.store.ledger import Ledger
@@ -55,6 +56,7 @@ class Service:
     upkeep: LogUpkeep
     overwrite_watch: OverwriteWatch
     health: HealthWatch
+    commit_record: CommitRecordStore
     clone_store: CloneStore
     maintenance: MaintenanceStore
     answers: Answers

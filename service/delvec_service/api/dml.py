@@ -16,7 +16,14 @@ from delvec_kernel.errors import (
     UnsupportedTable,
     UnsupportedWriterFeature,
 )
-from delvec_kernel.wire import CommitResponse, DeleteRequest, OptimizePlan, OptimizeRequest, UpdateRequest
+from delvec_kernel.wire import (
+    CommitResponse,
+    DeleteRequest,
+    MaintenancePlanResponse,
+    OptimizePlan,
+    OptimizeRequest,
+    UpdateRequest,
+)
 from delvec_service.api.dependencies import ServiceState, Table
 from delvec_service.api.plan import DELETION_VECTOR_ERRORS
 from delvec_service.api.problems import CONFLICTS, MUTATION, OPENING, SNAPSHOT, responses
@@ -97,6 +104,7 @@ def optimize_table(
     With `dry-run` nothing is written: the answer says what would be written again, and why.
     """
     if body.dry_run:
+        note(change="dry run")
         return service.row_commands.plan_optimize(
             table,
             body.predicate,
@@ -118,6 +126,15 @@ def optimize_table(
             user_metadata=body.user_metadata,
         )
     )
+
+
+@router.get("/tables/{table}/maintenance-plan", responses=responses(*_ERRORS))
+def plan_maintenance(table: Table, service: ServiceState) -> MaintenancePlanResponse:
+    """Return what the policies that hold for the table would do to it now, and why: a dry run of `delvec maintain`.
+
+    Nothing is changed. Storage is listed where a policy of VACUUM holds.
+    """
+    return MaintenancePlanResponse(table=table.name, planned=service.row_commands.plan_maintenance(table))
 
 
 def _noted(done: CommitResponse) -> CommitResponse:

@@ -83,6 +83,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "GET /v1/tables/{table}/detail": _READ,
     "GET /v1/tables/{table}/health": _READ,
     "GET /v1/tables/{table}/health/samples": _READ,
+    "GET /v1/tables/{table}/conflicts": _READ,
     "GET /v1/tables/{table}/check": _READ,
     "GET /v1/health": _LIST,
     # Its own handler asks for a writer where files are to be written.
@@ -107,6 +108,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "POST /v1/tables/{table}/iceberg": _MAINTAIN.does("convert_to_iceberg"),
     "POST /v1/tables/{table}/maintenance-lease": _MAINTAIN.prepares("lease_table"),
     "DELETE /v1/tables/{table}/maintenance-lease": _MAINTAIN.prepares("release_table"),
+    "GET /v1/tables/{table}/maintenance-plan": _MAINTAIN,
     "POST /v1/tables/{table}/maintenance-runs": _MAINTAIN.prepares("record_run"),
     "GET /v1/maintenance-runs": _LIST,
     "GET /v1/policies": _LIST,

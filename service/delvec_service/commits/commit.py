@@ -22,12 +22,13 @@ from delvec_service.commits.commit_loop import CommitLoop, Run
 from delvec_service.commits.commit_member import Member
 from delvec_service.commits.commit_race import CommitRace
 from delvec_service.commits.commit_result import AlreadyApplied, CommitResult, Committed, NothingToDo, Rebased
+from delvec_service.commits.conflict_record import conflict_record
 from delvec_service.commits.dv_cache import DeletionVectorCache
 from delvec_service.commits.dv_writer import files_named
 from delvec_service.commits.group_commit import GroupCommit
 from delvec_service.commits.metadata_changes import resolved
 from delvec_service.commits.overwrite_watch import OverwriteWatch
-from delvec_service.logs import logger, note
+from delvec_service.logs import facts, logger, note
 from delvec_service.maintenance.health_watch import HealthWatch, rows_changed
 from delvec_service.maintenance.log_upkeep import LogUpkeep
 from delvec_service.maintenance.symlink_manifests import SymlinkManifests
@@ -117,7 +118,7 @@ class Commits:
         note(transaction=changes.transaction_id)
         with self._observer.commit(table.name, changes.transaction_id):
             try:
-                member = Member(resolved(table, self._loader, changes))
+                member = Member(resolved(table, self._loader, changes), facts().get("principal"))
                 self._groups.submit(table, member)
             except Exception:
                 self._observer.committed("failed")
@@ -191,7 +192,9 @@ class Commits:
     def _run_apart(self, table: OpenTable, members: list[Member]) -> None:
         """Give each member its answer by itself: a defect that one meets is not the others'."""
         for member in members:
-            alone = Member(member.changes)  # what the group found out about it may be half done
+            alone = Member(
+                member.changes, member.principal
+            )  # what the group found out about it may be half done
             try:
                 self.run(table, [alone])
             except Exception:  # noqa: BLE001 - the others are to have their answers
@@ -239,11 +242,17 @@ class Commits:
 
 def _count(run: Run, health: HealthWatch) -> None:
     for member in run.members:
-        if isinstance(member.result, Conflict):
-            health.conflicted(run.table.record.id)
-        elif isinstance(member.result, Committed) and not member.result.replayed:
-            rebased = isinstance(member.result, Rebased)
-            health.committed(run.table.record.id, member.result.metrics, rebased=rebased)
+        result = member.result
+        if isinstance(result, Conflict):
+            health.conflicted(run.table.record.id, conflict_record(member, result))
+        elif isinstance(result, Committed) and not result.replayed:
+            health.committed(
+                run.table.record.id,
+                result.metrics,
+                rebased=isinstance(result, Rebased),
+                version=result.version,
+                principal=member.principal,
+            )
 
 
 def _files(run: Run, member: Member) -> tuple[str, ...]:

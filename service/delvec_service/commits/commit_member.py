@@ -22,6 +22,7 @@ class Member:
     """A transaction, and what has become of it so far.
 
     Attributes:
+        principal: whose it is, where that is known.
         checked_to: the newest version in which it was looked for.
         last: its commit as it was read.
         winners: the commits since the version that it read.
@@ -33,6 +34,7 @@ class Member:
     """
 
     changes: Changes
+    principal: str | None = None
     checked_to: int = field(init=False)
     last: Commit | None = None
     winners: list[WinningCommit] = field(default_factory=list)

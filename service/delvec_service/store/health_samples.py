@@ -12,6 +12,7 @@ from sqlalchemy import and_, case, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from delvec_kernel.health.health import SCORE_BANDS
+from delvec_service.store.commit_record import CommitConflict, add_conflicts, add_interval, added
 from delvec_service.store.database import Database, insert_into
 from delvec_service.store.models import CommitCountsRow, HealthSampleRow, TableRow
 
@@ -45,7 +46,6 @@ _SPACING: Final = (
 )
 """From an age on, how far samples are apart; None where none are kept."""
 _LONGEST_ID: Final = 64
-_LONG: Final = 2**63 - 1
 _UNKNOWN: Final = -1.0e300
 """Where a table goes that has no sample, or no such number: behind all others."""
 
@@ -131,20 +131,22 @@ class HealthSampleStore:
             if sample.version % _THINNED_EVERY == 0:
                 _thin(session, table_id, sample.sampled_at)
 
-    def count(self, table_id: str, found: CommitCounts) -> None:
-        """Add to what is known of a table's commits.
+    def count(self, table_id: str, found: CommitCounts, conflicts: Sequence[CommitConflict] = ()) -> None:
+        """Add to what is known of a table's commits, and keep the conflicts among them.
 
         Raises:
             ServiceUnavailable: the database does not answer.
         """
         row = CommitCountsRow
         counted = {name: getattr(found, name) for name in ("commits", "rebased", "conflicts", "rows_saved")}
+        since = found.since or datetime.now(UTC)
         with self._database.write() as session:
-            statement = insert_into(session, row).values(
-                table_id=table_id, since=found.since or datetime.now(UTC), **counted
-            )
-            added = {name: _sum(getattr(row, name), statement.excluded[name]) for name in counted}
-            session.execute(statement.on_conflict_do_update(index_elements=["table_id"], set_=added))
+            statement = insert_into(session, row).values(table_id=table_id, since=since, **counted)
+            sums = {name: added(getattr(row, name), statement.excluded[name]) for name in counted}
+            session.execute(statement.on_conflict_do_update(index_elements=["table_id"], set_=sums))
+            add_interval(session, table_id, since, counted)
+            if conflicts:
+                add_conflicts(session, table_id, conflicts)
 
     def counts(self, table_id: str) -> CommitCounts:
         """Return what became of a table's commits.
@@ -315,11 +317,6 @@ def _thin(session: Session, table_id: str, now: datetime) -> None:
     gone = superfluous({row[0]: row[1] for row in session.execute(old)}, now)
     if gone:
         session.execute(delete(row).where(row.table_id == table_id, row.version.in_(gone[:10_000])))
-
-
-def _sum(known: Any, more: Any) -> Any:
-    """Return the sum of two counts, at most what the column holds: SQLite would make a float of it, PostgreSQL fail."""
-    return case((known > _LONG - more, _LONG), else_=known + more)
 
 
 def _newest() -> Any:

@@ -31,7 +31,9 @@ __all__ = [
     "AuditRow",
     "Base",
     "CloneRow",
+    "CommitConflictRow",
     "CommitCountsRow",
+    "CommitIntervalRow",
     "GrantRow",
     "HealthSampleRow",
     "IcebergConversionRow",
@@ -54,7 +56,7 @@ __all__ = [
     "storable",
 ]
 
-REVISION: Final = "0012"
+REVISION: Final = "0013"
 """The newest migration; the database is migrated only where it is behind this."""
 _NOT_STORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
@@ -393,6 +395,50 @@ class IcebergConversionRow(Base):
     format_version: Mapped[int] = mapped_column(primary_key=True)
     delta_version: Mapped[int] = mapped_column(BigInteger)
     converted_at: Mapped[datetime]
+class CommitConflictRow(Base):
+    """A commit that did not take effect because another had; fields of the other are ``winning_``.
+
+    Attributes:
+        id: begins with the time in microseconds, so that it sorts by it.
+        type: Delta's name of the exception.
+        principal: whose commit it was; None where that is not known.
+        num_files: that both are about; ``files`` names some of them, as a JSON array.
+        overlapping_rows: that both change; None where it is not about rows.
+    """
+
+    __tablename__ = "commit_conflicts"
+
+    table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    id: Mapped[str] = mapped_column(StoredText(32), primary_key=True)
+    found_at: Mapped[datetime]
+    type: Mapped[str] = mapped_column(StoredText(64))
+    operation: Mapped[str] = mapped_column(StoredText(64))
+    read_version: Mapped[int] = mapped_column(BigInteger)
+    transaction_id: Mapped[str] = mapped_column(StoredText(128))
+    principal: Mapped[str | None] = mapped_column(StoredText(256))
+    winning_version: Mapped[int] = mapped_column(BigInteger)
+    winning_operation: Mapped[str] = mapped_column(StoredText(64))
+    winning_engine: Mapped[str | None] = mapped_column(StoredText(256))
+    winning_transaction_id: Mapped[str | None] = mapped_column(StoredText(128))
+    winning_principal: Mapped[str | None] = mapped_column(StoredText(256))
+    num_files: Mapped[int] = mapped_column(BigInteger)
+    files: Mapped[str] = mapped_column(_LongText())
+    overlapping_rows: Mapped[int | None] = mapped_column(BigInteger)
+    reason: Mapped[str] = mapped_column(_LongText())
+
+
+class CommitIntervalRow(Base):
+    """What became of a table's commits in an hour, or, where that is long ago, in a day; fields as in CommitCountsRow."""
+
+    __tablename__ = "commit_intervals"
+
+    table_id: Mapped[str] = mapped_column(StoredText(36), primary_key=True)
+    since: Mapped[datetime] = mapped_column(primary_key=True)
+    seconds: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    commits: Mapped[int] = mapped_column(BigInteger)
+    rebased: Mapped[int] = mapped_column(BigInteger)
+    conflicts: Mapped[int] = mapped_column(BigInteger)
+    rows_saved: Mapped[int] = mapped_column(BigInteger)
 
 
 class MaintenancePolicyRow(Base):

@@ -13,7 +13,9 @@ from delvec_kernel.errors import AmbiguousTable, TableAlreadyExists, TableNotFou
 from delvec_service.store.access import forget_grants
 from delvec_service.store.database import Database
 from delvec_service.store.models import (
+    CommitConflictRow,
     CommitCountsRow,
+    CommitIntervalRow,
     HealthSampleRow,
     IcebergConversionRow,
     MaintenanceLeaseRow,
@@ -255,7 +257,14 @@ class Registry:
                 delete(policy).where(policy.catalog == self._catalog, policy.table_id == identifier)
             )
             if session.scalars(select(TableRow.id).where(TableRow.id == identifier).limit(1)).first() is None:
-                for row in (HealthSampleRow, CommitCountsRow, IcebergConversionRow, MaintenanceLeaseRow):
+                for row in (
+                    HealthSampleRow,
+                    CommitCountsRow,
+                    CommitIntervalRow,
+                    CommitConflictRow,
+                    IcebergConversionRow,
+                    MaintenanceLeaseRow,
+                ):
                     session.execute(delete(row).where(row.table_id == identifier))
                 forget_grants(session, identifier)
 

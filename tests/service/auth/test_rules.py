@@ -13,7 +13,8 @@ NEEDS = {
     "reader": {
         *("get_table", "clone_table", "get_snapshot", "plan_scan", "plan_of_changes", "plan_of_additions"),
         *("find_commit", "get_commit", "get_history", "get_detail", "get_health", "list_health_samples"),
-        *("vend_credentials", "check_table", "list_applicable_policies", "get_policy", "list_quarantines"),
+        *("vend_credentials", "check_table", "list_conflicts", "list_applicable_policies", "get_policy"),
+        "list_quarantines",
     },
     "writer": {"begin_transaction", "commit", "allocate_deletion_vectors", "delete_rows", "update_rows"},
     "maintainer": {
@@ -29,6 +30,7 @@ NEEDS = {
             "lease_table",
             "release_table",
             "record_run",
+            "plan_maintenance",
         ),
         "drop_policy",
     },

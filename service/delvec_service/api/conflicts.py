@@ -1,0 +1,74 @@
+"""``…/conflicts``: who conflicted with whom, and how many commits there were over time."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from delvec_kernel.wire import CommitConflict, CommitInterval, ConflictsResponse
+from delvec_service.api.dependencies import Caller, ServiceState, Table
+from delvec_service.api.problems import COMMON, OPENING, responses
+from delvec_service.api.routes import Route
+from delvec_service.auth.principals import at_least
+from delvec_service.snapshots.time_travel import moment_of
+from delvec_service.store import commit_record
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["reading"], route_class=Route)
+
+
+@router.get("/tables/{table}/conflicts", responses=responses(*COMMON, *OPENING))
+def list_conflicts(
+    table: Table,
+    service: ServiceState,
+    access: Caller,
+    since: Annotated[
+        str | None,
+        Query(max_length=64, description="Only what was then or later: ISO 8601; without a zone it is UTC."),
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Only the newest so many conflicts.")] = 100,
+) -> ConflictsResponse:
+    """Return which commits lost a race, against whom, over which files and rows; and what became of commits, hour by hour."""
+    start = None if since is None else moment_of("since", since)
+    service.health.flush(table.record.id)
+    role = access.rights.on_table(table.record.id, table.record.name)
+    knows_principals = at_least(role, "maintainer")
+    return ConflictsResponse(
+        table=table.name,
+        conflicts=[
+            _conflict(one, knows_principals=knows_principals)
+            for one in service.commit_record.conflicts(table.record.id, start, limit)
+        ],
+        intervals=[
+            CommitInterval(
+                since=one.since,
+                seconds=one.seconds,
+                committed=one.commits,
+                rebased=one.rebased,
+                rows_saved=one.rows_saved,
+                conflicts=one.conflicts,
+            )
+            for one in service.commit_record.intervals(table.record.id, start)
+        ],
+    )
+
+
+def _conflict(found: commit_record.CommitConflict, *, knows_principals: bool) -> CommitConflict:
+    return CommitConflict(
+        id=found.id,
+        found_at=found.found_at,
+        type=found.type,
+        operation=found.operation,
+        read_version=found.read_version,
+        transaction_id=found.transaction_id,
+        principal=found.principal if knows_principals else None,
+        winning_version=found.winning_version,
+        winning_operation=found.winning_operation,
+        winning_engine=found.winning_engine,
+        winning_transaction_id=found.winning_transaction_id,
+        winning_principal=found.winning_principal if knows_principals else None,
+        num_files=found.num_files,
+        files=list(found.files),
+        overlapping_rows=found.overlapping_rows,
+        reason=found.reason,
+    )

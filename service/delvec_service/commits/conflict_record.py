@@ -1,0 +1,38 @@
+"""What is kept of a lost race: who wanted what, who was first, and which files and rows both are about."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from delvec_kernel.transaction.conflict_checker import Conflict
+from delvec_service.commits.commit_member import Member
+from delvec_service.store.commit_record import CommitConflict
+
+__all__ = ["conflict_record"]
+
+_FILES_NAMED: Final = 20
+_LONGEST_PATH: Final = 1000
+_LONGEST_REASON: Final = 2000
+_LONG: Final = 2**63 - 1
+
+
+def conflict_record(member: Member, conflict: Conflict) -> CommitConflict:
+    """Return what is kept of a conflict; texts come from requests and logs, and are cut to what a column holds."""
+    winner = conflict.winner
+    engine = winner.info.engine_info if winner.info else None
+    overlapping = sum(each.count for each in conflict.overlaps) if conflict.overlaps else None
+    return CommitConflict(
+        found_at=datetime.now(UTC),
+        type=conflict.kind.type,
+        operation=conflict.changes.operation[:64],
+        read_version=conflict.changes.read_version,
+        transaction_id=member.key[:128],
+        principal=None if member.principal is None else member.principal[:256],
+        winning_version=winner.version,
+        winning_operation=winner.operation[:64],
+        winning_engine=None if engine is None else engine[:256],
+        winning_transaction_id=None if winner.txn_id is None else winner.txn_id[:128],
+        num_files=len(conflict.files),
+        files=tuple(path[:_LONGEST_PATH] for path in conflict.files[:_FILES_NAMED]),
+        overlapping_rows=None if overlapping is None else min(overlapping, _LONG),
+        reason=f"Version {winner.version} ({winner.operation[:64]}) {conflict.what}."[:_LONGEST_REASON],
+    )

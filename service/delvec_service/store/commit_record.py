@@ -1,0 +1,188 @@
+"""The record of commits to tables, in SQL: each conflict, and how many commits there were hour by hour.
+
+It is written with the counts of :mod:`~delvec_service.store.health_samples`, in one transaction, and stays small: see
+:func:`superfluous` and :data:`_DAYS_FROM`. All of it can be lost.
+"""
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import case, delete, select
+from sqlalchemy.orm import Session
+
+from delvec_service.store.database import Database, insert_into
+from delvec_service.store.models import CommitConflictRow, CommitIntervalRow
+
+__all__ = [
+    "CommitConflict",
+    "CommitInterval",
+    "CommitRecordStore",
+    "add_conflicts",
+    "add_interval",
+    "added",
+    "superfluous",
+]
+
+_HOUR: Final = 3600
+_DAY: Final = 24 * _HOUR
+_DAYS_FROM: Final = timedelta(days=31)
+"""From this age on there is one interval per day, not per hour."""
+_KEPT: Final = timedelta(days=366)
+_SLOTS: Final = ((timedelta(days=31), _DAY), (timedelta(days=1), _HOUR))
+_MOST: Final = 1000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LONG: Final = 2**63 - 1
+_COUNTED: Final = ("commits", "rebased", "conflicts", "rows_saved")
+
+
+@dataclass(frozen=True, slots=True)
+class CommitConflict:
+    """A lost race; fields are those of :class:`~delvec_service.store.models.CommitConflictRow`, texts no longer than its columns."""
+
+    found_at: datetime
+    type: str
+    operation: str
+    read_version: int
+    transaction_id: str
+    winning_version: int
+    winning_operation: str
+    num_files: int
+    reason: str
+    files: tuple[str, ...] = ()
+    overlapping_rows: int | None = None
+    principal: str | None = None
+    winning_engine: str | None = None
+    winning_transaction_id: str | None = None
+    winning_principal: str | None = None
+    id: str = field(default="")
+
+    def __post_init__(self) -> None:
+        """Number it by its time, so that one that is written a second time adds nothing."""
+        if not self.id:
+            microseconds = max((self.found_at - _EPOCH) // timedelta(microseconds=1), 0)
+            object.__setattr__(self, "id", f"{microseconds:014x}{secrets.token_hex(8)}")
+
+
+@dataclass(frozen=True, slots=True)
+class CommitInterval:
+    """What became of commits in the ``seconds`` from a time on."""
+
+    since: datetime
+    seconds: int
+    commits: int
+    rebased: int
+    conflicts: int
+    rows_saved: int
+
+
+_FIELDS: Final = tuple(each.name for each in fields(CommitConflict))
+
+
+class CommitRecordStore:
+    """Reads the record; safe to share between threads. All of it raises ServiceUnavailable without a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def conflicts(self, table_id: str, since: datetime | None, limit: int) -> Sequence[CommitConflict]:
+        """Return conflicts of a table, the newest first."""
+        row = CommitConflictRow
+        query = select(*(getattr(row, name) for name in _FIELDS)).where(row.table_id == table_id)
+        if since is not None:
+            query = query.where(row.found_at >= since)
+        with self._database.read() as session:
+            found = session.execute(query.order_by(row.id.desc()).limit(limit)).mappings()
+            return [CommitConflict(**{**one, "files": tuple(json.loads(one["files"]))}) for one in found]
+
+    def intervals(self, table_id: str, since: datetime | None) -> Sequence[CommitInterval]:
+        """Return the intervals of a table in which there were commits, the newest first."""
+        row = CommitIntervalRow
+        query = select(row.since, row.seconds, *(getattr(row, name) for name in _COUNTED))
+        query = query.where(row.table_id == table_id)
+        if since is not None:
+            query = query.where(row.since >= since)
+        with self._database.read() as session:
+            return [CommitInterval(*values) for values in session.execute(query.order_by(row.since.desc()))]
+
+
+def add_conflicts(session: Session, table_id: str, found: Sequence[CommitConflict]) -> None:
+    """Keep conflicts of a table; of old ones some go."""
+    row = CommitConflictRow
+    values = [{**asdict(one), "files": json.dumps(one.files), "table_id": table_id} for one in found]
+    session.execute(insert_into(session, row).on_conflict_do_nothing(), values)
+    kept = select(row.id, row.found_at, row.type, row.operation, row.winning_operation)
+    rows = session.execute(kept.where(row.table_id == table_id).order_by(row.id.desc())).all()
+    gone = superfluous([(id_, at, kind) for id_, at, *kind in rows], max(one.found_at for one in found))
+    if gone:
+        session.execute(delete(row).where(row.table_id == table_id, row.id.in_(gone)))
+
+
+def superfluous(found: Sequence[tuple[str, datetime, Any]], now: datetime) -> list[str]:
+    """Return the ids of conflicts that may go: all but 1,000, and all that are older than a year.
+
+    Of those older than a day one of each kind stays per hour, of those older than a month one per day.
+
+    Args:
+        found: id, time and kind of each, the newest first.
+        now: the time.
+    """
+    gone, kept = [], set()
+    for number, (id_, at, kind) in enumerate(found):
+        age = now - at
+        slot = next((seconds for old, seconds in _SLOTS if age >= old), None)
+        name = None if slot is None else (slot, int(at.timestamp() // slot), tuple(kind))
+        if number >= _MOST or age >= _KEPT or (name is not None and name in kept):
+            gone.append(id_)
+        kept.add(name)
+    return gone
+
+
+def add_interval(session: Session, table_id: str, at: datetime, counted: dict[str, int]) -> None:
+    """Add what was counted to the hour of a time; hours that are long ago become days."""
+    row, hour = CommitIntervalRow, _beginning(at, _HOUR)
+    is_new = session.get(row, (table_id, hour, _HOUR)) is None
+    _add(session, table_id, hour, _HOUR, counted)
+    if is_new:
+        session.execute(delete(row).where(row.table_id == table_id, row.since < at - _KEPT))
+        _make_days(session, table_id, _beginning(at - _DAYS_FROM, _DAY))
+
+
+def _make_days(session: Session, table_id: str, before: datetime) -> None:
+    row = CommitIntervalRow
+    old = (row.table_id == table_id, row.seconds == _HOUR, row.since < before)
+    days: dict[datetime, dict[str, int]] = {}
+    query = select(row.since, *(getattr(row, name) for name in _COUNTED)).where(*old)
+    for since, *numbers in session.execute(query):
+        day = days.setdefault(_beginning(since, _DAY), dict.fromkeys(_COUNTED, 0))
+        for name, number in zip(_COUNTED, numbers, strict=True):
+            day[name] = min(_LONG, day[name] + number)
+    for since, counted in days.items():
+        _add(session, table_id, since, _DAY, counted)
+    if days:
+        session.execute(delete(row).where(*old))
+
+
+def _add(session: Session, table_id: str, since: datetime, seconds: int, counted: dict[str, int]) -> None:
+    row = CommitIntervalRow
+    statement = insert_into(session, row).values(
+        table_id=table_id, since=since, seconds=seconds, **{name: counted[name] for name in _COUNTED}
+    )
+    session.execute(
+        statement.on_conflict_do_update(
+            index_elements=["table_id", "since", "seconds"],
+            set_={name: added(getattr(row, name), statement.excluded[name]) for name in _COUNTED},
+        )
+    )
+
+
+def added(known: Any, more: Any) -> Any:
+    """Return the sum of two counts, at most what the column holds: SQLite would make a float of it, PostgreSQL fail."""
+    return case((known > _LONG - more, _LONG), else_=known + more)
+
+
+def _beginning(at: datetime, seconds: int) -> datetime:
+    return datetime.fromtimestamp(at.timestamp() // seconds * seconds, UTC)
