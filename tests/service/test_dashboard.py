@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from datetime import UTC, datetime
 from html.parser import HTMLParser
@@ -10,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from delvec_service.dashboard import pages
+from delvec_service.dashboard.actions import ACTIONS, MENU
 from delvec_service.store.health_samples import HealthSample
 from delvec_service.store.models import HealthSampleRow, TableRow
 
@@ -205,21 +206,189 @@ def test_tasks_are_run_and_their_results_shown(table):
     assert table.client.post(f"{url}/run", data={"csrf-token": token, "action": "drop"}).status_code == 400
 
 
-@pytest.mark.parametrize("action", pages._ACTIONS)
-def test_every_task_has_a_resource(table, action):
+def run(table, action, **fields):
     url = f"/dashboard/tables/{table.name}"
-    answer = table.client.post(f"{url}/run", data={"csrf-token": csrf(table.client, url), "action": action})
+    form = {"csrf-token": csrf(table.client, url), "action": action, **fields}
+    return Page(table.client.post(f"{url}/run", data=form))
 
-    page = Page(answer)
+
+def confirmed(page):
+    """Return what the form of a question sends."""
+    assert page.all("section", **{"class": "result confirm"}), page.text
+    return {
+        one["name"]: one["value"] for one in page.all("input", type="hidden") if one["name"] != "csrf-token"
+    }
+
+
+@pytest.mark.parametrize("action", MENU)
+def test_every_task_has_a_resource(table, action):
+    page = run(table, action)
+    if ACTIONS[action].is_confirmed:
+        page = run(table, **confirmed(page))
+
+    page.assert_harmless()
     assert page.all("section", **{"class": "result"})
     assert not page.all("p", **{"class": "failed"}), page.text
+
+
+def test_a_dry_run_of_optimize_says_what_would_be_written_again(filled):
+    filled.delete({"a.parquet": range(5)})
+    version = filled.version()
+
+    page = run(filled, "optimize-dry-run")
+
+    assert "2 files" in page.text
+    assert "as about 1 files" in page.text
+    assert "a.parquet" in page.text
+    assert filled.version() == version
+    assert "No file is worth" in run(filled, "compact-dry-run").text or filled.version() == version
+
+
+def test_what_would_run_now_and_why(filled):
+    url = f"/dashboard/tables/{filled.name}"
+    content = {"version": "2025-02-03", "enable": True, "config": {"min_files_saved": 1}}
+    policy = {"name": "<b>compact", "type": "system.data-compaction", "content": content}
+    filled.client.post("/v1/policies", json=policy | {"name": "compact"}).raise_for_status()
+
+    page = Page(filled.client.get(f"{url}/plan"))
+    fragment = filled.client.get(f"{url}/plan", headers={"HX-Request": "true"})
+
+    page.assert_harmless()
+    assert "would run" in page.text
+    assert "2 files become 1" in page.text
+    assert "<html" not in fragment.text
+    assert filled.client.get("/dashboard/tables/nobody/plan").status_code == 200
+    assert "TableNotFound" in Page(filled.client.get("/dashboard/tables/nobody/plan")).text
+
+
+def test_a_commit_is_undone_once_that_is_confirmed(filled):
+    filled.delete({"a.parquet": range(5)})
+    shown = Page(filled.client.get(f"/dashboard/tables/{filled.name}"))
+    versions = {one["value"] for one in shown.all("input", name="version")}
+    assert versions == {"0", "1"}  # before each commit but the first
+
+    asked = run(filled, "restore", version="1")
+    assert filled.version() == 2
+    assert "RESTORE to version 1?" in asked.text
+    assert "numRestoredFiles" in asked.text
+    done = run(filled, **confirmed(asked))
+
+    assert "restored-version" in done.text
+    assert filled.action(3, "commitInfo")["operation"] == "RESTORE"
+
+
+def test_what_others_commit_meanwhile_is_not_undone_unseen(filled):
+    filled.delete({"a.parquet": range(5)})
+    answers = confirmed(run(filled, "restore", version="1"))
+    filled.delete({"a.parquet": range(5, 7)})
+
+    again = run(filled, **answers)
+
+    assert "Somebody has committed" in again.text
+    assert filled.version() == 3
+    run(filled, **confirmed(again))
+    assert filled.action(4, "commitInfo")["operation"] == "RESTORE"
+
+
+@pytest.mark.parametrize("version", ["", "-1", "1.5", "x" * 30, "9" * 18, "\u0661"])
+def test_a_version_that_is_none_changes_nothing(filled, version):
+    url = f"/dashboard/tables/{filled.name}"
+    form = {"csrf-token": csrf(filled.client, url), "action": "restore", "version": version}
+    answer = filled.client.post(f"{url}/run", data=form)
+
+    assert answer.status_code in (400, 404), answer.status_code
+    Page(answer).assert_harmless()
+    assert filled.version() == 1
+
+
+def test_files_in_quarantine_come_back_or_go(filled):
+    for _ in range(2):
+        orphan = filled.folder / "orphan.parquet"
+        orphan.write_bytes(b"x" * 10)
+        os.utime(orphan, (1, 1))
+        assert "quarantined" in run(filled, "vacuum-quarantine").text
+        assert not orphan.exists()
+        listed = Page(filled.client.get(f"/dashboard/tables/{filled.name}"))
+        identifier = listed.all("input", name="quarantine")[0]["value"]
+        run(filled, "undo-quarantine", quarantine=identifier)
+        assert orphan.read_bytes() == b"x" * 10
+    run(filled, "vacuum-quarantine")
+    listed = Page(filled.client.get(f"/dashboard/tables/{filled.name}"))
+    identifier = listed.all("input", name="quarantine")[0]["value"]
+    asked = run(filled, "purge-quarantine", quarantine=identifier)
+    assert list(filled.folder.glob("_delvec/quarantined/*/orphan.parquet"))
+    run(filled, **confirmed(asked))
+    assert not list(filled.folder.glob("_delvec/quarantined/*/orphan.parquet"))
+    url = f"/dashboard/tables/{filled.name}"
+    for wrong in ("", "..", "a/b", "<script>", "x" * 65):
+        form = {"csrf-token": csrf(filled.client, url), "action": "undo-quarantine", "quarantine": wrong}
+        assert filled.client.post(f"{url}/run", data=form).status_code == 400, wrong
+
+
+def test_vacuum_asks_before_it_deletes(filled):
+    orphan = filled.folder / "orphan.parquet"
+    orphan.write_bytes(b"x")
+    os.utime(orphan, (1, 1))
+
+    asked = run(filled, "vacuum")
+
+    assert "orphan.parquet" in asked.text
+    assert orphan.exists()
+    run(filled, **confirmed(asked))
+    assert not orphan.exists()
+
+
+def test_tasks_are_seen_by_who_sees_the_table(filled):
+    run(filled, "checkpoint")
+
+    shown = filled.client.get(f"/dashboard/tables/{filled.name}/tasks")
+    assert "CHECKPOINT done at" in " ".join(Page(shown).text.split())
+    assert "every 1s" not in shown.text  # nothing runs: nothing is asked for again
+    assert filled.client.get("/dashboard/tables/nobody/tasks").status_code == 404
+    assert "CHECKPOINT" in Page(filled.client.get(f"/dashboard/tables/{filled.name}")).text
+
+
+def test_conflicts_are_shown_with_who_was_in_the_way(filled, bitmap):
+    assert filled.delete({"a.parquet": range(3)}, read_version=1).status_code == 200
+    lost = filled.commit(
+        operation="UPDATE",
+        predicate="id = 2",
+        row_deletes=[{"path": "a.parquet", "rows": bitmap(1, 2)}],
+        adds=[filled.write_file("new.parquet", [2])],
+        read_version=1,
+    )
+    assert lost.status_code == 409
+
+    page = Page(filled.client.get(f"/dashboard/tables/{filled.name}"))
+
+    text = " ".join(page.text.split())
+    assert "UPDATE, which had read version 1, lost against DELETE of version 2" in text
+    assert "Rows that both changed2" in text
+    titles = [found["aria-label"] for found in page.all("div") if "data-chart" in found]
+    assert "Conflicts per hour. conflicts: 1 in all." in titles
+
+
+def test_nested_columns_have_rows_of_their_own(client, tmp_path):
+    inner = {
+        "type": "struct",
+        "fields": [{"name": "city", "type": "string", "nullable": True, "metadata": {}}],
+    }
+    kind = {"type": "array", "elementType": inner, "containsNull": True}
+    field = {"name": "homes", "type": kind, "nullable": False, "metadata": {}}
+    create(client, tmp_path, schema=[field])
+
+    page = Page(client.get("/dashboard/tables/people"))
+
+    assert "array<struct>" in page.text
+    assert page.all("th", **{"class": "depth1"})
 
 
 def test_what_the_service_refuses_is_said(client):
     token = csrf(client, "/dashboard/sign-in")
     answer = client.post("/dashboard/tables/nobody/run", data={"csrf-token": token, "action": "optimize"})
 
-    assert "TableNotFound" in Page(answer).text
+    assert answer.status_code == 404
+    assert "nobody" in Page(answer).text
 
 
 @pytest.mark.parametrize(

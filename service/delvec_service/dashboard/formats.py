@@ -7,11 +7,13 @@ from typing import Any, Final
 
 from delvec_kernel.health.health import SCORE_BANDS
 
-__all__ = ["FILTERS", "charts"]
+__all__ = ["FILTERS", "charts", "columns", "commit_charts"]
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _STEP: Final = 1024
+_HOUR: Final = 3600
 _NOTHING: Final = "-"
+_TENTHS: Final = 10
 _SPANS: Final = ((86_400 * 365, "y"), (86_400, "d"), (3600, "h"), (60, "min"))
 
 
@@ -53,7 +55,12 @@ def span(value: float | None) -> str:
     for seconds, unit in _SPANS:
         if value >= seconds:
             return f"{value / seconds:.0f} {unit}"
-    return f"{value:.0f} s"
+    return f"{value:.0f} s" if value >= _TENTHS else f"{value:.1f} s"
+
+
+def whole(score: float | None) -> str:
+    """Return a score without its fraction: one that is not good enough does not look as if it were."""
+    return _NOTHING if score is None else f"{int(score)}"
 
 
 def band(score: float | None) -> str:
@@ -76,10 +83,11 @@ FILTERS: Final = {
     "moment": moment,
     "span": span,
     "band": band,
+    "whole": whole,
 }
 
 _CHARTS: Final = (
-    ("Health score", "", ("score",), ("score",)),
+    ("Health score", "score", ("score",), ("score",)),
     ("Deleted share of the rows", "percent", ("deleted-ratio",), ("share",)),
     (
         "Files",
@@ -90,24 +98,112 @@ _CHARTS: Final = (
     ("Size", "bytes", ("size-in-bytes", "deleted-bytes"), ("all", "deleted")),
     ("Commits since checkpoint", "", ("commits-since-checkpoint",), ("commits",)),
 )
+_COMMIT_CHARTS: Final = (
+    ("Commits", ("committed", "rebased"), ("took effect", "of them rebased")),
+    ("Conflicts", ("conflicts",), ("conflicts",)),
+    ("Rows saved by rebasing", ("rows-saved",), ("rows",)),
+)
+_MOST_BARS: Final = 24 * 31
+_FEWEST_BARS: Final = 24
+_NESTED_COLUMNS: Final = 2000
 
 
 def charts(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the plots of health samples, oldest first: a title, and JSON for ``dashboard.js``."""
+    """Return the plots of health samples, oldest first: a title, what it shows in words, and JSON for ``dashboard.js``."""
     ordered = list(reversed(samples))
     if len(ordered) < 2:  # noqa: PLR2004 - a line has two ends
         return []
     times = [_time(one["sampled-at"]).timestamp() for one in ordered]
     return [
-        {
-            "title": title,
-            "data": json.dumps(
-                {
-                    "names": names,
-                    "unit": unit,
-                    "data": [times, *([one[field] for one in ordered] for field in fields)],
-                }
-            ),
-        }
+        _chart(title, unit, names, times, [[one[field] for one in ordered] for field in fields])
         for title, unit, fields, names in _CHARTS
     ]
+
+
+def commit_charts(intervals: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return the plots of what became of commits, by the hour or the day; intervals without commits are zeros."""
+    if not intervals:
+        return []
+    found = {_time(one["since"]).timestamp(): one for one in intervals}
+    hours = [at for at, one in found.items() if one["seconds"] == _HOUR]
+    days = [at for at, one in found.items() if one["seconds"] != _HOUR]
+    # Hours, as long as there is one; what is older than they are is by the day, and a plot of its own would be empty.
+    chosen, step = (hours, _HOUR) if hours else (days, 24 * _HOUR)
+    first, last = min(chosen), max(chosen)
+    count = max(_FEWEST_BARS, min(int((last - first) // step) + 1, _MOST_BARS))
+    times = [last - (count - 1 - place) * step for place in range(count)]
+    nothing = dict.fromkeys(("committed", "rebased", "conflicts", "rows-saved"), 0)
+    per = "hour" if step == _HOUR else "day"
+    return [
+        _chart(
+            f"{title} per {per}",
+            "",
+            names,
+            times,
+            [[found.get(at, nothing)[field] for at in times] for field in fields],
+            bars=step,
+        )
+        for title, fields, names in _COMMIT_CHARTS
+    ]
+
+
+def _chart(
+    title: str,
+    unit: str,
+    names: Sequence[str],
+    times: Sequence[float],
+    series: Sequence[Sequence[float | None]],
+    bars: int = 0,
+) -> dict[str, str]:
+    written = {"bytes": size, "percent": percent}.get(unit, count)
+    told = []
+    for name, values in zip(names, series, strict=True):
+        known = [value for value in values if value is not None]
+        if known:
+            ends = f"{written(known[0])} to {written(known[-1])}, at most {written(max(known))}"
+            told.append(f"{name}: {written(sum(known))} in all" if bars else f"{name}: from {ends}")
+    return {
+        "title": title,
+        "words": f"{title}. {'; '.join(told)}.",
+        "data": json.dumps({"names": names, "unit": unit, "bars": bars, "data": [times, *series]}),
+    }
+
+
+def columns(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the columns of a schema, and below those that are structs their fields: name, type, depth, nullable, comment."""
+    found: list[dict[str, Any]] = []
+    _add_columns(found, schema["fields"], 0)
+    return found
+
+
+def _add_columns(found: list[dict[str, Any]], fields: Sequence[Mapping[str, Any]], depth: int) -> None:
+    for field in fields:
+        if len(found) >= _NESTED_COLUMNS:
+            return
+        comment = (field.get("metadata") or {}).get("comment")
+        found.append(
+            {
+                "name": field["name"],
+                "type": _type_text(field["type"]),
+                "depth": min(depth, 6),
+                "nullable": field["nullable"],
+                "comment": "" if comment is None else comment,
+            }
+        )
+        inner = field["type"]
+        while not isinstance(inner, str) and inner["type"] == "array":
+            inner = inner["elementType"]
+        if not isinstance(inner, str) and inner["type"] == "struct":
+            _add_columns(found, inner["fields"], depth + 1)
+
+
+def _type_text(kind: Any) -> str:
+    """Return a type as Spark spells it; the fields of a struct have rows of their own."""
+    if isinstance(kind, str):
+        return kind
+    match kind["type"]:
+        case "array":
+            return f"array<{_type_text(kind['elementType'])}>"
+        case "map":
+            return f"map<{_type_text(kind['keyType'])}, {_type_text(kind['valueType'])}>"
+    return "struct"

@@ -17,8 +17,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from delvec_service.auth.principals import at_least
-from delvec_service.dashboard.formats import FILTERS, charts
+from delvec_service.dashboard.actions import ACTIONS, BY_ADVICE, MENU, Action
+from delvec_service.dashboard.formats import FILTERS, charts, columns, commit_charts
 from delvec_service.dashboard.session import CSRF_FIELD, Session
+from delvec_service.dashboard.tasks import Tasks
 
 __all__ = ["Dashboard"]
 
@@ -38,6 +40,8 @@ _SIGN_OUT: Final = "/dashboard/sign-out"
 _TABLES: Final = "/dashboard/tables/"
 _STATIC: Final = "/dashboard/static/"
 _RUN: Final = "/run"
+_PARTS: Final = ("result", "plan", "tasks")
+"""Elements into which answers are put: an error is no page then."""
 _LARGEST_FORM: Final = 64 * 1024
 _PAGE_SIZE: Final = 50
 _ORDERS: Final = {
@@ -50,15 +54,18 @@ _ORDERS: Final = {
     "commits-since-checkpoint": "Commits since checkpoint",
     "gain-bytes": "Fewer bytes to read",
 }
-_ACTIONS: Final[Mapping[str, tuple[str, str, dict[str, Any]]]] = {
-    "optimize": ("OPTIMIZE", "optimize", {}),
-    "purge": ("PURGE", "optimize", {"purge": True}),
-    "compact": ("Compact deletion vectors", "deletion-vectors/compact", {}),
-    "checkpoint": ("CHECKPOINT", "checkpoint", {}),
-    "vacuum-dry-run": ("VACUUM, dry run", "vacuum", {"dry-run": True}),
-    "vacuum": ("VACUUM", "vacuum", {}),
-}
-"""What can be run: what it is called, the resource, and what is sent."""
+_COLUMNS: Final = (
+    ("Table", None),
+    ("Health", "score"),
+    ("Deleted", "deleted-ratio"),
+    ("Files", "num-files"),
+    ("Small files", "small-files"),
+    ("Size", "size-in-bytes"),
+    ("Commits since checkpoint", "commits-since-checkpoint"),
+    ("Needs", None),
+    ("Fewer bytes to read", "gain-bytes"),
+)
+"""Of the list: what they are called, and the order in which what needs most there comes first."""
 
 
 class _Refused(Exception):
@@ -84,6 +91,7 @@ class Dashboard:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._owner: Any = None
+        self._tasks = Tasks()
         self._service = httpx.AsyncClient(
             transport=httpx.ASGITransport(app=self._inner, raise_app_exceptions=False),
             base_url="http://delvec",
@@ -135,13 +143,23 @@ class Dashboard:
             if path.startswith(_STATIC):
                 return self._file(path.removeprefix(_STATIC))
             if path.startswith(_TABLES):
-                return await self._table(session, path.removeprefix(_TABLES))
+                return await self._of_table(request, session, *path.removeprefix(_TABLES).partition("/")[::2])
             if path == "/":
                 return await self._tables(request, session)
             if path == _SIGN_IN:
                 return self._page("sign_in.html", session, failed=None)
         elif request.method == "POST":
             return await self._posted(request, session, path)
+        return self._page("error.html", session, 404, message="There is no such page.")
+
+    async def _of_table(self, request: Request, session: Session, name: str, part: str) -> Response:
+        match part:
+            case "":
+                return await self._table(session, name)
+            case "plan":
+                return await self._plan(request, session, name)
+            case "tasks":
+                return await self._running(session, name)
         return self._page("error.html", session, 404, message="There is no such page.")
 
     async def _posted(self, request: Request, session: Session, path: str) -> Response:
@@ -182,6 +200,7 @@ class Dashboard:
             session,
             tables=found["tables"],
             orders=_ORDERS,
+            columns=_COLUMNS,
             order=asked["order-by"],
             search=search,
             is_first=not token,
@@ -189,10 +208,20 @@ class Dashboard:
         )
 
     async def _table(self, session: Session, name: str) -> Response:
-        at = f"/v1/tables/{quote(name, safe='')}"
+        at = _resource(name)
         # First what says whether there is such a table, and whether it may be seen.
         health = await self._get(session, f"{at}/health", files="20", partitions="50")
-        samples, history, detail, snapshot, runs, policies, access = await asyncio.gather(
+        (
+            samples,
+            history,
+            detail,
+            snapshot,
+            runs,
+            policies,
+            access,
+            conflicts,
+            quarantines,
+        ) = await asyncio.gather(
             self._get(session, f"{at}/health/samples", limit="1000"),
             self._get(session, f"{at}/history", limit="50"),
             self._get(session, f"{at}/detail"),
@@ -200,6 +229,8 @@ class Dashboard:
             self._get(session, "/v1/maintenance-runs", table=name, limit="20"),
             self._get(session, f"{at}/policies"),
             self._get(session, "/v1/access", table=name),
+            self._get(session, f"{at}/conflicts", limit="50"),
+            self._get_if_readable(session, f"{at}/quarantines"),
         )
         return self._page(
             "table.html",
@@ -210,32 +241,91 @@ class Dashboard:
             history=history["history"],
             detail=detail["detail"],
             snapshot=snapshot,
+            columns=columns(snapshot["schema"]),
             runs=runs["runs"],
             policies=policies["policies"],
+            conflicts=conflicts["conflicts"],
+            commit_charts=commit_charts(conflicts["intervals"]),
+            quarantines=(quarantines or {}).get("quarantines", ()),
             maintains=at_least(access["role"], "maintainer"),
-            actions={key: label for key, (label, _, _) in _ACTIONS.items()},
+            actions=ACTIONS,
+            menu=MENU,
+            by_advice=BY_ADVICE,
+            tasks=self._tasks.of_table(health["table"]),
         )
 
+    async def _plan(self, request: Request, session: Session, name: str) -> Response:
+        """Show what the policies would do now, and why."""
+        answer = await self._service.get(f"{_resource(name)}/maintenance-plan", headers=session.headers)
+        refused = _refusal(answer)
+        planned = [] if refused is not None else answer.json()["planned"]
+        return self._result(request, session, "plan.html", name, refused=refused, planned=planned)
+
+    async def _running(self, session: Session, name: str) -> Response:
+        table = await self._get(session, _resource(name))  # whether it may be seen
+        return self._page("tasks.html", session, name=name, tasks=self._tasks.of_table(table["name"]))
+
     async def _run(self, request: Request, session: Session, name: str, form: Mapping[str, str]) -> Response:
-        action = _ACTIONS.get(form.get("action", ""))
-        if action is None:
+        action = ACTIONS.get(form.get("action", ""))
+        wanted = None if action is None else action.request(form)
+        if action is None or wanted is None:
             return self._page("error.html", session, 400, message="There is no such task.")
-        label, resource, body = action
-        answer = await self._service.post(
-            f"/v1/tables/{quote(name, safe='')}/{resource}", json=body, headers=session.headers
-        )
-        refused = None if answer.is_success else _Refused(answer)
-        if refused is not None and refused.status == 401:  # noqa: PLR2004
-            raise refused
+        label = f"{action.label} to version {form['version']}" if action.takes_version else action.label
+        if action.is_confirmed:
+            preview = await self._preview(session, name, action, form)
+            seen = None if preview is None else preview.get("read-version")
+            if form.get("confirmed") != "yes" or str(form.get("seen", "")) != str(seen):
+                return self._result(
+                    request,
+                    session,
+                    "confirm.html",
+                    name,
+                    label=label,
+                    question=action.question,
+                    preview=preview,
+                    seen=seen,
+                    is_overtaken=form.get("confirmed") == "yes",
+                    form={key: form[key] for key in ("action", "version", "quarantine") if key in form},
+                )
+        table = await self._get(session, _resource(name))
+        with self._tasks.running(table["name"], label) as task:
+            answer = await self._service.post(
+                f"{_resource(name)}/{wanted.path}", json=wanted.body, headers=session.headers
+            )
+            refused = _refusal(answer)
+            task.state = "done" if refused is None else "failed"
         values = {} if refused is not None else answer.json()
-        return self._page(
-            "result.html" if request.headers.get("hx-request") else "result_page.html",
+        return self._result(
+            request,
             session,
-            name=name,
+            "result.html",
+            name,
             label=label,
             refused=refused,
             values={key: value for key, value in values.items() if value is not None},
         )
+
+    async def _preview(
+        self, session: Session, name: str, action: Action, form: Mapping[str, str]
+    ) -> dict[str, Any] | None:
+        """Return what an action would do, where that can be told."""
+        wanted = action.request(form, preview=True)
+        if action.preview is None or wanted is None:
+            return None
+        answer = await self._service.post(
+            f"{_resource(name)}/{wanted.path}", json=wanted.body, headers=session.headers
+        )
+        if not answer.is_success:
+            raise _Refused(answer)
+        found: dict[str, Any] = answer.json()
+        return {key: value for key, value in found.items() if value is not None}
+
+    def _result(
+        self, request: Request, session: Session, template: str, name: str, **values: Any
+    ) -> Response:
+        """Return what came of something: for the page that asked, or as a page of its own."""
+        outer = template if request.headers.get("hx-request") else "result_page.html"
+        return self._page(outer, session, name=name, inner=template, **values)
 
     async def _sign_in(self, session: Session, form: Mapping[str, str]) -> Response:
         token = form.get("token", "").strip()
@@ -248,6 +338,13 @@ class Dashboard:
         response = RedirectResponse("/", 303)
         session.sign_in(response, token)
         return response
+
+    async def _get_if_readable(self, session: Session, path: str) -> Any:
+        """Return an answer; None where the service has none: the page has other parts."""
+        try:
+            return await self._get(session, path)
+        except _Refused:
+            return None
 
     async def _get(self, session: Session, path: str, **asked: str) -> Any:
         answer = await self._service.get(path, params=asked, headers=session.headers)
@@ -263,14 +360,30 @@ class Dashboard:
             if session.token is not None:
                 session.sign_out(response)
             return response
-        return self._page("error.html", session, refused.status, message=refused.message)
+        is_part = request.headers.get("hx-target") in _PARTS
+        return self._page("error.html", session, refused.status, message=refused.message, is_part=is_part)
 
     def _page(self, template: str, session: Session, status: int = 200, **values: Any) -> Response:
-        text = self._templates.get_template(template).render(
-            csrf=session.csrf, is_signed_in=session.token is not None, **values
-        )
+        always = {"csrf": session.csrf, "is_signed_in": session.token is not None, "is_part": False}
+        text = self._templates.get_template(template).render(always | values)
         # A log may hold half a character, which UTF-8 cannot.
         return Response(text.encode(errors="replace"), status, media_type="text/html")
+
+
+def _resource(name: str) -> str:
+    return f"/v1/tables/{quote(name, safe='')}"
+
+
+def _refusal(answer: httpx.Response) -> _Refused | None:
+    """Return why something was not done; None where it was.
+
+    Raises:
+        _Refused: nobody is signed in any more.
+    """
+    refused = None if answer.is_success else _Refused(answer)
+    if refused is not None and refused.status == 401:  # noqa: PLR2004
+        raise refused
+    return refused
 
 
 async def _form(request: Request) -> dict[str, str] | None:

@@ -1,0 +1,109 @@
+"""What can be done to a table from its page: which resource does it, and what is shown before it is done."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote
+
+__all__ = ["ACTIONS", "BY_ADVICE", "MENU", "Action", "Request"]
+
+_QUARANTINE: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
+_VERSION: Final = re.compile(r"[0-9]{1,18}")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to the service, below the table's resource."""
+
+    path: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something to do.
+
+    Attributes:
+        label: what it is called.
+        path: of the resource below the table's; ``{quarantine}`` is one of the form's fields.
+        body: what is sent.
+        preview: what is sent before, to show what would be done; None: nothing is. Where there is one, the action is done only
+            when it was confirmed.
+        question: what is asked then, about what is done.
+        takes_version: whether a version goes into both bodies.
+    """
+
+    label: str
+    path: str
+    body: Mapping[str, Any] = field(default_factory=dict)
+    preview: Mapping[str, Any] | None = None
+    question: str = ""
+    takes_version: bool = False
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether it is done only when it was confirmed."""
+        return bool(self.question)
+
+    def request(self, form: Mapping[str, str], *, preview: bool = False) -> Request | None:
+        """Return what to send; None where the form lacks what it takes."""
+        path, body = self.path, dict((self.preview if preview else self.body) or {})
+        if "{quarantine}" in path:
+            given = form.get("quarantine", "")
+            if not _QUARANTINE.fullmatch(given):
+                return None
+            path = path.format(quarantine=quote(given, safe=""))
+        if self.takes_version:
+            given = form.get("version", "")
+            if not _VERSION.fullmatch(given):
+                return None
+            body["version"] = int(given)
+        return Request(path, body)
+
+
+_DRY: Final = {"dry-run": True}
+ACTIONS: Final[Mapping[str, Action]] = {
+    "optimize-dry-run": Action("OPTIMIZE, dry run", "optimize", _DRY),
+    "optimize": Action("OPTIMIZE", "optimize"),
+    "purge-dry-run": Action("PURGE, dry run", "optimize", {"purge": True, **_DRY}),
+    "purge": Action("PURGE", "optimize", {"purge": True}),
+    "compact-dry-run": Action("Compact deletion vectors, dry run", "deletion-vectors/compact", _DRY),
+    "compact": Action("Compact deletion vectors", "deletion-vectors/compact"),
+    "checkpoint": Action("CHECKPOINT", "checkpoint"),
+    "vacuum-dry-run": Action("VACUUM, dry run", "vacuum", {**_DRY, "limit": 20}),
+    "vacuum-quarantine": Action(
+        "VACUUM into quarantine, with undo", "vacuum", {"quarantine": True, "limit": 20}
+    ),
+    "vacuum": Action(
+        "VACUUM",
+        "vacuum",
+        {"limit": 20},
+        preview={**_DRY, "limit": 20},
+        question="These files will be deleted for good: VACUUM has no undo. VACUUM into quarantine has one.",
+    ),
+    "restore": Action(
+        "RESTORE",
+        "restore",
+        preview=_DRY,
+        question="One new commit makes the table what it was at that version: rows, columns and properties. History stays, and "
+        "this can be undone in the same way.",
+        takes_version=True,
+    ),
+    "undo-quarantine": Action("Put files back", "quarantines/{quarantine}/undo"),
+    "purge-quarantine": Action(
+        "Delete the quarantine",
+        "quarantines/{quarantine}/purge",
+        question="The files of this quarantine will be deleted for good.",
+    ),
+}
+MENU: Final = tuple(key for key, action in ACTIONS.items() if key != "restore" and "{" not in action.path)
+"""What the page offers of every table."""
+BY_ADVICE: Final = {
+    "OPTIMIZE": ("optimize-dry-run", "optimize"),
+    "PURGE": ("purge-dry-run", "purge"),
+    "DV COMPACTION": ("compact-dry-run", "compact"),
+    "CHECKPOINT": ("checkpoint",),
+    "VACUUM": ("vacuum-dry-run", "vacuum-quarantine", "vacuum"),
+}
+"""What does what a recommendation asks for."""
