@@ -1,9 +1,10 @@
-"""What the site has beside docs/: the README as its first page, changes, and references from docstrings and OpenAPI."""
+"""What the site has beside docs/: the README as its first page, changes, references from docstrings and OpenAPI, a page per error."""
 
 import re
 from pathlib import Path
 from typing import Any, Final
 
+from error_pages import error_pages, linked
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -38,6 +39,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = {name: (_ROOT / source).read_text(encoding="utf-8") for name, source in _ADDED.items()}
     pages["reference-python.md"] = _python()
     pages["reference-http.md"] = _http()
+    pages |= error_pages()
     for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
     return files
@@ -46,6 +48,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let links between the repository's pages lead to the site's; one to a file that is no page becomes its text."""
     del config
+    if page.file.src_uri.startswith("errors/"):
+        return markdown
+    if page.file.src_uri == "errors.md":
+        markdown = linked(markdown)
     back = {source: name for name, source in _ADDED.items()}
     above = page.file.src_uri in _ADDED
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import mkdocs.config
 
+from delvec_kernel.errors import error_classes
+
 ROOT = Path(__file__).parents[2]
 LOADED = re.compile(r"""<(?:script|link|img)[^>]*?(?:src|href)=["']?(https?:[^"' >]+)""")
 
@@ -25,8 +27,9 @@ def test_the_site_is_built_with_strict_links_and_loads_nothing_from_elsewhere(tm
     assert done.returncode == 0, done.stdout + done.stderr
     pages = {path.name: path.read_text() for path in tmp_path.glob("*.html")}
     assert not {name: found for name, page in pages.items() if (found := LOADED.findall(page))}
-    for error in re.findall(r"^### (\w+)", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE):
-        assert error in pages["errors.html"]
+    for cls in error_classes():
+        assert f'href="errors/{cls.__name__}.html"' in pages["errors.html"]
+        assert cls.code in (tmp_path / "errors" / f"{cls.__name__}.html").read_text()
     assert "merge" in pages["reference-python.html"]
     assert "/v1/tables/{table}/commits" in pages["reference-http.html"]
 

@@ -1,0 +1,44 @@
+"""What each error says, read from the source: the texts with which its class is called, ``…`` for what differs."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+__all__ = ["messages"]
+
+_ROOT: Final = Path(__file__).parent.parent
+_SOURCES: Final = ("kernel", "service", "clients")
+_VALUE: Final = "…"
+
+
+def messages(names: frozenset[str]) -> dict[str, set[str]]:
+    """Return the texts of errors by the name of their class, as far as they stand where the error is made."""
+    found: dict[str, set[str]] = {}
+    for folder in _SOURCES:
+        for path in sorted((_ROOT / folder).rglob("*.py")):
+            for name, text in _calls(ast.parse(path.read_text(encoding="utf-8")), names):
+                found.setdefault(name, set()).add(text)
+    return found
+
+
+def _calls(tree: ast.AST, names: frozenset[str]) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in names
+            and node.args
+        ):
+            text = _text(node.args[0])
+            if text is not None:
+                yield node.func.id, text
+
+
+def _text(node: ast.expr) -> str | None:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(str(part.value) if isinstance(part, ast.Constant) else _VALUE for part in parts)
+    return None

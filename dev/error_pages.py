@@ -1,0 +1,66 @@
+"""A page for each error on the site: what it means, what to do, and an example, from the tree of errors and dev/error_pages.toml."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from delvec_kernel.errors import DelvecError, error_classes
+
+__all__ = ["ADVICE", "error_pages", "linked"]
+
+ADVICE: Final = Path(__file__).with_suffix(".toml")
+
+
+def error_pages() -> dict[str, str]:
+    """Return the pages by their path on the site.
+
+    Raises:
+        KeyError: an error has no advice.
+    """
+    advice = tomllib.loads(ADVICE.read_text(encoding="utf-8"))
+    return {_path(cls): _page(cls, advice[cls.__name__]) for cls in error_classes()}
+
+
+def linked(markdown: str) -> str:
+    """Return the page of errors with a link to each error's page in its table."""
+    for cls in error_classes():
+        row = f"| `{cls.__name__}` | `{cls.type}` |"
+        markdown = markdown.replace(row, f"| [`{cls.__name__}`]({_path(cls)}) | `{cls.type}` |")
+    return markdown
+
+
+def _path(cls: type[DelvecError]) -> str:
+    return f"errors/{cls.__name__}.md"
+
+
+def _page(cls: type[DelvecError], advice: Mapping[str, str]) -> str:
+    parents = [each for each in cls.__mro__[1:] if issubclass(each, DelvecError)]
+    children = [each for each in cls.__subclasses__() if each.__bases__ == (cls,)]
+    envelope = cls(advice["message"]).to_wire()
+    lines = [
+        f"# {cls.__name__}",
+        "",
+        (cls.__doc__ or "").partition("\n")[0].replace("``", "`"),
+        "",
+        "| | |",
+        "|---|---|",
+        f"| Python | `delvec.{cls.__name__}` |",
+        f"| type over HTTP | `{cls.type}` |",
+        f"| code | `{cls.code}` |",
+        f"| HTTP status | {cls.status} |",
+        f"| retryable | {'yes: the same request may succeed later' if cls.retryable else 'no'} |",
+    ]
+    if parents:
+        lines.append(f"| is a | {', '.join(_link(each) for each in parents)} |")
+    if children:
+        lines.append(f"| more precisely | {', '.join(_link(each) for each in children)} |")
+    lines += ["", "## What to do", "", advice["do"], "", "## Example", "", "```json"]
+    lines += [json.dumps(envelope, indent=2, ensure_ascii=False), "```", ""]
+    lines += ["All of them, and what the fields mean: [errors](../errors.md).", ""]
+    return "\n".join(lines)
+
+
+def _link(cls: type[DelvecError]) -> str:
+    return f"[`{cls.__name__}`]({cls.__name__}.md)"
