@@ -238,7 +238,7 @@ def test_a_dry_run_of_optimize_says_what_would_be_written_again(filled):
     page = run(filled, "optimize-dry-run")
 
     assert "2 files" in page.text
-    assert "as about 1 files" in page.text
+    assert "as about 1 file;" in page.text
     assert "a.parquet" in page.text
     assert filled.version() == version
     assert "No file is worth" in run(filled, "compact-dry-run").text or filled.version() == version

@@ -34,5 +34,7 @@ def conflict_record(member: Member, conflict: Conflict) -> CommitConflict:
         num_files=len(conflict.files),
         files=tuple(path[:_LONGEST_PATH] for path in conflict.files[:_FILES_NAMED]),
         overlapping_rows=None if overlapping is None else min(overlapping, _LONG),
-        reason=f"Version {winner.version} ({winner.operation[:64]}) {conflict.what}."[:_LONGEST_REASON],
+        reason=f"Version {winner.version} ({winner.operation[:64]}) {conflict.what.rstrip(',')}."[
+            :_LONGEST_REASON
+        ],
     )

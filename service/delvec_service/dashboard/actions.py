@@ -66,6 +66,8 @@ _DRY: Final = {"dry-run": True}
 ACTIONS: Final[Mapping[str, Action]] = {
     "optimize-dry-run": Action("OPTIMIZE, dry run", "optimize", _DRY),
     "optimize": Action("OPTIMIZE", "optimize"),
+    "optimize-full-dry-run": Action("OPTIMIZE FULL, dry run", "optimize", {"full": True, **_DRY}),
+    "optimize-full": Action("OPTIMIZE FULL", "optimize", {"full": True}),
     "purge-dry-run": Action("PURGE, dry run", "optimize", {"purge": True, **_DRY}),
     "purge": Action("PURGE", "optimize", {"purge": True}),
     "compact-dry-run": Action("Compact deletion vectors, dry run", "deletion-vectors/compact", _DRY),
@@ -97,10 +99,15 @@ ACTIONS: Final[Mapping[str, Action]] = {
         question="The files of this quarantine will be deleted for good.",
     ),
 }
-MENU: Final = tuple(key for key, action in ACTIONS.items() if key != "restore" and "{" not in action.path)
+MENU: Final = tuple(
+    key
+    for key, action in ACTIONS.items()
+    if key not in ("restore", "optimize-full", "optimize-full-dry-run") and "{" not in action.path
+)
 """What the page offers of every table."""
 BY_ADVICE: Final = {
     "OPTIMIZE": ("optimize-dry-run", "optimize"),
+    "OPTIMIZE FULL": ("optimize-full-dry-run", "optimize-full"),
     "PURGE": ("purge-dry-run", "purge"),
     "DV COMPACTION": ("compact-dry-run", "compact"),
     "CHECKPOINT": ("checkpoint",),

@@ -32,6 +32,11 @@ def count(value: float | None) -> str:
     return _NOTHING if value is None else f"{value:,.0f}"
 
 
+def counted(value: float, noun: str) -> str:
+    """Return a number of things: ``1 file``, ``2,000 files``."""
+    return f"{count(value)} {noun}{'' if value == 1 else 's'}"
+
+
 def percent(value: float | None) -> str:
     """Return a share."""
     return _NOTHING if value is None else f"{value * 100:.1f} %"
@@ -55,7 +60,12 @@ def span(value: float | None) -> str:
     for seconds, unit in _SPANS:
         if value >= seconds:
             return f"{value / seconds:.0f} {unit}"
-    return f"{value:.0f} s" if value >= _TENTHS else f"{value:.1f} s"
+    return f"{value:.0f} s"
+
+
+def took(seconds: float) -> str:
+    """Return how long something took."""
+    return span(seconds) if seconds >= _TENTHS else f"{seconds:.1f} s"
 
 
 def whole(score: float | None) -> str:
@@ -79,9 +89,11 @@ def _time(value: str | float) -> datetime:
 FILTERS: Final = {
     "size": size,
     "count": count,
+    "counted": counted,
     "percent": percent,
     "moment": moment,
     "span": span,
+    "took": took,
     "band": band,
     "whole": whole,
 }
