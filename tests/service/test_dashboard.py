@@ -368,6 +368,26 @@ def test_conflicts_are_shown_with_who_was_in_the_way(filled, bitmap):
     assert "Conflicts per hour. conflicts: 1 in all." in titles
 
 
+def test_what_the_two_of_a_conflict_say_is_text(filled, bitmap):
+    rows = [{"path": "a.parquet", "rows": bitmap(1)}]
+    for file, status in (("first.parquet", 200), ("second.parquet", 409)):
+        answer = filled.commit(
+            operation=HOSTILE,
+            predicate="id = 2",
+            row_deletes=rows,
+            adds=[filled.write_file(file, [2])],
+            read_version=1,
+            engine_info=f'"{HOSTILE}',
+        )
+        assert answer.status_code == status, answer.text
+
+    page = Page(filled.client.get(f"/dashboard/tables/{filled.name}"))
+
+    page.assert_harmless()
+    text = " ".join(page.text.split())
+    assert f"{HOSTILE}, which had read version 1, lost against {HOSTILE} of version 2" in text
+
+
 def test_nested_columns_have_rows_of_their_own(client, tmp_path):
     inner = {
         "type": "struct",
