@@ -163,9 +163,10 @@ def test_no_request_is_a_defect(running, create, tmp_path, kind):
     rng = random.Random(int(os.environ.get("DELVEC_FUZZ_SEED", "1")))
     root = tmp_path / "tables"
     root.mkdir()
-    # Else the first token or grant that the requests happen to make would be asked for from then on.
-    given = {"roots": (str(root),), "authentication": "off"}
-    with database(kind, tmp_path) as url, running(database_url=url, **given) as client:
+    # With a token of its own: a request that makes one would have all further requests refused.
+    settings = {"roots": (str(root),), "token": "fuzz"}
+    with database(kind, tmp_path) as url, running(database_url=url, **settings) as client:
+        client.headers["Authorization"] = "Bearer fuzz"
         document = client.get("/openapi.json").json()
         operations = [
             (path, method, operation)

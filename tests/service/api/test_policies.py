@@ -19,6 +19,13 @@ RUN = {
 }
 
 
+def test_without_policies_the_list_is_empty_where_tokens_are_asked_for_too(running):
+    with running(token="root") as client:
+        answer = client.get("/v1/policies", headers={"Authorization": "Bearer root"})
+
+    assert (answer.status_code, answer.json()) == (200, {"policies": []})
+
+
 def test_a_policy_is_set_read_replaced_and_dropped(client, table):
     made = client.post("/v1/policies", json=POLICY).json()
     assert made["content"] == POLICY["content"]
