@@ -1,6 +1,7 @@
 """Numbers and times as people read them."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -12,6 +13,7 @@ __all__ = ["FILTERS", "charts", "columns", "commit_charts"]
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _STEP: Final = 1024
 _HOUR: Final = 3600
+_SIZE: Final = re.compile("bytes|size", re.IGNORECASE)
 _NOTHING: Final = "-"
 _TENTHS: Final = 10
 _SPANS: Final = ((86_400 * 365, "y"), (86_400, "d"), (3600, "h"), (60, "min"))
@@ -35,6 +37,12 @@ def count(value: float | None) -> str:
 def counted(value: float, noun: str) -> str:
     """Return a number of things: ``1 file``, ``2,000 files``."""
     return f"{count(value)} {noun}{'' if value == 1 else 's'}"
+
+
+def fact(name: str, value: Any) -> str:
+    """Return a value of an answer; what is called bytes or size, and is a number, has a unit."""
+    is_size = isinstance(value, int) and not isinstance(value, bool) and _SIZE.search(name)
+    return size(value) if is_size else count(value) if type(value) is int else str(value)
 
 
 def percent(value: float | None) -> str:
@@ -90,6 +98,7 @@ FILTERS: Final = {
     "size": size,
     "count": count,
     "counted": counted,
+    "fact": fact,
     "percent": percent,
     "moment": moment,
     "span": span,

@@ -40,6 +40,8 @@ _SIGN_OUT: Final = "/dashboard/sign-out"
 _TABLES: Final = "/dashboard/tables/"
 _STATIC: Final = "/dashboard/static/"
 _RUN: Final = "/run"
+_UNSAID: Final = ("result", "table", "transaction-id")
+"""Of what would be done: there is no transaction yet."""
 _PARTS: Final = ("result", "plan", "tasks")
 """Elements into which answers are put: an error is no page then."""
 _LARGEST_FORM: Final = 64 * 1024
@@ -318,7 +320,7 @@ class Dashboard:
         if not answer.is_success:
             raise _Refused(answer)
         found: dict[str, Any] = answer.json()
-        return {key: value for key, value in found.items() if value is not None}
+        return {key: value for key, value in found.items() if value is not None and key not in _UNSAID}
 
     def _result(
         self, request: Request, session: Session, template: str, name: str, **values: Any
