@@ -395,6 +395,8 @@ class IcebergConversionRow(Base):
     format_version: Mapped[int] = mapped_column(primary_key=True)
     delta_version: Mapped[int] = mapped_column(BigInteger)
     converted_at: Mapped[datetime]
+
+
 class CommitConflictRow(Base):
     """A commit that did not take effect because another had; fields of the other are ``winning_``.
 
