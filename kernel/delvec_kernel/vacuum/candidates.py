@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delvec_kernel.errors import LocationNotAllowed
+from delvec_kernel.errors import DelvecError, LocationNotAllowed
 from delvec_kernel.locations import canonical_log_paths
 from delvec_kernel.vacuum.references import References
 
@@ -63,15 +63,21 @@ def given_paths(paths: Collection[str], location: str) -> list[str]:
         location: the table's canonical location.
 
     Raises:
-        LocationNotAllowed: one is elsewhere.
-        DelvecError: as :func:`~delvec_kernel.locations.canonical_log_path`.
+        LocationNotAllowed: one is elsewhere, or is no path at all.
     """
-    keys: list[str] = canonical_log_paths(pa.array(paths, pa.string()), location).to_pylist()
+    try:
+        keys: list[str] = canonical_log_paths(pa.array(paths, pa.string()), location).to_pylist()
+    except DelvecError as error:
+        raise _elsewhere(str(error.details.get("file", "")), location) from error
     for path in keys:
         if "://" in path or not path:
-            raise LocationNotAllowed(
-                f"VACUUM of the table at {location} is given the file {path[:500] or location}, which is not in its "
-                "directory; leave it out.",
-                file=path[:500],
-            )
+            raise _elsewhere(path, location)
     return keys
+
+
+def _elsewhere(path: str, location: str) -> LocationNotAllowed:
+    return LocationNotAllowed(
+        f"VACUUM of the table at {location} is given the file {path[:500]!r}, which is not in its directory, or is "
+        "not written as a log names it: URL-encoded, relative to the table, without '..'. Leave it out.",
+        file=path[:500],
+    )

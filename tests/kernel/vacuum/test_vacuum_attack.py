@@ -301,9 +301,14 @@ def test_no_file_that_is_needed_goes_and_what_nothing_needs_does():
 
 
 def test_a_file_that_is_given_and_lies_elsewhere_is_refused():
-    for path in ("../x.parquet", "file:///data/other/x.parquet", "s3://bucket/x.parquet", LOCATION):
-        with pytest.raises(LocationNotAllowed):
-            given_paths([path], LOCATION)
+    given = [
+        *("../x.parquet", "..%2Fx.parquet", "a%00b", "file:///data/../x.parquet", "http://x/y", ""),
+        *("file:///data/other/x.parquet", "s3://bucket/x.parquet", LOCATION),
+    ]
+    for path in given:
+        with pytest.raises(LocationNotAllowed, match="VACUUM .* is given the file") as caught:
+            given_paths(["a.parquet", path], LOCATION)
+        assert caught.value.details["file"] in (path, "")
 
 
 def test_a_given_file_that_is_hidden_is_left_out():
