@@ -140,6 +140,7 @@ UNKNOWN = {"stats": None}
         ("(i = 12) is true", [0, 1, 0, 0, 1]),
         ("(i < 10) is not true", [0, 1, 1, 1, 1]),
         ("i = null", [0, 0, 0, 0, 0]),
+        ("null = i", [0, 0, 0, 0, 0]),
         ("i = 12 or i = 25", [0, 1, 1, 0, 1]),
         ("i > 5 and i < 8", [1, 0, 0, 0, 1]),
         ("not (i < 10 or i > 19)", [0, 1, 0, 0, 1]),
@@ -162,6 +163,17 @@ UNKNOWN = {"stats": None}
 )
 def test_statistics_of_a_whole_number(text, expected):
     assert _may(text, LOW, MIDDLE, HIGH, NOTHING_BUT_NULL, UNKNOWN) == [bool(each) for each in expected]
+
+
+@pytest.mark.parametrize("place", [0, 700, 1999])
+def test_one_damaged_text_among_many_costs_no_other_file_its_bounds(place):
+    """Texts are read all at once, and in halves around one that is not JSON."""
+    files = [_between("i", number, number) for number in range(2000)]
+    files[place] = {"stats": '{"numRecords": 10, "minValues": '}
+    asked = [number for number in (0, 1, 699, 701, 1000, 1998, 1999) if number != place]
+    for number in asked:
+        expected = [each in (number, place) for each in range(2000)]
+        assert _may(f"i = {number}", *files) == expected
 
 
 @pytest.mark.parametrize(

@@ -491,6 +491,7 @@ def test_all_that_a_commit_may_change_comes_in_order():
         protocol=protocol,
         domains=[DomainMetadata("d", "{}")],
         app_transaction=Txn("app", 3),
+        change_files=[Cdc("_change_data/c.parquet", {}, 10)],
         operation="WRITE",
     )
 
@@ -506,7 +507,9 @@ def test_all_that_a_commit_may_change_comes_in_order():
         "remove",
         "add",
         "add",
+        "cdc",
     ]
+    assert actions[-1] == Cdc("_change_data/c.parquet", {}, 10)
     assert actions[1:3] == [protocol, metadata]
     assert actions[4] == Txn("app", 3, NOW)
 

@@ -845,6 +845,32 @@ def test_a_property_without_its_feature_is_not_on_the_list(name):
     assert that_matter(BEFORE, after, Protocol(3, 7, (), ())) == [name]
 
 
+def test_row_tracking_that_is_turned_on_matters_to_copied_rows_alone(table):
+    """Copies were written before rows had ids to bring along; new rows get theirs, and rows that only go need none."""
+    off = replace(Facts(1), protocol=Protocol(3, 7, FEATURES, FEATURES), metadata=BEFORE)
+    appended, deleted = changes("WRITE", 1, adds=[table.file([8])]), table.delete(table.a, [3])
+    copied = changes("UPDATE", 1, adds=[table.file([3])], row_deletes={table.a.path: BitMap64([3])})
+    on = {
+        "delta.enableRowTracking": "true",
+        "delta.rowTracking.materializedRowIdColumnName": "_row",
+        "delta.rowTracking.materializedRowCommitVersionColumnName": "_version",
+    }
+    table.win(replace(BEFORE, configuration=on))
+
+    assert isinstance(table.check(appended, off), Passed)
+    assert isinstance(table.check(deleted, off), Passed)
+    verdict = table.check(copied, off)
+    assert verdict.kind is MetadataChanged
+    assert "delta.enableRowTracking" in verdict.error("people").message
+
+
+def test_an_append_that_also_notes_something_of_the_table_rests_on_no_row(table):
+    noting = changes("WRITE", 1, adds=[table.file([8])], domains=[DomainMetadata("app", "{}")])
+    table.append([8])
+
+    assert isinstance(table.check(noting), Passed)
+
+
 # --- our own compaction ---------------------------------------------------------------------------------------
 
 

@@ -224,3 +224,13 @@ def test_without_the_map_it_is_an_ordinary_conflict():
     other.commit(delete)
     other.read_map = table.read_map
     assert "without telling where each row is" in other.check(sort).error("people").message
+
+
+@pytest.mark.parametrize("told", [4, 6])
+def test_a_map_of_other_rows_than_our_own_outputs_have_is_not_believed(told):
+    table = Sorting(Random(1), [5])
+    delete, sort = table.delete(0.9), table.sort()
+    *others, last = sort.adds
+    ours = replace(sort, adds=[*others, replace(last, stats=json.dumps({"numRecords": told}))])
+    table.commit(delete)
+    assert "without telling where each row is" in table.check(ours).error("people").message
