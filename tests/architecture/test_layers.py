@@ -1,6 +1,8 @@
 """The import rules of docs/architecture.md hold, and modules stay small and say what they are."""
 
 import re
+import subprocess
+import sys
 import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -29,6 +31,33 @@ def test_imports_point_one_way(monkeypatch):
 def test_module_is_one_noun_of_readable_length(path):
     assert path.stem not in NAMES_THAT_SAY_NOTHING
     assert len(path.read_text().splitlines()) <= LONGEST_MODULE
+
+
+WITHOUT_PYSPARK = """
+import importlib, pkgutil, sys
+sys.modules["pyspark"] = None
+import delvec
+for module in pkgutil.walk_packages(delvec.__path__, "delvec."):
+    try:
+        importlib.import_module(module.name)
+    except ImportError:
+        print(module.name)
+"""
+
+
+def test_only_what_is_for_spark_needs_pyspark():
+    """``pip install '.[local]'`` brings none, and is promised to do for Python, SQL and the shell."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PYSPARK], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+
+    others = [
+        name
+        for name in done.stdout.split()
+        if not re.match(r"delvec\.(engines\.spark|spark|spark_datasource)(\.|$)", name)
+    ]
+    assert done.stdout.split()
+    assert not others
 
 
 def test_no_modules_import_each_other_in_a_circle_not_even_for_their_types():

@@ -13,7 +13,6 @@ from delvec.engines.duckdb.data_files import as_pattern, file_names
 from delvec.engines.duckdb.relation import relation
 from delvec.engines.duckdb.statements import damage
 from delvec.engines.internal_names import INTERNAL
-from delvec.engines.spark.session import is_remote
 from delvec.scan import Scan
 from delvec.sql.queries import Query
 from delvec.sql.tokens import TableName
@@ -145,6 +144,8 @@ def query_spark(lake: Catalog, query: Query, spark: Any) -> Any:
         TableNotFound: or another error of a table that it reads.
     """
     from pyspark.errors import AnalysisException, ParseException
+
+    from delvec.engines.spark.session import is_remote
 
     views: list[str] = []
 
