@@ -1,13 +1,17 @@
-"""Which files of deletion vectors have no tombstone of their own: for those who know nothing of deletion vectors."""
+"""Tombstones: what checkpoints say of them, and which files of deletion vectors have none of their own, for those who know no vectors."""
 
+import io
 import uuid
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from delvec_kernel.actions.action_json import LogFile
 from delvec_kernel.actions.actions import RemoveFile
 from delvec_kernel.deletion_vectors.deletion_vector import Descriptor, encode_uuid, file_name
-from delvec_kernel.log.tombstones import Changes, vectors_without_own
+from delvec_kernel.errors import CorruptLog
+from delvec_kernel.log.tombstones import TOMBSTONES, Changes, tombstones_in_parquet, vectors_without_own
 from delvec_kernel.snapshot.replay import Commit
 
 LOCATION = "file:///data/people"
@@ -64,3 +68,47 @@ def test_those_that_have_one_are_left_out():
         RemoveFile(file_name(TWO), 1, data_change=False),
     ]
     assert lacking_after(removes) == [file_name(ONE)]
+
+
+# --- in Parquet ---------------------------------------------------------------------------------------------
+
+CHECKPOINT = LogFile("people", 7, "00000000000000000007.checkpoint.parquet")
+VECTOR = {"storageType": "u", "pathOrInlineDv": "x" * 20, "offset": 1, "sizeInBytes": 40, "cardinality": 2}
+
+
+def in_parquet(removes, kind=None):
+    """Return the tombstones that a checkpoint with these removes says, and some adds."""
+    removes = pa.array([*removes, None], kind) if kind else pa.array([*removes, None])
+    target = io.BytesIO()
+    pq.write_table(pa.table({"add": [{"path": "live"}] * len(removes), "remove": removes}), target)
+    batches = list(tombstones_in_parquet(target, CHECKPOINT))
+    assert all(batch.schema == TOMBSTONES for batch in batches)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_a_checkpoint_tells_what_was_removed_with_its_vector():
+    one = {"path": "a.parquet", "deletionTimestamp": 7, "deletionVector": VECTOR}
+    # Delta's writers leave a struct of empty text where there is none.
+    none = {"storageType": "", "pathOrInlineDv": "", "offset": None, "sizeInBytes": 0, "cardinality": 0}
+    two = {"path": "b.parquet", "deletionTimestamp": 8, "deletionVector": none}
+
+    found = in_parquet([one, two])
+
+    assert [row["path"] for row in found] == ["a.parquet", "b.parquet"]
+    assert [row["deletionTimestamp"] for row in found] == [7, 8]
+    assert {name: found[0]["deletionVector"][name] for name in VECTOR} == VECTOR
+    assert found[1]["deletionVector"] is None
+    assert found[0]["size"] is None
+
+
+def test_a_checkpoint_without_tombstones_has_none():
+    assert in_parquet([], pa.struct([("path", pa.string())])) == []
+
+
+def test_a_tombstone_whose_path_is_no_utf_8_is_damage():
+    text = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff.parquet"]).buffers())
+    target = io.BytesIO()
+    pq.write_table(pa.table({"remove": pa.StructArray.from_arrays([text], ["path"])}), target)
+
+    with pytest.raises(CorruptLog, match="no readable Parquet checkpoint"):
+        list(tombstones_in_parquet(target, CHECKPOINT))
