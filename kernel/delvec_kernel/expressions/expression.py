@@ -1,6 +1,5 @@
 """Expressions over the rows of one or two relations, in Spark's SQL: values of UPDATE, conditions of MERGE."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +10,7 @@ from delvec_kernel.errors import AmbiguousColumn, InvalidPredicate, UnknownColum
 from delvec_kernel.expressions import predicate as predicates
 from delvec_kernel.expressions.expression_kinds import kind_of
 from delvec_kernel.expressions.predicate import Predicate
-from delvec_kernel.expressions.predicate_checks import short
+from delvec_kernel.expressions.predicate_checks import names_hint, near_names, short
 from delvec_kernel.schema.types import StructField, StructType
 
 __all__ = ["Expression", "parse_expression", "reworded"]
@@ -173,22 +172,23 @@ class _Names:
         }
         wanted = parts[1] if qualified else parts[0]
         names = [each for schema in self._relations.values() for each in schema.names]
-        near = _near(wanted, names)
+        near = near_names(wanted, names)
         owner = f"{parts[0]!r} does not have" if qualified else "is not there"
         what = f"names the column {wanted!r}, which {owner}"
+        hint = names_hint(near, names, text=wanted if len(parts) == 1 else None)
         return UnknownColumn(
-            f"The expression {short(self._text)} {what}{_hint(near, names)}", column=dotted, suggestions=near
+            f"The expression {short(self._text)} {what}{hint}", column=dotted, suggestions=near
         )
 
     def _no_field(self, parts: Sequence[str], path: Sequence[str], part: str, inside: Any) -> UnknownColumn:
         names = list(inside.names) if isinstance(inside, StructType) else []
-        near = _near(part, names)
+        near = near_names(part, names)
         owner = ".".join(path)
         what = f"the struct {owner!r} has no field {part!r}"
         if not isinstance(inside, StructType):
             what = f"{owner!r} is not a struct and has no field {part!r}"
         return UnknownColumn(
-            f"The expression {short(self._text)} reads {'.'.join(parts)!r}, but {what}{_hint(near, names)}",
+            f"The expression {short(self._text)} reads {'.'.join(parts)!r}, but {what}{names_hint(near, names)}",
             column=".".join(parts),
             suggestions=near,
         )
@@ -197,20 +197,6 @@ class _Names:
 def _field(schema: Any, name: str) -> StructField | None:
     fields: Sequence[StructField] = getattr(schema, "fields", ())
     return next((each for each in fields if each.name.lower() == name.lower()), None)
-
-
-def _near(wanted: str, names: Sequence[str]) -> list[str]:
-    by_lower = {name.lower(): name for name in names}
-    return [by_lower[each] for each in difflib.get_close_matches(wanted.lower(), by_lower, n=3, cutoff=0.6)]
-
-
-def _hint(near: Sequence[str], names: Sequence[str]) -> str:
-    if near:
-        return f"; did you mean {' or '.join(repr(each) for each in near)}?"
-    if not names:
-        return "."
-    shown = ", ".join(repr(each) for each in names[:20])
-    return f"; there {'is' if len(names) == 1 else 'are'} {shown}{', ...' if len(names) > 20 else ''}."  # noqa: PLR2004
 
 
 def reworded(error: InvalidPredicate) -> InvalidPredicate:

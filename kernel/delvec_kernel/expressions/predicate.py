@@ -4,7 +4,6 @@ A predicate is parsed and checked, never executed here: the service skips files 
 Both must mean the same rows, so whatever the parser here reads differently from Spark is refused, not guessed.
 """
 
-import difflib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +26,8 @@ from delvec_kernel.expressions.predicate_checks import (
     check_precedence,
     check_size,
     is_text,
+    names_hint,
+    near_names,
     plain_strings,
     replace_node,
     short,
@@ -260,8 +261,7 @@ def _unknown(
 ) -> UnknownColumn:
     wanted = parts[len(path)]
     names = [each.name for each in fields]
-    by_lower = {name.lower(): name for name in names}
-    near = [by_lower[each] for each in difflib.get_close_matches(wanted.lower(), by_lower, n=3, cutoff=0.6)]
+    near = near_names(wanted, names)
     dotted = ".".join(parts)
     if path and not fields:
         owner = ".".join(path)
@@ -270,13 +270,7 @@ def _unknown(
         what = f"reads {dotted!r}, but the struct {'.'.join(path)!r} has no field {wanted!r}"
     else:
         what = f"names the column {wanted!r}, which the table does not have"
-    if near:
-        hint = f"; did you mean {' or '.join(repr(each) for each in near)}?"
-    elif names:
-        shown = ", ".join(repr(each) for each in names[:20])
-        hint = f"; there {'is' if len(names) == 1 else 'are'} {shown}{', ...' if len(names) > 20 else ''}."  # noqa: PLR2004
-    else:
-        hint = "."
+    hint = names_hint(near, names, text=wanted if len(parts) == 1 else None)
     return UnknownColumn(f"The predicate {short(text)} {what}{hint}", column=dotted, suggestions=near)
 
 

@@ -1,5 +1,6 @@
 """What a predicate may not hold, and what must be written more clearly."""
 
+import difflib
 from collections.abc import Sequence
 from typing import Final
 
@@ -9,7 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from delvec_kernel.errors import InvalidPredicate
 from delvec_kernel.expressions.expression_kinds import kind_of
 from delvec_kernel.expressions.source_text import located, span_of
-from delvec_kernel.expressions.spark_dialect import AGGREGATES, GENERATORS, WINDOW_ONLY, SparkDialect
+from delvec_kernel.expressions.spark_dialect import AGGREGATES, GENERATORS, SPARK, WINDOW_ONLY, SparkDialect
 from delvec_kernel.schema.char_varchar import is_char
 from delvec_kernel.schema.column_paths import backticked
 from delvec_kernel.schema.types import StructType
@@ -28,6 +29,8 @@ __all__ = [
     "check_precedence",
     "check_size",
     "is_text",
+    "names_hint",
+    "near_names",
     "plain_strings",
     "replace_node",
     "short",
@@ -44,6 +47,8 @@ MAX_NESTING: Final = 32
 MAX_DEPTH: Final = 64
 """Levels of the parsed expression; AND and OR chains of any length count as a few."""
 
+_NAMES_SHOWN: Final = 20
+_SHORT_TEXT: Final = 100
 _OPENING: Final = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
 _CLOSING: Final = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
 _VALUES: Final = {TokenType.NUMBER, TokenType.STRING, TokenType.COMMA}
@@ -118,6 +123,33 @@ def _too_deep(text: str) -> InvalidPredicate:
         f"The predicate {short(text)} nests too deeply; at most {MAX_NESTING} brackets and {MAX_DEPTH} "
         "operators inside each other are accepted."
     )
+
+
+def near_names(wanted: str, names: Sequence[str]) -> list[str]:
+    """Return the names that somebody who wrote ``wanted`` may have meant, three at most."""
+    by_lower = {name.lower(): name for name in names}
+    return [by_lower[each] for each in difflib.get_close_matches(wanted.lower(), by_lower, n=3, cutoff=0.6)]
+
+
+def names_hint(near: Sequence[str], names: Sequence[str], *, text: str | None = None) -> str:
+    """Return the end of a sentence about a name that is not there: what was meant, or what there is.
+
+    Args:
+        near: names that may have been meant.
+        names: all that there are.
+        text: the name itself, where it may be a text without quotes.
+    """
+    if near:
+        return f"; did you mean {' or '.join(map(repr, near))}?"
+    if not names:
+        return "."
+    shown, more = ", ".join(map(repr, names[:_NAMES_SHOWN])), ", ..." * (len(names) > _NAMES_SHOWN)
+    quotes = (
+        ""
+        if text is None or len(text) > _SHORT_TEXT
+        else f" If it is a text, put it in quotes: {exp.Literal.string(text).sql(SPARK)}."
+    )
+    return f"; there {'is' if len(names) == 1 else 'are'} {shown}{more}.{quotes}"
 
 
 def short(text: str) -> str:

@@ -310,7 +310,11 @@ def data_type_from_json(document: Any) -> DataType:
     try:
         return _primitive(document) if isinstance(document, str) else _nested(document)
     except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidSchema(f"the schema is malformed at {str(document)[:200]!r}: {error!r}") from error
+        raise InvalidSchema(
+            f"the schema is malformed at {str(document)[:200]!r}: a schema as a dictionary is Delta's JSON, such as "
+            """{"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": true, "metadata": {}}]}; """
+            "as a text it is 'id long, name string'"
+        ) from error
     except RecursionError:
         raise InvalidSchema("the schema is nested too deeply") from None
 

@@ -206,6 +206,18 @@ def _on_invalid_request(_request: Request, error: Exception) -> JSONResponse:
     return answer(invalid(error.errors()))
 
 
+_WORDS: Final = {
+    "missing": "it is missing",
+    "extra_forbidden": "there is no such field here",
+    "dict_type": "it should be a JSON object",
+    "model_type": "it should be a JSON object",
+    "model_attributes_type": "it should be a JSON object",
+    "list_type": "it should be a JSON array",
+    "tuple_type": "it should be a JSON array",
+}
+"""What pydantic says in Python's words, for those who write JSON."""
+
+
 def invalid(errors: Sequence[Mapping[str, Any]]) -> BadRequest:
     """Return the error for what pydantic found wrong with a request."""
     # The value given is left out: it may be large, or a secret in the wrong field.
@@ -213,7 +225,8 @@ def invalid(errors: Sequence[Mapping[str, Any]]) -> BadRequest:
         {
             "field": printable(".".join(str(part)[:100] for part in problem["loc"][1:])),
             "in": str(problem["loc"][0]) if problem["loc"] else "body",
-            "message": printable(problem["msg"])[:500].removeprefix("Value error, "),
+            "message": _WORDS.get(problem["type"])
+            or printable(problem["msg"])[:500].removeprefix("Value error, "),
         }
         for problem in errors[:20]
     ]

@@ -109,6 +109,8 @@ def test_a_name_that_both_sides_have_is_ambiguous(text: str) -> None:
         ("address.town", "the struct 'address' has no field 'town'"),
         ("name.x", "'name' is not a struct"),
         ("other.id", "names the column 'other'"),
+        ("Zoë", "names the column 'Zoë'.*If it is a text, put it in quotes: 'Zoë'"),
+        ("`O'Hara`", r"put it in quotes: 'O\\'Hara'"),
     ],
 )
 def test_unknown_columns_are_named(text: str, message: str) -> None:

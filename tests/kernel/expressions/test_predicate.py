@@ -386,6 +386,7 @@ def test_what_is_no_predicate_is_refused_in_one_sentence(text, says, schema):
     [
         ("nmae = 1 or flagg", "'flagg'.*did you mean 'flag'|'nmae'", None),
         ("flagg", "names the column 'flagg'.*did you mean 'flag'", "flagg"),
+        ("flag = Wellington", "'Wellington'.*; there are .*put it in quotes: 'Wellington'", "Wellington"),
         ("st.zz = 1", "'st' has no field 'zz'.*'z'", "st.zz"),
         ("i.x = 1", "'i' is not a struct", "i.x"),
         ("t.i = 1", "names the column 't'", "t.i"),

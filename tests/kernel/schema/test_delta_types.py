@@ -208,6 +208,12 @@ def test_an_unknown_type_is_named(name):
     assert repr(name) in str(caught.value)
 
 
+def test_a_dictionary_that_is_no_schema_is_told_what_one_is():
+    with pytest.raises(InvalidSchema, match=r"as a text it is 'id long, name string'") as caught:
+        StructType.from_json({"id": "long"})
+    assert "KeyError" not in caught.value.message
+
+
 @pytest.mark.parametrize(
     "document",
     [
