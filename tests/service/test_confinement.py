@@ -30,10 +30,25 @@ PLACES = [
     f"{LOG}/{2:020}.crc",
     f"{LOG}/_last_checkpoint",
     "part=1/a.parquet",
+    "_delvec",
+    "_delvec/quarantines",
+    "_delvec/quarantined",
+    "_delvec/clones",
+    "_delvec/row_maps",
+    "_iceberg",
+    "_iceberg/v2/metadata",
+    "_iceberg/v2/deletes",
 ]
 PREFIXES = string.ascii_letters + string.digits
 CALLS = ("open", "stat", "link", "mkdir", "unlink", "replace", "scandir", "readlink")
-OPERATIONS = ("create", "register", "append", "delete", "checkpoint", "clean-up", "read", "plan", "check")
+OPERATIONS = (
+    *("create", "register", "append", "delete", "checkpoint", "clean-up", "read", "plan", "check"),
+    *("vacuum", "quarantine", "quarantines", "undo", "purge", "shallow-clone", "deep-clone", "iceberg"),
+    *("iceberg-catalog", "restore", "compact"),
+)
+NOW = {"retention-hours": 0, "enforce-retention-duration": False}
+ROW_MAP = "_delvec/row_maps/00000000-0000-4000-8000-000000000000.parquet"
+LONG_AGO = 1_600_000_000
 PROPERTIES = {
     "delta.checkpointPolicy": "v2",
     "delta.feature.v2Checkpoint": "supported",
@@ -70,6 +85,13 @@ class Lake:
         assert done.status_code == 200, done.text
         assert self.client.post(f"{self.table.url}/checkpoint", json={}).status_code == 200
         assert self.table.delete({self.path: [1]}).status_code == 200
+        self.put_strays("first.parquet")
+        quarantined = self.client.post(f"{self.table.url}/vacuum", json={**NOW, "quarantine": True}).json()
+        self.quarantine = quarantined["quarantine"]
+        self.put_strays("x.parquet", "part=1/y.parquet", ROW_MAP)
+        for operation in ("shallow-clone", "iceberg"):
+            answer = self.run(operation)
+            assert answer.status_code == 200, answer.text
         shutil.copytree(self.root / "team", self.outside / "team")
         copied = self.outside / "team" / "people"
         for version in (2, 3):
@@ -80,6 +102,14 @@ class Lake:
         (copied / LOG / f"{2:020}.crc").write_text("{}")
         (copied / "prefixes").mkdir()
         self.before = tree(self.outside)
+
+    def put_strays(self, *names):
+        """Put files into the table that nothing needs: here, and in the copy, they are what VACUUM looks for."""
+        for name in names:
+            path = self.root / "team" / "people" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("stray")
+            os.utime(path, (LONG_AGO, LONG_AGO))
 
     def put_link(self, place):
         """Move what is in a place aside, within the root, and put a link to the copy there."""
@@ -100,7 +130,8 @@ class Lake:
         match operation:
             case "create":
                 where = str(self.root / "team" / "people" / f"inner{next(self.files)}")
-                body = {"location": where, "schema": {"type": "struct", "fields": []}}
+                field = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
+                body = {"location": where, "schema": {"type": "struct", "fields": [field]}}
                 answer = client.post("/v1/tables", json=body)
             case "register":
                 client.delete(url)
@@ -122,7 +153,27 @@ class Lake:
                 answer = client.post(f"{url}/plan", json={})
             case "check":
                 answer = client.get(f"{url}/check")
+            case _:
+                answer = self.maintain(operation)
         return answer
+
+    def maintain(self, operation):
+        """Run one of the operations that look after a table."""
+        url, name = self.table.url, f"clone{next(self.files)}"
+        method, path, body = {
+            "vacuum": ("POST", f"{url}/vacuum", NOW),
+            "quarantine": ("POST", f"{url}/vacuum", {**NOW, "quarantine": True}),
+            "quarantines": ("GET", f"{url}/quarantines", None),
+            "undo": ("POST", f"{url}/quarantines/{self.quarantine}/undo", None),
+            "purge": ("POST", f"{url}/quarantines/{self.quarantine}/purge", None),
+            "shallow-clone": ("POST", f"{url}/clone", {"name": name}),
+            "deep-clone": ("POST", f"{url}/clone", {"name": name, "shallow": False}),
+            "iceberg": ("POST", f"{url}/iceberg", {}),
+            "iceberg-catalog": ("GET", "/iceberg/v1/namespaces/default/tables/people", None),
+            "restore": ("POST", f"{url}/restore", {"version": 1}),
+            "compact": ("POST", f"{url}/deletion-vectors/compact", {}),
+        }[operation]
+        return self.client.request(method, path, json=body)
 
     def close(self):
         self.running.__exit__(None, None, None)
@@ -169,6 +220,13 @@ def check_confined(lake, operations):
     assert after == lake.before
 
 
+def test_without_a_link_each_of_them_is_done(lakes):
+    """What the links below keep from being done would be done."""
+    lake = lakes()
+    answers = {name: lake.run(name) for name in OPERATIONS if name != "append"}
+    assert {name: answer.text for name, answer in answers.items() if not answer.is_success} == {}
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_no_link_leads_out_of_the_roots(lakes, place):
     lake = lakes()
@@ -212,7 +270,8 @@ def test_a_vector_outside_the_roots_is_in_no_plan(lakes, size, spelling):
     vector |= {"sizeInBytes": size, "cardinality": 1}
     add = {"path": lake.path, "size": 1, "partitionValues": {}, "modificationTime": 1, "dataChange": True}
     add |= {"stats": '{"numRecords":10}', "deletionVector": vector}
-    (lake.table.log / f"{3:020}.json").write_text(f"{json.dumps({'add': add})}\n")
+    newest = max(int(file.stem) for file in lake.table.log.glob("*.json"))
+    (lake.table.log / f"{newest + 1:020}.json").write_text(f"{json.dumps({'add': add})}\n")
 
     for body in ({}, {"inline-deletion-vectors": False}):
         answer = lake.client.post(f"{lake.table.url}/plan", json=body)
