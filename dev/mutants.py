@@ -46,6 +46,7 @@ _ROW_CHANGES: Final = (
     "tests/client/dml/test_row_commands.py",
     "tests/engines/test_merge.py",
     "tests/engines/test_update.py",
+    "tests/client/sql/test_self_reads.py",
 )
 SUBJECTS: Final = (
     Subject(
@@ -153,6 +154,8 @@ SUBJECTS: Final = (
                 "tests/service/commits/test_change_files.py",
                 "tests/service/commits/test_commit.py",
                 "tests/service/commits/test_races.py",
+                "tests/service/alter_table/test_alter.py",
+                "tests/service/commits/test_commits_by_id.py",
             ),
         ],
     ),

@@ -1,6 +1,7 @@
 """Requests that contradict their table: each its own answer, nothing in the log, and nothing that nobody knows of."""
 
 import base64
+import json
 import os
 import time
 from datetime import datetime, timedelta
@@ -49,6 +50,11 @@ def row_map(path=ROW_MAP, output="new.parquet", rows=1):
 
 def sorting(table, **wrong):
     return {**append(table), "data-change": False, "row-map": row_map(**wrong)}
+
+
+def computed(stats, path="a.parquet", **more):
+    told = {"operation": "COMPUTE STATS", "data-change": False, **more}
+    return {**told, "statistics": [{"path": path, "stats": stats}]}
 
 
 CASES = {
@@ -144,6 +150,19 @@ CASES = {
     "a large row map": (lambda t: sorting(t, rows=2**24 + 1), 400, "BadRequest"),
     "no statistics": (lambda t: append(t, stats=None), 400, "InvalidCommit"),
     "no such partition": (lambda t: append(t, partitionValues={"id": "1"}), 400, "InvalidCommit"),
+    "statistics of other rows": (lambda _: computed('{"numRecords": 9}'), 400, "InvalidCommit"),
+    "statistics without rows": (lambda _: computed('{"minValues": {"id": 0}}'), 400, "InvalidCommit"),
+    "statistics that are none": (lambda _: computed("[]"), 400, "InvalidCommit"),
+    "statistics with a change of data": (
+        lambda _: computed('{"numRecords": 10}', **{"data-change": True}),
+        400,
+        "InvalidCommit",
+    ),
+    "statistics of a file elsewhere": (
+        lambda _: computed('{"numRecords": 10}', "../other/x.parquet"),
+        400,
+        "FileNotInTable",
+    ),
     "no operation": (lambda _: delete("a.parquet", 1, operation=" "), 400, "InvalidCommit"),
 }
 
@@ -167,6 +186,20 @@ def test_a_request_that_contradicts_its_table_is_refused(filled, error, case, ra
     assert filled.version() == version
     assert sorted(filled.folder.rglob("*.bin")) == before
     assert filled.delete({"a.parquet": [3]}).json()["version"] == version + 1
+
+
+def test_new_statistics_of_a_live_file_are_taken_and_those_of_a_file_that_is_gone_are_left_out(filled):
+    told = '{"numRecords": 10, "minValues": {"id": 0}, "maxValues": {"id": 9}, "nullCount": {"id": 0}}'
+    assert filled.delete({}, removes=["b.parquet"], read_version=1).status_code == 200
+    body = {"read-version": 1, **computed(told)}
+    body["statistics"].append({"path": "b.parquet", "stats": '{"numRecords": 5}'})
+
+    answer = filled.client.post(f"{filled.url}/commits", json=body)
+
+    assert answer.status_code == 200, answer.text
+    actions = filled.client.get(f"{filled.url}/commits/{answer.json()['version']}").json()["actions"]
+    adds = [action["add"] for action in actions if "add" in action]
+    assert [(add["path"], json.loads(add["stats"])) for add in adds] == [("a.parquet", json.loads(told))]
 
 
 def test_the_age_of_new_files_is_a_setting(running, create, tmp_path):

@@ -101,6 +101,34 @@ def test_deletes_of_different_rows_of_one_file_all_succeed(filled):
         assert body["result"] == ("rebased" if body["version"] > 2 else "committed")
 
 
+@pytest.mark.parametrize("winner", ["delete", "append"])
+def test_a_vector_of_an_attempt_that_lost_serves_the_next_one_if_it_has_the_same_rows(
+    running, create, bitmap, tmp_path, winner
+):
+    with running() as one, running() as two:
+        table = create(one, tmp_path / "people", properties=ALONE)
+        adds = [table.write_file("a.parquet", range(10)), table.write_file("b.parquet", range(10, 20))]
+        assert table.append(adds[0]).status_code == 200
+        two.post("/v1/tables", json={"location": str(table.folder)})
+        body = {"read-version": 1, "operation": "DELETE", "predicate": "id = 2"}
+        body |= {"row-deletes": [{"path": "a.parquet", "rows": bitmap(2)}]}
+        if winner == "append":
+            body = {"read-version": 1, "operation": "WRITE", "adds": adds[1:]}
+        won = []
+
+        def win():
+            if not won:
+                won.append(None)
+                won[0] = two.post("/v1/tables/people/commits", json=body).json()["version"]
+
+        with fault_points.armed(before_put=win):
+            answer = table.delete({"a.parquet": [1]}, read_version=1)
+
+        assert (answer.json()["version"], won) == (3, [2])
+        assert deleted_rows(table, "a.parquet") == ({1, 2} if winner == "delete" else {1})
+        assert len(list(table.folder.glob("*.bin"))) == (3 if winner == "delete" else 1)
+
+
 def test_deletes_of_the_same_rows_delete_them_once(filled):
     first = filled.delete({"a.parquet": [1, 2]}, read_version=1)
     second = filled.delete({"a.parquet": [2, 3]}, read_version=1)
