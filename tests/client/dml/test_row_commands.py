@@ -159,6 +159,7 @@ def test_a_merge_says_of_which_kind_rows_were_where_that_is_known(make, kinds, t
     table = make(rows(1, 2, 3), rows(4, 5, 6))
     source = pa.table({"id": [1, 2, 7], "name": ["a", "b", "c"], "n": pa.array([10, 20, 70], pa.int32())})
 
+    foreseen = clauses(table.merge(source, "target.id = source.id"), *kinds).execute(dry_run=True)
     metrics = clauses(table.merge(source, "target.id = source.id"), *kinds).execute()
 
     recorded = table.history(1)[0]["operationMetrics"]
@@ -173,6 +174,7 @@ def test_a_merge_says_of_which_kind_rows_were_where_that_is_known(make, kinds, t
         "numOutputRows": updated + ("insert" in kinds),
     }
     assert {name: metrics[name] for name in totals} == totals
+    assert {name: foreseen[name] for name in totals} == totals
     assert {name: int(recorded[name]) for name in totals} == totals
     for name, counts in told.items():
         names = name.format(MATCHED), name.format(BY_SOURCE)
