@@ -47,6 +47,7 @@ _ROW_CHANGES: Final = (
     "tests/engines/test_merge.py",
     "tests/engines/test_update.py",
     "tests/client/sql/test_self_reads.py",
+    "tests/engines/test_row_ids.py",
 )
 SUBJECTS: Final = (
     Subject(
@@ -81,7 +82,6 @@ SUBJECTS: Final = (
             _KERNEL + "statistics/bounds.py",
             _KERNEL + "statistics/literal_bounds.py",
             _KERNEL + "statistics/typed_statistics.py",
-            _KERNEL + "file_index/column_bounds.py",
         ],
         [
             *(
