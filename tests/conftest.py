@@ -164,6 +164,8 @@ def spark(tmp_path_factory):
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.session.timeZone", "America/New_York")  # not UTC, so that mix-ups show
+            # What Spark itself does is what most tests are about; see the fixture `spark_driver`.
+            .config("spark.delvec.localExecution.enabled", "false")
             .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
             .config("spark.local.dir", str(folder / "local"))
             .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder}")
@@ -172,3 +174,12 @@ def spark(tmp_path_factory):
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_driver(spark):
+    """A session whose small row changes run in the driver, where they mean the same; its time zone is UTC."""
+    session = spark.newSession()
+    session.conf.set("spark.delvec.localExecution.enabled", "true")
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    return session

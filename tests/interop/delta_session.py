@@ -33,6 +33,7 @@ def delta_session(warehouse):
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.databricks.delta.snapshotPartitions", "1")
         .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.delvec.localExecution.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

@@ -21,6 +21,7 @@ def session(folder):
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.delvec.localExecution.enabled", "false")
         .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
         .getOrCreate()
     )

@@ -43,14 +43,22 @@ class DuckDBEngine:
             in memory of the engine's own.
         memory_limit: bytes, for a database of the engine's own; DuckDB's own default where absent.
         temp_directory: where such a database spills what it does not hold; DuckDB's own default where absent.
+        threads: of such a database, at most.
     """
 
     def __init__(
-        self, connection: Any = None, *, memory_limit: int | None = None, temp_directory: str | None = None
+        self,
+        connection: Any = None,
+        *,
+        memory_limit: int | None = None,
+        temp_directory: str | None = None,
+        threads: int | None = None,
     ) -> None:
         self._is_own = connection is None
-        self._again = partial(DuckDBEngine, memory_limit=memory_limit, temp_directory=temp_directory)
-        self._session = Session(connection, memory_limit, temp_directory)
+        self._again = partial(
+            DuckDBEngine, memory_limit=memory_limit, temp_directory=temp_directory, threads=threads
+        )
+        self._session = Session(connection, memory_limit, temp_directory, threads)
         self._name = f"delvec-duckdb/{version('delvec')}"
 
     def __reduce__(self) -> tuple[Any, ...]:

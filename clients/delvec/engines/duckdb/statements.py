@@ -86,16 +86,24 @@ class Session:
         connection: whose database, settings and memory limit to use; without it, a new one in memory.
         memory_limit: bytes, for a new one; DuckDB's own default where absent.
         temp_directory: where a new one spills what it does not hold; likewise.
+        threads: of a new one, at most.
     """
 
     def __init__(
-        self, connection: Any = None, memory_limit: int | None = None, temp_directory: str | None = None
+        self,
+        connection: Any = None,
+        memory_limit: int | None = None,
+        temp_directory: str | None = None,
+        threads: int | None = None,
     ) -> None:
         self._own = connection is None
         config = _CONFIG if temp_directory is None else _CONFIG | {"temp_directory": temp_directory}
         if memory_limit is not None:
-            threads = max(1, min(os.cpu_count() or 1, memory_limit // _BYTES_OF_A_THREAD))
-            config |= {"memory_limit": f"{memory_limit}B", "threads": str(threads)}
+            most = max(1, min(os.cpu_count() or 1, memory_limit // _BYTES_OF_A_THREAD))
+            threads = most if threads is None else min(most, threads)
+            config |= {"memory_limit": f"{memory_limit}B"}
+        if threads is not None:
+            config |= {"threads": str(threads)}
         self._connection = duckdb.connect(":memory:", config=config) if connection is None else connection
         self._lock = threading.Lock()
         self._cursors: weakref.WeakSet[Any] | None = None

@@ -32,6 +32,7 @@ from delvec.engines.spark.find_rows import (
     physical_rows,
 )
 from delvec.engines.spark.job_descriptions import described
+from delvec.engines.spark.local_execution import LocalExecution
 from delvec.engines.spark.manifest import ManifestStore, file_numbers
 from delvec.engines.spark.merge_source import merge_source
 from delvec.engines.spark.row_changes import RowChanger
@@ -89,6 +90,7 @@ class SparkEngine:
         use_this_python(spark)
         self.spark = spark
         self._is_remote = is_remote(spark)
+        self._local = LocalExecution(spark)
         self._max_rows_as_they_are = max_rows_as_they_are
         self._max_rows_for_words = max_rows_for_words
         self._frames = ScanFrames(
@@ -147,6 +149,9 @@ class SparkEngine:
             )
         if not len(scan):
             return {}
+        found = self._local.find_rows(scan, predicate)
+        if found is not None:
+            return found
         try:
             return self._find_rows(scan, predicate, places, only_live=False)
         except InvalidPredicate:
@@ -188,6 +193,9 @@ class SparkEngine:
 
     def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows:
         """Update, delete and insert rows; see :meth:`delvec.engines.protocol.Engine.change_rows`."""
+        changed = self._local.change_rows(scan, change, target)
+        if changed is not None:
+            return changed
         # With Spark Connect this machine may not reach the table.
         sends_few = not self._is_remote
         with described(self.spark, scan.name, "change rows"):

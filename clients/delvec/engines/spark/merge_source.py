@@ -21,7 +21,7 @@ from delvec.engines.arrow_conversion import bytes_in, cast_batch
 from delvec.engines.internal_names import INTERNAL
 from delvec.engines.row_changes import MergeSource
 from delvec.engines.spark import failures
-from delvec.engines.spark.arrow_frames import frame_of
+from delvec.engines.spark.arrow_frames import frame_of, to_arrow
 from delvec.engines.spark.job_descriptions import described
 from delvec.engines.spark.write import is_spark_frame
 from delvec.scan import Scan
@@ -109,6 +109,21 @@ class SourceRows:
             kept = numbered.localCheckpoint(eager=True)
             rows = kept.count()
         return PinnedSource(kept, rows, rows * _row_bytes(self._schema))
+
+    def collected(self, max_bytes: int) -> pa.Table | None:
+        """Return the rows, the same ones, in this process; None where they take more memory than that.
+
+        Raises:
+            BadRequest: Spark cannot read them.
+        """
+        if isinstance(self._data, pa.Table):
+            return self._data if sum(map(bytes_in, self._data.to_batches())) <= max_bytes else None
+        return self._in_driver if self.pinned.nbytes <= max_bytes else None
+
+    @cached_property
+    def _in_driver(self) -> pa.Table:
+        with failures.of_source(), described(self._spark, None, _STEP):
+            return to_arrow(self.pinned.frame.drop(SOURCE_ROW), self._schema)
 
     def bounds(self, columns: Sequence[str]) -> dict[str, tuple[Any, Any]]:
         """Return the least and the greatest value of columns, without those that have none or that do not tell."""

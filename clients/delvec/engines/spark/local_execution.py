@@ -1,0 +1,212 @@
+"""Small row changes done in the driver: a job on a cluster costs more than the work that it does.
+
+What runs is the DuckDB engine, over the same plan, and only where the command means the same there
+(:mod:`~delvec.engines.spark.same_meaning`), the files are few bytes, and the driver sees the storage that the executors see.
+Whatever that engine refuses or fails at is done by Spark, as if nothing had been tried: errors are Spark's, too.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any, Final, TypeVar
+
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+from pyspark.sql import SparkSession
+
+from delvec.engines.operation import operation
+from delvec.engines.protocol import WriteTarget
+from delvec.engines.row_changes import ChangedRows, RowChange
+from delvec.engines.spark.same_meaning import Asked, asked_by, difference
+from delvec.engines.spark.session import is_remote
+from delvec.scan import Scan
+from delvec_kernel.errors import BadRequest, DelvecError, StorageError
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.types import StructType
+
+__all__ = ["ENABLED", "MAX_BYTES", "LocalExecution"]
+
+ENABLED: Final = "spark.delvec.localExecution.enabled"
+MAX_BYTES: Final = "spark.delvec.localExecution.maxBytes"
+
+_LOGGER: Final = logging.getLogger(__name__)
+_LOCAL_FILES: Final = "file:"
+_OBJECT_STORES: Final = ("s3:", "gs:", "az:", "abfss:")
+_LOCAL_BYTES: Final = 512 << 20
+_REMOTE_BYTES: Final = 64 << 20
+"""Where bytes come over the network, many executors are soon quicker than one driver."""
+_SOURCE_BYTES: Final = 64 << 20
+_MEMORY: Final = 1 << 30
+_MEMORY_OF_CLUSTERS: Final = 256 << 20
+"""Where the driver may be in a container that has little room beside the JVM."""
+_PATIENCE: Final = 600.0
+_unreachable: Final[dict[str, float]] = {}
+"""Where storage did not answer this process, and when: to find that out again would take some seconds each time."""
+_SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_Done = TypeVar("_Done")
+
+
+class LocalExecution:
+    """Runs commands of a session in its driver, where that is as good.
+
+    Args:
+        spark: classic or Connect.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def find_rows(self, scan: Scan, predicate: Predicate) -> Mapping[str, BitMap64] | None:
+        """Return what :meth:`delvec.engines.protocol.Engine.find_rows` does; None: it is for Spark to do.
+
+        Raises:
+            BadRequest: a setting is not understood.
+        """
+        if self._is_for_spark(scan, [Asked.of(predicate)]):
+            return None
+        return self._try(scan, lambda engine: engine.find_rows(scan, predicate))
+
+    def change_rows(self, scan: Scan, change: RowChange, target: WriteTarget) -> ChangedRows | None:
+        """Return what :meth:`delvec.engines.protocol.Engine.change_rows` does; None: it is for Spark to do.
+
+        Raises:
+            BadRequest: a setting is not understood, or Spark cannot read the source.
+        """
+        if self._is_for_spark(scan, list(asked_by(change, target)), target):
+            return None
+        source = change.source
+        if source is not None:
+            if _has_variant(source.schema):
+                self._left(scan, "the source has columns of type variant")
+                return None
+            rows = source.data.collected(_SOURCE_BYTES)
+            if rows is None:
+                self._left(scan, f"the source is larger than {_SOURCE_BYTES:,} bytes")
+                return None
+            from delvec.engines.duckdb.merge_source import merge_source
+
+            change = replace(change, source=replace(merge_source(rows), schema=source.schema))
+        return self._try(scan, lambda engine: engine.change_rows(scan, change, target))
+
+    def _is_for_spark(self, scan: Scan, asked: Sequence[Asked], target: WriteTarget | None = None) -> bool:
+        reason = self._unsuitable(scan) or difference(self._spark, asked, target)
+        if reason is None:
+            return False
+        self._left(scan, reason)
+        return True
+
+    def _unsuitable(self, scan: Scan) -> str | None:
+        """Return why the scan is no work for the driver, in words; None where it is."""
+        spark = self._spark
+        found = _turned_off(spark)
+        if found is not None:
+            return found
+        if _has_variant(scan.schema):
+            return "the table has columns of type variant"
+        if not scan.location.startswith((_LOCAL_FILES, *_OBJECT_STORES)):
+            return "executors may not see the driver's storage"
+        if time.monotonic() - _unreachable.get(_store_of(scan), -_PATIENCE) < _PATIENCE:
+            return "storage did not answer the driver some minutes ago"
+        on_disk = scan.location.startswith(_LOCAL_FILES) or bool(
+            pc.any(pc.starts_with(scan.files["path"], _LOCAL_FILES)).as_py()
+        )
+        if on_disk and not _is_one_machine(spark):
+            return "executors may see other files than the driver under a local path"
+        size, limit = pc.sum(scan.files["size"]).as_py() or 0, _limit(spark, is_local=on_disk)
+        return None if size <= limit else f"the plan has {size:,} bytes, and {MAX_BYTES} is {limit:,}"
+
+    def _try(self, scan: Scan, work: Callable[[Any], _Done]) -> _Done | None:
+        import duckdb
+
+        try:
+            done = work(_engine(*_resources(self._spark)))
+        except duckdb.InterruptException:
+            raise
+        except StorageError as error:
+            if scan.location.startswith(_OBJECT_STORES):
+                _unreachable[_store_of(scan)] = time.monotonic()
+            self._left(scan, f"DuckDB did not do it: {error.message}")
+            return None
+        except DelvecError as error:
+            self._left(scan, f"DuckDB did not do it: {error.message}")
+            return None
+        except Exception:
+            _LOGGER.warning(
+                "%s of table '%s' (version %s) failed in the driver; Spark does it now.",
+                operation(),
+                scan.name,
+                scan.version,
+                exc_info=True,
+            )
+            return None
+        _LOGGER.info(
+            "%s of table '%s' (version %s) ran in the driver, on DuckDB: %s files.",
+            operation(),
+            scan.name,
+            scan.version,
+            len(scan),
+        )
+        return done
+
+    def _left(self, scan: Scan, reason: str) -> None:
+        _LOGGER.info(
+            "%s of table '%s' (version %s) is run by Spark: %s.",
+            operation(),
+            scan.name,
+            scan.version,
+            reason,
+        )
+
+
+@lru_cache(maxsize=4)
+def _engine(threads: int, memory: int) -> Any:
+    """Return the engine of this process: making a database takes longer than a small change."""
+    from delvec.engines.duckdb import DuckDBEngine
+
+    return DuckDBEngine(memory_limit=memory, threads=threads)
+
+
+def _turned_off(spark: SparkSession) -> str | None:
+    """Return why nothing of this session runs here, in words."""
+    if is_remote(spark):
+        return "the driver of Spark Connect is not this process"
+    enabled = str(spark.conf.get(ENABLED, "true")).strip().lower()
+    if enabled not in {"true", "false"}:
+        raise BadRequest(f"{ENABLED} must be true or false, not {enabled!r}")
+    if enabled == "false":
+        return f"{ENABLED} is false"
+    return None if find_spec("duckdb") else "duckdb is not installed here"
+
+
+def _has_variant(schema: StructType) -> bool:
+    return any("variant" in str(item.type.to_json()) for item in schema.fields)
+
+
+def _is_one_machine(spark: SparkSession) -> bool:
+    # Not "local-cluster[...]", whose executors are processes of their own, as elsewhere.
+    return re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master) is not None
+
+
+def _resources(spark: SparkSession) -> tuple[int, int]:
+    """Return how many cores, and how many bytes of memory beside the JVM's, are the driver's to use."""
+    if _is_one_machine(spark):
+        return max(1, int(spark.sparkContext.defaultParallelism)), _MEMORY
+    return max(1, int(spark.conf.get("spark.driver.cores", "1") or 1)), _MEMORY_OF_CLUSTERS
+
+
+def _store_of(scan: Scan) -> str:
+    return "/".join(scan.location.split("/", 3)[:3])
+
+
+def _limit(spark: SparkSession, *, is_local: bool) -> int:
+    given = spark.conf.get(MAX_BYTES, "")
+    if not given:
+        return _LOCAL_BYTES if is_local else _REMOTE_BYTES
+    size = _SIZE.fullmatch(str(given).strip())
+    if size is None:
+        raise BadRequest(f"{MAX_BYTES} must be a size such as 512m, not {given!r}")
+    return int(size[1]) << (10 * " kmgt".index(size[2].lower() or " "))

@@ -1,0 +1,215 @@
+"""Whether SQL means in this Spark session what the DuckDB engine makes of it: the same rows, and equal values.
+
+That engine translates a part of Spark's SQL, with Spark's default settings, its own functions, and UTC. What a session has
+otherwise is looked for here; whoever doubts is told no.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from sqlglot import exp
+
+from delvec.engines.protocol import WriteTarget
+from delvec.engines.row_changes import RowChange
+from delvec.engines.spark.session import in_local_time, is_utc
+from delvec_kernel.errors import DelvecError
+from delvec_kernel.expressions.expression_kinds import column_path, column_type, kind_of
+from delvec_kernel.expressions.predicate import Predicate
+from delvec_kernel.schema.types import DataType, PrimitiveType, StructType
+
+__all__ = ["Asked", "asked_by", "difference"]
+
+_ZONE: Final = "spark.sql.session.timeZone"
+_NEEDED: Final = {
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.mapKeyDedupPolicy": "exception",
+    "spark.sql.parquet.binaryAsString": "false",
+    "spark.sql.parquet.int96AsTimestamp": "true",
+    "spark.sql.parquet.int96TimestampConversion": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.timestampType": "timestamp_ltz",
+}
+"""Settings that change what SQL means, or what is in a file, and the values that the DuckDB engine goes by."""
+_OF_OTHER_TIMES: Final = re.compile(
+    r"spark\.sql\.(?:legacy\.[\w.]+|[\w.]*(?:RebaseMode|collation)[\w.]*)", re.IGNORECASE
+)
+_CALLS: Final = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)\s*\(")
+_SYNTAX: Final = frozenset(
+    {
+        *(
+            "all",
+            "and",
+            "any",
+            "between",
+            "by",
+            "cast",
+            "char",
+            "else",
+            "escape",
+            "from",
+            "ilike",
+            "in",
+            "is",
+        ),
+        *("like", "not", "on", "or", "rlike", "some", "then", "try_cast", "varchar", "when"),
+    }
+)
+_BUILT_IN: Final = "org.apache.spark.sql.catalyst.expressions."
+_TIMESTAMP: Final = PrimitiveType("timestamp")
+_MOMENTS: Final = frozenset({"timestamp", "timestamp_ntz"})
+_UNPROVEN: Final = (exp.Rand, exp.RegexpLike)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An expression of a command.
+
+    Attributes:
+        text: as it was given.
+        root: parsed.
+        schema: what it reads.
+        to: the type of the column that it is assigned to; None for a condition.
+    """
+
+    text: str
+    root: exp.Expr
+    schema: StructType
+    to: DataType | None = None
+
+    @classmethod
+    def of(cls, predicate: Predicate) -> "Asked":
+        """Return a predicate."""
+        return cls(predicate.text, predicate.expression, predicate.schema)
+
+
+def asked_by(change: RowChange, target: WriteTarget) -> Iterator[Asked]:
+    """Give the conditions and the values of a change."""
+    conditions = [change.on, *(clause.condition for clause in change.clauses)]
+    for condition in conditions:
+        if condition is not None:
+            yield Asked(condition.text, condition.root, condition.relations)
+    for clause in change.clauses:
+        for item, value in zip(target.schema.fields, clause.values, strict=bool(clause.values)):
+            if value is not None:
+                yield Asked(value.text, value.root, value.relations, item.type)
+
+
+def difference(spark: SparkSession, asked: Sequence[Asked], target: WriteTarget | None = None) -> str | None:
+    """Return why expressions may mean something else on DuckDB, in words; None where they mean the same.
+
+    Args:
+        spark: a classic session.
+        asked: the expressions.
+        target: where new rows go: what the table asks of them is evaluated, too.
+    """
+    found = _setting(spark)
+    if found is not None:
+        return found
+    texts = {each.text for each in asked if column_path(each.root) is None}
+    local = not is_utc(str(spark.conf.get(_ZONE)))
+    for each in asked:
+        reason = _unproven(each)
+        if reason is None and local and _depends_on_zone(each):
+            reason = "depends on the session's time zone, which is not UTC"
+        if reason is not None:
+            return f"the expression {each.text[:200]!r} {reason}"
+    if target is not None and target.constraints.has_expressions:
+        found = _of_table(target, texts, local=local)
+    return found or _replaced(spark, texts)
+
+
+def _setting(spark: SparkSession) -> str | None:
+    for name, needed in _NEEDED.items():
+        try:
+            # Without a default of ours: Spark's own may come from an environment variable.
+            value = str(spark.conf.get(name))
+        except PySparkException:
+            return f"{name} is not known here"
+        if value.lower() != needed:
+            return f"{name} is {value}"
+    # As one text: names and values one by one would be hundreds of calls.
+    given = spark.conf._jconf.getAll().toString()  # noqa: SLF001
+    old = _OF_OTHER_TIMES.search(given)
+    return None if old is None else f"{old[0]} is set"
+
+
+def _of_table(target: WriteTarget, texts: set[str], *, local: bool) -> str | None:
+    """Return why what the table asks of rows may mean something else; its expressions are added to ``texts``."""
+    constraints = target.constraints
+    try:
+        texts.update(check.sql for check in constraints.checks)
+        texts.update(rule.sql for rule in constraints.computed)
+        found = in_local_time(constraints, target.schema, ()) if local else None
+    except DelvecError as error:
+        return error.message
+    if found is None:
+        return None
+    return f"the table's expression {found.expression[:200]!r} depends on the session's time zone"
+
+
+def _unproven(asked: Asked) -> str | None:
+    from delvec.engines.duckdb.row_expressions import refuse_inexact
+
+    for node in asked.root.walk():
+        if isinstance(node, _UNPROVEN) or (isinstance(node, exp.Anonymous) and node.name.lower() == "regexp"):
+            return "has a part of which it is not proven that both engines agree"
+    try:
+        refuse_inexact(asked.root, asked.schema)
+    except DelvecError as error:
+        return f"is not exact on DuckDB: {error.message}"
+    return None
+
+
+# --- time zones ---------------------------------------------------------------------------------------------
+
+
+def _depends_on_zone(asked: Asked) -> bool:
+    """Whether it may make an instant of something else, or something else of an instant."""
+    root, to = asked.root.unnest(), asked.to
+    path = column_path(root)
+    if path is not None:
+        found = column_type(path, asked.schema)
+        return to is not None and found != to and (_has_moment(found) or _has_moment(to))
+    if isinstance(root, exp.Null):
+        return False
+    if isinstance(root, exp.CurrentTimestamp):
+        return to != _TIMESTAMP
+    return _has_moment(to) or any(_brings_zone(node, asked.schema) for node in root.walk())
+
+
+def _brings_zone(node: exp.Expr, schema: StructType) -> bool:
+    # A date plus hours is an instant.
+    if isinstance(node, exp.CurrentDate | exp.CurrentTimestamp | exp.Interval | exp.Anonymous):
+        return True
+    path = column_path(node)
+    if path is not None:
+        return not isinstance(node.parent, exp.Dot) and _has_moment(column_type(path, schema))
+    return kind_of(node, schema) in _MOMENTS
+
+
+def _has_moment(kind: DataType | None) -> bool:
+    return kind is not None and "timestamp" in str(kind.to_json())
+
+
+# --- functions ----------------------------------------------------------------------------------------------
+
+
+def _replaced(spark: SparkSession, texts: set[str]) -> str | None:
+    """Return which function is, in this session, perhaps not Spark's own: a UDF may have the name of a built-in one."""
+    names = {name.lower() for text in texts for name in _CALLS.findall(text)} - _SYNTAX
+    for name in sorted(names):
+        if not _is_built_in(spark, name):
+            return f"the function {name} is not Spark's own"
+    return None
+
+
+def _is_built_in(spark: Any, name: str) -> bool:
+    known = spark._jsparkSession.sessionState().functionRegistry()  # noqa: SLF001 - the catalog's own API takes a job
+    found = known.lookupFunction(spark._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name))  # noqa: SLF001
+    return bool(found.isDefined()) and str(found.get().getClassName()).startswith(_BUILT_IN)

@@ -1,0 +1,425 @@
+"""Small row changes in the driver: the same rows, feeds, counts and errors as by Spark, and Spark wherever that is not sure."""
+
+import datetime as dt
+import logging
+import shutil
+from dataclasses import replace
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+import delvec
+from delvec.engines.spark import SparkEngine, local_execution
+from delvec.engines.spark.local_execution import ENABLED, MAX_BYTES
+from delvec_kernel.errors import (
+    BadRequest,
+    ConstraintViolation,
+    MultipleMatches,
+    SchemaMismatch,
+    StorageDenied,
+)
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = (
+    "id long, n int, price decimal(10,2), x double, f float, name string, day date, at timestamp, local timestamp_ntz, "
+    "place struct<city: string, zip: int>, tags array<string>, part string"
+)
+TABLES = {
+    "plain": {},
+    "feed": {"delta.enableChangeDataFeed": "true"},
+    "mapped": {"delta.columnMapping.mode": "name"},
+    "tracked": {"delta.enableRowTracking": "true", "delta.enableChangeDataFeed": "true"},
+    "no vectors": {"delta.enableDeletionVectors": "false", "delta.enableChangeDataFeed": "true"},
+}
+
+
+def a_row(number):
+    odd = number % 7
+    moment = dt.datetime(2024, 3, 10, 6, 59, tzinfo=dt.UTC) + dt.timedelta(minutes=number)
+    return {
+        "id": number,
+        "n": None if odd == 3 else number % 13 - 6,
+        "price": None if odd == 5 else Decimal(number * 37) / 100,
+        "x": [0.1 * number, float("nan"), None, -0.0, float("inf"), 1e-9, 0.0][odd],
+        "f": [1.5, None, float("nan"), 0.1, -0.0, 3.0, float("-inf")][odd],
+        "name": [f"N{number}", None, "ß", "", "a%b_c", "Émile", "\U0001f600x"][odd],
+        "day": None if odd == 2 else dt.date(2024, 1, 1) + dt.timedelta(days=number),
+        "at": None if odd == 1 else moment,
+        "local": None if odd == 4 else moment.replace(tzinfo=None),
+        "place": None if odd == 6 else {"city": None if odd == 0 else f"c{number % 5}", "zip": number},
+        "tags": None if odd == 1 else ["a", None, str(number)][: number % 4],
+        "part": [None, "x", "y z", "ü=1"][number % 4],
+    }
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    with delvec.connect(database_url=f"sqlite:///{tmp_path_factory.mktemp('lake')}/delvec.db") as lake:
+        yield lake
+
+
+@pytest.fixture(scope="module")
+def templates(lake, tmp_path_factory):
+    """Two files in each of four partitions, with rows that are deleted already."""
+    folder = tmp_path_factory.mktemp("templates")
+    for name, properties in TABLES.items():
+        table = lake.create_table(folder / name, SCHEMA, partition_by=["part"], properties=properties)
+        for numbers in (range(40), range(40, 80)):
+            table.append([a_row(number) for number in numbers])
+        table.delete("id % 10 = 4")
+    return folder
+
+
+class Told(logging.Handler):
+    """What the log says of where commands ran."""
+
+    def __init__(self):
+        super().__init__(logging.INFO)
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+    @property
+    def in_driver(self):
+        return [" ran in the driver, on DuckDB" in line for line in self.lines]
+
+
+@pytest.fixture
+def told():
+    handler, logger = Told(), logging.getLogger(local_execution.__name__)
+    before = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(before)
+
+
+def jobs(spark):
+    return spark.sparkContext._jsc.sc().statusStore().jobsList(None).size()
+
+
+def merged(frame):
+    def run(table):
+        merge = table.merge(
+            frame(table), "t.id = s.id AND t.n IS NOT NULL", target_alias="t", source_alias="s"
+        )
+        merge = merge.when_matched_delete("s.n = 99").when_matched_update(
+            {"name": "s.name", "price": "s.price + t.price", "place.zip": "s.n", "at": "s.at"}
+        )
+        merge = merge.when_not_matched_insert_all("s.id > 1000")
+        return merge.when_not_matched_by_source_update({"n": "t.n + 1"}, "t.id % 9 = 1").execute()
+
+    return run
+
+
+def source_rows():
+    rows = [a_row(number) for number in (1, 2, 3, 4, 5, 50, 51, 2000, 2001, 3000, 999)]
+    rows[2]["n"] = rows[6]["n"] = 99
+    return pa.Table.from_pylist(
+        rows,
+        pa.schema(
+            [
+                ("id", pa.int64()),
+                ("n", pa.int32()),
+                ("price", pa.decimal128(10, 2)),
+                ("x", pa.float64()),
+                ("f", pa.float32()),
+                ("name", pa.string()),
+                ("day", pa.date32()),
+                ("at", pa.timestamp("us", "UTC")),
+                ("local", pa.timestamp("us")),
+                ("place", pa.struct([("city", pa.string()), ("zip", pa.int32())])),
+                ("tags", pa.list_(pa.string())),
+                ("part", pa.string()),
+            ]
+        ),
+    )
+
+
+def keyed(table):
+    return table.delete("n < 5", keys=pa.table({"id": [1, 2, 2, 3, 77]}), on="id")
+
+
+COMMANDS = {
+    "delete": lambda table: table.delete("id % 10 = 7"),
+    "delete NaN": lambda table: table.delete("x > 1e300 OR f = 0.0"),
+    "delete by text": lambda table: table.delete(r"name LIKE 'a\\%b%' OR upper(name) = 'SS' OR part = 'ü=1'"),
+    "delete by day": lambda table: table.delete("day >= DATE'2024-02-20' AND coalesce(n, 0) <> 2"),
+    "delete nothing": lambda table: table.delete("id % 100 = 99"),
+    "delete nearly all of a partition": lambda table: table.delete("part = 'x' AND id > 9"),
+    "delete by keys": keyed,
+    "update": lambda table: table.update({"n": "n * 2 - 1", "name": "name || '!'"}, "id BETWEEN 10 AND 30"),
+    "update all": lambda table: table.update({"price": "price + 0.01", "x": "x / 3"}),
+    "update a partition": lambda table: table.update(
+        {"part": "concat(part, 'é')"}, "part IS NOT NULL AND n > 0"
+    ),
+    "update fields": lambda table: table.update(
+        {"place.zip": "place.zip + 1", "tags": None}, "place IS NOT NULL"
+    ),
+    "update days": lambda table: table.update(
+        {"day": "date_add(day, 3)", "x": "CAST(n AS DOUBLE)"}, "id < 9"
+    ),
+    "update by value": lambda table: table.update(
+        {"price": Decimal("7.5"), "day": dt.date(1999, 12, 31), "n": 3}, "x <=> -0.0"
+    ),
+    "merge": merged(lambda _: source_rows()),
+}
+
+
+@pytest.fixture
+def new_york(spark):
+    """A session whose commands may run in the driver, and whose time zone is not UTC."""
+    session = spark.newSession()
+    session.conf.set(ENABLED, "true")
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    return session
+
+
+CASES = [
+    *(("plain", name) for name in COMMANDS),
+    *(("feed", name) for name in ("delete", "delete by keys", "update fields", "merge")),
+    *(("mapped", name) for name in ("delete by text", "update a partition", "merge")),
+    *(("tracked", name) for name in ("update", "merge")),
+    *(("no vectors", name) for name in ("delete", "update", "merge")),
+]
+
+
+@pytest.mark.parametrize(("made", "name"), CASES)
+def test_both_ways_leave_the_same_rows_feed_and_counts(
+    lake, templates, spark, new_york, tmp_path, told, made, name
+):
+    found = {}
+    before = jobs(spark)
+    for way, session in (("driver", new_york), ("spark", spark)):
+        folder = tmp_path / way
+        shutil.copytree(templates / made, folder)
+        table = lake.table(folder, engine=session)
+        first = table.version()
+        metrics = dict(COMMANDS[name](table))
+        if way == "driver" and made != "no vectors":
+            assert jobs(spark) == before, told.lines
+        rows = table_rows(lake, folder)
+        feed = feed_rows(lake, folder, first)
+        counts = {key: value for key, value in metrics.items() if "Rows" in key or "Vectors" in key}
+        found[way] = counts, rows, feed
+    assert told.in_driver == [True, False], told.lines
+    assert found["driver"][0] == found["spark"][0]
+    assert found["driver"][1] == found["spark"][1]
+    assert found["driver"][2] == found["spark"][2]
+
+
+def table_rows(lake, folder):
+    return sorted(map(repr, lake.table(folder).to_arrow().to_pylist()))
+
+
+def feed_rows(lake, folder, first):
+    table = lake.table(folder)
+    has_feed = table.detail()["properties"].get("delta.enableChangeDataFeed") == "true"
+    if not has_feed or table.version() == first:
+        return []
+    return sorted(map(repr, table.changes(first + 1).drop_columns(["_commit_timestamp"]).to_pylist()))
+
+
+def test_a_source_that_spark_reads_is_read_once(lake, templates, spark_driver, tmp_path, told):
+    folder = tmp_path / "people"
+    shutil.copytree(templates / "plain", folder)
+    table = lake.table(folder, engine=spark_driver)
+    source = spark_driver.sql("SELECT id, CAST(rand() * 1000 AS INT) n FROM range(38, 46)")
+    merge = table.merge(source, "target.id = source.id").when_matched_update({"n": "source.n"})
+    metrics = merge.when_not_matched_insert({"id": "source.id", "n": "source.n"}).execute()
+    assert told.in_driver == [True]
+    assert (metrics["numTargetRowsUpdated"], metrics["numTargetRowsInserted"]) == (7, 1)  # 44 was deleted
+    found = [row["id"] for row in lake.table(folder).to_arrow().to_pylist() if 38 <= row["id"] < 46]
+    assert sorted(found) == list(range(38, 46))
+
+
+# --- whatever is not proven to mean the same ----------------------------------------------------------------
+
+
+@pytest.fixture
+def people(lake, tmp_path):
+    lake.create_table(tmp_path / "people", "id long, name string, price decimal(10,2), f float, at timestamp")
+    rows = [(1, "a", 1, 0.5, 0), (2, "bc", 2, None, 3600), (3, None, None, 1.5, 7200)]
+    lake.table(tmp_path / "people").append(
+        [
+            {"id": i, "name": name, "price": price, "f": f, "at": dt.datetime.fromtimestamp(at, dt.UTC)}
+            for i, name, price, f, at in rows
+        ]
+    )
+    return lambda session: lake.table(tmp_path / "people", engine=session)
+
+
+def reason(told):
+    (line,) = told.lines
+    assert " is run by Spark: " in line
+    return line.partition(" is run by Spark: ")[2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({ENABLED: "false"}, "localExecution.enabled is false"),
+        ({MAX_BYTES: "1k"}, "maxBytes is 1,024"),
+        ({"spark.sql.ansi.enabled": "false"}, "spark.sql.ansi.enabled is false"),
+        ({"spark.sql.timestampType": "TIMESTAMP_NTZ"}, "spark.sql.timestampType is TIMESTAMP_NTZ"),
+        ({"spark.sql.parser.escapedStringLiterals": "true"}, "escapedStringLiterals is true"),
+        ({"spark.sql.legacy.timeParserPolicy": "LEGACY"}, "spark.sql.legacy.timeParserPolicy is set"),
+        (
+            {"spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY"},
+            "spark.sql.parquet.datetimeRebaseModeInRead is set",
+        ),
+    ],
+)
+def test_settings_that_change_what_a_command_means_or_costs_leave_it_to_spark(
+    people, spark, told, settings, expected
+):
+    session = spark.newSession()
+    session.conf.set(ENABLED, "true")
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    assert people(session).delete("id = 1")["numDeletedRows"] == 1
+    assert expected in reason(told)
+
+
+@pytest.mark.parametrize(
+    ("predicate", "expected"),
+    [
+        ("name RLIKE '^a'", "not proven"),
+        ("f + price > 1000", "not exact"),
+        ("price / 3 > 1000", "not exact"),
+        ("reverse(name) = 'cb'", "DuckDB did not do it"),
+        ("at < '1970-01-01 00:30:00'", "time zone"),
+        ("at <= TIMESTAMP'1969-12-31 19:00:00'", "time zone"),
+        ("hour(at) = 19", "time zone"),
+    ],
+)
+def test_predicates_that_may_mean_something_else_are_left_to_spark(
+    people, new_york, told, predicate, expected
+):
+    people(new_york).delete(predicate)
+    assert expected in reason(told)
+
+
+def test_the_session_s_time_zone_decides_what_a_text_is_as_a_moment(people, new_york, told):
+    people(new_york).delete("at < '1969-12-31 20:00:00'")
+    assert people(new_york).to_arrow()["id"].to_pylist() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("value", "in_driver"),
+    [
+        ("at", True),
+        ("current_timestamp()", True),
+        ("'2024-03-10 02:30:00'", False),
+        ("at + INTERVAL 1 DAY", False),
+    ],
+)
+def test_moments_that_are_only_copied_or_now_need_no_time_zone(people, new_york, told, value, in_driver):
+    assert people(new_york).update({"at": value}, "id = 1")["numUpdatedRows"] == 1
+    assert told.in_driver == [in_driver]
+
+
+def test_in_utc_moments_are_computed_in_the_driver(people, spark_driver, told):
+    people(spark_driver).delete("at < '1970-01-01 00:30:00'")
+    assert people(spark_driver).to_arrow()["id"].to_pylist() == [2, 3]
+    assert told.in_driver == [True]
+
+
+def test_a_function_of_the_user_s_is_not_taken_for_spark_s_of_that_name(people, spark, told):
+    session = spark.newSession()
+    session.conf.set(ENABLED, "true")
+    session.udf.register("upper", lambda text: text and f"<{text}>")
+    people(session).update({"name": "upper(name)"}, "id = 2")
+    assert people(session).to_arrow()["name"].to_pylist().count("<bc>") == 1
+    assert "function upper is not Spark's own" in reason(told)
+
+
+def test_what_fails_in_the_driver_fails_as_on_spark_and_leaves_no_file(
+    lake, spark, spark_driver, tmp_path, told
+):
+    folder = tmp_path / "people"
+    table = lake.create_table(folder, "id long NOT NULL, n byte")
+    table.append([{"id": number, "n": number} for number in range(5)])
+    table.alter.add_constraint("small", "n < 50")
+    before = sorted(folder.glob("*.parquet"))
+    doubled = pa.table({"id": [1, 1]})
+    attempts = [
+        (ConstraintViolation, lambda table: table.update({"n": "n + 46"})),
+        (SchemaMismatch, lambda table: table.update({"n": "n * 1000"}, "id = 4")),
+        (
+            MultipleMatches,
+            lambda t: t.merge(doubled, "target.id = source.id").when_matched_update({"n": "1"}).execute(),
+        ),
+    ]
+    for kind, attempt in attempts:
+        messages = []
+        for session in (spark_driver, spark):
+            with pytest.raises(kind) as raised:
+                attempt(lake.table(folder, engine=session))
+            messages.append(str(raised.value))
+        assert messages[0] == messages[1]
+    assert all("is run by Spark" in line for line in told.lines)
+    assert sorted(folder.glob("*.parquet")) == before
+
+
+def test_a_defect_in_the_driver_is_no_failure_of_the_command(people, spark_driver, told, monkeypatch):
+    def broken(*_args, **_more):
+        raise AttributeError("a defect")
+
+    monkeypatch.setattr("delvec.engines.duckdb.engine.find_rows", broken)
+    assert people(spark_driver).delete("id = 1")["numDeletedRows"] == 1
+    assert "failed in the driver; Spark does it now" in told.lines[0]
+
+
+@pytest.mark.parametrize(("name", "value"), [(ENABLED, "perhaps"), (MAX_BYTES, "many")])
+def test_settings_that_are_not_understood_are_errors(people, spark, name, value):
+    session = spark.newSession()
+    session.conf.set(ENABLED, "true")
+    session.conf.set(name, value)
+    with pytest.raises(BadRequest, match=name):
+        people(session).delete("id = 1")
+
+
+def test_storage_that_did_not_answer_the_driver_is_not_asked_for_each_command(
+    spark_driver, make_scan, monkeypatch, told
+):
+    monkeypatch.setattr(local_execution, "_unreachable", {})
+    scan = make_scan([{"name": "a.parquet", "rows": pa.table({"id": [1]})}], pa.schema([("id", pa.int64())]))
+    scan, other = (replace(scan, location=f"s3://{bucket}/t") for bucket in ("ours", "theirs"))
+    execution = SparkEngine(spark_driver)._local
+
+    def refused(_engine):
+        raise StorageDenied("no credentials")
+
+    assert execution._unsuitable(scan) is None
+    assert execution._try(scan, refused) is None
+    assert "no credentials" in reason(told)
+    assert execution._unsuitable(scan) == "storage did not answer the driver some minutes ago"
+    assert execution._unsuitable(other) is None
+
+
+@pytest.mark.parametrize(
+    ("master", "location", "path", "in_driver"),
+    [
+        ("local", "file:///t", "a.parquet", True),
+        ("local[*, 3]", "file:///t", "a.parquet", True),
+        ("local-cluster[2,1,1024]", "file:///t", "a.parquet", False),
+        ("yarn", "file:///t", "a.parquet", False),
+        ("yarn", "s3://bucket/t", "a.parquet", True),
+        ("yarn", "s3://bucket/t", "file:///elsewhere/a.parquet", False),
+        ("k8s://host", "abfss://c@a.dfs.core.windows.net/t", "a.parquet", True),
+        ("local[2]", "memory://t", "a.parquet", False),
+    ],
+)
+def test_the_driver_works_only_on_storage_that_executors_see_too(
+    spark_driver, make_scan, monkeypatch, master, location, path, in_driver
+):
+    scan = make_scan([{"name": "a.parquet", "rows": pa.table({"id": [1]})}], pa.schema([("id", pa.int64())]))
+    files = scan.files.set_column(0, scan.files.schema.field("path"), pa.array([path]))
+    scan = replace(scan, location=location, files=files)
+    monkeypatch.setattr(spark_driver.sparkContext, "master", master)
+    assert (SparkEngine(spark_driver)._local._unsuitable(scan) is None) is in_driver
