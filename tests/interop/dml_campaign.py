@@ -8,6 +8,7 @@ import argparse
 import logging
 import math
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -42,9 +43,22 @@ class Campaign:
     def __init__(self, lake, folder, spark=None):
         self.lake, self.folder, self.spark = lake, Path(folder), spark
         self.writers = [Delvec(lake, "duckdb", "Delvec on DuckDB")]
-        if spark is not None:
-            self.writers += [Delvec(lake, spark, "Delvec on Spark"), DeltaSpark(spark)]
         self.counts = Counter()
+        if spark is not None:
+            from delvec.engines.spark.local_execution import ENABLED
+
+            spark.conf.set(ENABLED, "false")
+            in_driver = spark.newSession()
+            in_driver.conf.set(ENABLED, "true")
+            self.writers += [
+                Delvec(lake, spark, "Delvec on Spark"),
+                Delvec(lake, in_driver, "Delvec in Spark's driver"),
+                DeltaSpark(spark),
+            ]
+            logger = logging.getLogger("delvec.engines.spark.local_execution")
+            logger.setLevel(logging.INFO)
+            # One campaign counts, however many there were in this process.
+            logger.handlers = [_Counting(self.counts)]
         self._finished = deque()
 
     def run(self, seed, statements):
@@ -75,9 +89,26 @@ class Campaign:
         for writer in self.writers:
             counts = (self.counts[what, writer.name] for what in ("statements", "feeds", "refusals"))
             lines.append("".join(f"{count:12,}" for count in counts) + f"  {writer.name}")
-        refused = {what: count for what, count in self.counts.items() if what[0] == dml_run.NOT_BY}
-        lines += [f"{count:8,}  {dml_run.NOT_BY} {why}" for (_, why), count in sorted(refused.items())]
+        for kind in (dml_run.NOT_BY, "not in the driver"):
+            reasons = {what: count for what, count in self.counts.items() if what[0] == kind}
+            lines += [f"{count:8,}  {kind} {why}" for (_, why), count in sorted(reasons.items())]
         return "\n".join(lines) + "\n"
+
+
+class _Counting(logging.Handler):
+    """Counts what ran in the driver, and why the rest did not."""
+
+    def __init__(self, counts):
+        super().__init__()
+        self._counts = counts
+
+    def emit(self, record):
+        what = record.getMessage().partition(") ")[2]
+        if what.startswith("ran in the driver"):
+            self._counts["commands in Spark's driver"] += 1
+        elif "localExecution" not in what:
+            self._counts["not in the driver", re.sub(r"'.*'|\".*\"", "…", what)[:120]] += 1
+            self._counts["commands left to Spark"] += 1
 
 
 def main():
