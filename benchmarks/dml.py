@@ -37,6 +37,7 @@ PARTS = ("jobs", "reading", "sweep", "streams")
 KEPT = Path(".build/benchmarks")
 DUCKDB = "Delvec on DuckDB"
 _DELETES = 10
+_CHANGES = ("delete", "update", "merge")
 _SWEEP_RUNS, _SWEEP_LIMIT = 3, 6.0
 
 
@@ -205,6 +206,8 @@ def _job(bench: Bench, job: Job, layout: str) -> None:
     """Measure a job with all contenders; their tables must have the same rows in the end."""
     states = {}
     for name, worker in bench.workers.items():
+        if CLASSES[name].only_changes and job.kind not in _CHANGES:
+            continue
         try:
             runs, runs.peak = worker.call(measured, _order(bench, job, layout, name))
         except Failed as error:
@@ -287,8 +290,8 @@ def _streams(bench: Bench) -> None:
     layout = f"{effort.batches} batches"
     states = {}
     for name, worker in bench.workers.items():
-        if name == REWRITER:
-            # A stream only adds rows, so that it would do the same as with vectors.
+        if name == REWRITER or CLASSES[name].only_changes:
+            # A stream only adds rows, so that it would do the same as another.
             continue
         template = templates[CLASSES[name].template]
         try:
@@ -319,7 +322,7 @@ def _reading(bench: Bench) -> None:
     fresh = bench.scratch / "fresh"
     bench.workers[PEER].call(_write_fresh, template, fresh)
     for name, worker in bench.workers.items():
-        if CLASSES[name].template != "dv":
+        if CLASSES[name].template != "dv" or CLASSES[name].only_changes:
             continue
         for layout, table in ((FRESH, fresh), (WORN, worn)):
             runs, runs.peak = worker.call(_scans, table, bench.effort)

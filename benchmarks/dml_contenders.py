@@ -26,6 +26,7 @@ class Contender:
         template: ``dv`` or ``plain``: the tables that it is given.
         rewrites: whether it writes files again, which takes so long that it gets warm on a small table.
         on_spark: whether it has a session.
+        only_changes: whether all but its row changes are those of another contender.
         spark: its session, where it has one.
     """
 
@@ -33,6 +34,7 @@ class Contender:
     template = "dv"
     rewrites = False
     on_spark = False
+    only_changes = False
     spark: Any = None
 
     def close(self) -> None:
@@ -127,6 +129,17 @@ class DelvecOnSpark(_OnSpark):
 
     def scan(self, table: Path) -> None:
         read_all(self._table(table).to_df())
+
+
+class DelvecAsSparkJobs(DelvecOnSpark):
+    """The same, with nothing done in the driver."""
+
+    name = "Delvec on Spark, as jobs"
+    only_changes = True
+
+    def __init__(self, scratch: Path) -> None:
+        super().__init__(scratch)
+        self.spark.conf.set("spark.delvec.localExecution.enabled", "false")
 
 
 class DelvecOnDuckDB(DelvecOnSpark):
@@ -248,7 +261,15 @@ class DeltaLake(Contender):
 
 
 CLASSES = {
-    each.name: each for each in (DelvecOnSpark, DelvecOnDuckDB, DeltaSpark, DeltaSparkRewriting, DeltaLake)
+    each.name: each
+    for each in (
+        DelvecOnSpark,
+        DelvecAsSparkJobs,
+        DelvecOnDuckDB,
+        DeltaSpark,
+        DeltaSparkRewriting,
+        DeltaLake,
+    )
 }
 NAMES = tuple(CLASSES)
 

@@ -14,7 +14,8 @@ __all__ = ["JOBS_PLOT", "SWEEP_PLOT", "draw_jobs", "draw_sweep"]
 JOBS_PLOT, SWEEP_PLOT = "images/row-changes.svg", "images/sweep.svg"
 _COLOURS = {
     "Delvec on Spark": "#0b6e4f",
-    "Delvec on DuckDB": "#58b795",
+    "Delvec on Spark, as jobs": "#2f9470",
+    "Delvec on DuckDB": "#8fd0b6",
     "delta-spark with DVs": "#3d4f8f",
     "delta-spark without DVs": "#a9b3d9",
     "deltalake": "#b5532a",
@@ -57,7 +58,7 @@ def draw_jobs(figures: Figures, path: Path) -> None:
                 bars = [(row, each.median) for row, each in found if each is not None]
                 if bars:
                     panel.barh(
-                        [row + (place - 2) * height for row, _ in bars],
+                        [row + (place - (len(_COLOURS) - 1) / 2) * height for row, _ in bars],
                         [seconds for _, seconds in bars],
                         height,
                         color=colour,
