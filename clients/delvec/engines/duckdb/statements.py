@@ -97,13 +97,16 @@ class Session:
         threads: int | None = None,
     ) -> None:
         self._own = connection is None
-        config = _CONFIG if temp_directory is None else _CONFIG | {"temp_directory": temp_directory}
+        # A copy: what one engine is given is no default of the next.
+        config = dict(_CONFIG)
+        if temp_directory is not None:
+            config["temp_directory"] = temp_directory
         if memory_limit is not None:
             most = max(1, min(os.cpu_count() or 1, memory_limit // _BYTES_OF_A_THREAD))
             threads = most if threads is None else min(most, threads)
-            config |= {"memory_limit": f"{memory_limit}B"}
+            config["memory_limit"] = f"{memory_limit}B"
         if threads is not None:
-            config |= {"threads": str(threads)}
+            config["threads"] = str(threads)
         self._connection = duckdb.connect(":memory:", config=config) if connection is None else connection
         self._lock = threading.Lock()
         self._cursors: weakref.WeakSet[Any] | None = None

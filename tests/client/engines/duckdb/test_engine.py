@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import pickle
 import resource
 import sys
 import threading
@@ -805,3 +806,16 @@ def test_files_are_where_the_location_says(engine, local, tmp_path):
     table.add("a.parquet", people(0, 1))
     assert Path(tmp_path / "table" / "a.parquet").exists()
     assert ids(engine.read(table.scan(), None, None)) == [0]
+
+
+def test_limits_of_one_engine_are_no_defaults_of_the_next():
+    def limits(engine):
+        with engine._session.connected() as connection:
+            sql = "SELECT current_setting('threads'), current_setting('memory_limit')"
+            return connection.sql(sql).fetchall()
+
+    before = limits(DuckDBEngine())
+    limited = DuckDBEngine(memory_limit=256 << 20, threads=1)
+    assert limits(limited) == [(1, "256.0 MiB")]
+    assert limits(pickle.loads(pickle.dumps(limited))) == [(1, "256.0 MiB")]
+    assert limits(DuckDBEngine()) == before
