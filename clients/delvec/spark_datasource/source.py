@@ -276,7 +276,7 @@ class _TaskSide:
     def _refuse(self, *_: Any) -> Any:
         raise NotImplementedError("format('delvec') reads in tasks")
 
-    find_rows = write = read = count = _refuse
+    bounded = find_rows = write = read = count = _refuse
     merge_source = change_rows = copy_rows = compact = cluster = _refuse
 
 

@@ -250,7 +250,7 @@ class _WrittenFiles:
     def _refuse(self, *_: Any) -> Any:
         raise NotImplementedError("format('delvec') writes in tasks")
 
-    read = count = merge_source = change_rows = compact = cluster = _refuse
+    read = count = merge_source = change_rows = bounded = compact = cluster = _refuse
 
 
 def _table(request: WriteRequest, lake: Connection, columns: StructType) -> DeltaTable:
