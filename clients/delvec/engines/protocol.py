@@ -43,7 +43,7 @@ class WriteTarget:
         writers: how many tasks write at once, at most, numbered from 0; what numbers they give depends on it.
         numbers_at_once: how many numbers that follow each other a task gives before it leaves others their turn.
         replace_where: what the user asks of each row beside the table's constraints.
-        row_group_bytes: rows of about so many bytes are encoded together; of each writer five times as many wait at most.
+        row_group_bytes: rows of about so many bytes are encoded together; a writer holds at most eight times as many.
         moment: what the current timestamp is for all rows, whichever task writes them, and when.
     """
 

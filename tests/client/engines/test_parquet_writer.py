@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import re
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from urllib.parse import unquote
@@ -151,14 +152,16 @@ def test_more_partitions_than_open_files(tmp_path, monkeypatch):
     assert sorted(rows) == [(number, str(number % 10)) for number in range(100)]
 
 
-def test_memory_is_bounded_by_writing_the_fullest_partition(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet_writer, "_BUFFERED_BYTES", 1000)
+def test_memory_is_bounded_by_writing_the_fullest_partition(tmp_path):
     where = target(tmp_path, StructField("id", LONG), StructField("p", LONG), partition_by=["p"])
+    where = replace(where, row_group_bytes=2000)
+    most = 0
     with DataFileWriter(where) as writer:
         for start in range(0, 5000, 50):
-            writer.write(pa.record_batch({"id": range(start, start + 50), "p": [start % 3] * 50}))
-            assert writer._buffered <= 1000
+            writer.write(pa.record_batch({"id": range(start, start + 50), "p": [start // 50 % 20] * 50}))
+            most = max(most, writer._buffered)
         adds = writer.finish()
+    assert 2000 < most <= 8 * 2000  # the partitions together would fill 20
     assert sum(json.loads(add.stats)["numRecords"] for add in adds) == 5000
 
 
