@@ -1,5 +1,6 @@
 """Listing and deleting what is below a table's location: on local disk, in memory and on S3."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -72,6 +73,22 @@ def test_what_is_listed_can_be_deleted(stored):
 
 def test_a_location_without_files_has_none(location):
     assert listed(listing(location)) == {}
+
+
+def test_local_files_that_nobody_wants_are_not_looked_at(tmp_path, monkeypatch):
+    monkeypatch.setattr(trees, "_ENTRIES", 7)
+    names = [f"{n}.parquet" for n in range(40)]
+    for name in ["a b.parquet", "é.parquet", *names]:
+        write_file(f"file://{tmp_path}", canonical_relative(name), b"four")
+    wanted = {canonical_relative("é.parquet"), "a%20b.parquet", "3.parquet"}
+
+    def chosen(paths):
+        return np.array([path in wanted for path in paths.to_pylist()])
+
+    rows = listed(TreeListing(f"file://{tmp_path}", hidden_names([]), wanted=chosen))
+    assert set(rows) == wanted
+    assert {row["size"] for row in rows.values()} == {4}
+    assert set(listed(TreeListing(f"file://{tmp_path}", hidden_names([])))) == wanted | set(names)
 
 
 def test_many_files_in_many_directories_are_listed_once(memory_location):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, get_args
 
 import pyarrow as pa
+import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from delvec_kernel.actions.action_json import (
@@ -17,11 +18,13 @@ from delvec_kernel.actions.action_json import (
     shown,
     without_infinities,
 )
-from delvec_kernel.actions.actions import Action, CommitInfo, Metadata, Protocol
-from delvec_kernel.errors import BadRequest
+from delvec_kernel.actions.actions import Action, CommitInfo, Metadata, Protocol, RemoveFile
+from delvec_kernel.errors import BadRequest, CorruptLog
 
-__all__ = ["known_protocol", "parse_commit", "serialize_commit"]
+__all__ = ["known_protocol", "parse_commit", "parse_removes", "serialize_commit"]
 
+_NOTHING: Final = pa.schema([("remove", pa.null())])
+_BLOCK: Final = 4 << 20
 _KINDS: Final[Mapping[str, type[Action]]] = {kind.key: kind for kind in get_args(Action)}
 
 
@@ -55,6 +58,46 @@ def parse_commit(data: bytes, where: LogFile) -> list[Action]:
     if empty:
         raise where.corrupt("holds no action")
     return actions
+
+
+def parse_removes(data: bytes, where: LogFile) -> list[Action]:
+    """Return the removed files of a commit alone: what :func:`parse_commit` finds, at a fraction of its time and memory.
+
+    Args:
+        data: as for :func:`parse_commit`.
+        where: for errors.
+
+    Raises:
+        CorruptLog: the file is empty or truncated, a line is no JSON, or a ``remove`` is malformed.
+    """
+    others: list[bytes] = []
+    telling: list[bytes] = []
+    for line in data.split(b"\n"):
+        # A key can be spelled with escapes; none but \u stands for a letter.
+        (telling if b"remove" in line or b"\\u" in line else others).append(line)
+    if _are_objects(others):
+        try:
+            found = parse_commit(b"\n".join(telling), where) if telling else []
+            return [action for action in found if isinstance(action, RemoveFile)]
+        except CorruptLog:
+            pass  # the other reading names the line by its number in the file
+    return [action for action in parse_commit(data, where) if isinstance(action, RemoveFile)]
+
+
+def _are_objects(lines: Iterable[bytes]) -> bool:
+    """Return whether lines are JSON objects, by a parser in C++ that keeps nothing; False where it cannot tell, too."""
+    source = b"\n".join(lines)
+    if b'"' not in source:
+        return False  # without a key there is no action
+    try:
+        pj.read_json(
+            pa.BufferReader(source),
+            read_options=pj.ReadOptions(use_threads=False, block_size=_BLOCK),
+            parse_options=pj.ParseOptions(_NOTHING, unexpected_field_behavior="ignore"),
+        )
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def serialize_commit(actions: Iterable[Action]) -> bytes:

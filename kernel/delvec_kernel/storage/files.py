@@ -321,7 +321,7 @@ def delete_file(location: str, path: str, *, allowed: Allowed | None = None) -> 
     with suppress(FileNotFoundError), storage_errors("delete", place.url, writing=place.local is None):
         if place.local is not None:
             with place.opened_directory() as directory:
-                _local_files.remove(directory, place.local)
+                _local_files.remove(directory, place.local.name)
         else:
             obstore.delete(place.remote, place.key)
 

@@ -302,7 +302,7 @@ def replace(directory: int, path: Path, data: bytes | memoryview | IO[bytes], *,
     """Write ``path`` in ``directory`` whole, replacing what is there; a reader sees the old file or the new one."""
     temporary = _write_beside(directory, path, data, durable=durable)
     try:
-        forget_checksum(directory, path)
+        forget_checksum(directory, path.name)
         os.replace(temporary, path.name, src_dir_fd=directory, dst_dir_fd=directory)
     except OSError:
         with suppress(OSError):
@@ -312,10 +312,12 @@ def replace(directory: int, path: Path, data: bytes | memoryview | IO[bytes], *,
         sync_directory(directory)
 
 
-def remove(directory: int, path: Path) -> None:
-    """Remove the file ``path`` in ``directory``; of a link, the link."""
-    forget_checksum(directory, path)
-    os.unlink(path.name, dir_fd=directory)
+def remove(directory: int, name: str) -> None:
+    """Remove the file ``name`` in ``directory``; of a link, the link."""
+    if "/" in name:
+        raise ValueError(f"{name!r} is not the name of a file in one directory")
+    forget_checksum(directory, name)
+    os.unlink(name, dir_fd=directory)
 
 
 def remove_directories(directory: int, names: Iterable[str]) -> None:
@@ -328,10 +330,12 @@ def remove_directories(directory: int, names: Iterable[str]) -> None:
             shutil.rmtree(removed, dir_fd=directory)
 
 
-def forget_checksum(directory: int, path: Path) -> None:
+def forget_checksum(directory: int, name: str) -> None:
     """Remove the checksum that Hadoop keeps beside a file: it would refuse any other content as damaged."""
-    with suppress(OSError):
-        os.unlink(f".{path.name}.crc", dir_fd=directory)
+    try:  # noqa: SIM105 - for every file
+        os.unlink(f".{name}.crc", dir_fd=directory)
+    except OSError:
+        pass
 
 
 class NewFile:

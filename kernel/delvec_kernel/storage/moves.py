@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
@@ -85,7 +84,7 @@ def _move_local(
         # Before the old names go: else a crash could take both.
         _local_files.sync_directory(new)
         for path, name in linked:
-            _local_files.remove(old, Path(name))
+            _local_files.remove(old, name)
             done.deleted.append(path)
 
 

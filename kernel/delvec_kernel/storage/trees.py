@@ -1,17 +1,20 @@
 """All files below a table's location: listing them, and deleting many of them. No link is followed on the way."""
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby, islice
+from itertools import compress, groupby, islice
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+import numpy as np
+import numpy.typing as npt
 import obstore
 import pyarrow as pa
 from obstore.exceptions import BaseError
@@ -37,8 +40,11 @@ LISTED: Final = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modifi
 the storage's clock."""
 
 _LOG: Final = "_delta_log"
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.~=+-]*")
 _BATCH_ROWS: Final = 64 * 1024
 _LIST_CHUNK: Final = 1000
+_ENTRIES: Final = 16 * 1024
+"""Of a directory, held at once."""
 _AT_ONCE: Final = 8
 _LOOKED_UP_AT_ONCE: Final = 32
 _DEEPEST: Final = 64
@@ -57,6 +63,7 @@ class TreeListing:
         is_hidden: names of files and directories to leave out, too.
         allowed: where the location itself may lead, by URL.
         hides_metadata: leave out ``metadata``, where Iceberg's metadata is.
+        wanted: tells by their paths which files are of interest: local ones that are not are left out, and not looked at.
 
     Attributes:
         directories: how many there are, the table's own among them.
@@ -74,6 +81,7 @@ class TreeListing:
     shielded: set[str] = field(default_factory=set)
     links: list[str] = field(default_factory=list)
     hides_metadata: bool = field(default=True, kw_only=True)
+    wanted: Callable[[pa.Array], npt.NDArray[np.bool_]] | None = field(default=None, kw_only=True)
     left_out: list[str] = field(default_factory=list)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -94,36 +102,54 @@ class TreeListing:
     def _walk(
         self, directory: int, prefix: str, path: Path, root: Path, depth: int
     ) -> Iterator[tuple[str, int, int]]:
-        with _local_files.entries(directory) as found:
-            entries = list(found)
-        if prefix and any(entry.name == _LOG for entry in entries):
+        below: list[str] = []
+        seen = 0
+        if prefix and _holds(directory, _LOG):
             self.shielded.add(prefix.removesuffix("/"))
             return
-        if prefix and not entries:
+        with _local_files.entries(directory) as found:
+            # Never all at once: there may be a million.
+            while entries := list(islice(found, _ENTRIES)):
+                seen += len(entries)
+                names = [entry for entry in entries if self._is_file(entry, prefix, path, root, below)]
+                yield from self._looked_at(prefix, names)
+        if prefix and not seen:
             self.empty.append((prefix.removesuffix("/"), _milliseconds(os.fstat(directory))))
-        below: list[str] = []
-        for entry in entries:
-            if self._is_hidden(entry.name, prefix):
-                continue
+        yield from self._walk_below(directory, prefix, path, root, depth, below)
+
+    def _is_file(
+        self, entry: os.DirEntry[str], prefix: str, path: Path, root: Path, below: list[str]
+    ) -> bool:
+        """Whether an entry may be a file to list; take note of it where it is a directory or a link."""
+        name = entry.name
+        if prefix and name == _LOG:  # it has just been made
+            self.shielded.add(prefix.removesuffix("/"))
+        if self._is_hidden(name, prefix):
+            return False
+        if entry.is_symlink():
+            self.links.append(f"{prefix}{name}")
+            self._shield_target(path / name, root)
+            return False
+        if entry.is_dir(follow_symlinks=False):
+            below.append(name)
+            return False
+        if not name.isascii() and not _is_utf8(name):
+            self.left_out.append(_shown(prefix, name))  # nothing that a log could name
+            return False
+        return True
+
+    def _looked_at(self, prefix: str, entries: Sequence[os.DirEntry[str]]) -> Iterator[tuple[str, int, int]]:
+        paths = [f"{prefix}{name}" for name in _canonical_names([entry.name for entry in entries])]
+        pairs: Iterable[tuple[str, os.DirEntry[str]]] = zip(paths, entries, strict=True)
+        if self.wanted is not None and paths:
+            pairs = compress(pairs, self.wanted(pa.array(paths, pa.string())).tolist())
+        for path, entry in pairs:
             try:
-                if entry.is_symlink():
-                    self.links.append(f"{prefix}{entry.name}")
-                    self._shield_target(path / entry.name, root)
-                elif entry.is_dir(follow_symlinks=False):
-                    below.append(entry.name)
-                else:
-                    known = os.stat(entry.name, dir_fd=directory, follow_symlinks=False)
-                    if stat.S_ISREG(known.st_mode):
-                        yield (
-                            f"{prefix}{locations.canonical_relative(entry.name)}",
-                            known.st_size,
-                            _milliseconds(known),
-                        )
+                known = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue  # gone since
-            except UnicodeEncodeError:
-                self.left_out.append(_shown(prefix, entry.name))  # nothing that a log could name
-        yield from self._walk_below(directory, prefix, path, root, depth, below)
+            if stat.S_ISREG(known.st_mode):
+                yield path, known.st_size, known.st_mtime_ns // 1_000_000
 
     def _walk_below(
         self, directory: int, prefix: str, path: Path, root: Path, depth: int, names: Sequence[str]
@@ -179,6 +205,21 @@ class TreeListing:
                 self.shielded.add(locations.canonical_relative("/".join(parts[: parts.index(_LOG, 1)])))
             if not any(self._is_hidden(name, "/" if index else "") for index, name in enumerate(parts)):
                 yield locations.canonical_relative(path), meta["size"], milliseconds(meta["last_modified"])
+
+
+def _canonical_names(names: list[str]) -> list[str]:
+    """Return names as a log spells them. Nearly all are so already, which one look at all of them tells."""
+    if _PLAIN.fullmatch("".join(names)):
+        return names
+    return [locations.canonical_relative(name) for name in names]
+
+
+def _holds(directory: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _is_utf8(name: str) -> bool:
@@ -326,16 +367,22 @@ def _delete_local(directory: int, paths: Sequence[str], before: int, location: s
             if not stat.S_ISREG(known.st_mode) or _milliseconds(known) >= before:
                 done.kept.append(path)
                 continue
-            with storage_errors("delete", f"{location}/{path}", writing=True):
-                _local_files.remove(directory, Path(name))
+            _local_files.remove(directory, name)
         except FileNotFoundError:
             pass
-        except DelvecError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
-                done.failed.append(path)
-                done.error = done.error or error
-                continue
+        except (OSError, ValueError) as error:
+            done.failed.append(path)
+            done.error = done.error or _delete_error(error, f"{location}/{path}")
+            continue
         done.deleted.append(path)
+
+
+def _delete_error(error: Exception, path: str) -> DelvecError:
+    try:
+        with storage_errors("delete", path, writing=True):
+            raise error
+    except DelvecError as found:
+        return found
 
 
 def _delete_remote(place: FileLocation, paths: Sequence[str], done: Deletion) -> None:

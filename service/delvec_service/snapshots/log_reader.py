@@ -17,7 +17,7 @@ from delvec_kernel.errors import CorruptLog, DelvecError, MissingLogFile, NotADe
 from delvec_kernel.features.table_features import check_readable
 from delvec_kernel.file_index.live_files import LiveFiles
 from delvec_kernel.log.checkpoint import CheckpointPart, read_checkpoint
-from delvec_kernel.log.commit_file import known_protocol, parse_commit
+from delvec_kernel.log.commit_file import known_protocol, parse_commit, parse_removes
 from delvec_kernel.log.log_segment import ListedFile, LogCheckpoint, LogCompaction, LogListing, commit_name
 from delvec_kernel.log.version_checksum import ChecksumPolicy, VersionChecksum
 from delvec_kernel.snapshot.replay import Commit, ReplayState
@@ -149,6 +149,11 @@ class LogReader:
         where = LogFile(self.table, version, commit_name(version))
         return Commit(where, parse_commit(self._get(where), where))
 
+    def removes(self, version: int) -> Commit:
+        """Read what one commit removes, and nothing else of it; raises as :meth:`commit`."""
+        where = LogFile(self.table, version, commit_name(version))
+        return Commit(where, parse_removes(self._get(where), where))
+
     def commits(self, versions: Sequence[int]) -> list[Commit]:
         """Read commits, several at once where that saves time; in the order asked for.
 
@@ -200,14 +205,15 @@ class LogReader:
                 check_readable(protocol, _UNTOLD, self.table)
                 return
 
-    def each(self, versions: Sequence[int]) -> Iterator[Commit]:
+    def each(self, versions: Sequence[int], *, removes_only: bool = False) -> Iterator[Commit]:
         """Yield commits in the order asked for, a few read ahead."""
+        read = self.removes if removes_only else self.commit
         if len(versions) < _FEW or self.objects.location.startswith(("file:", "memory:")):
-            yield from map(self.commit, versions)
+            yield from map(read, versions)
             return
         with ThreadPoolExecutor(min(_CONCURRENT, len(versions)), "delvec-log") as pool:
             for start in range(0, len(versions), _CONCURRENT):
-                yield from pool.map(self.commit, versions[start : start + _CONCURRENT])
+                yield from pool.map(read, versions[start : start + _CONCURRENT])
 
     def commit_info(self, version: int) -> CommitInfo | None:
         """Return a commit's commitInfo, if it has one."""

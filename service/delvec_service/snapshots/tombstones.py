@@ -24,7 +24,12 @@ _SIDECARS: Final = f"{_LOG}/_sidecars"
 
 
 def read_tombstones(
-    reader: LogReader, version: int, base: LogCheckpoint | None, since: int
+    reader: LogReader,
+    version: int,
+    base: LogCheckpoint | None,
+    since: int,
+    *,
+    readded: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the tombstones that still count in a version, TOMBSTONES.
 
@@ -33,13 +38,15 @@ def read_tombstones(
         version: that they are of.
         base: a checkpoint of that version or of one before it, None where there is none.
         since: milliseconds since the epoch; what was removed before counts no more.
+        readded: whether files may be among them that were added again since. Who keeps live files anyway is spared
+            reading what commits add.
 
     Raises:
         MissingLogFile: a commit, or a file of the checkpoint, is not there.
         CorruptLog: one cannot be read.
     """
     versions = range(0 if base is None else base.version + 1, version + 1)
-    changes = Changes.of(reader.each(versions), reader.objects.location)
+    changes = Changes.of(reader.each(versions, removes_only=readded), reader.objects.location)
     yield changes.tombstones(since)
     if base is None:
         return
@@ -62,6 +69,7 @@ def with_tombstones(
     work: Callable[[Iterator[pa.RecordBatch]], _T],
     *,
     before: int | None = None,
+    readded: bool = False,
 ) -> _T:
     """Return what ``work`` makes of the tombstones that still count in a version; it must not mind being done twice.
 
@@ -72,6 +80,7 @@ def with_tombstones(
         work: gets TOMBSTONES.
         before: begin with a checkpoint of this version or of one before it. A newer one has forgotten what the table
             kept for a shorter time than is asked for.
+        readded: as for :func:`read_tombstones`.
 
     Raises:
         CorruptTable: or a subclass: the log does not tell.
@@ -87,7 +96,8 @@ def with_tombstones(
     while True:
         base = max((one for one in checkpoints if one < end), default=None)
         try:
-            return work(read_tombstones(reader, version, None if base is None else checkpoints[base], since))
+            checkpoint = None if base is None else checkpoints[base]
+            return work(read_tombstones(reader, version, checkpoint, since, readded=readded))
         except CorruptTable:
             if base is None:
                 raise

@@ -125,7 +125,7 @@ def make_plan(
         return _given_plan(table, snapshot, retention, before, request.files, kept, hidden)
     if request.mode == "lite":
         return _lite_plan(table, snapshot, retention, now, kept, hidden)
-    listing = TreeListing(table.location, hidden, table.roots.allows)
+    listing = TreeListing(table.location, hidden, table.roots.allows, wanted=lambda paths: ~kept.has(paths))
     found = pa.Table.from_batches(old_and_unreferenced(listing.batches(), kept, before), LISTED)
     found = pa.concat_tables([found, _old_row_maps(table, before), _old(iceberg.unneeded(), before)])
     return VacuumPlan(
@@ -251,6 +251,7 @@ def keep_tombstones(
         since - 1,  # what was removed right then is kept
         lambda tombstones: kept.add_files(tombstones, "deletionVector"),
         before=before,
+        readded=True,  # live files are kept as they are
     )
 
 
