@@ -4,6 +4,7 @@ import json
 import random
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 
 import deltalake
@@ -12,7 +13,9 @@ import pytest
 from tests.checked import assert_sound
 
 import delvec
+import delvec_service.vacuum.vacuum as vacuuming
 from delvec.cli import main
+from delvec_service.commits.commit import Commits
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 
@@ -279,8 +282,6 @@ def test_random_sequences_of_dml_and_restores(lake, tmp_path, seed):
 
 def test_dml_and_restores_at_once_lose_and_repeat_no_row(lake, tmp_path):
     """Each version is the one before it and its own change, or the version that it restored: nothing in between."""
-    from concurrent.futures import ThreadPoolExecutor
-
     table = lake.create_table(tmp_path / "t", "id long", name="raced", properties=FEED)
     table.append([{"id": n} for n in range(100)])
     others = lake.table("raced")
@@ -313,3 +314,49 @@ def test_dml_and_restores_at_once_lose_and_repeat_no_row(lake, tmp_path):
     assert expected == Counter(table.to_arrow()["id"].to_pylist())
     assert restores
     assert_sound(tmp_path / "t")
+
+
+@pytest.fixture
+def replaced(lake, tmp_path):
+    """The file of version 1 is needed by no newer one."""
+    table = lake.create_table(tmp_path / "replaced", "id long")
+    table.append([{"id": n} for n in range(10)])
+    table.overwrite([{"id": n} for n in range(20, 30)])
+    return table
+
+
+def test_a_vacuum_that_others_run_meanwhile_is_noticed(replaced, tmp_path, monkeypatch):
+    """Between the look at the files and the commit."""
+    commit, calls = Commits.commit, []
+
+    def late(self, table, changes):
+        if not calls:
+            calls.append(changes.operation)
+            other = deltalake.DeltaTable(str(tmp_path / "replaced"))
+            assert other.vacuum(0, dry_run=False, enforce_retention_duration=False)
+        return commit(self, table, changes)
+
+    monkeypatch.setattr(Commits, "commit", late)
+    with pytest.raises(delvec.MissingRestoreFiles):
+        replaced.restore(1)
+    assert calls == ["RESTORE"]
+    assert rows(replaced) == rows(replaced, 2)
+    assert replaced.check()["num-errors"] == 0
+
+
+def test_a_vacuum_that_deletes_by_now_is_waited_for(replaced, monkeypatch):
+    """Between VACUUM's look at the log and its deletes."""
+    delete, restores = vacuuming.delete_files, []
+    with ThreadPoolExecutor(1) as pool:
+
+        def late(*arguments, **options):
+            restores.append(pool.submit(replaced.restore, 1))
+            wait(restores, 0.5)
+            return delete(*arguments, **options)
+
+        monkeypatch.setattr(vacuuming, "delete_files", late)
+        assert replaced.vacuum(0, enforce_retention_duration=False)["num-files"] == 1
+        with pytest.raises(delvec.MissingRestoreFiles):
+            restores[0].result(60)
+    assert rows(replaced) == rows(replaced, 2)
+    assert replaced.check()["num-errors"] == 0

@@ -23,6 +23,7 @@ __all__ = [
     "Overlap",
     "Passed",
     "RepairedFiles",
+    "RestoredFiles",
     "RowsRead",
     "Vectors",
     "WinningCommit",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 _NO_ROWS: Final = BitMap64()
+_VACUUM: Final = ("VACUUM START", "VACUUM END")
 
 
 class RowsRead:
@@ -215,6 +217,21 @@ class RepairedFiles:
         return Conflict(ConcurrentDeleteRead, self._ours.changes, winner, tuple(sorted(touched)), what)
 
 
+class RestoredFiles:
+    """Files that are back: they were in storage when we looked, and VACUUM may have deleted them since."""
+
+    def __init__(self, ours: CurrentTransaction) -> None:
+        self._ours = ours
+        self._brings_back = ours.changes.operation == "RESTORE" and bool(ours.changes.restores)
+
+    def conflict(self, winner: WinningCommit) -> Conflict | None:
+        """Return whether ``winner`` began or ended a VACUUM."""
+        if not self._brings_back or winner.operation not in _VACUUM:
+            return None
+        what = "may have deleted files that this commit brings back"
+        return Conflict(ConcurrentDeleteRead, self._ours.changes, winner, (), what)
+
+
 def check(
     ours: CurrentTransaction,
     winners: Sequence[WinningCommit],
@@ -236,11 +253,12 @@ def check(
     compacted = CompactedRows(row_maps)
     table, rebase = TableRules(ours), Rebase(ours, deleted, files, compacted, row_maps)
     reads, added = RowsRead(ours, deleted, compacted), AddedRows(ours, deleted, files)
-    repaired = RepairedFiles(ours)
+    repaired, restored = RepairedFiles(ours), RestoredFiles(ours)
     for place, winner in enumerate(winners):
         conflict = (
             table.conflict(winner)
             or repaired.conflict(winner)
+            or restored.conflict(winner)
             or rebase.conflict(winner)
             or reads.conflict(winner)
             or added.conflict(winner, winners[:place], rebase)

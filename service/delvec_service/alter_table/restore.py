@@ -22,6 +22,7 @@ from delvec_service.commits.commit import CommitResult, Commits, Committed
 from delvec_service.commits.idempotency import request_hash
 from delvec_service.maintenance.live_file_check import check_files
 from delvec_service.snapshots.loader import SnapshotLoader
+from delvec_service.store.deletion_locks import deletion_lock
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
 
@@ -97,11 +98,12 @@ def restore(
             loader.lost(latest, error)
             continue
         _check_table(table, target, latest, found)
-        if not request.ignore_missing_files:
-            _check_files(table, target, found.adds)
-        if request.dry_run:
-            return NotRestored(latest.version, target.version, found)
-        result = commits.commit(table, _changes(found, latest, request, transaction_id, hashed))
+        with deletion_lock(table.location):
+            if not request.ignore_missing_files:
+                _check_files(table, target, found.adds)
+            if request.dry_run:
+                return NotRestored(latest.version, target.version, found)
+            result = commits.commit(table, _changes(found, latest, request, transaction_id, hashed))
         if isinstance(result, Committed):
             return Restored(result, target.version)
     assert isinstance(result, Conflict)  # noqa: S101 - a RESTORE always does something

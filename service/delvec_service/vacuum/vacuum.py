@@ -30,6 +30,7 @@ from delvec_service.commits.commit import Commits, Committed
 from delvec_service.logs import logger
 from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.store.clones import CloneStore
+from delvec_service.store.deletion_locks import deletion_lock
 from delvec_service.store.ledger import Ledger
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
@@ -206,14 +207,15 @@ class _Run:
             delete = partial(delete_files, self.table.location, before=before, allowed=allowed)
         with ThreadPoolExecutor(_AT_ONCE, "delvec-vacuum") as pool:
             for start in range(0, files.num_rows, _BATCH_FILES * _AT_ONCE):
-                seen = self._follow(seen, newer)
-                paths = files["path"].slice(start, _BATCH_FILES * _AT_ONCE).combine_chunks()
-                doomed = unreferenced(paths, newer).to_pylist()
-                batches = [doomed[at : at + _BATCH_FILES] for at in range(0, len(doomed), _BATCH_FILES)]
-                for done in pool.map(delete, batches):
-                    self.deleted += done.deleted
-                    self.failed += done.failed
-                    self.error = self.error or done.error
+                with deletion_lock(self.table.location):
+                    seen = self._follow(seen, newer)
+                    paths = files["path"].slice(start, _BATCH_FILES * _AT_ONCE).combine_chunks()
+                    doomed = unreferenced(paths, newer).to_pylist()
+                    batches = [doomed[at : at + _BATCH_FILES] for at in range(0, len(doomed), _BATCH_FILES)]
+                    for done in pool.map(delete, batches):
+                        self.deleted += done.deleted
+                        self.failed += done.failed
+                        self.error = self.error or done.error
                 if self.error is not None:
                     return
 
