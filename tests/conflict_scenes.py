@@ -210,7 +210,7 @@ def delta_spark(scene, ours):  # noqa: PLR0911 - one answer per rule
         return "ConcurrentDeleteRead"
     if {*wanted.removes, *wanted.row_deletes} & winner.removes.keys():
         return "ConcurrentDeleteDelete"
-    return "passes"
+    return "succeeds"
 
 
 def _reads(wanted):
