@@ -45,7 +45,7 @@ class VersionFromFuture(InvalidCommit):
 
 
 class StaleReadVersion(InvalidCommit):
-    """The version that the commit read is no longer in the log, so that its winners cannot be told."""
+    """The version that the commit read is no longer in the log, so conflicts cannot be checked."""
 
     type, code, status = "StaleReadVersion", "STALE_READ_VERSION", 409
 
@@ -57,7 +57,7 @@ class FileNotInSnapshot(InvalidCommit):
 
 
 class FileNotInTable(InvalidCommit):
-    """A path leads out of the table: to another table's file, or out of its directory."""
+    """A path is outside the table's directory, or names another table's file."""
 
     type, code = "FileNotInTable", "FILE_NOT_IN_TABLE"
 
@@ -69,7 +69,7 @@ class FileNotInStorage(InvalidCommit):
 
 
 class FileTooOld(InvalidCommit):
-    """A new file was written so long before its commit that VACUUM may already be after it."""
+    """A new file was written so long before its commit that VACUUM may delete it."""
 
     type, code = "FileTooOld", "FILE_TOO_OLD"
 
@@ -81,7 +81,7 @@ class FileSizeMismatch(InvalidCommit):
 
 
 class DuplicateFile(InvalidCommit):
-    """The commit names one path twice, or adds one that is live already."""
+    """The commit names one path twice, or adds one that is already live."""
 
     type, code = "DuplicateFile", "DUPLICATE_FILE"
 
@@ -99,19 +99,19 @@ class InvalidBitmap(InvalidCommit):
 
 
 class InvalidDeletionVector(InvalidCommit):
-    """A deletion vector that an engine wrote is not what its descriptor says, or drops rows of the earlier one."""
+    """A deletion vector that an engine wrote does not match its descriptor, or drops rows of the earlier one."""
 
     type, code = "InvalidDeletionVector", "INVALID_DELETION_VECTOR"
 
 
 class MissingChangeFiles(InvalidCommit):
-    """The table keeps a change data feed, and what the commit changes cannot be told without change files."""
+    """The table has a change data feed, and the commit needs change files to record its changes."""
 
     type, code = "MissingChangeFiles", "MISSING_CHANGE_FILES"
 
 
 class ConcurrentModification(DelvecError):
-    """Another writer won a race that this command could not be passed through.
+    """Another writer won a race, and this command could not be rebased.
 
     Attributes:
         conflict: what won: ``winning-version``, ``winning-operation``, ``files`` and the advice to re-run; where both
@@ -133,7 +133,7 @@ class ConcurrentModification(DelvecError):
 
 
 class ConcurrentWrite(ConcurrentModification):
-    """Another commit took the version, and nothing more is known of it."""
+    """Another commit took the version, and nothing more is known about it."""
 
     type, code = "ConcurrentWriteException", "CONCURRENT_WRITE"
 
@@ -175,7 +175,7 @@ class ConcurrentTransaction(ConcurrentModification):
 
 
 class CommitOutcomeUnknown(DelvecError):
-    """Whether the commit took effect cannot be told; look for its transaction id before trying again."""
+    """Whether the commit took effect is unknown; look for its transaction id before retrying."""
 
     type, code, status = "CommitOutcomeUnknown", "COMMIT_OUTCOME_UNKNOWN", 504
 

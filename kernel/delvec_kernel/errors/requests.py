@@ -59,13 +59,13 @@ class InvalidPredicate(BadRequest):
 
 
 class InvalidStatement(BadRequest):
-    """SQL that cannot be parsed, or is no statement that Delvec runs; says where in the text."""
+    """SQL that cannot be parsed, or a statement that Delvec does not run; says where in the text."""
 
     type, code = "InvalidStatement", "INVALID_STATEMENT"
 
 
 class UnsupportedOperation(BadRequest):
-    """A command of Delta's that Delvec does not have yet; the message says what to use instead."""
+    """A Delta command that Delvec does not support yet; the message says what to use instead."""
 
     type, code = "UnsupportedOperation", "UNSUPPORTED_OPERATION"
 
@@ -77,7 +77,7 @@ class UnknownColumn(BadRequest):
 
 
 class AmbiguousColumn(BadRequest):
-    """A name without an alias before it is a column of both sides of a MERGE."""
+    """A column name without an alias exists on both sides of a MERGE."""
 
     type, code = "AmbiguousColumn", "AMBIGUOUS_COLUMN"
 
@@ -119,49 +119,49 @@ class PermissionDenied(DelvecError):
 
 
 class CredentialVendingUnsupported(DelvecError):
-    """The store of the table hands out no credentials, or the service is not set up to ask it for them."""
+    """The table's object store cannot issue credentials, or the service is not configured to request them."""
 
     type, code, status = "CredentialVendingUnsupported", "CREDENTIAL_VENDING_UNSUPPORTED", 422
 
 
 class LocationNotAllowed(DelvecError):
-    """The location, or a file that the log refers to, lies outside the configured roots."""
+    """The location, or a file that the log refers to, is outside the configured roots."""
 
     type, code, status = "LocationNotAllowed", "LOCATION_NOT_ALLOWED", 403
 
 
 class NotFound(DelvecError):
-    """Nothing is there."""
+    """The resource does not exist."""
 
     type, code, status = "NotFound", "NOT_FOUND", 404
 
 
 class NamespaceNotFound(NotFound):
-    """No registered table's name begins with that namespace."""
+    """No registered table is in that namespace."""
 
     type, code = "NamespaceNotFound", "NAMESPACE_NOT_FOUND"
 
 
 class PolicyNotFound(NotFound):
-    """There is no maintenance policy of that name."""
+    """There is no maintenance policy with that name."""
 
     type, code = "PolicyNotFound", "POLICY_NOT_FOUND"
 
 
 class QuarantineNotFound(NotFound):
-    """The table has no quarantine of that name: it was purged, or never was."""
+    """The table has no quarantine with that name: it was purged, or never existed."""
 
     type, code = "QuarantineNotFound", "QUARANTINE_NOT_FOUND"
 
 
 class TokenNotFound(NotFound):
-    """There is no bearer token of that name."""
+    """There is no bearer token with that name."""
 
     type, code = "TokenNotFound", "TOKEN_NOT_FOUND"
 
 
 class GrantNotFound(NotFound):
-    """The grantee has no role there that could be revoked."""
+    """The grantee has no such role to revoke."""
 
     type, code = "GrantNotFound", "GRANT_NOT_FOUND"
 
@@ -173,37 +173,37 @@ class TableNotFound(NotFound):
 
 
 class NotADeltaTable(NotFound):
-    """The location holds no Delta log."""
+    """The location has no Delta log."""
 
     type, code = "NotADeltaTable", "NOT_A_DELTA_TABLE"
 
 
 class VersionNotFound(NotFound):
-    """The version or timestamp lies outside what the log retains."""
+    """The version or timestamp is outside the range that the log retains."""
 
     type, code = "VersionNotFound", "VERSION_NOT_FOUND"
 
 
 class TableAlreadyExists(DelvecError):
-    """A Delta table or a table of that name exists already."""
+    """A Delta table at that location, or a table with that name, already exists."""
 
     type, code, status = "TableAlreadyExists", "TABLE_ALREADY_EXISTS", 409
 
 
 class TokenAlreadyExists(DelvecError):
-    """A bearer token of that name exists already, or existed and was revoked."""
+    """A bearer token with that name already exists, or existed and was revoked."""
 
     type, code, status = "TokenAlreadyExists", "TOKEN_ALREADY_EXISTS", 409
 
 
 class RequestTimeout(DelvecError):
-    """The request came too slowly; nothing was done."""
+    """The request arrived too slowly; nothing was done."""
 
     type, code, status, retryable = "RequestTimeout", "REQUEST_TIMEOUT", 408, True
 
 
 class TooManyRequests(DelvecError):
-    """A principal, or a table, is over a limit; says which one, whose, and when to come back. Nothing was done."""
+    """A principal or a table is over a limit; the message says which, and when to retry. Nothing was done."""
 
     type, code, status, retryable = "TooManyRequests", "TOO_MANY_REQUESTS", 429, True
 
@@ -215,19 +215,19 @@ class RequestTooLarge(DelvecError):
 
 
 class ReadLimitExceeded(DelvecError):
-    """A command that the service runs itself would read more than it may; an engine of one's own has no such limit."""
+    """A command run by the service would read more than its limit; your own engine has no such limit."""
 
     type, code, status = "ReadLimitExceeded", "READ_LIMIT_EXCEEDED", 422
 
 
 class InvalidTableChange(BadRequest):
-    """A change of schema, properties, constraints or features contradicts the table, or what its rows hold."""
+    """A change of schema, properties, constraints or features contradicts the table or its rows."""
 
     type, code = "InvalidTableChange", "INVALID_TABLE_CHANGE"
 
 
 class ConstraintViolation(BadRequest):
-    """Rows break what the table asks of them: NOT NULL, a CHECK constraint, a generated column, a length."""
+    """Rows violate NOT NULL, a CHECK constraint, a generated column or a length."""
 
     type, code = "DeltaInvariantViolationException", "CONSTRAINT_VIOLATION"
 
@@ -245,42 +245,42 @@ class ChangeDataNotRecorded(BadRequest):
 
 
 class IncompatibleSchemaChange(BadRequest):
-    """A version in the range has a schema whose rows the schema of the feed cannot show: renamed, dropped, retyped."""
+    """A version in the range has a schema that is incompatible with the feed's: renamed, dropped, retyped columns."""
 
     type, code = "IncompatibleSchemaChange", "CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE"
 
 
 class SourceRowsChanged(BadRequest):
-    """A version took away or changed rows that a stream has read, or another table is where the stream's was."""
+    """A version deleted or changed rows that a stream has read, or another table is at the stream's location."""
 
     type, code = "SourceRowsChanged", "SOURCE_ROWS_CHANGED"
 
 
 class StreamSchemaChanged(BadRequest):
-    """A version added columns that a running stream lacks; it has them when it is started again."""
+    """A version added columns that a running stream lacks; restart the stream to get them."""
 
     type, code = "StreamSchemaChanged", "STREAM_SCHEMA_CHANGED"
 
 
 class IdempotencyKeyReused(BadRequest):
-    """An idempotency key came with another request than the one that it was first sent with."""
+    """An idempotency key was reused for a different request."""
 
     type, code, status = "IdempotencyKeyReused", "IDEMPOTENCY_KEY_REUSED", 422
 
 
 class RetentionTooShort(BadRequest):
-    """VACUUM with less retention than the table's, which could delete what readers and commits under way need."""
+    """VACUUM with less retention than the table's, which could delete files that readers and commits in progress need."""
 
     type, code = "RetentionTooShort", "VACUUM_RETENTION_PERIOD_TOO_SHORT"
 
 
 class VacuumLiteImpossible(BadRequest):
-    """VACUUM LITE reads the log, and the log does not reach back to the last VACUUM any more."""
+    """VACUUM LITE reads the log, and the log no longer reaches back to the last VACUUM."""
 
     type, code = "VacuumLiteImpossible", "CANNOT_VACUUM_LITE"
 
 
 class MaintenanceUnderWay(DelvecError):
-    """Another process is looking after the table; it gives the table back when it is done, or its lease ends."""
+    """Another process is running maintenance on the table; wait until it finishes or its lease expires."""
 
     type, code, status, retryable = "MaintenanceUnderWay", "MAINTENANCE_UNDER_WAY", 409, True

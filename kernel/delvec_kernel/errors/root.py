@@ -23,7 +23,7 @@ __all__ = [
 
 
 class DelvecError(Exception):
-    """The root: something that Delvec can name went wrong.
+    """The base class of all errors that Delvec raises.
 
     Attributes:
         message: one sentence: what happened, where, what to do.
@@ -97,25 +97,25 @@ class AtomicCreateUnsupported(StorageError):
 
 
 class StorageFull(StorageError):
-    """There is no space left, or a quota is used up."""
+    """There is no space left, or a quota is exhausted."""
 
     type, code, status, retryable = "StorageFull", "STORAGE_FULL", 507, False
 
 
 class StorageDenied(StorageError):
-    """The process lacks the right to do that there, its credentials are refused, or the file system is read-only."""
+    """The process lacks permission, its credentials are refused, or the file system is read-only."""
 
     type, code, status, retryable = "StorageDenied", "STORAGE_DENIED", 502, False
 
 
 class UnusableFile(StorageError):
-    """What is there is no regular file (a FIFO, device, socket, directory, circle of links), or over a limit of size."""
+    """The path is not a regular file (a FIFO, device, socket, directory, link loop), or exceeds a size limit."""
 
     type, code, status, retryable = "UnusableFile", "UNUSABLE_FILE", 422, False
 
 
 class VacuumIncomplete(StorageError):
-    """Storage did not delete every file of a VACUUM; says what is gone and what is not. Running it again is safe."""
+    """Storage did not delete every file of a VACUUM; says what was deleted and what was not. Rerunning it is safe."""
 
     type, code, status, retryable = "VacuumIncomplete", "VACUUM_INCOMPLETE", 502, False
 
@@ -133,13 +133,13 @@ class ServiceUnavailable(DelvecError):
 
 
 class IdentityProviderUnavailable(ServiceUnavailable):
-    """The keys of the identity provider cannot be read, and none are known, so that no token of it can be verified."""
+    """The identity provider's keys cannot be read and none are cached, so its tokens cannot be verified."""
 
     type, code = "IdentityProviderUnavailable", "IDENTITY_PROVIDER_UNAVAILABLE"
 
 
 class DeadlineExceeded(DelvecError):
-    """The service did not finish the request in its time; it may still be carried out."""
+    """The service did not finish the request in time; it may still take effect."""
 
     type, code, status, retryable = "DeadlineExceeded", "DEADLINE_EXCEEDED", 504, True
 

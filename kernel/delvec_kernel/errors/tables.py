@@ -27,7 +27,7 @@ __all__ = [
 
 
 class UnsupportedTable(DelvecError):
-    """The table needs something that Delvec does not do."""
+    """The table needs something that Delvec does not support."""
 
     type, code, status = "UnsupportedTable", "UNSUPPORTED_TABLE", 422
 
@@ -45,7 +45,7 @@ class UnsupportedWriterFeature(UnsupportedTable):
 
 
 class ExpressionNotAllowed(UnsupportedWriterFeature):
-    """A default, a generated column or a constraint holds SQL that is not on the list of allowed expressions."""
+    """A default, a generated column or a constraint contains SQL that is not on the allow-list."""
 
     type, code = "ExpressionNotAllowed", "EXPRESSION_NOT_ALLOWED"
 
@@ -57,7 +57,7 @@ class AppendOnlyTable(UnsupportedTable):
 
 
 class ManifestUnsupported(UnsupportedTable):
-    """No manifest can say which rows the table has: files have deletion vectors, or columns are mapped."""
+    """A manifest cannot describe the table's rows: files have deletion vectors, or columns are mapped."""
 
     type, code = "ManifestUnsupported", "MANIFEST_UNSUPPORTED"
 
@@ -93,13 +93,13 @@ class MissingDataFile(CorruptTable):
 
 
 class MissingCloneFiles(CorruptTable):
-    """Data files or deletion vectors of the version to clone are not in storage, or not as the log says."""
+    """Data files or deletion vectors of the version to clone are missing from storage, or differ from the log."""
 
     type, code = "MissingCloneFiles", "MISSING_CLONE_FILES"
 
 
 class MissingRestoreFiles(CorruptTable):
-    """Data files or deletion vectors of the version to restore are not in storage, or not as the log says."""
+    """Data files or deletion vectors of the version to restore are missing from storage, or differ from the log."""
 
     type, code = "MissingRestoreFiles", "MISSING_RESTORE_FILES"
 
