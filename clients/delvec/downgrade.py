@@ -105,20 +105,20 @@ def downgrade(
     return Downgrade(tuple(steps), dry_run)
 
 
-_TURN_OFF: Final = DowngradeStep("turn-off", f"{_PROPERTY} is unset, and nobody writes new deletion vectors")
+_TURN_OFF: Final = DowngradeStep("turn-off", f"{_PROPERTY} is unset, and no new deletion vectors are written")
 _DROP: Final = DowngradeStep(
     "drop-feature",
-    "the protocol asks no reader to know deletion vectors any more; versions before it still need one that does",
+    "readers no longer need to support deletion vectors; older versions still require it",
 )
 _TRUNCATE: Final = DowngradeStep(
     "truncate-history",
-    f"older versions are gone, and so is the writer feature {_PROTECTION}, which kept them together",
+    f"older versions are deleted, and the writer feature {_PROTECTION}, which kept them together, is dropped",
 )
 
 
 def _purge(files: int) -> DowngradeStep:
     which = "1 file with a deletion vector is" if files == 1 else f"{files} files with deletion vectors are"
-    return DowngradeStep("purge", f"{which} written again without the deleted rows")
+    return DowngradeStep("purge", f"{which} rewritten without the deleted rows")
 
 
 def _planned(table: DowngradableTable, truncate_history: bool) -> Iterator[DowngradeStep]:

@@ -30,7 +30,7 @@ class Decision:
         reason: why, or why not.
         gain_bytes: that scans would not read any more, or that storage would have free; None where there is no such number.
         gain_files: files fewer to open, or to store.
-        cost_bytes: of files that would be written again.
+        cost_bytes: of files that would be rewritten.
     """
 
     is_due: bool

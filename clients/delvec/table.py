@@ -144,7 +144,7 @@ class DeltaTable(CheckedTable):
     ) -> Downgrade:
         """Make the table readable by those that do not know deletion vectors, step by step.
 
-        No new deletion vectors are written, files that have one are written again without the deleted rows, and the feature
+        No new deletion vectors are written, files that have one are rewritten without the deleted rows, and the feature
         goes out of the protocol: DROP FEATURE deletionVectors. An interrupted downgrade goes on when it is called again.
 
         Args:

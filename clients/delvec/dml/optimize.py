@@ -139,7 +139,7 @@ class PlannedCompaction(Metrics):
     """What OPTIMIZE would do, from its ``dry_run``; nothing was committed. ``str()`` of it is for people.
 
     Attributes:
-        bins: the paths that would be written again together.
+        bins: the paths that would be rewritten together.
         reasons: of each of them, why.
         sizes: of each of them, the bytes that would be read, and those that would be written, about.
         read_version: the version that was looked at.
@@ -168,7 +168,7 @@ class PlannedCompaction(Metrics):
 
     def __str__(self) -> str:
         counts = ", ".join(f"{name}: {value}" for name, value in shown(self).items())
-        lines = [f"dry run, nothing was committed; {counts or 'no file would be written again'}"]
+        lines = [f"dry run, nothing was committed; {counts or 'no file would be rewritten'}"]
         for paths, reason, (size, live) in zip(self.bins, self.reasons, self.sizes, strict=True):
             lines.append(f"  {reason}: {size:,} bytes to read, about {live:,} to write")
             some = ", ".join(paths[:_PATHS_SHOWN])
@@ -349,7 +349,7 @@ class Optimizer:
         held them leave storage with VACUUM.
 
         Args:
-            dry_run: only count what would be written again.
+            dry_run: only count what would be rewritten.
             user_metadata: text for the table's history.
 
         Returns:
