@@ -33,7 +33,7 @@ def test_a_reader_without_deletion_vectors_reads_it_afterwards(table, tmp_path):
         deltalake.DeltaTable(str(tmp_path / "table")).to_pyarrow_table()
     planned = table.downgrade(dry_run=True)
     assert [step.name for step in planned.steps] == ["turn-off", "purge", "drop-feature"]
-    assert "2 files with deletion vectors are written again" in str(planned)
+    assert "2 files with deletion vectors are rewritten" in str(planned)
     assert FEATURE in features(table)
 
     seen = []
@@ -118,7 +118,7 @@ def test_in_the_shell(table, capsys, monkeypatch):
     monkeypatch.setenv("DELVEC_ROOTS", table.location)
     for options, says in (
         (["--dry-run"], "1. turn-off: "),
-        ([], "drop-feature: the protocol asks no reader"),
+        ([], "drop-feature: readers no longer need"),
     ):
         with pytest.raises(SystemExit) as ended:
             main(["downgrade", table.location, *options])
