@@ -22,7 +22,7 @@ from delvec_service.commits.commit import CommitResult, Commits, Committed
 from delvec_service.commits.idempotency import request_hash
 from delvec_service.maintenance.live_file_check import check_files
 from delvec_service.snapshots.loader import SnapshotLoader
-from delvec_service.store.deletion_locks import deletion_lock
+from delvec_service.store.deletion_locks import restore_lock
 from delvec_service.store.open_table import OpenTable
 from delvec_service.tables.registry import ENGINE_INFO
 
@@ -98,7 +98,7 @@ def restore(
             loader.lost(latest, error)
             continue
         _check_table(table, target, latest, found)
-        with deletion_lock(table.location):
+        with restore_lock(table.location):
             if not request.ignore_missing_files:
                 _check_files(table, target, found.adds)
             if request.dry_run:
