@@ -122,7 +122,7 @@ def _race(table: Any) -> None:
 def _open(page: Page, url: str) -> None:
     page.goto(url)
     page.wait_for_timeout(400)  # for the plots
-    # The list of sections would lie over pictures of a part, and where the pictures were made is nobody's business.
+    # The list of sections would cover pictures of a part; the location names the machine that made them.
     page.evaluate(
         """for (const one of document.querySelectorAll('.sections')) one.style.position = 'static';
         for (const one of document.querySelectorAll('.where')) one.textContent = 'file:///data/sales.db/orders';"""

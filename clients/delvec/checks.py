@@ -33,7 +33,7 @@ class CheckedTable(WritableTable):
     ) -> dict[str, Any]:
         """Put right what :meth:`check` finds and has one right answer, in one commit; returns what was done and what is left.
 
-        What cannot be told by a machine is listed with the reason, and stays as it is.
+        Findings without one right answer are listed with the reason, and left alone.
 
         Args:
             dry_run: only say what would be done, and why that is right.

@@ -188,25 +188,15 @@ class RowCommands:
         target_size: int | None = None,
         limit: int,
     ) -> OptimizePlan:
-        """Say what :meth:`optimize` would write again, and why; no data file is read.
-
-        Args:
-            table: the table.
-            where: only partitions for which it is true.
-            purge: files with deletion vectors, and no others.
-            zorder_by: columns to sort rows by.
-            full: of a clustered table, sort all files.
-            target_size: bytes of new files.
-            limit: name at most so many files.
+        """Say what :meth:`optimize` would rewrite, and why, naming at most ``limit`` files; no data file is read.
 
         Raises:
             EngineUnavailable: DuckDB is not installed.
             ServiceUnavailable: too many commands are running.
             DelvecError: as the client's ``DeltaTable.optimize``.
         """
-        with self._place() as (engine, transport):
-            client = _Client(transport, table, self._limits.read_bytes, None, _OPTIMIZE)
-            command = _optimize_command(_opened(client, table, engine), purge, zorder_by, full)
+        with self._planning(table) as target:
+            command = _optimize_command(target, purge, zorder_by, full)
             found = command(where, target_size=target_size, dry_run=True)
         groups: list[PlannedFiles] = []
         left = limit
@@ -247,12 +237,10 @@ class RowCommands:
         """
         from delvec.maintenance import Maintenance
 
-        found: list[PlannedMaintenance] = []
-
-        def run(target: Any) -> Any:
+        with self._planning(table) as target:
             catalog: Any = _OneTable(target)
             maintenance = Maintenance(target._service, catalog)  # noqa: SLF001 - a handle is its service
-            found.extend(
+            return [
                 PlannedMaintenance(
                     policy=one.policy,
                     type=one.type,
@@ -263,11 +251,13 @@ class RowCommands:
                     predicted_gain_files=one.predicted_gain_files,
                 )
                 for one in maintenance.run([target.id], dry_run=True)
-            )
-            return {}
+            ]
 
-        self._run(table, None, run, _OPTIMIZE)
-        return found
+    @contextmanager
+    def _planning(self, table: OpenTable) -> Iterator[Any]:
+        """Open a table for a dry run, which commits nothing."""
+        with self._place() as (engine, transport):
+            yield _opened(_Client(transport, table, self._limits.read_bytes, None, _OPTIMIZE), table, engine)
 
     def _run(
         self, table: OpenTable, key: str | None, command: Callable[[Any], Any], operation: str

@@ -1,6 +1,6 @@
 """Checkpoints, checks, VACUUM, RESTORE, and what the service is."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, StrictBool, model_validator
 
@@ -24,6 +24,7 @@ __all__ = [
     "QuarantinesResponse",
     "RepackRequest",
     "RepackResponse",
+    "RepairAction",
     "RepairRequest",
     "RepairResponse",
     "RepairedFinding",
@@ -273,6 +274,19 @@ class RestoreResponse(Answer):
     operation_metrics: dict[str, int]
 
 
+RepairAction: TypeAlias = Literal[
+    "remove-stale-file",
+    "remove-file",
+    "drop-missing-file",
+    "merge-deletion-vectors",
+    "rewrite-deletion-vector",
+    "correct-statistics",
+    "assign-row-ids",
+    "add-table-feature",
+]
+"""What a repair does about a finding."""
+
+
 class RepairRequest(Envelope):
     """What to repair."""
 
@@ -292,16 +306,7 @@ class RepairedFinding(Answer):
     version: int | None = Field(description="In which it was found.")
     file: str | None = Field(description="Path as in the log.")
     message: str = Field(description="What is wrong.")
-    action: Literal[
-        "remove-stale-file",
-        "remove-file",
-        "drop-missing-file",
-        "merge-deletion-vectors",
-        "rewrite-deletion-vector",
-        "correct-statistics",
-        "assign-row-ids",
-        "add-table-feature",
-    ]
+    action: RepairAction
     repair: str = Field(description="What is done.")
     reason: str = Field(description="Why that is right.")
 

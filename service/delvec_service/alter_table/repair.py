@@ -48,7 +48,7 @@ class Repaired:
     lost_rows: int | None = 0
 
     def take(self, plan: RepairPlan) -> None:
-        """Note what a plan does; what a file needs another version for is told once."""
+        """Note what a plan does; what takes two versions counts once."""
         known = {(each.finding.invariant, each.finding.version, each.file) for each in self.repairs}
         self.repairs += [
             each

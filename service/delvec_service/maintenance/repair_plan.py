@@ -6,7 +6,7 @@ Everything is decided by what the log and storage have at one version. Where two
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from pyroaring import BitMap64
 
@@ -28,6 +28,7 @@ from delvec_kernel.snapshot.snapshot import Snapshot
 from delvec_kernel.statistics import file_statistics as statistics
 from delvec_kernel.storage import files as storage
 from delvec_kernel.transaction.transaction_changes import FileRepair
+from delvec_kernel.wire.maintenance import RepairAction
 from delvec_service.maintenance.check import checked_log, state_findings
 from delvec_service.maintenance.live_file_check import FilesChecked, check_files
 from delvec_service.maintenance.log_check import LogCheck
@@ -36,18 +37,7 @@ from delvec_service.snapshots.loader import SnapshotLoader
 from delvec_service.snapshots.log_reader import LogReader
 from delvec_service.store.open_table import OpenTable
 
-__all__ = ["Repair", "RepairAction", "RepairPlan", "Unrepaired", "plan_repair"]
-
-RepairAction: TypeAlias = Literal[
-    "remove-stale-file",
-    "remove-file",
-    "drop-missing-file",
-    "merge-deletion-vectors",
-    "rewrite-deletion-vector",
-    "correct-statistics",
-    "assign-row-ids",
-    "add-table-feature",
-]
+__all__ = ["Repair", "RepairPlan", "Unrepaired", "plan_repair"]
 
 _ROW_WISE: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
 _BROUGHT_BACK: Final = frozenset({"RESTORE", "CLONE"})
@@ -62,7 +52,7 @@ _OF_STATISTICS: Final = (
 _BY_HAND: Final[Mapping[str, str]] = {
     "version-gap": "only a backup has the commit that is missing",
     "readable-commit": "only a backup has what the commit said",
-    "readable-checkpoint": "a checkpoint is no part of a commit: delete it if the commits before it are all there, and write "
+    "readable-checkpoint": "a checkpoint is not part of a commit: delete it if the commits before it are all there, and write "
     "another one with `delvec checkpoint`",
     "readable-table": "what cannot be read cannot be committed to: follow what the message says first",
     "one-action-per-file": "readers disagree on which of the actions counts, so that no answer is right for all of them",
@@ -272,8 +262,7 @@ class _Planner:
             # Another version takes what else there is of this path.
             self._plan.goes_on |= bool(strays)
             for invariant in found - file.done.keys():
-                action, what, why = next(iter(file.done.values()))
-                file.done[invariant] = (action, what, why)
+                file.done[invariant] = next(iter(file.done.values()))
             return
         if "readable-vector" in found:
             self._vector(file, is_missing=is_missing)
@@ -496,7 +485,7 @@ class _Planner:
         file.done["row-ids"] = (
             "assign-row-ids",
             "Adds the file again with row ids.",
-            "No row of the file has one, and those above the high-water mark are nobody's.",
+            "No row of the file has one, and no row ids above the high-water mark were given out.",
         )
 
     def _features(self) -> None:

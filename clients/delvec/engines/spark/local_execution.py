@@ -26,7 +26,7 @@ from delvec.engines.spark.session import is_remote
 from delvec.scan import Scan
 from delvec_kernel.errors import BadRequest, DelvecError, StorageError
 from delvec_kernel.expressions.predicate import Predicate
-from delvec_kernel.schema.types import StructType
+from delvec_kernel.schema.types import has_variant
 
 __all__ = ["ENABLED", "MAX_BYTES", "LocalExecution"]
 
@@ -80,7 +80,7 @@ class LocalExecution:
             return None
         source = change.source
         if source is not None:
-            if _has_variant(source.schema):
+            if has_variant(source.schema):
                 self._left(scan, "the source has columns of type variant")
                 return None
             rows = source.data.collected(_SOURCE_BYTES)
@@ -105,7 +105,7 @@ class LocalExecution:
         found = _turned_off(spark)
         if found is not None:
             return found
-        if _has_variant(scan.schema):
+        if has_variant(scan.schema):
             return "the table has columns of type variant"
         if not scan.location.startswith((_LOCAL_FILES, *_OBJECT_STORES)):
             return "executors may not see the driver's storage"
@@ -180,10 +180,6 @@ def _turned_off(spark: SparkSession) -> str | None:
     if enabled == "false":
         return f"{ENABLED} is false"
     return None if find_spec("duckdb") else "duckdb is not installed here"
-
-
-def _has_variant(schema: StructType) -> bool:
-    return any("variant" in str(item.type.to_json()) for item in schema.fields)
 
 
 def _is_one_machine(spark: SparkSession) -> bool:

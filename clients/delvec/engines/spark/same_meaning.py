@@ -1,7 +1,7 @@
 """Whether SQL means in this Spark session what the DuckDB engine makes of it: the same rows, and equal values.
 
 That engine translates a part of Spark's SQL, with Spark's default settings, its own functions, and UTC. What a session has
-otherwise is looked for here; whoever doubts is told no.
+otherwise is checked here; where in doubt, Spark runs the command.
 """
 
 import re
