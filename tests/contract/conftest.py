@@ -10,7 +10,8 @@ from urllib.parse import parse_qs, unquote
 import psycopg
 import pytest
 from moto.server import DomainDispatcherApplication, create_backend_app
-from tests import versitygw_server
+from tests import azurite_server, versitygw_server
+from tests.azurite_server import AzuriteServer, NoAzuriteError
 from tests.postgres_server import NoPostgresError, PostgresServer
 from tests.s3_bucket import BUCKET, create_bucket, settings
 from tests.versitygw_server import NoVersitygwError, VersitygwServer
@@ -126,13 +127,37 @@ def versitygw_location(versitygw, monkeypatch):
     return in_bucket(monkeypatch, versitygw.endpoint, *keys)
 
 
+@pytest.fixture(scope="session")
+def azurite():
+    try:
+        with AzuriteServer() as server:
+            yield server
+    except NoAzuriteError as error:
+        pytest.skip(f"Azurite could not be started: {error}")
+
+
+@pytest.fixture
+def azure_location(azurite, monkeypatch):
+    for name, value in azurite.settings.items():
+        monkeypatch.setenv(name, value)
+    return f"az://{azurite_server.CONTAINER}/t%C3%A4ble%201/{uuid.uuid4()}"
+
+
 def in_bucket(monkeypatch, endpoint, access_key, secret_key):
     for name, value in settings(endpoint, access_key, secret_key).items():
         monkeypatch.setenv(name, value)
     return f"s3://{BUCKET}/t%C3%A4ble%201/{uuid.uuid4()}"
 
 
-@pytest.fixture(params=["local", "memory", "s3", pytest.param("versitygw", marks=pytest.mark.long)])
+@pytest.fixture(
+    params=[
+        "local",
+        "memory",
+        "s3",
+        pytest.param("versitygw", marks=pytest.mark.long),
+        pytest.param("azure", marks=pytest.mark.long),
+    ]
+)
 def location(request):
     return request.getfixturevalue(f"{request.param}_location")
 

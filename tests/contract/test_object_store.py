@@ -340,6 +340,7 @@ def test_a_bucket_that_does_not_exist_is_a_storage_error_that_names_it(s3_locati
         objects.list_from,
         lambda path: objects.put(path, b""),
         lambda path: objects.put_if_absent(path, b""),
+        objects.delete,
     ):
         with pytest.raises(StorageError, match="no-such-bucket-here") as caught:
             use("_delta_log/x")

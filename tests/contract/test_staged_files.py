@@ -1,6 +1,7 @@
 import pytest
 
 from delvec_kernel import locations
+from delvec_kernel.storage import files
 from delvec_kernel.storage import staged_files as _staged_files
 from delvec_service.store.objects import ObjectStore
 
@@ -72,3 +73,13 @@ def test_the_checksum_that_hadoop_keeps_beside_a_file_goes_with_it(tmp_path):
         (tmp_path / f".{number}.crc").write_bytes(b"of old")
         change(f"{number}")
         assert not (tmp_path / f".{number}.crc").exists()
+
+
+def test_a_store_that_says_that_a_file_is_missing_has_deleted_it(s3_location, s3_server):
+    """As Azure and GCS do; S3 says nothing."""
+    missing = "404 Not Found", [("Content-Type", "application/xml")], b"<Error><Code>NoSuchKey</Code></Error>"
+    s3_server.fault = lambda request: missing if request.kind in ("DELETE", "POST") else None
+    try:
+        files.delete_file(s3_location, "_delta_log/a.parquet")
+    finally:
+        s3_server.fault = None

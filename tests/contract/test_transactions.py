@@ -34,7 +34,8 @@ def location(location, tmp_path):
     """A plain one: deltalake 1.6 looks for deletion vectors elsewhere where a location has to be encoded."""
     if location.startswith("file:"):
         return locations.canonical(str(tmp_path / "table"))
-    return f"s3://{BUCKET}/{uuid.uuid4()}" if location.startswith("s3:") else location
+    scheme = location.partition(":")[0]
+    return f"{scheme}://{BUCKET}/{uuid.uuid4()}" if scheme in ("s3", "az", "gs") else location
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def ids(table):
 READ = """
 import json, sys
 import deltalake, pyarrow
-table = deltalake.DeltaTable(sys.argv[1], storage_options={"AWS_ALLOW_HTTP": "true"})
+table = deltalake.DeltaTable(sys.argv[1], storage_options={"ALLOW_HTTP": "true"})
 query = deltalake.QueryBuilder().register("t", table)
 print(json.dumps(sorted(pyarrow.table(query.execute("select id from t").read_all())["id"].to_pylist())))
 """

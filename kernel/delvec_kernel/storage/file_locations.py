@@ -36,6 +36,9 @@ Allowed = Callable[[str], bool]
 
 _MAX_STORES: Final = 64
 _PROVIDERS: Final = ("AWS_", "GOOGLE_", "AZURE_")
+_AZURE_ENDPOINTS: Final = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+_ENDPOINTS: Final = {"s3": ("AWS_ENDPOINT_URL",), "az": _AZURE_ENDPOINTS, "abfss": _AZURE_ENDPOINTS}
+"""Variables that name a server other than the cloud's, by scheme; http:// in one of them is a choice of the user's."""
 _RETRIES: Final = {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
 
 _lock = threading.Lock()
@@ -126,7 +129,8 @@ def store_for(location: str) -> ObjectStore:
     options: dict[str, Any] = {}
     if not location.startswith("file:"):
         options["retry_config"] = _RETRIES
-        endpoint = dict(environment).get("AWS_ENDPOINT_URL", "")
+        endpoints = _ENDPOINTS.get(location.partition(":")[0], ())
+        endpoint = next((value for name, value in environment if name in endpoints), "")
         if provider is not None:
             given = provider.settings()
             endpoint = endpoint or given.get("endpoint", "")

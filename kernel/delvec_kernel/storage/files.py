@@ -51,6 +51,7 @@ __all__ = [
     "FileLocation",
     "StagedFile",
     "check_regular",
+    "content_tag",
     "create_file",
     "delete_file",
     "locate",
@@ -108,7 +109,7 @@ def stat(location: str, path: str, *, allowed: Allowed | None = None) -> FileInf
                     found = _local_files.look_up(directory, place.local, place.check)
                 return FileInfo(found.st_size, found.st_mtime_ns // 1_000_000)
             meta = obstore.head(place.remote, place.key)
-            return FileInfo(meta["size"], milliseconds(meta["last_modified"]), meta.get("e_tag"))
+            return FileInfo(meta["size"], milliseconds(meta["last_modified"]), content_tag(meta["e_tag"]))
     except FileNotFoundError:
         return None
 
@@ -136,6 +137,14 @@ def check_regular(location: str, paths: Iterable[str], *, allowed: Allowed | Non
 def milliseconds(moment: DateTime) -> int:
     """Return a moment as milliseconds since the epoch, without the detour over floating point."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def content_tag(e_tag: str | None) -> str | None:
+    """Return what an object store calls this content, the same for a listing and for the object.
+
+    Azure puts it into quotation marks in the answer about one object (RFC 9110), and leaves them out of listings.
+    """
+    return None if e_tag is None else e_tag.strip('"')
 
 
 def read(location: str, path: str, *, allowed: Allowed | None = None, max_bytes: int | None = None) -> bytes:
@@ -322,8 +331,12 @@ def delete_file(location: str, path: str, *, allowed: Allowed | None = None) -> 
         if place.local is not None:
             with place.opened_directory() as directory:
                 _local_files.remove(directory, place.local.name)
-        else:
+            return
+        try:
             obstore.delete(place.remote, place.key)
+        except FileNotFoundError:
+            # Azure and GCS say so of a file, every store of a bucket. A listing fails only for the bucket.
+            next(iter(obstore.list(place.remote, place.key, chunk_size=1)), None)
 
 
 @contextmanager

@@ -14,7 +14,14 @@ import pyarrow as pa
 from delvec_kernel.errors import LocationNotAllowed
 from delvec_kernel.storage import files as storage
 from delvec_kernel.storage import local_files as _local_files
-from delvec_kernel.storage.files import Allowed, FileLocation, StagedFile, milliseconds, storage_errors
+from delvec_kernel.storage.files import (
+    Allowed,
+    FileLocation,
+    StagedFile,
+    content_tag,
+    milliseconds,
+    storage_errors,
+)
 from delvec_service.telemetry.observer import NO_OBSERVER, Observer
 
 __all__ = ["MAX_COMMIT_BYTES", "ObjectMeta", "ObjectStore"]
@@ -247,4 +254,6 @@ def _list_remote(place: FileLocation, start_after: str) -> Iterator[ObjectMeta]:
                 # Digits sort before the underscore, and these stores list in order.
                 return
             if name > start_after and "/" not in name and not name.startswith(_HIDDEN):
-                yield ObjectMeta(name, meta["size"], milliseconds(meta["last_modified"]), meta.get("e_tag"))
+                yield ObjectMeta(
+                    name, meta["size"], milliseconds(meta["last_modified"]), content_tag(meta["e_tag"])
+                )
