@@ -77,7 +77,7 @@ def _flag(feature: str | None = None) -> Property:
 
 
 def _number(least: int) -> Property:
-    return Property(_count(least), f"a whole number from {least} on")
+    return Property(_count(least), f"a whole number of at least {least}")
 
 
 def _time() -> Property:
@@ -88,8 +88,8 @@ def _refused(why: str) -> Property:
     return Property(_text, "", refusal=why)
 
 
-_KEPT_BY_WRITERS: Final = "is kept by writers, not set by users"
-_NOT_YET: Final = "turns on what Delvec does not implement yet"
+_KEPT_BY_WRITERS: Final = "is maintained by writers"
+_NOT_YET: Final = "needs a feature that Delvec does not implement yet"
 
 SYMLINK_MANIFESTS: Final = "delta.compatibility.symlinkFormatManifest.enabled"
 """Whether manifests of data files are kept up to date."""
@@ -109,7 +109,7 @@ PROPERTIES: Final[Mapping[str, Property]] = {
     "delta.checkpointRetentionDuration": _time(),
     "delta.columnMapping.mode": Property(
         _one_of("none", "name", "id"),
-        "none or name, and id for a new table",
+        "none or name, or id for a new table",
         feature="columnMapping",
         off=("none",),
     ),
@@ -174,7 +174,8 @@ def parsed_value(name: str, value: str) -> str:
     found = PROPERTIES[name].parse(value.strip())
     if found is None:
         raise BadRequest(
-            f"'{value}' is not a value of the table property '{name}', which takes {PROPERTIES[name].takes}.",
+            f"'{value}' is not a valid value for the table property '{name}', which takes "
+            f"{PROPERTIES[name].takes}.",
             property=name,
         )
     return found
@@ -187,7 +188,7 @@ def suggestion(name: str) -> str:
     return (
         f"; did you mean {lower[near[0]]}?"
         if near
-        else "; see docs/table-changes.md for those that it knows."
+        else "; see docs/table-changes.md for the properties that it knows."
     )
 
 
@@ -231,7 +232,7 @@ def parse_duration(text: str, name: str) -> timedelta:
         sign, whole, fraction, unit = found.groups()
         unit = unit.removesuffix("s")
         if unit in _CALENDAR:
-            raise _not_a_duration(text, name, "counts months or years, which are not all equally long")
+            raise _not_a_duration(text, name, "uses months or years, whose lengths vary")
         if unit not in _MICROSECONDS or (fraction is not None and unit != "second"):
             raise _not_a_duration(text, name, "is no duration")
         part = int(whole) * _MICROSECONDS[unit] + (int(fraction.ljust(9, "0")) // 1000 if fraction else 0)

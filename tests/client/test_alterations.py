@@ -119,7 +119,7 @@ def test_a_widened_column_holds_wider_values(lake, tmp_path):
 
     assert table.to_arrow()["n"].to_pylist() == [2**40]
     assert table.schema().field("d").type == pa.decimal128(10, 4)
-    with pytest.raises(delvec.InvalidTableChange, match="cannot become"):
+    with pytest.raises(delvec.InvalidTableChange, match="cannot be changed to"):
         table.alter.change_type("n", "int")
 
 

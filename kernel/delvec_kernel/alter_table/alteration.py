@@ -65,7 +65,7 @@ class Alteration:
 
 
 def _unknown_state() -> TableState:
-    raise AssertionError("This change depends on files, which nobody looks at here.")
+    raise AssertionError("This change depends on the table's files, which are not read here.")
 
 
 def altered(
@@ -97,8 +97,8 @@ def altered(
     recorded = [_apply(update, change) for change in changes]
     if update.requirements and any(isinstance(change, RenameColumn | DropColumns) for change in changes):
         raise InvalidTableChange(
-            "Columns are renamed or dropped in the request that adds a constraint or NOT NULL, so that the rows cannot be "
-            "checked by the names that they are stored under; make two requests of it."
+            "A request that adds a constraint or NOT NULL cannot also rename or drop columns, because rows "
+            "are checked by their stored column names; send two requests."
         )
     row_ids.check_row_ids(update)
     new_metadata, new_protocol, new_domains = update.finish()

@@ -32,8 +32,8 @@ def clustering_paths(domains: Mapping[str, DomainMetadata]) -> tuple[ColumnPath,
         return tuple(tuple(str(part) for part in column) for column in columns)
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptTable(
-            f"The domain metadata {CLUSTERING_DOMAIN} does not name columns: {domain.configuration[:200]!r}; "
-            "set the clustering columns anew with another writer."
+            f"The domain metadata {CLUSTERING_DOMAIN} does not list clustering columns: "
+            f"{domain.configuration[:200]!r}; set the clustering columns again with another writer."
         ) from error
 
 
@@ -58,26 +58,26 @@ def check_clustering(
     """
     if partition_columns:
         raise InvalidTableChange(
-            f"The table is partitioned by {', '.join(partition_columns)}, and a table is partitioned or clustered, not "
-            "both."
+            f"The table is partitioned by {', '.join(partition_columns)}; a table can be partitioned or "
+            "clustered, but not both."
         )
     if len(paths) > _MOST:
-        raise InvalidTableChange(f"A table is clustered by {_MOST} columns at most, not by {len(paths)}.")
+        raise InvalidTableChange(f"A table can be clustered by at most {_MOST} columns, not {len(paths)}.")
     physical = [physical_path(schema, path) for path in paths]
     if len(set(physical)) < len(physical):
-        raise InvalidTableChange("A clustering column is named twice; name each once.")
+        raise InvalidTableChange("A clustering column is listed twice; list each column once.")
     with_statistics = columns_with_statistics(schema, partition_columns, configuration)
     for path in paths:
         kind = field_at(schema, path).type
         if not isinstance(kind, PrimitiveType | DecimalType) or kind.to_json() in _WITHOUT_RANGE:
             raise InvalidTableChange(
-                f"Files cannot be clustered by '{path_text(path)}' of type {str(kind.to_json())[:80]}: its values have no "
-                "least and greatest in statistics.",
+                f"Files cannot be clustered by '{path_text(path)}' of type {str(kind.to_json())[:80]}: file "
+                "statistics have no minimum and maximum for this type.",
                 column=path_text(path),
             )
         if as_in_schema(schema, path) not in with_statistics:
             raise InvalidTableChange(
-                f"Files cannot be clustered by '{path_text(path)}', which has no statistics; name it in "
+                f"Files cannot be clustered by '{path_text(path)}', because it has no statistics; add it to "
                 "delta.dataSkippingStatsColumns, or raise delta.dataSkippingNumIndexedCols.",
                 column=path_text(path),
             )

@@ -66,7 +66,7 @@ def check_stats_columns(text: str, schema: StructType) -> None:
         field_at(schema, path)
     if len({tuple(part.lower() for part in path) for path in paths}) < len(paths):
         raise InvalidTableChange(
-            f"{STATS_COLUMNS} names a column twice: {text[:200]}.", property=STATS_COLUMNS
+            f"{STATS_COLUMNS} lists a column twice: {text[:200]}.", property=STATS_COLUMNS
         )
 
 
@@ -127,13 +127,13 @@ def add_columns(update: TableUpdate, change: AddColumns) -> Recorded:
         parent = type_at(update.schema, path[:-1])
         if not isinstance(parent, StructType):
             raise InvalidTableChange(
-                f"'{path_text(path[:-1])}' is no struct, so that no column can be added to it; columns are "
-                "added to the table and to structs.",
+                f"'{path_text(path[:-1])}' is not a struct; columns can only be added to the table or to a "
+                "struct.",
                 column=path_text(path),
             )
         if field.name in parent:
             raise InvalidTableChange(
-                f"There is a column '{path_text(path)}' already; names differ by more than case.",
+                f"Column '{path_text(path)}' already exists; column names are not case-sensitive.",
                 column=path_text(path),
             )
         update.schema = _with_struct(update.schema, path[:-1], _inserted(parent, field, column))
@@ -163,11 +163,12 @@ def drop_columns(update: TableUpdate, change: DropColumns) -> Recorded:
         name = path_text(path)
         if len(path) == 1 and field.name in update.partition_columns:
             raise InvalidTableChange(
-                f"Column '{name}' partitions the table and cannot be dropped.", column=name
+                f"Column '{name}' is a partition column and cannot be dropped.", column=name
             )
         if _holds_clustering_column(update, path):
             raise InvalidTableChange(
-                f"Column '{name}' is a clustering column; cluster the table by others first.", column=name
+                f"Column '{name}' is a clustering column; cluster the table by other columns first.",
+                column=name,
             )
         check_no_dependents(path, update.schema, update.configuration, "dropped")
         parent = type_at(update.schema, path[:-1])
@@ -175,7 +176,8 @@ def drop_columns(update: TableUpdate, change: DropColumns) -> Recorded:
         left = parent.without([field.name])
         if not left.fields or (len(path) == 1 and len(left.fields) == len(update.partition_columns)):
             raise InvalidTableChange(
-                f"Column '{name}' is the last one; drop what holds it, or the table.", column=name
+                f"Column '{name}' is the only one left; drop the struct that contains it, or the table.",
+                column=name,
             )
         update.configuration |= dropped_from(update.configuration, path)
         update.schema = _with_struct(update.schema, path[:-1], left)
@@ -200,7 +202,7 @@ def rename_column(update: TableUpdate, change: RenameColumn) -> Recorded:
     assert isinstance(parent, StructType)  # noqa: S101 - by field_at
     if change.to in parent and parent.field(change.to) is not field:
         raise InvalidTableChange(
-            f"There is a column '{path_text(renamed)}' already; names differ by more than case.",
+            f"Column '{path_text(renamed)}' already exists; column names are not case-sensitive.",
             column=path_text(renamed),
         )
     check_no_dependents(path, update.schema, update.configuration, "renamed")
@@ -228,7 +230,7 @@ def change_column(update: TableUpdate, change: ChangeColumn) -> Recorded:
         each is not None for each in (change.nullable, change.default, change.comment, change.position)
     ):
         raise InvalidTableChange(
-            f"'{path_text(path)}' is part of an array or a map: only its type can be changed.",
+            f"'{path_text(path)}' is inside an array or a map, so only its type can be changed.",
             column=path_text(path),
         )
     changes_before = field_at(update.schema, field_path).metadata.get(TYPE_CHANGES)
@@ -276,14 +278,14 @@ def _new_field(column: NewColumn, name: str, *, mapped: bool) -> StructField:
         check_column_name(each.name, mapped=mapped)
         if not each.nullable:
             raise InvalidTableChange(
-                f"Column '{name}' cannot be added as NOT NULL: the rows that are there have no value; add it, fill it, "
-                "then set NOT NULL.",
+                f"Column '{name}' cannot be added as NOT NULL, because existing rows have no value for it; "
+                "add it, fill it, then set NOT NULL.",
                 column=name,
             )
         if set(each.metadata) - {_COMMENT}:
             raise InvalidTableChange(
-                f"Column '{name}' comes with metadata {sorted(set(each.metadata) - {_COMMENT})}, which Delvec does "
-                "not set; leave it out.",
+                f"Column '{name}' has the metadata {sorted(set(each.metadata) - {_COMMENT})}, which Delvec "
+                "does not set; leave it out.",
                 column=name,
             )
     return field
@@ -313,26 +315,26 @@ def _widen(update: TableUpdate, path: ColumnPath, inside: ColumnPath, kind: Data
     old, new = before.to_json(), kind.to_json()
     if not (isinstance(old, str) and isinstance(new, str)):
         raise InvalidTableChange(
-            f"Column '{name}' cannot be changed to {_type_name(kind)}: only types without parts change; name the field, "
-            "'element', 'key' or 'value' whose type is to change.",
+            f"Column '{name}' cannot be changed to {_type_name(kind)}: nested types cannot be changed as a "
+            "whole; name the field, 'element', 'key' or 'value' to change.",
             column=name,
         )
     if not widens(old, new):
         raise InvalidTableChange(
-            f"Column '{name}' of type {old} cannot become {new}: a value of the one is not always one of the other; "
-            "write the rows into a new column.",
+            f"Column '{name}' of type {old} cannot be changed to {new}, because not every {old} fits it; "
+            "write the values into a new column.",
             column=name,
         )
     if not update.widens_types:
         raise InvalidTableChange(
-            f"Column '{name}' of type {old} could become {new}, but the table does not let types be widened; set "
+            f"Column '{name}' of type {old} can only be changed to {new} if type widening is on; set "
             "delta.enableTypeWidening=true first.",
             column=name,
         )
     if _PREVIEW in supported(update.protocol):
         raise InvalidTableChange(
-            f"The table has the feature {_PREVIEW}, which wants the version of every change of a type in the schema; "
-            "Delvec does not write that. Use another writer.",
+            f"The table has the feature {_PREVIEW}, which requires the schema to record the version of each "
+            "type change; Delvec does not write it. Use another writer.",
             feature=_PREVIEW,
         )
     if _IDENTITY in field_at(update.schema, path).metadata:
@@ -361,8 +363,8 @@ def _set_nullable(update: TableUpdate, path: ColumnPath, *, nullable: bool) -> N
         for number, part in enumerate(path[:-1]):
             if not isinstance(kind, StructType) or kind.field(part).nullable:
                 raise InvalidTableChange(
-                    f"Column '{name}' cannot be NOT NULL while '{path_text(path[: number + 1])}', which holds it, "
-                    "may be null or is an array or a map.",
+                    f"Column '{name}' cannot be NOT NULL, because '{path_text(path[: number + 1])}', which "
+                    "contains it, is nullable or is an array or a map.",
                     column=name,
                 )
             kind = kind.field(part).type
@@ -374,7 +376,8 @@ def _set_default(update: TableUpdate, path: ColumnPath, text: str) -> None:
     field = field_at(update.schema, path)
     if len(path) > 1:
         raise InvalidTableChange(
-            f"'{path_text(path)}' is a field of a struct: only columns have defaults.", column=path_text(path)
+            f"'{path_text(path)}' is a field of a struct; only top-level columns can have defaults.",
+            column=path_text(path),
         )
     metadata = {key: value for key, value in field.metadata.items() if key != DEFAULT}
     if text.strip():
@@ -404,8 +407,8 @@ def _move(update: TableUpdate, path: ColumnPath, change: ChangeColumn) -> None:
 def _check_mapped(update: TableUpdate, what: str) -> None:
     if not update.is_mapped:
         raise InvalidTableChange(
-            f"A column can be {what} only where files know it by another name than the table does; set {MODE}=name "
-            "first (it may be in the same request), which readers must know.",
+            f"A column can be {what} only if the table has column mapping; set {MODE}=name first, in the "
+            "same request if you like. Readers of the table must then support column mapping.",
             feature="columnMapping",
         )
 

@@ -46,8 +46,8 @@ def parse_constraint(name: str, expression: str, schema: StructType) -> Predicat
     Check(name, expression, tuple(schema.names)).sql  # noqa: B018 - for the error
     if not parsed.is_deterministic:
         raise InvalidTableChange(
-            f"The constraint '{name}' calls a function whose answer may differ from one call to the next, or "
-            "that Delvec does not know; a row must satisfy it once and for all.",
+            f"The constraint '{name}' calls a function that is nondeterministic or that Delvec does not "
+            "know; constraints may only use deterministic functions.",
             constraint=name,
         )
     return parsed

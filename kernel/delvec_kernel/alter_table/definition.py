@@ -174,7 +174,7 @@ def _sorted(
             constraint = name[len(CONSTRAINT_PREFIX) :]
             if constraint.lower() in (each.lower() for each in constraints):
                 raise InvalidTableChange(
-                    f"There are two constraints named '{constraint}'; give one another name"
+                    f"There are two constraints named '{constraint}'; rename one of them"
                 )
             constraints[constraint] = value
         elif lower == MODE.lower():
@@ -231,8 +231,8 @@ def _check_constraints(update: TableUpdate, schema: StructType) -> None:
         gone = [name for name in mentioned(expression, update.schema) if name not in schema]
         if gone:
             raise InvalidTableChange(
-                f"Column '{gone[0]}' cannot be left out: constraint '{key[len(CONSTRAINT_PREFIX) :]}' ({expression}) "
-                "depends on it; drop the constraint first.",
+                f"Column '{gone[0]}' cannot be removed: constraint '{key[len(CONSTRAINT_PREFIX) :]}' "
+                f"({expression}) depends on it; drop the constraint first.",
                 column=gone[0],
             )
 

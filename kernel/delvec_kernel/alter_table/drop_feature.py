@@ -63,7 +63,9 @@ def drop_feature(update: TableUpdate, change: DropFeature) -> Recorded:
     on = [key for key, value in rule.off.items() if update.configuration.get(key) != value]
     _refuse(
         name,
-        f"{on[0]} was set again meanwhile; try again" if on else rule.in_use(update) or rule.left(update),
+        f"{on[0]} was set again in the meantime; try again"
+        if on
+        else rule.in_use(update) or rule.left(update),
     )
     update.protocol = downgraded(update.protocol, name)
     for key in rule.properties:
@@ -104,16 +106,21 @@ def _rule(update: TableUpdate, change: DropFeature) -> tuple[str, "_Rule"]:
     rule = _RULES.get(name)
     if rule is None:
         raise InvalidTableChange(
-            f"The table feature '{name}' cannot be dropped; write the rows to a table without it. Those that can be are "
-            f"{', '.join(sorted(_RULES))}.",
+            f"The table feature '{name}' cannot be dropped; write the rows to a table without it. These "
+            f"features can be dropped: {', '.join(sorted(_RULES))}.",
             feature=name,
         )
     needing = sorted(other for other in has if other in FEATURES and name in FEATURES[other].needs)
-    _refuse(name, f"{', '.join(needing)} rests on it; drop that first" if needing else None)
+    _refuse(
+        name,
+        f"{', '.join(needing)} {'depends' if len(needing) == 1 else 'depend'} on it; drop that first"
+        if needing
+        else None,
+    )
     if change.truncate_history != (name == _PROTECTION):
         raise InvalidTableChange(
-            f"{_PROTECTION} is dropped with truncate-history, once the versions that it protects are gone, and every "
-            f"other feature without: '{name}' is dropped at once, and older versions are protected where they must be.",
+            f"Drop '{name}' {'with' if name == _PROTECTION else 'without'} truncate-history; only "
+            f"{_PROTECTION} is dropped with it, once the versions that it protects are gone.",
             feature=name,
         )
     return name, rule
@@ -149,7 +156,7 @@ def _invariants(update: TableUpdate) -> str | None:
         if not item.nullable or "delta.invariants" in item.metadata
     ]
     return (
-        f"columns are NOT NULL, or have invariants: {', '.join(named[:10])}; let them be null first"
+        f"these columns are NOT NULL or have invariants: {', '.join(named[:10])}; make them nullable first"
         if named
         else None
     )
@@ -168,8 +175,8 @@ def _mapped_columns(update: TableUpdate) -> str | None:
     left = any({FIELD_ID, PHYSICAL_NAME} & set(item.metadata) for item in all_fields(update.schema))
     if update.is_mapped or left:
         return (
-            "files name columns by physical names, and Delvec does not write them again; let delta-spark drop it, or write "
-            "the rows to a new table"
+            "the table's files use physical column names, and Delvec does not rewrite them; drop the "
+            "feature with delta-spark, or write the rows to a new table"
         )
     return None
 
@@ -179,8 +186,9 @@ def _vectors(update: TableUpdate) -> str | None:
     if not count:
         return None
     return (
-        f"{count} {'file has a deletion vector' if count == 1 else 'files have deletion vectors'}; write these again first, "
-        "by table.optimize.purge() or REORG TABLE ... APPLY (PURGE), or let table.downgrade() do all of it"
+        f"{count} {'file has a deletion vector' if count == 1 else 'files have deletion vectors'}; rewrite "
+        "them first with table.optimize.purge() or REORG TABLE ... APPLY (PURGE), or use "
+        "table.downgrade(), which does both"
     )
 
 
@@ -190,11 +198,19 @@ def _domains(update: TableUpdate) -> str | None:
         for name, domain in update.domains.items()
         if not domain.removed and not name.startswith("delta.")
     ]
-    return f"the table has domain metadata of others: {', '.join(sorted(named))}" if named else None
+    return (
+        (f"the table has domain metadata that other software set: {', '.join(sorted(named))}")
+        if named
+        else None
+    )
 
 
 def _clustering(update: TableUpdate) -> str | None:
-    return "the table has clustering columns; cluster it by none first" if update.clustering else None
+    return (
+        ("the table has clustering columns; remove them first (CLUSTER BY NONE)")
+        if update.clustering
+        else None
+    )
 
 
 def _protected(update: TableUpdate) -> str | None:
@@ -203,14 +219,15 @@ def _protected(update: TableUpdate) -> str | None:
     if not before.isdecimal() or oldest >= int(before):
         return None
     return (
-        f"the log still has versions from {oldest} on, of which those before {before} have features that were dropped; "
-        "wait until delta.logRetentionDuration lets them go, then write a checkpoint and clean up"
+        f"the log still has versions from {oldest} on, and those before {before} use features that were "
+        "dropped since; wait until they are older than delta.logRetentionDuration, then write a checkpoint "
+        "and clean up the log"
     )
 
 
 def _row_ids(update: TableUpdate) -> str | None:
     count = update.state.with_row_ids
-    return f"{count} files were given row ids meanwhile; try again" if count else None
+    return f"{count} files were given row ids in the meantime; try again" if count else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +252,8 @@ class _Rule:
 _WIDENING: Final = _Rule(
     _columns_with(
         TYPE_CHANGES,
-        "files may have the types of before, and Delvec does not write them again; let delta-spark drop it. It concerns",
+        "files may still have the old types, and Delvec does not rewrite them; drop the feature with "
+        "delta-spark. Columns with changed types",
     ),
     off={"delta.enableTypeWidening": None},
 )
@@ -248,7 +266,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "generatedColumns": _Rule(_columns_with(GENERATION, "the table has generated columns")),
     "identityColumns": _Rule(_columns_with("delta.identity.start", "the table has identity columns")),
     "allowColumnDefaults": _Rule(
-        _columns_with(DEFAULT, "columns have defaults, which are to be dropped first")
+        _columns_with(DEFAULT, "these columns have defaults, which must be dropped first")
     ),
     "columnMapping": _Rule(_mapped_columns),
     "deletionVectors": _Rule(_vectors, off={"delta.enableDeletionVectors": None}),

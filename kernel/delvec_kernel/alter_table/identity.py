@@ -31,8 +31,8 @@ def advance_identity(update: TableUpdate, change: AdvanceIdentity) -> Recorded:
     least = start if before is None else before
     if (mark - start) % step or (mark - least) * step < 0:
         raise InvalidTableChange(
-            f"Identity column '{name}' has got to {least} in steps of {step}, so that its next high-water mark cannot be "
-            f"{mark}.",
+            f"Identity column '{name}' is at {least} with a step of {step}, so its high-water mark cannot "
+            f"be set to {mark}.",
             column=name,
         )
     _set_mark(update, path, mark)
@@ -63,8 +63,8 @@ def sync_identity(update: TableUpdate, change: SyncIdentity) -> Recorded:
         return recorded
     if mark not in _LONG:
         raise InvalidTableChange(
-            f"Identity column '{path_text(path)}' has no numbers left: {mark}, which comes after {reached}, has more than 64 "
-            "bits.",
+            f"Identity column '{path_text(path)}' has run out of numbers: the next one after {reached} is "
+            f"{mark}, which does not fit in 64 bits.",
             column=path_text(path),
         )
     column = quoted(path)
@@ -88,7 +88,9 @@ def _numbers(update: TableUpdate, path: ColumnPath) -> tuple[int, int, int | Non
     field = field_at(update.schema, path)
     start, step, before = (_number(field, key) for key in (_START, _STEP, _MARK))
     if start is None or not step:
-        raise InvalidTableChange(f"Column '{path_text(path)}' is no identity column.", column=path_text(path))
+        raise InvalidTableChange(
+            f"Column '{path_text(path)}' is not an identity column.", column=path_text(path)
+        )
     return start, step, before
 
 

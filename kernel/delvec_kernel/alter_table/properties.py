@@ -55,7 +55,7 @@ def set_properties(update: TableUpdate, change: SetProperties) -> Recorded:
         if name.lower().startswith(_FEATURE_PREFIX):
             if value.strip().lower() not in ("supported", "enabled"):
                 raise BadRequest(
-                    f"'{value}' is not a value of '{name}', which takes supported.", property=name
+                    f"'{value}' is not a valid value for '{name}'; use 'supported'.", property=name
                 )
             _add_feature(update, name[len(_FEATURE_PREFIX) :])
             continue
@@ -88,7 +88,8 @@ def unset_properties(update: TableUpdate, change: UnsetProperties) -> Recorded:
         if name not in update.configuration:
             if not change.if_exists:
                 raise InvalidTableChange(
-                    f"The table property '{given}' is not set; say if-exists to unset it where it is.",
+                    f"The table property '{given}' is not set; use if-exists to ignore properties that are "
+                    "not set.",
                     property=given,
                 )
             continue
@@ -122,7 +123,7 @@ def add_constraint(update: TableUpdate, change: AddConstraint) -> Recorded:
     existing = {name.lower(): text for name, text in update.configuration.items()}.get(key.lower())
     if existing is not None:
         raise InvalidTableChange(
-            f"There is a constraint '{change.name}' already: {existing}; drop it first, or choose another name.",
+            f"Constraint '{change.name}' already exists: {existing}; drop it first, or choose another name.",
             constraint=change.name,
         )
     parse_constraint(change.name, change.expression, update.schema)
@@ -149,7 +150,8 @@ def drop_constraint(update: TableUpdate, change: DropConstraint) -> Recorded:
                 if each.lower().startswith(CONSTRAINT_PREFIX)
             ]
             raise InvalidTableChange(
-                f"There is no constraint '{change.name}'; the table has {', '.join(sorted(known)) or 'none'}.",
+                f"Constraint '{change.name}' does not exist; the table has "
+                f"{', '.join(sorted(known)) or 'none'}.",
                 constraint=change.name,
             )
         return Recorded("DROP CONSTRAINT", {"name": change.name, "existed": "false"})
@@ -202,22 +204,27 @@ def cluster_by(update: TableUpdate, change: ClusterBy) -> Recorded:
 def _checked_name(name: str, *, allow_unknown: bool, what: str) -> str | None:
     """Return Delta's spelling of a property, or None for the user's own."""
     if not _NAME.fullmatch(name):
-        raise BadRequest(f"'{name[:200]}' cannot be the name of a table property.", property=name[:200])
+        raise BadRequest(f"'{name[:200]}' is not a valid name for a table property.", property=name[:200])
     lower = name.lower()
     if not lower.startswith("delta."):
         if lower in ("location", "provider", "external", "owner", "comment"):
             raise InvalidTableChange(
-                f"'{name}' is no property that is {what} like others"
-                f"{'; set the comment of the table instead' if lower == 'comment' else ''}.",
+                f"'{name}' is reserved and cannot be {what} as a table "
+                f"property{'; set the comment of the table instead' if lower == 'comment' else ''}.",
                 property=name,
             )
         return None
     if lower.startswith(CONSTRAINT_PREFIX):
         raise InvalidTableChange(
-            f"'{name}' is a constraint: add or drop it as one, so that the rows are checked.", property=name
+            f"'{name}' is a constraint; add or drop it with ADD CONSTRAINT or DROP CONSTRAINT, so that the "
+            "rows are checked.",
+            property=name,
         )
     if lower.startswith(_FEATURE_PREFIX):
-        raise InvalidTableChange(f"'{name}' is a table feature, which stays once it is there.", property=name)
+        raise InvalidTableChange(
+            f"'{name}' is a table feature, which cannot be unset like a property; drop the feature.",
+            property=name,
+        )
     known = known_property(name)
     if known is None:
         if allow_unknown or lower.startswith(_OF_ICEBERG):
@@ -239,7 +246,8 @@ def _set_mode(update: TableUpdate, mode: str) -> None:
         return
     if before != "none":
         raise InvalidTableChange(
-            f"{MODE} is {before}, and its files name columns accordingly: it cannot become {mode}.",
+            f"{MODE} cannot be changed from {before} to {mode}, because the table's files already name "
+            f"their columns for {before}.",
             property=MODE,
         )
     strange = [
@@ -247,13 +255,15 @@ def _set_mode(update: TableUpdate, mode: str) -> None:
     ]
     if strange:
         raise InvalidTableChange(
-            f"Columns {', '.join(strange[:10])} have ids or physical names although columns are not mapped, left over from "
-            "an earlier mapping; turning it on would read the wrong columns.",
+            f"Columns {', '.join(strange[:10])} have ids or physical names left over from an earlier column "
+            "mapping, although the table's columns are not mapped; turning column mapping on would read "
+            "the wrong columns.",
             property=MODE,
         )
     if mode == "id":
         raise InvalidTableChange(
-            f"{MODE} is id only for tables that are created so: files that are there have no ids; set it to name.",
+            f"{MODE}=id can only be set when the table is created, because existing files have no column "
+            "ids; set it to name.",
             property=MODE,
         )
     update.configuration[MODE] = mode
@@ -264,8 +274,8 @@ def _add_feature(update: TableUpdate, name: str) -> str:
     feature = feature_named(name)
     if feature is None or feature.name not in WRITABLE:
         raise InvalidTableChange(
-            f"Delvec does not know the table feature '{name}', or could not write the table any more once it is added; it "
-            f"can add {', '.join(sorted(WRITABLE))}.",
+            f"Delvec does not know the table feature '{name}', or could no longer write to the table with "
+            f"it. Features that can be added: {', '.join(sorted(WRITABLE))}.",
             feature=name,
         )
     update.need(feature.name)

@@ -64,15 +64,16 @@ def check_row_ids(update: TableUpdate) -> None:
         return
     if is_true(update.configuration, SUSPENDED):
         raise InvalidTableChange(
-            f"{ENABLED} and {SUSPENDED} cannot both be true: the one promises ids, the other gives none; set "
-            f"{SUSPENDED}=false, then {ENABLED}=true.",
+            f"{ENABLED} and {SUSPENDED} cannot both be true: one promises row ids, the other stops "
+            f"assigning them; set {SUSPENDED}=false, then {ENABLED}=true.",
             property=ENABLED,
         )
     if is_true(update.configuration_before, ENABLED):
         return
     if update.state.without_row_ids:
         raise InvalidTableChange(
-            f"{update.state.without_row_ids} files have no row ids: another writer has just added them without; try again.",
+            f"{update.state.without_row_ids} files have no row ids, because another writer has just added "
+            "them; try again.",
             property=ENABLED,
         )
     update.configuration = with_columns(update.configuration)

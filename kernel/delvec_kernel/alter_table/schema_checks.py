@@ -49,9 +49,9 @@ def check_columns(schema: StructType, *, mapped: bool = False, computed: bool = 
                     column=field.name,
                 )
     if any(kind == PrimitiveType("void") for kind in _types(schema)):
-        raise InvalidSchema("A column of type void holds nothing; give it a type.")
+        raise InvalidSchema("A column of type void cannot hold values; give it another type.")
     if has_variant(schema):
-        raise InvalidSchema("Delvec reads columns of type variant and does not write them yet; use strings.")
+        raise InvalidSchema("Delvec can read columns of type variant but cannot write them yet; use strings.")
 
 
 def checked_partition_columns(schema: StructType, wanted: Sequence[str]) -> list[str]:
@@ -66,7 +66,7 @@ def checked_partition_columns(schema: StructType, wanted: Sequence[str]) -> list
             raise InvalidSchema(f"The partition column '{name}' is not in the schema.", column=name)
         field = schema.field(name)
         if field.name in found:
-            raise InvalidSchema(f"The partition column '{name}' is named twice.", column=name)
+            raise InvalidSchema(f"The partition column '{name}' is listed twice.", column=name)
         if isinstance(field.type, StructType | ArrayType | MapType):
             raise InvalidSchema(
                 f"The column '{name}' of type {json.dumps(field.type.to_json())[:80]} cannot partition a table.",
@@ -74,7 +74,7 @@ def checked_partition_columns(schema: StructType, wanted: Sequence[str]) -> list
             )
         found.append(field.name)
     if len(found) == len(schema.fields):
-        raise InvalidSchema("At least one column must not be a partition column.")
+        raise InvalidSchema("A table needs at least one column that is not a partition column.")
     return found
 
 
@@ -124,8 +124,8 @@ def check_column_name(name: str, *, mapped: bool = False) -> None:
     """
     if not name or (not mapped and any(character in _FORBIDDEN for character in name)):
         raise InvalidSchema(
-            f"The column name '{name}' is empty or has one of the characters ' ,;{{}}()' or =, tab or "
-            "newline in it, which needs column mapping; rename the column.",
+            f"The column name '{name}' is empty or contains a space, tab, newline or one of ,;{{}}()=, "
+            "which is only possible with column mapping; rename the column.",
             column=name,
         )
     if name.lower() in _RESERVED:

@@ -210,23 +210,25 @@ class TableUpdate:
         )
 
     def _check_manifests(self) -> None:
-        """Refuse manifests of files beside deletion vectors, which their readers do not know: as delta-spark does."""
+        """Refuse manifests together with deletion vectors, which their readers do not support, as delta-spark
+        does."""
         before, now = self._before.configuration, self.configuration
         if not is_true(now, SYMLINK_MANIFESTS):
             return
         is_new = not is_true(before, SYMLINK_MANIFESTS)
         if is_true(now, _DELETION_VECTORS) and (is_new or not is_true(before, _DELETION_VECTORS)):
             raise InvalidTableChange(
-                f"{SYMLINK_MANIFESTS} and {_DELETION_VECTORS} cannot both be true: readers of manifests do not know deletion "
-                "vectors, and deleted rows would be back. Set one of them to false.",
+                f"{SYMLINK_MANIFESTS} and {_DELETION_VECTORS} cannot both be true: readers of manifests do "
+                "not support deletion vectors, so they would return deleted rows. Set one of the two to "
+                "false.",
                 property=SYMLINK_MANIFESTS,
             )
         count = self.state.deletion_vectors if is_new else 0
         if count:
             raise InvalidTableChange(
                 f"{SYMLINK_MANIFESTS} cannot be true: {count} of the table's files "
-                f"{'has a deletion vector' if count == 1 else 'have deletion vectors'}, which readers of manifests do not "
-                "know. Run REORG TABLE ... APPLY (PURGE) first.",
+                f"{'has a deletion vector' if count == 1 else 'have deletion vectors'}, which readers of "
+                "manifests do not support. Run REORG TABLE ... APPLY (PURGE) first.",
                 property=SYMLINK_MANIFESTS,
                 deletion_vectors=count,
             )
@@ -245,8 +247,8 @@ class TableUpdate:
             wanted.add("checkConstraints")
         if "timestampNtz" not in has and _holds_ntz(self.schema):
             raise InvalidTableChange(
-                "A column of type timestamp_ntz needs the table feature timestampNtz, which readers must know; add the "
-                "feature in the same request, before the column.",
+                "A column of type timestamp_ntz needs the table feature timestampNtz, which readers must "
+                "support; add the feature before the column, in the same request if you like.",
                 feature="timestampNtz",
             )
         self.protocol = upgraded(self.protocol, wanted)

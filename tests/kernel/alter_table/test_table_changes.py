@@ -171,9 +171,9 @@ def test_columns_are_added_at_the_end_first_after_and_in_structs():
         (add("ID"), InvalidTableChange, "already"),
         (add("x", nullable=False), InvalidTableChange, "NOT NULL"),
         (add("x", struct(field("y", nullable=False))), InvalidTableChange, "NOT NULL"),
-        (add("tags.x"), InvalidTableChange, "no struct"),
+        (add("tags.x"), InvalidTableChange, "not a struct"),
         (add("tags.x.y"), UnknownColumn, "element"),
-        (add("name.x"), InvalidTableChange, "no struct"),
+        (add("name.x"), InvalidTableChange, "not a struct"),
         (add("x", after="nothing"), UnknownColumn, "nothing"),
         (add("x", "spam"), InvalidSchema, "spam"),
         (add("x", "void"), InvalidTableChange, "void"),
@@ -267,11 +267,11 @@ def test_a_mapped_column_keeps_its_physical_name_when_it_is_renamed_and_never_gi
         ([{"change": "rename-column", "column": "name", "to": "n"}], "delta.columnMapping.mode=name"),
         ([{"change": "drop-columns", "columns": ["name"]}], "delta.columnMapping.mode=name"),
         ([MAP, {"change": "rename-column", "column": "name", "to": "ID"}], "already"),
-        ([MAP, {"change": "drop-columns", "columns": ["country"]}], "partitions"),
-        ([MAP, {"change": "drop-columns", "columns": ["home.city", "home.zip"]}], "last one"),
-        ([MAP, {"change": "drop-columns", "columns": ["id", "name", "home", "tags"]}], "last one"),
-        ([MAP, put(columnMapping__mode="none")], "cannot become none"),
-        ([MAP, {"change": "unset-properties", "names": ["delta.columnMapping.mode"]}], "cannot become none"),
+        ([MAP, {"change": "drop-columns", "columns": ["country"]}], "partition column"),
+        ([MAP, {"change": "drop-columns", "columns": ["home.city", "home.zip"]}], "only one left"),
+        ([MAP, {"change": "drop-columns", "columns": ["id", "name", "home", "tags"]}], "only one left"),
+        ([MAP, put(columnMapping__mode="none")], "from name to none"),
+        ([MAP, {"change": "unset-properties", "names": ["delta.columnMapping.mode"]}], "from name to none"),
     ],
 )
 def test_a_change_that_the_files_do_not_allow_is_refused(changes, message):
@@ -385,14 +385,14 @@ def test_a_type_becomes_a_wider_one(before, after):
     ("before", "after"), [(old, new) for old, kinds in NARROWER.items() for new in kinds]
 )
 def test_a_type_never_becomes_one_that_lacks_some_of_its_values(before, after):
-    with pytest.raises(InvalidTableChange, match="cannot become"):
+    with pytest.raises(InvalidTableChange, match="cannot be changed to"):
         widening_table(before).alter(change("x", type=after))
 
 
 def test_a_type_is_not_widened_where_the_table_does_not_allow_it():
     with pytest.raises(InvalidTableChange, match=r"delta\.enableTypeWidening=true"):
         Table().alter(change("home.zip", type="long"))
-    with pytest.raises(InvalidTableChange, match="types without parts"):
+    with pytest.raises(InvalidTableChange, match="nested types cannot be changed as a whole"):
         Table(configuration={"delta.enableTypeWidening": "true"}).alter(
             change("tags", type={"type": "array", "elementType": "long", "containsNull": True})
         )
@@ -572,10 +572,10 @@ def test_properties_are_set_as_delta_spells_them():
         ("delta.apendOnly", "true", InvalidTableChange, "did you mean delta.appendOnly"),
         ("delta.nothingOfTheKind", "1", InvalidTableChange, "does not know"),
         ("delta.appendOnly", "yes", BadRequest, "true or false"),
-        ("delta.checkpointInterval", "0", BadRequest, "from 1 on"),
+        ("delta.checkpointInterval", "0", BadRequest, "at least 1"),
         ("delta.logRetentionDuration", "1 month", BadRequest, "interval 30 days"),
-        ("delta.columnMapping.mode", "id", InvalidTableChange, "created so"),
-        ("delta.columnMapping.maxColumnId", "9", InvalidTableChange, "kept by writers"),
+        ("delta.columnMapping.mode", "id", InvalidTableChange, "when the table is created"),
+        ("delta.columnMapping.maxColumnId", "9", InvalidTableChange, "maintained by writers"),
         ("delta.enableIcebergCompatV2", "true", InvalidTableChange, "does not implement"),
         ("delta.constraints.positive", "id > 0", InvalidTableChange, "constraint"),
         ("delta.minReaderVersion", "3", InvalidTableChange, "upgrade the protocol"),
@@ -584,7 +584,7 @@ def test_properties_are_set_as_delta_spells_them():
         ("delta.dataSkippingStatsColumns", "id,nothing", UnknownColumn, "nothing"),
         ("delta.dataSkippingStatsColumns", "id,home.zip,ID", InvalidTableChange, "twice"),
         ("comment", "x", InvalidTableChange, "comment of the table"),
-        ("a b", "x", BadRequest, "cannot be the name"),
+        ("a b", "x", BadRequest, "not a valid name"),
     ],
 )
 def test_a_property_that_means_nothing_or_harm_is_refused(name, value, error, message):
@@ -635,7 +635,7 @@ def test_a_constraint_is_a_property_a_feature_and_asks_something_of_every_row():
 
     assert table.metadata.configuration == {}
     assert dropped.parameters == {"name": "NEAR", "expr": "home.zip < 1000", "existed": "true"}
-    with pytest.raises(InvalidTableChange, match="no constraint"):
+    with pytest.raises(InvalidTableChange, match="does not exist"):
         table.alter({"change": "drop-constraint", "name": "near"})
     assert table.alter({"change": "drop-constraint", "name": "near", "if-exists": True}).is_empty
 
@@ -691,8 +691,8 @@ def test_clustering_columns_are_domain_metadata_of_physical_names():
     ("columns", "partitioned", "message"),
     [
         (["id"], ("country",), "partitioned"),
-        (["tags"], (), "least and greatest"),
-        (["home"], (), "least and greatest"),
+        (["tags"], (), "minimum and maximum"),
+        (["home"], (), "minimum and maximum"),
         (["id", "ID"], (), "twice"),
         (["id", "name", "country", "home.zip", "home.city"], (), "4 columns"),
     ],
@@ -834,9 +834,9 @@ def test_that_no_row_is_further_is_asked_of_the_rows():
 @pytest.mark.parametrize(
     ("change", "kind", "message"),
     [
-        (sync(1, "name"), InvalidTableChange, "is no identity column"),
+        (sync(1, "name"), InvalidTableChange, "is not an identity column"),
         (sync(1, "nothing"), UnknownColumn, "nothing"),
-        (sync(2**63 - 1), InvalidTableChange, "no numbers left"),
+        (sync(2**63 - 1), InvalidTableChange, "run out of numbers"),
     ],
 )
 def test_what_cannot_be_synced_is_refused(change, kind, message):

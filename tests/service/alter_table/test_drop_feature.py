@@ -173,7 +173,7 @@ def test_a_domain_that_somebody_sets_meanwhile_keeps_its_feature(filled, running
         refused = alter(filled, drop("domainMetadata"))
 
     assert refused.status_code == 400
-    assert "domain metadata of others: theirs" in error(refused)["message"]
+    assert "domain metadata that other software set: theirs" in error(refused)["message"]
     assert operations(filled)[2:] == ["SET TBLPROPERTIES", "SET DOMAIN"]
 
 

@@ -171,7 +171,7 @@ def test_ids_are_not_taken_for_ever_where_the_table_gives_them_again(filled, run
         answer = alter(filled, {"change": "drop-feature", "feature": "rowTracking"})
 
     assert answer.status_code == 400
-    assert "set again meanwhile" in error(answer)["message"]
+    assert "set again in the meantime" in error(answer)["message"]
     assert operations(filled, filled.version() - 1) == ["ROW TRACKING UNBACKFILL", "SET TBLPROPERTIES"]
 
 
