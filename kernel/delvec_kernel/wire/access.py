@@ -46,40 +46,42 @@ _Grantee: TypeAlias = Annotated[
         min_length=1,
         max_length=256,
         pattern=_GRANTEE,
-        description="A principal of a token: `etl`; a subject of the identity provider: `oidc:<sub>`; or one of its groups: "
-        "`group:<name>`.",
+        description="The principal of a token (`etl`), a subject of the identity provider (`oidc:<sub>`), or one "
+        "of its groups (`group:<name>`).",
     ),
 ]
 
 
 class TokenRequest(Envelope):
-    """A bearer token to be made."""
+    """A bearer token to create."""
 
-    name: _TokenName = Field(description="Of the token: never used twice, not even after it was revoked.")
+    name: _TokenName = Field(
+        description=("The name of the token. It is never reused, not even after the token was revoked.")
+    )
     principal: _TokenName | None = Field(
         default=None,
-        description="Whom grants, logs and the audit name; the token's name where absent. Several tokens may share one, "
-        "which is how a token is rotated.",
+        description="The name in grants, logs and the audit log; the token's name if absent. Several tokens may "
+        "share one, which lets you rotate tokens.",
     )
     expires_at: AwareDatetime | None = Field(
-        default=None, description="ISO 8601 with a time zone; absent: never."
+        default=None, description="ISO 8601 with a time zone. If absent, the token never expires."
     )
 
 
 class TokenResource(Answer):
-    """A bearer token, without what is secret of it."""
+    """A bearer token, without its secret."""
 
-    name: str = Field(description="Of the token.")
-    principal: str = Field(description="Whom grants, logs and the audit name.")
-    state: Literal["active", "expired", "revoked"] = Field(description="Only an active token is let in.")
+    name: str = Field(description="The name of the token.")
+    principal: str = Field(description="The name in grants, logs and the audit log.")
+    state: Literal["active", "expired", "revoked"] = Field(description="Only active tokens are accepted.")
     created_at: str = Field(description="ISO 8601.")
-    created_by: str = Field(description="The principal who made it.")
-    expires_at: str | None = Field(description="ISO 8601; absent: never.")
+    created_by: str = Field(description="The principal who created it.")
+    expires_at: str | None = Field(description="ISO 8601; absent if the token never expires.")
     revoked_at: str | None = Field(description="ISO 8601.")
 
 
 class CreatedToken(TokenResource):
-    """A bearer token that was just made."""
+    """A bearer token that was just created."""
 
     token: str = Field(
         description="The token itself. The service keeps only its hash, so this is the only time it is shown."
@@ -93,13 +95,16 @@ class TokensResponse(Answer):
 
 
 class Grant(Envelope):
-    """On what a role is granted: one of a table, a pattern, a namespace, and everything."""
+    """What a role is granted on: one of a table, a pattern, a namespace, and everything."""
 
     table: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
-        description="A table, by name or id; the grant goes with it when it is renamed, and ends when it is forgotten.",
+        description=(
+            "A table, by name or id; the grant follows the table when it is renamed, and ends when it is "
+            "forgotten."
+        ),
     )
     pattern: str | None = Field(
         default=None,
@@ -113,7 +118,7 @@ class Grant(Envelope):
         min_length=1,
         max_length=128,
         pattern=TABLE_NAME,
-        description="All tables that are called `<namespace>.<something>`.",
+        description="All tables whose name is `<namespace>.<something>`.",
     )
     all_tables: bool = Field(default=False, description="All tables, and the service itself.")
 
@@ -121,7 +126,7 @@ class Grant(Envelope):
     def _one(self) -> "Grant":
         given = sum(value is not None for value in (self.table, self.pattern, self.namespace))
         if given + self.all_tables != 1:
-            raise ValueError("give one of table, pattern, namespace and all-tables")
+            raise ValueError("give exactly one of table, pattern, namespace and all-tables")
         return self
 
 
@@ -129,17 +134,17 @@ class GrantRequest(Grant):
     """A role to be granted; it replaces the one that the grantee has there."""
 
     grantee: _Grantee
-    role: Role = Field(description="What is granted; each role may what those before it may.")
+    role: Role = Field(description="The role that is granted; each role includes the ones before it.")
 
 
 class RoleGrant(Answer):
     """A role that a principal or a group has on some tables."""
 
-    grantee: str = Field(description="Who has it.")
-    role: Role = Field(description="What is granted.")
-    scope: GrantScope = Field(description="What kind of thing it is granted on.")
+    grantee: str = Field(description="Who has the role.")
+    role: Role = Field(description="The role that is granted.")
+    scope: GrantScope = Field(description="The kind of thing that the role is granted on.")
     target: str = Field(description="The namespace, the pattern, or the id of the table; empty for all.")
-    table: str | None = Field(default=None, description="The table's name, where the scope is a table.")
+    table: str | None = Field(default=None, description="The table's name, if the scope is a table.")
     granted_at: str = Field(description="ISO 8601.")
     granted_by: str = Field(description="The principal who granted it.")
 
@@ -151,64 +156,68 @@ class GrantsResponse(Answer):
 
 
 class AccessResponse(Answer):
-    """Who the token is, and what it may."""
+    """Who the token belongs to, and what it may do."""
 
-    principal: str | None = Field(description="Absent where the service asks for no token.")
-    groups: list[str] = Field(description="Of the principal, as the identity provider names them.")
-    grants: list[RoleGrant] = Field(description="Those that hold for the principal and its groups.")
-    is_restricted: bool = Field(description="False where everything is allowed.")
+    principal: str | None = Field(description="Absent if the service does not require tokens.")
+    groups: list[str] = Field(description="The principal's groups, as the identity provider names them.")
+    grants: list[RoleGrant] = Field(description="The grants that apply to the principal and its groups.")
+    is_restricted: bool = Field(description="False if everything is allowed.")
     role: Role | None = Field(
         default=None,
-        description="The highest on the table that the request names; null where it names none.",
+        description="The highest role on the table in the request; null if the request has none.",
     )
 
 
 class AuditEntry(Answer):
-    """A request that changed something, or was not allowed to."""
+    """A request that changed something, or was denied."""
 
-    id: str = Field(description="Of the entry; later ones sort behind it.")
+    id: str = Field(description="The id of the entry; later entries sort after it.")
     answered_at: str = Field(description="ISO 8601.")
     principal: str | None = Field(
-        description="Who asked: `anonymous` where the service asks for no token; absent where the token is nobody's."
+        description=(
+            "Who sent the request: `anonymous` if the service does not require tokens; absent if the token "
+            "belongs to nobody."
+        )
     )
-    request_id: str = Field(description="As in the log, and in the answer's `X-Request-Id`.")
+    request_id: str = Field(description="The same as in the log and in the response's `X-Request-Id`.")
     operation: str = Field(
         description="The operationId of the request in `/openapi.json`: `commit`, `grant_role`."
     )
-    table: str | None = Field(description="What the table was called then, or what was asked for.")
-    table_id: str | None = Field(description="The service's own id of the table, where there was one.")
+    table: str | None = Field(description="The table's name at that time, or the name in the request.")
+    table_id: str | None = Field(description="The service's id of the table, if there was one.")
     change: str | None = Field(
         description="What was changed: a commit's operation, a grant, the name of a token, a policy or another table."
     )
-    transaction_id: str | None = Field(description="Of a commit.")
-    version: int | None = Field(description="Of the table, where the change made one.")
+    transaction_id: str | None = Field(description="The transaction id of a commit.")
+    version: int | None = Field(description="The version of the table that the change created, if any.")
     outcome: AuditOutcome = Field(
-        description="`done`; `denied`: not allowed; `refused`: not done for another reason, as a conflict; `failed`; "
-        "`unknown`: answered too late, or to nobody, and maybe done."
+        description="`done`; `denied`: not allowed; `refused`: not done for another reason, such as a conflict; "
+        "`failed`; `unknown`: the answer came too late or reached nobody, so it may have been done."
     )
-    status: int = Field(description="Of the HTTP answer; 0 where nobody waited for it.")
-    error_code: str | None = Field(description="As in the answer.")
+    status: int = Field(description="The status of the HTTP response; 0 if nobody waited for it.")
+    error_code: str | None = Field(description="The code of the error in the response.")
 
 
 class AuditResponse(Answer):
     """A page of the audit log."""
 
-    entries: list[AuditEntry] = Field(description="The entries, the newest first.")
+    entries: list[AuditEntry] = Field(description="The entries, newest first.")
     next_page_token: str | None = Field(
-        default=None, description="Ask for older ones with it; absent on the last page."
+        default=None, description="Send it to get older entries; absent on the last page."
     )
 
 
 class StorageCredential(Answer):
-    """What opens the files below one location, for a while."""
+    """Temporary credentials for the files below one location."""
 
-    prefix: str = Field(description="URL that the files begin with.")
+    prefix: str = Field(description="The URL prefix of the files.")
     operation: StorageOperation = Field(description="What they are for.")
     expiration_time_ms: int = Field(description="Milliseconds since the epoch.")
     config: dict[str, str] = Field(
         repr=False,
-        description="The credentials, by the names of Iceberg REST: `s3.access-key-id`, `s3.secret-access-key`, `s3.session-token`, "
-        "`s3.session-token-expires-at-ms`; and, where the service has them set, `client.region` and `s3.endpoint`.",
+        description="The credentials, with the names of Iceberg REST: `s3.access-key-id`, `s3.secret-access-key`, "
+        "`s3.session-token`, `s3.session-token-expires-at-ms`; and, if set in the service, "
+        "`client.region` and `s3.endpoint`.",
     )
 
 
@@ -216,5 +225,5 @@ class CredentialsResponse(Answer):
     """Credentials for the files of a table."""
 
     storage_credentials: list[StorageCredential] = Field(
-        description="For each prefix that files begin with; today one, the table's location."
+        description="One entry for each URL prefix of files; currently only the table's location."
     )

@@ -47,16 +47,17 @@ _Column = Annotated[
     Field(
         min_length=1,
         max_length=4096,
-        description="A column, or with dots a field of a struct: address.city; `element` of an array, `key` and "
-        "`value` of a map. A name with other characters than letters, digits and underscores stands in backticks.",
+        description="A column, or a field of a struct, separated by dots: address.city; `element` for an array, "
+        "`key` and `value` for a map. Put backticks around a name that has characters other than "
+        "letters, digits and underscores.",
     ),
 ]
 _Type: TypeAlias = Text | JsonObject
 _After = Annotated[
     Annotated[str, Field(max_length=4096)] | None,
-    Field(description="Put it behind this one; a name, without the path before it."),
+    Field(description="Put the column after this one; a name without the path before it."),
 ]
-_First = Annotated[bool, Field(description="Put it before all others of its struct.")]
+_First = Annotated[bool, Field(description="Put the column before all others of the table or struct.")]
 
 
 class _Positioned(Envelope):
@@ -79,9 +80,9 @@ class NewColumn(_Positioned):
     """A column to be added; without a position it goes last."""
 
     column: _Column
-    type: _Type = Field(description="A type of Delta's schema JSON.")
+    type: _Type = Field(description="A type in Delta's schema JSON.")
     comment: Text | None = None
-    nullable: bool = Field(default=True, description="Must be true: what is there already has no values.")
+    nullable: bool = Field(default=True, description="Must be true, because existing rows have no value.")
 
 
 class AddColumns(Envelope):
@@ -114,22 +115,22 @@ class ChangeColumn(_Positioned):
     column: _Column
     type: _Type | None = Field(default=None, description="A wider type; needs delta.enableTypeWidening=true.")
     nullable: bool | None = Field(
-        default=None, description="False: every row must have a value, which is verified first."
+        default=None, description="If false, every row must have a value; this is verified first."
     )
     default: str | None = Field(
         default=None,
         max_length=4096,
-        description="An expression in Spark's SQL, which reads no column: what rows get that are written without the "
-        "column from now on. Empty: none any more.",
+        description="An expression in Spark's SQL that reads no columns: the value of rows written without the "
+        "column from now on. Empty: remove the default.",
     )
-    comment: Text | None = Field(default=None, description="Empty: none any more.")
+    comment: Text | None = Field(default=None, description="Empty: remove the comment.")
 
     @model_validator(mode="after")
     def _something(self) -> "ChangeColumn":
         if all(
             each is None for each in (self.type, self.nullable, self.default, self.comment, self.position)
         ):
-            raise ValueError("give what is to change: type, nullable, default, comment, first or after")
+            raise ValueError("give what to change: type, nullable, default, comment, first or after")
         return self
 
 
@@ -187,7 +188,10 @@ class DropFeature(Envelope):
     feature: str = Field(min_length=1, max_length=255)
     truncate_history: bool = Field(
         default=False,
-        description="Of checkpointProtection alone, which can go only when the versions that it protects are gone.",
+        description=(
+            "Only for checkpointProtection, which can be dropped only once the versions that it protects "
+            "are gone."
+        ),
     )
 
 
@@ -203,7 +207,7 @@ class SetComment(Envelope):
     """Set the table's description, or remove it."""
 
     change: Literal["set-comment"]
-    comment: Text | None = Field(default=None, description="Absent: none any more.")
+    comment: Text | None = Field(default=None, description="If absent, the comment is removed.")
 
 
 class ClusterBy(Envelope):
@@ -222,8 +226,8 @@ class SyncIdentity(Envelope):
         default=None,
         ge=-(2**63),
         lt=2**63,
-        description="The greatest number that a row has, the least where the step is negative. Absent: no row has one. That "
-        "none goes beyond it is verified.",
+        description="The greatest number in the rows, or the least if the step is negative; absent if no row has "
+        "one. The service verifies that no row goes beyond it.",
     )
 
 
@@ -289,15 +293,15 @@ class AlterRequest(Envelope):
     changes: list[TableChange] = Field(min_length=1, max_length=1000, fail_fast=True)
     verified_version: Long | None = Field(
         default=None,
-        description="The version whose rows were all found to satisfy what the changes ask of rows. Absent: the "
-        "service takes what statistics prove, and refuses the rest.",
+        description="The version at which all rows were found to satisfy the changes. If absent, the service "
+        "accepts what statistics prove and refuses the rest.",
     )
     read_version: Long | None = Field(
         default=None,
-        description="A version that was the newest before the request was first sent: when it is sent again, its commit is "
-        "looked for from there on. The changes themselves are always made to the newest version.",
+        description="A version that was the newest before the request was first sent; on a retry, the service "
+        "looks for its commit from there on. The changes are always made to the newest version.",
     )
-    transaction_id: TransactionId | None = Field(default=None, description="A new one where absent.")
+    transaction_id: TransactionId | None = Field(default=None, description="If absent, a new one is created.")
     user_metadata: Text | None = None
     engine_info: str | None = Field(default=None, max_length=256)
 
@@ -306,7 +310,7 @@ class AlterResponse(Answer):
     """What came of it; nothing-to-do where the table is as asked for already."""
 
     result: Literal["committed", "rebased", "nothing-to-do"]
-    version: int | None = Field(description="Absent where no version was made.")
+    version: int | None = Field(description="Absent if no version was created.")
     read_version: int
     transaction_id: str
     winners_passed: list[int] = Field(default_factory=list)

@@ -52,12 +52,14 @@ class OptimizeRequest(Envelope):
 
     predicate: _Predicate | None = Field(
         default=None,
-        description="Only the partitions for which it is true: SQL over partition columns.",
+        description="Only the partitions for which this is true: SQL over partition columns.",
         examples=["country = 'NZ'"],
     )
     purge: StrictBool = Field(
         default=False,
-        description="Write every file again that has a deletion vector, and no other: REORG TABLE ... APPLY (PURGE).",
+        description=(
+            "Rewrite every file that has a deletion vector, and no others: REORG TABLE ... APPLY (PURGE)."
+        ),
     )
     zorder_by: Annotated[list[Column], Field(max_length=32, fail_fast=True)] = Field(
         default_factory=list,
@@ -66,7 +68,10 @@ class OptimizeRequest(Envelope):
     )
     full: StrictBool = Field(
         default=False,
-        description="Of a clustered table, sort also files that were clustered by other columns, and all files together.",
+        description=(
+            "For a clustered table, also sort files that were clustered by other columns, and sort all "
+            "files together."
+        ),
     )
     target_size: Annotated[StrictInt, Field(ge=1, lt=2**63)] | None = Field(
         default=None,
@@ -75,54 +80,56 @@ class OptimizeRequest(Envelope):
     )
     dry_run: StrictBool = Field(
         default=False,
-        description="Commit nothing; say what would be written again, and why. There is no limit of bytes for it.",
+        description="Commit nothing, but return what would be rewritten, and why. No byte limit applies.",
     )
     limit: Annotated[StrictInt, Field(ge=0, le=10_000)] = Field(
-        default=1000, description="Of a dry run, name at most so many files; the counts are of all."
+        default=1000,
+        description=("The maximum number of files listed in a dry run; the counts include all files."),
     )
     user_metadata: _Metadata = None
 
     @model_validator(mode="after")
     def _one_command(self) -> "OptimizeRequest":
         if sum((self.purge, self.full, bool(self.zorder_by))) > 1:
-            raise ValueError("give one of purge, full and zorder-by")
+            raise ValueError("give at most one of purge, full and zorder-by")
         return self
 
 
 class PlannedFiles(Answer):
-    """Files that OPTIMIZE would write again together."""
+    """Files that OPTIMIZE would rewrite together."""
 
     reason: str = Field(description="Why.")
     num_files: int
-    size_in_bytes: int = Field(description="That would be read.")
-    new_size_in_bytes: int = Field(description="That would be written, about: without deleted rows.")
-    files: list[str] = Field(description="Paths, as in the log; as far as the request's limit goes.")
+    size_in_bytes: int = Field(description="Bytes that would be read.")
+    new_size_in_bytes: int = Field(description="Bytes that would be written, about; without deleted rows.")
+    files: list[str] = Field(description="Paths, as in the log, up to the request's limit.")
 
 
 class OptimizePlan(Answer):
     """What OPTIMIZE would do; nothing was committed."""
 
     result: Literal["dry-run"]
-    read_version: int = Field(description="The version that was looked at.")
-    num_files: int = Field(description="Files that would be written again.")
-    new_files: int = Field(description="Files that they would become, about.")
-    size_in_bytes: int = Field(description="That would be read.")
-    new_size_in_bytes: int = Field(description="That would be written, about.")
-    gain_bytes: int = Field(description="Of deleted rows, which a full scan would not read any more, about.")
-    num_considered_files: int = Field(description="Live files that were looked at.")
+    read_version: int = Field(description="The version that was examined.")
+    num_files: int = Field(description="Files that would be rewritten.")
+    new_files: int = Field(description="New files, about.")
+    size_in_bytes: int = Field(description="Bytes that would be read.")
+    new_size_in_bytes: int = Field(description="Bytes that would be written, about.")
+    gain_bytes: int = Field(description="Bytes of deleted rows that a full scan would no longer read, about.")
+    num_considered_files: int = Field(description="Live files that were examined.")
     exceeds_limit: bool = Field(
         description="Whether that is more than this service rewrites itself (`DELVEC_DML_MAX_BYTES`)."
     )
     num_groups: int = Field(description="Groups of files that would be written together.")
-    groups: list[PlannedFiles] = Field(description="These groups, as far as the request's limit goes.")
+    groups: list[PlannedFiles] = Field(description="These groups, up to the request's limit.")
 
 
 class UpdateRequest(Envelope):
     """Set columns of the rows of a predicate."""
 
     set: _Values = Field(
-        description="By column, or field of a struct (`address.city`). A text is SQL that may read every column as it was: "
-        "`age + 1`, `'Ada'` (a literal, in quotes), `DEFAULT`. A number, true, false or null is the value itself.",
+        description="By column, or field of a struct (`address.city`). A string is SQL that may read every column "
+        "as it was: `age + 1`, `'Ada'` (a literal, in quotes), `DEFAULT`. A number, true, false or "
+        "null is the value itself.",
         examples=[{"age": "age + 1", "name": "'Ada'", "active": True}],
     )
     predicate: _Predicate

@@ -1,4 +1,4 @@
-"""Transactions: begun, given descriptors, committed."""
+"""Transactions: beginning them, allocating descriptors, committing them."""
 
 from typing import Annotated, Literal
 
@@ -57,8 +57,8 @@ class BeginRequest(Envelope):
         default_factory=list,
         max_length=1000,
         fail_fast=True,
-        description="Those that the commit will have: the answer is the table as it will be, with the names and ids "
-        "under which the files are to be written.",
+        description="The changes that the commit will make: the response describes the table after them, with the "
+        "column names and ids for the new files.",
     )
 
 
@@ -83,7 +83,10 @@ class AllocateRequest(Envelope):
         default=0,
         ge=0,
         le=10_000,
-        description="How many files for bitmaps whose sizes are not known yet: the engine decides what is where in them.",
+        description=(
+            "The number of files for bitmaps whose sizes are not known yet; the engine decides on their "
+            "layout."
+        ),
     )
 
     @model_validator(mode="after")
@@ -132,8 +135,8 @@ class RowDelete(Envelope):
     )
     deletion_vector: DeletionVectorDescriptor | None = Field(
         default=None,
-        description="A deletion vector at a descriptor that the service allocated: the rows of the file's earlier "
-        "one, as of the version that was read, and those that are gone now.",
+        description="A deletion vector at a descriptor that the service allocated, with the rows of the file's "
+        "earlier one (as of the read version) and the newly deleted rows.",
     )
 
     @model_validator(mode="after")
@@ -154,19 +157,20 @@ class CommitReads(Envelope):
     """What a commit rests on, beyond the rows that it deletes and the rows that match its predicate."""
 
     whole_table: bool = Field(
-        default=False, description="Any change of data matters: a subquery, a function of unknown dependence."
+        default=False,
+        description=("Any change of data is a conflict: for subqueries and functions with unknown inputs."),
     )
     files: list[FilePath] = Field(
         default_factory=list,
         max_length=FILES,
         fail_fast=True,
-        description="Any row that leaves these files matters.",
+        description="Any row that is removed from these files is a conflict.",
     )
     rows: list[FileRows] = Field(
         default_factory=list,
         max_length=FILES,
         fail_fast=True,
-        description="That these rows leave matters: those that a MERGE with inserts has matched.",
+        description="The removal of these rows is a conflict: the rows that a MERGE with inserts matched.",
     )
 
 
@@ -181,7 +185,7 @@ class RowRun(Envelope):
     """Rows of an output that are live rows of one source, one after the other in the source's order."""
 
     source: FilePath = Field(description="Path of a file that the commit removes.")
-    first_rank: Long = Field(description="Of the first row, among the source's rows that were live.")
+    first_rank: Long = Field(description="The position of the first row among the source's live rows.")
     count: int = Field(ge=1, lt=2**63)
     first_output_row: Long
 
@@ -189,7 +193,7 @@ class RowRun(Envelope):
 class RewrittenFile(Envelope):
     """Where the rows of a file that a compaction added come from; together the runs are all of its rows."""
 
-    path: FilePath = Field(description="Of a file that the commit adds.")
+    path: FilePath = Field(description="The path of a file that the commit adds.")
     runs: list[RowRun] = Field(max_length=FILES, fail_fast=True)
 
 
@@ -200,20 +204,22 @@ class RowMapFile(Envelope):
         max_length=128, description="Relative to the table's location: `_delvec/row_maps/<uuid>.parquet`."
     )
     size_in_bytes: int = Field(gt=0, le=2**28)
-    num_rows: int = Field(gt=0, le=2**24, description="How many rows the file tells of.")
+    num_rows: int = Field(gt=0, le=2**24, description="The number of rows that the file describes.")
 
 
 class MappedOutput(Envelope):
     """A file that a compaction added, of which a row map tells where its rows come from."""
 
     path: FilePath
-    num_rows: int = Field(gt=0, le=2**32, description="How many rows the file has.")
+    num_rows: int = Field(gt=0, le=2**32, description="The number of rows in the file.")
 
 
 class RowMap(Envelope):
-    """Where a compaction that sorts rows took them from, in files beside the table: `source` and `row` of each row."""
+    """Where a compaction that sorts rows took them from, in files next to the table: `source` and `row` of each row."""
 
-    files: list[RowMapFile] = Field(max_length=FILES, fail_fast=True, description="They follow each other.")
+    files: list[RowMapFile] = Field(
+        max_length=FILES, fail_fast=True, description=("The map's files, in order.")
+    )
     outputs: list[MappedOutput] = Field(
         max_length=FILES, fail_fast=True, description="All files of the commit, in the order of the rows."
     )
@@ -228,7 +234,10 @@ class FileStatistics(Envelope):
     )
     deletion_vector: DeletionVectorDescriptor | None = Field(
         default=None,
-        description="That the file had when they were made; a file with another one by then keeps the statistics that it has.",
+        description=(
+            "The deletion vector that the file had when they were computed; a file that has another one by "
+            "now keeps its statistics."
+        ),
     )
 
 
@@ -239,11 +248,11 @@ class CommitRequest(Envelope):
     read_mark: str | None = Field(
         default=None,
         max_length=64,
-        description="Of the read version, as the plan or begin told it: a version that another writer has replaced since is "
-        "then told from the one that was read.",
+        description="The mark of the read version, from the plan or from begin: it shows whether another writer "
+        "has replaced that version since.",
     )
     transaction_id: TransactionId | None = Field(
-        default=None, description="From begin; a new one where absent."
+        default=None, description="From begin; if absent, a new one is created."
     )
     operation: str = Field(max_length=64, description="Delta's operation name: WRITE, DELETE, ...")
     operation_parameters: Properties = Field(default_factory=dict)
@@ -253,11 +262,11 @@ class CommitRequest(Envelope):
     )
     predicate: Expression | None = Field(
         default=None,
-        description="The condition whose matching rows were changed: rows that match it and were added since are a "
-        "conflict. Absent: the commit rests on no rows but those that it names.",
+        description="The condition of the changed rows: matching rows that were added since are a conflict. If "
+        "absent, the commit depends only on the rows that it names.",
     )
     reads: CommitReads | None = Field(
-        default=None, description="Absent: what the operation and the predicate imply."
+        default=None, description="If absent, it follows from the operation and the predicate."
     )
     adds: list[AddFile] = Field(default_factory=list, max_length=FILES, fail_fast=True)
     removes: list[RemoveFile] = Field(default_factory=list, max_length=FILES, fail_fast=True)
@@ -266,38 +275,45 @@ class CommitRequest(Envelope):
         default_factory=list,
         max_length=FILES,
         fail_fast=True,
-        description="The change data feed of the whole commit, where deletion vectors do not show which rows changed.",
+        description=(
+            "The change data feed of the whole commit, for changes that deletion vectors do not show."
+        ),
     )
     table_changes: list[WriteChange] = Field(
         default_factory=list,
         max_length=1000,
         fail_fast=True,
-        description="Changes of the schema that the new files need, made in the same version. With column mapping they "
-        "have to be said when the transaction is begun, too.",
+        description="Schema changes that the new files need, made in the same version. With column mapping, send "
+        "them with begin as well.",
     )
     data_change: bool = Field(
-        default=True, description="False where the same rows are written another way: compaction."
+        default=True, description="False if the same rows are only rearranged, as in compaction."
     )
     rewritten: list[RewrittenFile] = Field(
         default_factory=list,
         max_length=FILES,
         fail_fast=True,
-        description="For a compaction that keeps the order of rows: lets it and row-wise changes pass each other.",
+        description=(
+            "For a compaction that keeps the order of rows: lets it commit concurrently with row-level "
+            "changes."
+        ),
     )
     row_map: RowMap | None = Field(
-        default=None, description="The same for one that sorts rows; not together with `rewritten`."
+        default=None,
+        description=("The same for a compaction that sorts rows; cannot be combined with `rewritten`."),
     )
     statistics: list[FileStatistics] = Field(
         default_factory=list,
         max_length=FILES,
         fail_fast=True,
-        description="New statistics of live files, which stay as they are; with `data-change: false`, and nothing else. Files that are not "
-        "live any more are left out.",
+        description="New statistics for live files, which do not change otherwise; only with `data-change: false` "
+        "and without other changes. Files that are no longer live are left out.",
     )
     keeps_row_ids: bool = Field(
         default=False,
-        description="Rows of live files that are in the new files have their row ids and commit versions there, in the "
-        "columns that delta.rowTracking.materialized…ColumnName name; on a table with row tracking it has to be so.",
+        description="Whether rows copied into the new files keep their row ids and commit versions there, in the "
+        "columns named by delta.rowTracking.materialized…ColumnName; required for a table with row "
+        "tracking.",
     )
     app_transaction: AppTransaction | None = None
     user_metadata: Text | None = None
@@ -308,15 +324,16 @@ class CommitResponse(Answer):
     """A commit that took effect. A conflict is an error answer with status 409."""
 
     result: Literal["committed", "rebased", "nothing-to-do", "already-applied"]
-    version: int | None = Field(description="Absent where no version was made.")
+    version: int | None = Field(description="Absent if no version was created.")
     read_version: int
     transaction_id: str
     winners_passed: list[int] = Field(default_factory=list)
     operation_metrics: dict[str, int]
     auto_compact: list[dict[str, str | None]] | None = Field(
         default=None,
-        description="Where the table asks for compaction after commits (delta.autoOptimize.autoCompact): the partitions of "
-        "the commit's new files, at most 128, by the physical names of their columns. It is the client that compacts. Else absent.",
+        description="If the table has compaction after commits (delta.autoOptimize.autoCompact): the partitions of "
+        "the commit's new files, at most 128, by physical column name, which the client then compacts. "
+        "Otherwise absent.",
     )
 
     @model_serializer(mode="wrap")
@@ -335,11 +352,11 @@ class CommitOutcome(Answer):
     transaction_id: str
     result: Literal["committed", "nothing-to-do", "already-applied", "conflict", "refused", "unknown"] = (
         Field(
-            description="`unknown`: the commits that were searched do not have it. It may be under way, may never have "
-            "been asked for, or may be among commits that the log no longer has."
+            description="`unknown`: it is not among the commits that were searched. It may be in progress, may "
+            "never have been sent, or may be in commits that the log no longer has."
         )
     )
-    commit: CommitResponse | None = Field(default=None, description="The answer, where it was not an error.")
-    error: ErrorBody | None = Field(default=None, description="The answer, where it was one.")
-    searched_from: int = Field(description="The first version that was searched for it.")
-    searched_to: int = Field(description="The last one: the newest of the table.")
+    commit: CommitResponse | None = Field(default=None, description="The response, if it was not an error.")
+    error: ErrorBody | None = Field(default=None, description="The error, if the response was one.")
+    searched_from: int = Field(description="The first version that was searched.")
+    searched_to: int = Field(description="The last version that was searched: the table's newest.")

@@ -27,11 +27,11 @@ __all__ = [
 class FindingFile(Answer):
     """A file that a recommendation is about."""
 
-    path: str = Field(description="As in the log; of a commit below `_delta_log`.")
+    path: str = Field(description="The path as in the log; for a commit, below `_delta_log`.")
     size_in_bytes: int
     points: float = Field(description="What it costs the score.")
     gain_bytes: int = Field(
-        description="Estimated bytes of it that are not read, or stored, any more afterwards."
+        description="Estimated bytes of the file that need no longer be read, or stored, afterwards."
     )
 
 
@@ -47,21 +47,21 @@ class Recommendation(Answer):
         "removed-files",
     ] = Field(description="What is wrong.")
     action: Literal["OPTIMIZE", "OPTIMIZE FULL", "PURGE", "DV COMPACTION", "CHECKPOINT", "VACUUM"]
-    command: str = Field(description="The same in the shell.")
-    points: float = Field(description="What it costs the score of 100.")
+    command: str = Field(description="The same as a shell command.")
+    points: float = Field(description="Points deducted from the score of 100.")
     reason: str
     expected_gain: str
     expected_gain_bytes: int | None = Field(
-        description="Estimated bytes that a full scan does not read any more, or that storage has free; absent where "
-        "there is no such number."
+        description="Estimated bytes that a full scan no longer reads, or that are freed in storage; absent if "
+        "there is no estimate."
     )
-    expected_gain_files: int = Field(description="Files fewer to open, or to store.")
+    expected_gain_files: int = Field(description="The reduction in files to open, or to store.")
     cost_bytes: int | None = Field(
-        description="Bytes that are read and written again; absent where they are not known beforehand."
+        description="Bytes that are read and rewritten; absent if not known beforehand."
     )
-    num_files: int = Field(description="Files that it is about.")
+    num_files: int = Field(description="Files affected.")
     files: list[FindingFile] = Field(
-        default_factory=list, description="Those that cost most, as many as the request asks for."
+        default_factory=list, description="The files that cost the most points, up to the request's limit."
     )
 
 
@@ -77,7 +77,7 @@ class PartitionHealth(Answer):
     deleted_bytes: int
     num_files_with_deletion_vectors: int
     small_files: int = Field(description="Files under 16 MiB.")
-    points: float = Field(description="What its files cost the table's score.")
+    points: float = Field(description="Points that its files cost the table's score.")
 
 
 class OverlapFile(Answer):
@@ -88,7 +88,7 @@ class OverlapFile(Answer):
     depth: float = Field(
         description="Files that a lookup of a value at its bounds opens, itself included; the average of both bounds."
     )
-    overlaps: int = Field(description="Other files whose range meets its own.")
+    overlaps: int = Field(description="Other files whose range overlaps its own.")
 
 
 class ColumnOverlap(Answer):
@@ -96,18 +96,22 @@ class ColumnOverlap(Answer):
 
     column: str = Field(description="By logical name; fields of structs by their path.")
     average_depth: float | None = Field(
-        description="Files that a lookup of a value at a file's bounds opens, on average over the files with bounds: 1 where none "
-        "overlap. Absent where no file has bounds."
+        description="Files that a lookup of a value at a file's bounds opens, on average over the files with "
+        "bounds: 1 if none overlap. Absent if no file has bounds."
     )
-    max_depth: int | None = Field(description="The most that a lookup opens; absent likewise.")
+    max_depth: int | None = Field(
+        description=("The most files that a lookup opens; absent if no file has bounds.")
+    )
     average_overlaps: float | None = Field(
-        description="Other files whose range meets a file's own, on average; absent likewise."
+        description="Other files whose range overlaps a file's own, on average; absent if no file has bounds."
     )
     num_files: int = Field(description="Files with bounds of the column.")
-    unbounded_files: int = Field(description="Files without, which every lookup opens; depths include them.")
+    unbounded_files: int = Field(
+        description=("Files without bounds, which every lookup opens; included in the depths.")
+    )
     depth_histogram: dict[str, int] = Field(description="Files with bounds, by their depth.")
     files: list[OverlapFile] = Field(
-        default_factory=list, description="The deepest, as many as the request asks for."
+        default_factory=list, description="The files with the greatest depths, up to the request's limit."
     )
 
 
@@ -115,9 +119,11 @@ class OverwrittenCommit(Answer):
     """A commit that took effect and that a writer replaced which does not create versions atomically."""
 
     version: int
-    transaction_id: str = Field(description="Of the commit that is gone; of a group of commits, the group's.")
+    transaction_id: str = Field(
+        description=("The transaction id of the lost commit, or of its group of commits.")
+    )
     by_operation: str | None = Field(
-        description="Of the commit in its place, as far as it says; so the next two."
+        description="The operation of the commit in its place, if the commit says it; likewise the next two."
     )
     by_engine: str | None
     by_transaction_id: str | None
@@ -127,15 +133,15 @@ class OverwrittenCommit(Answer):
 class CommitCounts(Answer):
     """What became of the commits that services of this database were asked for, about: a crash loses the latest counts."""
 
-    since: datetime | None = Field(
-        description="Since when they are counted; absent where there was none yet."
-    )
+    since: datetime | None = Field(description="When counting began; absent if there was no commit yet.")
     committed: int = Field(description="Commits that took effect.")
     rebased: int = Field(
-        description="Of them, those that did so on a newer version than the one that they read."
+        description="The number of them that were rebased onto a newer version than the one they read."
     )
-    rows_saved: int = Field(description="Rows that those changed: nobody had to look for them again.")
-    conflicts: int = Field(description="Commits that did not take effect because others had.")
+    rows_saved: int = Field(
+        description=("Rows changed by the rebased commits, which did not have to be found again.")
+    )
+    conflicts: int = Field(description="Commits that failed with a conflict.")
 
 
 class IcebergHealth(Answer):
@@ -143,12 +149,17 @@ class IcebergHealth(Answer):
 
     format_version: int = Field(description="2 or 3.")
     metadata_location: str | None = Field(
-        description="Of the newest metadata; absent where the table asks for conversions and there was none yet."
+        description=(
+            "The location of the newest metadata; absent if the table has conversion turned on, but was "
+            "not converted yet."
+        )
     )
-    delta_version: int | None = Field(description="That was converted last; absent likewise.")
+    delta_version: int | None = Field(
+        description=("The Delta version that was converted last; absent if there was none yet.")
+    )
     lag_versions: int = Field(description="Versions that are not converted yet.")
     lag_seconds: int | None = Field(
-        description="How long the oldest of them has been there; absent where its commit does not say when it was made."
+        description="The age of the oldest of them; absent if its commit has no timestamp."
     )
 
 
@@ -157,7 +168,7 @@ class HealthResponse(Answer):
 
     table: str
     version: int
-    score: float = Field(description="From 0 to 100, the best: 100 less the points of the recommendations.")
+    score: float = Field(description="From 0 to 100 (best): 100 less the points of the recommendations.")
     num_files: int
     size_in_bytes: int
     num_physical_rows: int | None = Field(description="Absent where some file has no statistics.")
@@ -165,49 +176,53 @@ class HealthResponse(Answer):
     deleted_ratio: float | None
     deleted_bytes: int
     read_amplification: float | None = Field(
-        description="Bytes of data files that a full scan reads, by those of live rows; absent where no row is live."
+        description=(
+            "Bytes that a full scan reads, divided by the bytes of live rows; absent if no row is live."
+        )
     )
     num_files_with_deletion_vectors: int
     num_deletion_vector_files: int
     live_deletion_vector_bytes: int
     dead_deletion_vector_bytes: int | None = Field(
-        description="Bytes of replaced deletion vectors in files that also hold live ones, as far as tombstones tell; "
-        "absent where these cannot be read."
+        description="Bytes of replaced deletion vectors in files that also hold live ones, as far as known from "
+        "tombstones; absent if these cannot be read."
     )
     num_removed_files: int | None = Field(
-        description="Data files that the log still remembers as removed; absent likewise."
+        description="Removed data files that the log still has; absent if tombstones cannot be read."
     )
     removed_bytes: int | None = Field(
-        description="Of these files, as far as the log says it; absent likewise."
+        description="Bytes of these files, as far as known from the log; absent if tombstones cannot be read."
     )
     small_files: int = Field(description="Files under 16 MiB.")
     median_file_size: int | None
     commits_since_checkpoint: int
     checkpoint_age_seconds: int | None = Field(
-        description="How long ago the newest checkpoint of this version was written; absent without one."
+        description="The age of this version's newest checkpoint; absent if there is none."
     )
     deleted_ratio_histogram: dict[str, int]
     file_size_histogram: dict[str, int] = Field(
-        default_factory=dict, description="Files by their size; each file is in one class."
+        default_factory=dict, description="The number of files in each size class."
     )
     recommendations: list[Recommendation]
     partitions: list[PartitionHealth] = Field(
         default_factory=list,
-        description="The partitions that cost most points, as many as the request asks for.",
+        description="The partitions that cost the most points, up to the request's limit.",
     )
     overlaps: list[ColumnOverlap] = Field(
         default_factory=list,
-        description="Per clustering column, and per column that the request names, how much files overlap.",
+        description="How much files overlap, for each clustering column and each column in the request.",
     )
     commits: CommitCounts | None = Field(
         default=None, description="What became of commits to the table; absent for an earlier version."
     )
     overwritten_commits: list[OverwrittenCommit] = Field(
-        default_factory=list, description="Own commits that others replaced, the latest first."
+        default_factory=list, description="Delvec's commits that other writers replaced, latest first."
     )
     iceberg: list[IcebergHealth] = Field(
         default_factory=list,
-        description="Iceberg metadata by format version, where the table is converted; none for an earlier version.",
+        description=(
+            "Iceberg metadata by format version, if the table is converted; empty for an earlier version."
+        ),
     )
 
 
@@ -215,8 +230,8 @@ class HealthSample(Answer):
     """A table after a version, as it was kept then."""
 
     version: int
-    sampled_at: datetime = Field(description="When it was looked at; ISO 8601.")
-    score: float = Field(description="From 0 to 100, the best.")
+    sampled_at: datetime = Field(description="When the table was examined; ISO 8601.")
+    score: float = Field(description="From 0 to 100 (best).")
     num_files: int
     size_in_bytes: int
     num_physical_rows: int | None = Field(description="Absent where some file has no statistics.")
@@ -227,9 +242,9 @@ class HealthSample(Answer):
     small_files: int = Field(description="Files under 16 MiB.")
     commits_since_checkpoint: int
     gain_bytes: int = Field(
-        description="Of the recommendation that gains most: bytes that scans would not read."
+        description="Bytes that scans would no longer read, by the recommendation that gains the most."
     )
-    cost_bytes: int = Field(description="Of the same: bytes to write again.")
+    cost_bytes: int = Field(description="Bytes to rewrite for the same recommendation.")
     actions: list[str] = Field(description="That are recommended.")
 
 
@@ -241,13 +256,15 @@ class HealthSamplesResponse(Answer):
 
 
 class TableHealth(Answer):
-    """A registered table, and how it was when it was last looked at."""
+    """A registered table, and its state when it was last examined."""
 
     id: str
     name: str
     location: str
     sample: HealthSample | None = Field(
-        description="After its newest commit by a service of this database; absent where there was none."
+        description=(
+            "The version of the newest commit by a service of this database; absent if there was none."
+        )
     )
 
 

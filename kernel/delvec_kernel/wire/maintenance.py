@@ -40,16 +40,20 @@ __all__ = [
 class CheckpointRequest(Envelope):
     """What to do beside the checkpoint."""
 
-    clean_up: bool = Field(default=False, description="Delete what delta.logRetentionDuration need not keep.")
-    dry_run: bool = Field(default=False, description="Only list what a clean-up would delete now.")
+    clean_up: bool = Field(
+        default=False, description=("Delete log files that are older than delta.logRetentionDuration.")
+    )
+    dry_run: bool = Field(default=False, description="Only list the files that a clean-up would delete now.")
 
 
 class LogCleanUp(Answer):
     """What a clean-up deleted, or would delete."""
 
     deleted: list[str] = Field(description="Paths relative to the table, in the order of deletion.")
-    oldest_version: int | None = Field(description="The oldest that can be read after it, where commits go.")
-    kept_because: str | None = Field(description="Why nothing was to go.")
+    oldest_version: int | None = Field(
+        description=("The oldest version that can be read afterwards, if commits are deleted.")
+    )
+    kept_because: str | None = Field(description="Why there was nothing to delete.")
 
 
 class CheckpointResponse(Answer):
@@ -60,10 +64,10 @@ class CheckpointResponse(Answer):
     version: int | None = Field(description="Absent in a dry run.")
     form: Literal["classic", "v2"] | None = Field(description="Absent in a dry run.")
     num_files: int | None = Field(description="Live files in it; absent in a dry run.")
-    num_actions: int | None = Field(description="Absent where it exists already.")
+    num_actions: int | None = Field(description="Absent if it already exists.")
     size_in_bytes: int | None = Field(description="Sidecars included; absent where it exists already.")
-    num_sidecars: int | None = Field(description="Absent where it exists already.")
-    clean_up: LogCleanUp | None = Field(description="Absent where none was asked for.")
+    num_sidecars: int | None = Field(description="Absent if it already exists.")
+    clean_up: LogCleanUp | None = Field(description="Absent if no clean-up was requested.")
 
 
 class ConfigResponse(Answer):
@@ -83,15 +87,15 @@ class ConfigResponse(Answer):
 class CheckFinding(Answer):
     """Where an invariant does not hold."""
 
-    invariant: str = Field(description="Which one: docs/check.md lists them.")
+    invariant: str = Field(description="The invariant; docs/check.md lists them.")
     severity: Literal["error", "warning"] = Field(
-        description="error: readers can see other rows than were committed, or none. warning: they cope."
+        description="error: readers can see rows other than those committed, or none. warning: readers cope with it."
     )
-    version: int | None = Field(description="In which it was found.")
+    version: int | None = Field(description="The version in which it was found.")
     file: str | None = Field(description="Path as in the log, or the name of a file of the log.")
     message: str = Field(description="What is wrong, and what to do.")
     fixed_in: int | None = Field(
-        default=None, description="The version from which on it is no longer so; absent while it is."
+        default=None, description="The version that fixed it; absent if it is not fixed."
     )
 
 
@@ -101,29 +105,35 @@ class OrphanFile(Answer):
     path: str = Field(description="Relative to the table's location, URL-encoded.")
     size_in_bytes: int
     transaction_id: str
-    state: str = Field(description="Of the transaction; while it is open, the file may yet be committed.")
+    state: str = Field(
+        description=("The state of the transaction; while it is open, the file may still be committed.")
+    )
 
 
 class IcebergChecked(Answer):
-    """Published Iceberg metadata that was looked at."""
+    """Published Iceberg metadata that was examined."""
 
     format_version: int = Field(description="2 or 3.")
     metadata_location: str | None = Field(
-        description="Of the newest metadata; absent where none can be read."
+        description="The location of the newest metadata; absent if none can be read."
     )
-    delta_version: int | None = Field(description="That it shows; absent likewise.")
+    delta_version: int | None = Field(
+        description=("The Delta version that it shows; absent if no metadata can be read.")
+    )
     num_data_files: int = Field(description="Data files of the current snapshot.")
     num_delete_files: int = Field(
-        description="Its deletion vectors or position delete files, which were read."
+        description=(
+            "The deletion vectors or position delete files of the current snapshot, all of which were read."
+        )
     )
 
 
 class CheckResponse(Answer):
-    """What was looked at and what was found; a table is sound without errors."""
+    """What was examined and what was found; a table is sound without errors."""
 
     table: str
-    version: int = Field(description="The newest; its files were looked at.")
-    first_version: int | None = Field(description="The oldest that can be read; absent where none can.")
+    version: int = Field(description="The newest version; its files were examined.")
+    first_version: int | None = Field(description="The oldest version that can be read; absent if none can.")
     num_commits: int = Field(description="Commits that were read.")
     num_data_files: int = Field(description="Live data files that were looked up in storage.")
     num_deletion_vectors: int = Field(description="Live deletion vectors that were read.")
@@ -143,38 +153,45 @@ class VacuumRequest(Envelope):
 
     mode: Literal["full", "lite"] = Field(
         default="full",
-        description="`full` lists the table's directory; `lite` reads only the log, and finds no file that it never named.",
+        description=(
+            "`full` lists the table's directory; `lite` only reads the log, so it does not find files that "
+            "were never in the log."
+        ),
     )
     retention_hours: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = Field(
         default=None,
-        description="How long removed files are kept; absent: delta.deletedFileRetentionDuration.",
+        description="How long removed files are kept; by default delta.deletedFileRetentionDuration.",
     )
     enforce_retention_duration: StrictBool = Field(
         default=True,
-        description="Refuse less retention than the table's, and keep every file younger than 24 hours. Without it, files of "
-        "commits under way may be deleted.",
+        description="Refuse a shorter retention than the table's, and keep every file younger than 24 hours. "
+        "Without this, files of commits in progress may be deleted.",
     )
-    dry_run: bool = Field(default=False, description="Only say what would be deleted.")
+    dry_run: bool = Field(default=False, description="Only return what would be deleted.")
     keep_versions: list[Annotated[int, Field(ge=0, lt=2**63)]] = Field(
         default_factory=list,
         max_length=1000,
-        description="Versions that stay readable, however old they are.",
+        description="Versions that must stay readable, however old they are.",
     )
     limit: int = Field(default=1000, ge=0, le=1_000_000, description="How many paths the answer lists.")
     files: Annotated[list[FilePath], Field(max_length=FILES, fail_fast=True)] | None = Field(
         default=None,
-        description="Look at these files only, and list nothing: those of an earlier dry run that a person has approved, or of "
-        "an inventory. As a log names them. Every other rule holds for them as for all files.",
+        description="Consider only these files, and list no directory: for example the files of an earlier dry run "
+        "that a person has approved, or of an inventory. Paths as in the log. All other rules apply to "
+        "them as well.",
     )
     quarantine: StrictBool = Field(
         default=False,
-        description="Delete nothing: move the files below `_delvec` in the table's directory, from where they can be put back.",
+        description=(
+            "Instead of deleting the files, move them below `_delvec` in the table's directory, from where "
+            "they can be restored."
+        ),
     )
 
     @model_validator(mode="after")
     def _lists_nothing_twice(self) -> "VacuumRequest":
         if self.files is not None and self.mode == "lite":
-            raise ValueError("files are looked at as they are given: leave out the mode lite")
+            raise ValueError("the mode lite cannot be combined with a list of files; leave out the mode")
         return self
 
 
@@ -183,21 +200,23 @@ class VacuumResponse(Answer):
 
     table: str
     result: Literal["deleted", "quarantined", "nothing-to-delete", "dry-run"]
-    version: int = Field(description="The newest version that was looked at.")
+    version: int = Field(description="The newest version that was examined.")
     retention_hours: float = Field(description="How long removed files are kept.")
     num_files: int = Field(description="Files that were deleted, or would be.")
     size_in_bytes: int = Field(description="Of these files.")
-    num_empty_directories: int = Field(description="Directories without anything in them that go, too.")
-    num_directories: int = Field(description="Directories that were looked into.")
+    num_empty_directories: int = Field(description="Empty directories that are deleted as well.")
+    num_directories: int = Field(description="Directories that were listed.")
     files: list[str] = Field(
-        description="The files and then the empty directories, as the log would name them; at most `limit` of them."
+        description=(
+            "The files, then the empty directories, with paths as in the log; at most `limit` of them."
+        )
     )
     start_version: int | None = Field(
-        description="The version VACUUM START; absent where nothing was deleted."
+        description="The version of VACUUM START; absent if nothing was deleted."
     )
-    end_version: int | None = Field(description="The version VACUUM END; absent where there is none.")
+    end_version: int | None = Field(description="The version of VACUUM END; absent if there is none.")
     quarantine: str | None = Field(
-        default=None, description="The quarantine that the files are in; absent where there is none."
+        default=None, description="The quarantine that contains the files; absent if there is none."
     )
 
 
@@ -206,30 +225,33 @@ class Quarantine(Answer):
 
     id: str = Field(description="The quarantine's name, which begins with its time.")
     created_at: str = Field(description="When; ISO 8601.")
-    version: int = Field(description="The version VACUUM START of its VACUUM.")
-    num_files: int = Field(description="Files that were to be moved.")
+    version: int = Field(description="The version of VACUUM START.")
+    num_files: int = Field(description="Files to be moved.")
     size_in_bytes: int = Field(description="Of these files.")
     state: Literal["quarantined", "undone"] = Field(
-        description="`quarantined`: in the quarantine, or on their way into it or out of it; `undone`: all are back."
+        description=(
+            "`quarantined`: the files are in the quarantine, or are being moved into or out of it; "
+            "`undone`: all files are back."
+        )
     )
-    undone_at: str | None = Field(default=None, description="When they were put back; ISO 8601.")
+    undone_at: str | None = Field(default=None, description="When the files were restored; ISO 8601.")
 
 
 class QuarantinesResponse(Answer):
     """The quarantines of a table, the newest first."""
 
-    quarantines: list[Quarantine] = Field(description="What VACUUM has moved away, by time.")
+    quarantines: list[Quarantine] = Field(description="The quarantines of the table's VACUUMs, by time.")
 
 
 class UndoResponse(Answer):
     """What came back out of a quarantine."""
 
     table: str
-    quarantine: Quarantine = Field(description="As it is now.")
-    num_files: int = Field(description="Files that were put back.")
+    quarantine: Quarantine = Field(description="The quarantine's current state.")
+    num_files: int = Field(description="Files that were restored.")
     size_in_bytes: int = Field(description="Of these files.")
     kept: list[str] = Field(
-        description="Files that stay in the quarantine, because another file is in their place; the first 1,000."
+        description="Files that stay in the quarantine because another file has their path; the first 1,000."
     )
 
 
@@ -237,7 +259,7 @@ class PurgeResponse(Answer):
     """What was deleted out of a quarantine."""
 
     table: str
-    quarantine: str = Field(description="Its name; it is no more.")
+    quarantine: str = Field(description="The name of the quarantine, which no longer exists.")
     num_files: int = Field(description="Files that were deleted.")
     size_in_bytes: int = Field(description="Of these files.")
 
@@ -249,9 +271,14 @@ class RestoreRequest(Envelope):
     timestamp: Timestamp | None = Field(default=None, description="ISO 8601; without a zone it is UTC.")
     ignore_missing_files: bool = Field(
         default=False,
-        description="Restore the version although files of it are gone from storage; reads of the table fail then.",
+        description=(
+            "Restore the version even if some of its files are missing from storage; reads of the table "
+            "then fail."
+        ),
     )
-    dry_run: bool = Field(default=False, description="Check, say what would be restored, and commit nothing.")
+    dry_run: bool = Field(
+        default=False, description=("Check and return what would be restored, but commit nothing.")
+    )
     user_metadata: Text | None = None
     engine_info: str | None = Field(default=None, max_length=256)
 
@@ -266,9 +293,9 @@ class RestoreResponse(Answer):
     """What came of it; nothing-to-do where the version is the newest."""
 
     result: Literal["committed", "rebased", "nothing-to-do", "dry-run"]
-    version: int | None = Field(description="Absent where no version was made.")
+    version: int | None = Field(description="Absent if no version was created.")
     read_version: int
-    restored_version: int = Field(description="The earlier version that the table is like now.")
+    restored_version: int = Field(description="The earlier version that was restored.")
     transaction_id: str
     winners_passed: list[int] = Field(default_factory=list)
     operation_metrics: dict[str, int]
@@ -290,10 +317,10 @@ RepairAction: TypeAlias = Literal[
 class RepairRequest(Envelope):
     """What to repair."""
 
-    dry_run: bool = Field(default=False, description="Only say what would be done, and why that is right.")
+    dry_run: bool = Field(default=False, description="Only return what would be done, and why that is right.")
     drop_missing_files: StrictBool = Field(
         default=False,
-        description="Take data files that are not in storage out of the table; their rows are lost.",
+        description="Remove data files from the table that are missing from storage; their rows are lost.",
     )
     user_metadata: Text | None = Field(default=None, description="Text for the table's history.")
     engine_info: str | None = Field(default=None, max_length=256)
@@ -302,26 +329,26 @@ class RepairRequest(Envelope):
 class RepairedFinding(Answer):
     """A finding that was put right, or would be."""
 
-    invariant: str = Field(description="Which one does not hold: docs/check.md lists them.")
-    version: int | None = Field(description="In which it was found.")
+    invariant: str = Field(description="The invariant that does not hold; docs/check.md lists them.")
+    version: int | None = Field(description="The version in which it was found.")
     file: str | None = Field(description="Path as in the log.")
     message: str = Field(description="What is wrong.")
     action: RepairAction
-    repair: str = Field(description="What is done.")
+    repair: str = Field(description="What the repair does.")
     reason: str = Field(description="Why that is right.")
 
 
 class UnrepairedFinding(Answer):
     """A finding that a machine cannot repair."""
 
-    invariant: str = Field(description="Which one does not hold: docs/check.md lists them.")
+    invariant: str = Field(description="The invariant that does not hold; docs/check.md lists them.")
     severity: Literal["error", "warning"] = Field(
-        description="error: readers can see other rows than were committed, or none. warning: they cope."
+        description="error: readers can see rows other than those committed, or none. warning: readers cope with it."
     )
-    version: int | None = Field(description="In which it was found.")
+    version: int | None = Field(description="The version in which it was found.")
     file: str | None = Field(description="Path as in the log, or the name of a file of the log.")
     message: str = Field(description="What is wrong, and what to do.")
-    reason: str = Field(description="Why it is left.")
+    reason: str = Field(description="Why it is not repaired.")
 
 
 class RepairResponse(Answer):
@@ -329,15 +356,18 @@ class RepairResponse(Answer):
 
     table: str
     result: Literal["committed", "nothing-to-do", "dry-run"]
-    version: int | None = Field(description="The last version that was made; absent where there is none.")
+    version: int | None = Field(description="The last version that was created; absent if there is none.")
     versions: list[int] = Field(
-        description="All that were made: more than one where a path has to lose two logical files."
+        description=(
+            "All versions that were created: more than one if two logical files have to be removed from "
+            "one path."
+        )
     )
-    read_version: int = Field(description="The version that was looked at last.")
-    num_repaired: int = Field(description="Findings that were put right, or would be.")
-    num_unrepaired: int = Field(description="Findings that are left.")
+    read_version: int = Field(description="The last version that was examined.")
+    num_repaired: int = Field(description="Findings that were repaired, or would be.")
+    num_unrepaired: int = Field(description="Findings that were not repaired.")
     num_lost_rows: int | None = Field(
-        description="Rows of missing files that were dropped; absent where the log does not say how many."
+        description="Rows of the missing files that were removed; absent if the log does not say how many."
     )
     repaired: list[RepairedFinding] = Field(description="At most 1,000.")
     unrepaired: list[UnrepairedFinding] = Field(description="At most 1,000: errors first.")
@@ -357,12 +387,12 @@ class GenerateResponse(Answer):
     """What was generated."""
 
     table: str
-    mode: Literal["symlink_format_manifest"] = Field(description="What was generated.")
+    mode: Literal["symlink_format_manifest"] = Field(description="The format that was generated.")
     version: int = Field(description="The version whose files are listed.")
     path: str = Field(description="The directory of the manifests, a URL.")
     num_manifests: int = Field(description="Manifests that were written: one, or one for each partition.")
-    num_files: int = Field(description="Data files that they list.")
-    num_deleted_manifests: int = Field(description="Of partitions that the table does not have any more.")
+    num_files: int = Field(description="Data files in the manifests.")
+    num_deleted_manifests: int = Field(description="Manifests of partitions that the table no longer has.")
 
 
 class IcebergRequest(Envelope):
@@ -372,15 +402,18 @@ class IcebergRequest(Envelope):
         default=2,
         ge=2,
         le=3,
-        description="Of the Iceberg table: 2 has position delete files, 3 deletion vectors.",
+        description=(
+            "The format version of the Iceberg table: 2 has position delete files, 3 has deletion vectors."
+        ),
     )
     squash: bool = Field(
         default=False, description="One Iceberg snapshot for all new versions, instead of one for each."
     )
     catalog: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
         default=None,
-        description="A catalog of the service's PyIceberg configuration, as `prod`, or a table in it, as `prod.sales.orders`, that "
-        "is to show the table, too; absent: what the property `delvec.iceberg.catalog` names.",
+        description="A catalog in the service's PyIceberg configuration (such as `prod`), or a table in it (such "
+        "as `prod.sales.orders`), in which to register the table; by default the one in the property "
+        "`delvec.iceberg.catalog`.",
     )
 
 
@@ -388,22 +421,22 @@ class IcebergResponse(Answer):
     """The Iceberg table that is published now."""
 
     table: str
-    format_version: int = Field(description="Of the Iceberg table.")
+    format_version: int = Field(description="The format version of the Iceberg table.")
     metadata_location: str = Field(description="The URI of the Iceberg table's metadata file.")
     delta_version: int = Field(description="The Delta version that it shows.")
     snapshot_id: int | None = Field(
-        description="Of the current Iceberg snapshot; absent for a table that never had a file."
+        description="The id of the current Iceberg snapshot; absent for a table that never had a file."
     )
     catalog: str | None = Field(
         default=None,
-        description="The table in an Iceberg catalog that shows it, too, as `prod.sales.orders`.",
+        description="The table in an Iceberg catalog in which it is registered, such as `prod.sales.orders`.",
     )
 
 
 class RepackRequest(Envelope):
     """What to do with deletion vectors in many small files, or in files that are mostly unused."""
 
-    dry_run: bool = Field(default=False, description="Only count what would be written again.")
+    dry_run: bool = Field(default=False, description="Only count what would be rewritten.")
     user_metadata: Text | None = Field(default=None, description="Text for the table's history.")
 
 
@@ -412,12 +445,12 @@ class RepackResponse(Answer):
 
     table: str
     result: Literal["committed", "nothing-to-do", "dry-run"]
-    version: int | None = Field(description="The last version that was made; absent where there is none.")
-    num_deletion_vectors: int = Field(description="Deletion vectors that were written again.")
+    version: int | None = Field(description="The last version that was created; absent if there is none.")
+    num_deletion_vectors: int = Field(description="Deletion vectors that were rewritten.")
     size_in_bytes: int = Field(description="Of these deletion vectors.")
-    num_vector_files: int = Field(description="Files that held them; VACUUM deletes those.")
-    new_vector_files: int = Field(description="Files that hold them now.")
+    num_vector_files: int = Field(description="Files that contained them before; VACUUM deletes these.")
+    new_vector_files: int = Field(description="Files that contain them now.")
     gain_bytes: int = Field(
         default=0,
-        description="Bytes of vectors in the old files that nobody needs any more, about; VACUUM frees them.",
+        description="Bytes of unneeded vectors in the old files, about; VACUUM frees them.",
     )

@@ -45,11 +45,11 @@ class PlanRequest(Envelope):
     stats: bool = Field(default=False, description="Return each file's statistics.")
     row_ids: bool = Field(
         default=False,
-        description="Return, of a table with row tracking, what tells the ids of each file's rows.",
+        description="For a table with row tracking, return what gives the row ids of each file.",
     )
     clustering: bool = Field(
         default=False,
-        description="Return each file's tags and clustering provider, which tell how it was sorted.",
+        description="Return each file's tags and clustering provider, which show how it was sorted.",
     )
     inline_deletion_vectors: bool = Field(default=True, description="Return small bitmaps with the plan.")
     page_size: int = Field(default=1000, ge=1, le=100_000, description="Files per page of a JSON answer.")
@@ -77,23 +77,24 @@ class PlanFile(Delta):
     deleted_rows: Base64 | None = Field(
         default=None,
         alias="deletedRows",
-        description="The bitmap in the portable 64-bit roaring format, where it was small enough to inline.",
+        description="The bitmap in the portable 64-bit Roaring format, if it was small enough to inline.",
     )
     stats: str | None = None
     base_row_id: int | None = Field(
         default=None,
         alias="baseRowId",
-        description="With row-ids, as is the next: the id of the file's first row; that of the others follow. A row that has "
-        "one in the file's own column keeps that.",
+        description="Only with row-ids, like the next field: the id of the file's first row; the other rows' ids "
+        "follow. A row that has an id in the file's own column keeps it.",
     )
     default_row_commit_version: int | None = Field(default=None, alias="defaultRowCommitVersion")
     tags: dict[str, str | None] | None = Field(
-        default=None, description="With clustering, as is the next: what writers note about the file."
+        default=None,
+        description=("Only with clustering, like the next field: tags that writers set on the file."),
     )
     clustering_provider: str | None = Field(
         default=None,
         alias="clusteringProvider",
-        description="What clustered the file by the table's clustering columns.",
+        description="The program that clustered the file by the table's clustering columns.",
     )
 
 
@@ -108,7 +109,7 @@ class PlanResponse(Answer):
     location: str
     version: int
     read_mark: str | None = Field(
-        default=None, description="To be sent with a commit that rests on this version; means nothing else."
+        default=None, description="An opaque mark to send with a commit based on this version."
     )
     table_schema: dict[str, Any] = Field(alias="schema")
     partition_columns: list[str]
@@ -117,7 +118,7 @@ class PlanResponse(Answer):
         description="Reader and writer versions and table features, as in the log."
     )
     files: list[PlanFile] = Field(default_factory=list)
-    num_files: int = Field(description="Files to read, over all pages.")
+    num_files: int = Field(description="Files to read, on all pages.")
     num_files_total: int = Field(description="Live files of the version.")
     next_page_token: str | None = None
 
@@ -127,22 +128,26 @@ class ChangesRequest(Envelope):
 
     start_version: int | None = Field(default=None, ge=0, lt=2**63)
     end_version: int | None = Field(
-        default=None, ge=0, lt=2**63, description="By default, and if it is newer, the newest."
+        default=None,
+        ge=0,
+        lt=2**63,
+        description=("The last version; by default, or if it is too high, the newest."),
     )
     start_timestamp: Timestamp | None = Field(
         default=None,
-        description="ISO 8601, UTC without a zone: from the first version that was not committed before it.",
+        description="Start at the first version committed at or after this time; ISO 8601, UTC without a zone.",
     )
     end_timestamp: Timestamp | None = Field(
-        default=None, description="To the last version that was not committed after it."
+        default=None, description="End at the last version committed at or before this time."
     )
     columns: Columns | None = Field(
-        default=None, description="To be read, of the table and the feed; only checked."
+        default=None,
+        description=("The columns to be read, of the table and the feed; the service only checks them."),
     )
     predicate: Expression | None = Field(
         default=None,
-        description="SQL, may also use `_change_type`, `_commit_version` and `_commit_timestamp`. Files none of whose "
-        "rows can satisfy it are left out.",
+        description="SQL, which may also use `_change_type`, `_commit_version` and `_commit_timestamp`. Files "
+        "without matching rows are left out.",
     )
 
 
@@ -152,19 +157,22 @@ class ChangedFile(Answer):
     commit_version: int
     commit_timestamp: int = Field(description="Milliseconds since the epoch.")
     change_type: Literal["insert", "delete"] | None = Field(
-        description="Absent for change files, whose column `_change_type` says it for each row."
+        description="Absent for change files, which have a column `_change_type`."
     )
     path: str = Field(description="As in the log: relative to the location or absolute, URL-encoded.")
     partition_values: dict[str, str | None] = Field(default_factory=dict, description="By physical name.")
     size: int = Field(description="Bytes.")
     num_records: int | None = Field(default=None, description="Physical rows; absent if unknown.")
     marked_only: bool = Field(
-        description="The deletion vector, or deleted-rows, names the rows that are meant, instead of those that are not."
+        description=(
+            "Whether the deletion vector, or deleted-rows, lists the rows to return, instead of the rows "
+            "to leave out."
+        )
     )
     deletion_vector: DeletionVectorDescriptor | None = None
     deleted_rows: Base64 | None = Field(
         default=None,
-        description="The rows in the portable 64-bit roaring format, where no descriptor has them.",
+        description="The rows in the portable 64-bit Roaring format, if there is no descriptor for them.",
     )
 
 
@@ -174,11 +182,11 @@ class ChangesResponse(Answer):
     table_id: str
     name: str
     location: str
-    version: int = Field(description="Whose schema it is.")
+    version: int = Field(description="The version of the schema.")
     start_version: int
-    end_version: int = Field(description="Before start-version where no version is in the range.")
+    end_version: int = Field(description="Less than start-version if no version is in the range.")
     table_schema: dict[str, Any] = Field(
-        alias="schema", description="Without the columns of the feed, which follow them."
+        alias="schema", description="The table's columns; those of the feed follow them."
     )
     partition_columns: list[str]
     configuration: dict[str, str]
@@ -194,11 +202,11 @@ class StreamPosition(Envelope):
         default=0,
         ge=0,
         lt=2**63,
-        description="Of the file, among those that the version added; if snapshot, among all that were live in it, by "
-        "modification time and path.",
+        description="The file's index among those that the version added or, for a snapshot, among all its live "
+        "files by modification time and path.",
     )
     snapshot: bool = Field(
-        default=False, description="Whether the whole version is read, and not what it added."
+        default=False, description="Whether the whole version is read, rather than only what it added."
     )
 
 
@@ -219,53 +227,55 @@ class AdditionsRequest(Envelope):
 
     start: StreamPosition | None = None
     starting_version: Long | Literal["latest"] | None = Field(
-        default=None, description="The first version to read; `latest`: what comes after the newest."
+        default=None,
+        description=("The first version to read; `latest`: only changes after the newest version."),
     )
     starting_timestamp: Timestamp | None = Field(
         default=None,
-        description="ISO 8601, UTC without a zone: from the first version that was not committed before it.",
+        description="Start at the first version committed at or after this time; ISO 8601, UTC without a zone.",
     )
     end: StreamPosition | None = Field(
-        default=None, description="Where it ends, for what was asked before; then limits do not count."
+        default=None, description="The end of an earlier request; limits are then ignored."
     )
     last_version: int | None = Field(
         default=None, ge=0, lt=2**63, description="Act as if this were the newest version."
     )
-    max_files: Long | None = Field(default=None, description="Without a limit, all that there is.")
+    max_files: Long | None = Field(default=None, description="Without a limit, everything available.")
     max_bytes: Long | None = Field(
-        default=None, description="More files are taken while less than this was taken."
+        default=None, description="Files are added until this many bytes are reached."
     )
-    ignore_deletes: bool = Field(default=False, description="Pass versions that only take rows away.")
-    skip_change_commits: bool = Field(
-        default=False, description="Pass versions that take away or change rows."
-    )
+    ignore_deletes: bool = Field(default=False, description="Skip versions that only delete rows.")
+    skip_change_commits: bool = Field(default=False, description="Skip versions that delete or change rows.")
     change_feed: bool = Field(
         default=False,
-        description="Versions are taken whole, and their files are those of …/changes, which lists them.",
+        description=(
+            "Read the change data feed: versions are never split, and their files are listed by …/changes."
+        ),
     )
     pass_lost_versions: bool = Field(
         default=False,
-        description="Where the log was cleaned up after the start, begin with the oldest version that it has. A version "
-        "that is to be read whole is not passed.",
+        description="If the log was cleaned up after the start, begin with its oldest version. A version that has "
+        "to be read whole is never skipped.",
     )
     read_with: ReadSchema | None = Field(
-        default=None, description="Refuse what cannot be read with it. Without it nothing is checked."
+        default=None,
+        description=("Refuse versions that cannot be read with this schema. Without it, nothing is checked."),
     )
     check_start: bool = Field(
-        default=False, description="Whether the schema of the version where it starts is checked too."
+        default=False, description="Whether to check the schema of the starting version as well."
     )
     metadata_id: Identifier | None = Field(
         default=None, description="Refuse another table at the same location."
     )
     list_files: bool = Field(
-        default=True, description="Whether the files are listed, or only the end is returned."
+        default=True, description="Whether to list the files, rather than only return the end."
     )
 
     @model_validator(mode="after")
     def _one_start(self) -> "AdditionsRequest":
         given = (self.start, self.starting_version, self.starting_timestamp)
         if sum(each is not None for each in given) > 1:
-            raise ValueError("give one of start, starting-version and starting-timestamp")
+            raise ValueError("give at most one of start, starting-version and starting-timestamp")
         return self
 
 
@@ -275,11 +285,11 @@ class AdditionsResponse(Answer):
     table_id: str
     name: str
     location: str
-    version: int = Field(description="The newest that was looked at.")
+    version: int = Field(description="The newest version that was examined.")
     start: StreamPosition
     end: StreamPosition
     snapshot_timestamp: int | None = Field(
-        default=None, description="Of the version that is read whole; milliseconds since the epoch."
+        default=None, description="The time of the version that is read whole; milliseconds since the epoch."
     )
     files: list[PlanFile] = Field(default_factory=list)
     num_files: int = Field(description="Files listed.")

@@ -61,7 +61,7 @@ def _in_utc(moment: datetime) -> datetime:
         raise ValueError("lies outside the years 1 to 9999 in UTC") from None
 
 
-# Strict: true is no number of hours.
+# Strict: true is not a number of hours.
 _Ratio: TypeAlias = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
 _Hours: TypeAlias = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
 _Size: TypeAlias = Annotated[int, Field(strict=True, ge=1, lt=2**63)]
@@ -74,7 +74,7 @@ class PolicyConfig(BaseModel):
     """What every policy takes; names are spelled as in the catalogs' policies.
 
     Attributes:
-        quiet_hours: ``HH:MM-HH:MM`` in UTC, in which nothing is begun; may go past midnight.
+        quiet_hours: ``HH:MM-HH:MM`` in UTC, in which nothing is started; may go past midnight.
         min_interval_hours: from the beginning of one run on a table to the next.
     """
 
@@ -89,10 +89,10 @@ class CompactionConfig(PolicyConfig):
 
     Attributes:
         target_file_size_bytes: of new files; None for what the table says.
-        max_deleted_ratio: files of which a larger share is deleted are written again, whatever their size.
+        max_deleted_ratio: files with a larger share of deleted rows are rewritten, whatever their size.
         min_files_saved: nothing is done for fewer files less to open, unless ``min_gain_bytes`` are gained.
         min_gain_bytes: bytes of deleted rows for which it is worth it, too.
-        max_bytes_per_run: the budget: bytes of files that are written again.
+        max_bytes_per_run: the budget: bytes of files that are rewritten.
         max_memory_bytes: of rows that are held at once; others are spilled to disk. None for what the process has.
     """
 
@@ -110,7 +110,7 @@ class DvPurgeConfig(PolicyConfig):
     Attributes:
         min_deleted_ratio: files of which no larger share is deleted are left alone; 0 for every file with a vector.
         min_gain_bytes: nothing is done for fewer bytes of deleted rows.
-        max_bytes_per_run: the budget: bytes of files that are written again.
+        max_bytes_per_run: the budget: bytes of files that are rewritten.
         max_memory_bytes: of rows that are held at once; others are spilled to disk. None for what the process has.
     """
 
@@ -121,11 +121,11 @@ class DvPurgeConfig(PolicyConfig):
 
 
 class DvCompactionConfig(PolicyConfig):
-    """Deletion vectors of many small files, or of files that are mostly unused, written again into few.
+    """Deletion vectors of many small files, or of files that are mostly unused, rewritten into few.
 
     Attributes:
         min_files_saved: nothing is done for fewer files of deletion vectors less to open, unless ``min_gain_bytes`` are gained.
-        min_gain_bytes: bytes of vectors that nobody needs any more, for which it is worth it, too.
+        min_gain_bytes: bytes of vectors that are no longer needed, for which it is worth it, too.
     """
 
     min_files_saved: _Size = 10
@@ -181,34 +181,38 @@ def config_of(policy_type: str, config: dict[str, Any]) -> PolicyConfig:
         where = ".".join(str(part)[:100] for part in first["loc"]) or "config"
         known = ", ".join(sorted(_CONFIGS[policy_type].model_fields))
         unknown = first["type"] == "extra_forbidden"
-        said = f"is no field of {policy_type}; it has {known}" if unknown else first["msg"]
+        said = f"is not a field of {policy_type}; it has {known}" if unknown else first["msg"]
         raise ValueError(f"config: {where} {said}") from None
 
 
 class PolicyContent(Envelope):
     """The policy itself: the JSON that catalogs store."""
 
-    version: _Version = Field(default="2025-02-03", description="Of the form of this document.")
+    version: _Version = Field(default="2025-02-03", description="The format version of this document.")
     enable: StrictBool = Field(
-        description="false: nothing is done, whatever policies say that are attached to more tables."
+        description="If false, nothing is done, even if a policy attached to more tables says otherwise."
     )
     config: JsonObject = Field(
-        default_factory=dict, description="Fields depend on the type; those that are absent have defaults."
+        default_factory=dict, description="The fields depend on the type; absent fields have defaults."
     )
 
 
 class PolicyRequest(Envelope):
     """A policy and what it is attached to: a table, all tables whose names match a pattern, or all."""
 
-    name: str = Field(max_length=128, pattern=POLICY_NAME, description="One that is there is replaced.")
-    type: PolicyType = Field(description="What is to be done.")
+    name: str = Field(
+        max_length=128, pattern=POLICY_NAME, description=("An existing policy of that name is replaced.")
+    )
+    type: PolicyType = Field(description="What to do.")
     content: PolicyContent = Field(description="When, and how.")
     table: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        default=None, description="The table that it is attached to, by name or id."
+        default=None, description="The table that the policy is attached to, by name or id."
     )
     pattern: Annotated[str, Field(max_length=128, pattern=_PATTERN)] | None = Field(
         default=None,
-        description="The names of the tables that it is attached to: `*` is any text, `?` any character.",
+        description=(
+            "The names of the tables that the policy is attached to: `*` matches any text, `?` any character."
+        ),
     )
 
     @model_validator(mode="after")
@@ -223,11 +227,15 @@ class Policy(Answer):
     """A policy that is kept."""
 
     name: str
-    type: PolicyType = Field(description="What is to be done.")
+    type: PolicyType = Field(description="What to do.")
     content: PolicyContent = Field(description="When, and how.")
-    table_id: str | None = Field(description="The table that it is attached to; absent: several.")
+    table_id: str | None = Field(
+        description=("The table that the policy is attached to; absent if there are several.")
+    )
     pattern: str | None = Field(
-        description="The names that it is attached to; absent with no table either: all tables."
+        description=(
+            "The table names that the policy is attached to; if table and pattern are absent, all tables."
+        )
     )
     updated_at: datetime = Field(description="ISO 8601.")
 
@@ -235,23 +243,23 @@ class Policy(Answer):
 class PoliciesResponse(Answer):
     """Policies, by name."""
 
-    policies: list[Policy] = Field(description="All of them; of a table those that hold, one per type.")
+    policies: list[Policy] = Field(
+        description=("All policies; for a table, the ones that apply, one per type.")
+    )
 
 
 class LeaseRequest(Envelope):
     """Who is about to look after a table, and for how long at most."""
 
-    owner: TransactionId = Field(description="Another one for each process that runs maintenance.")
-    seconds: float = Field(
-        ge=1, le=3600, allow_inf_nan=False, description="After so long anybody may have it."
-    )
+    owner: TransactionId = Field(description="Unique for each process that runs maintenance.")
+    seconds: float = Field(ge=1, le=3600, allow_inf_nan=False, description="How long the lease lasts.")
 
 
 class LeaseResponse(Answer):
     """The lease; the same owner may extend it."""
 
-    owner: str = Field(description="Who has it.")
-    expires_at: datetime = Field(description="Until when; ISO 8601.")
+    owner: str = Field(description="Who holds the lease.")
+    expires_at: datetime = Field(description="When the lease ends; ISO 8601.")
 
 
 class MaintenanceRun(Envelope):
@@ -260,38 +268,38 @@ class MaintenanceRun(Envelope):
     id: TransactionId = Field(description="Of the run.")
     table: Annotated[str, Field(max_length=200)] = Field(default="", description="The table's name.")
     policy: Annotated[str, Field(max_length=128)] | None = Field(
-        default=None, description="By which it was done."
+        default=None, description="The policy of the run; absent if it had none."
     )
     type: PolicyType = Field(description="What was done.")
-    state: RunState = Field(description="Whether it was done to the end.")
-    reason: Annotated[Text, Field(max_length=2000)] = Field(description="Why it was worth it.")
+    state: RunState = Field(description="How the run ended.")
+    reason: Annotated[Text, Field(max_length=2000)] = Field(description="Why the run was worthwhile.")
     started_at: _Moment = Field(description="ISO 8601 with a zone.")
     ended_at: _Moment = Field(description="ISO 8601 with a zone.")
-    cost_bytes: _Change | None = Field(default=None, description="Bytes that were to be written again.")
+    cost_bytes: _Change | None = Field(default=None, description="Bytes that were expected to be rewritten.")
     predicted_gain_bytes: _Change | None = Field(
-        default=None, description="Bytes that scans would not read any more, or that storage would have free."
+        default=None, description="Bytes that scans would no longer read, or that would be freed in storage."
     )
-    measured_gain_bytes: _Change | None = Field(default=None, description="The same, as it came out.")
-    predicted_gain_files: _Change | None = Field(default=None, description="Files fewer, as it was expected.")
-    measured_gain_files: _Change | None = Field(default=None, description="The same, as it came out.")
-    version: Long | None = Field(default=None, description="The last version that it made.")
+    measured_gain_bytes: _Change | None = Field(default=None, description="The same, as measured afterwards.")
+    predicted_gain_files: _Change | None = Field(default=None, description="The expected reduction in files.")
+    measured_gain_files: _Change | None = Field(default=None, description="The same, as measured afterwards.")
+    version: Long | None = Field(default=None, description="The last version that it created.")
     error: Annotated[Text, Field(max_length=2000)] | None = Field(
-        default=None, description="What went wrong; what was done before stays."
+        default=None, description="What went wrong; changes made before the error stay."
     )
 
 
 class PlannedMaintenance(Answer):
     """What a policy would do to a table now."""
 
-    policy: str | None = Field(description="The policy's name; absent where none could be looked at.")
+    policy: str | None = Field(description="The policy's name; absent if no policy could be examined.")
     type: PolicyType | None = Field(description="What it does.")
     state: Literal["due", "not-due", "failed", "done", "elsewhere"] = Field(
-        description="`due`: it would run. `failed`: it cannot be told, see the reason."
+        description="`due`: it would run. `failed`: this could not be determined; see the reason."
     )
     reason: str = Field(description="Why, or why not.")
-    cost_bytes: int | None = Field(description="Bytes that would be written again.")
+    cost_bytes: int | None = Field(description="Bytes that would be rewritten.")
     predicted_gain_bytes: int | None = Field(
-        description="Bytes that scans would not read any more, or that storage would have free."
+        description="Bytes that scans would no longer read, or that would be freed in storage."
     )
     predicted_gain_files: int | None = Field(description="Files fewer.")
 
@@ -300,7 +308,7 @@ class MaintenancePlanResponse(Answer):
     """What the policies that hold for a table would do to it now, and why."""
 
     table: str
-    planned: list[PlannedMaintenance] = Field(description="One per policy that is not turned off, in order.")
+    planned: list[PlannedMaintenance] = Field(description="One entry per enabled policy, in order.")
 
 
 class MaintenanceRunsResponse(Answer):

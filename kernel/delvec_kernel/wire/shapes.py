@@ -90,7 +90,7 @@ def few(value: Any) -> Any:
     """Refuse a map of many entries before any of them is looked at: pydantic would list what is wrong with each."""
     if isinstance(value, dict) and len(value) > 1000:  # noqa: PLR2004 - as the schema of such maps says
         raise PydanticCustomError(
-            "too_long", "at most 1000 entries are accepted, and there are {n}", {"n": len(value)}
+            "too_long", "at most 1000 entries are accepted, but there are {n}", {"n": len(value)}
         )
     return value
 
@@ -144,7 +144,9 @@ class Envelope(BaseModel):
     @classmethod
     def _few_unknown(cls, data: Any) -> Any:
         if isinstance(data, dict) and len(data) > _MAX_UNKNOWN:
-            raise PydanticCustomError("too_long", "{n} fields are more than there are", {"n": len(data)})
+            raise PydanticCustomError(
+                "too_long", "{n} fields are more than this object has", {"n": len(data)}
+            )
         return data
 
 
@@ -202,7 +204,7 @@ class AddFile(Delta):
     clustering_provider: Annotated[str, Field(max_length=256)] | None = Field(
         default=None,
         alias="clusteringProvider",
-        description="What clustered the file by the table's clustering columns.",
+        description="The program that clustered the file by the table's clustering columns.",
     )
 
 
@@ -216,6 +218,6 @@ class ChangeFile(Delta):
 
 
 class RemoveFile(Delta):
-    """A whole file that the commit removes, with whatever deletion vector it has by then."""
+    """A whole file that the commit removes, with whatever deletion vector it has at that time."""
 
     path: FilePath

@@ -43,7 +43,7 @@ _Name: TypeAlias = Annotated[
         min_length=1,
         max_length=128,
         pattern=TABLE_NAME,
-        description="How URLs and SQL call the table, with namespaces before it: orders, sales.orders.",
+        description="The table's name in URLs and SQL, with namespaces before it: orders, sales.orders.",
     ),
 ]
 
@@ -54,18 +54,16 @@ class TableRequest(Envelope):
     location: FilePath | None = Field(default=None, description="A path, or a URL: file, s3, gs, az, memory.")
     name: _Name | None = Field(
         default=None,
-        description="The table's name, which no other may have; without one it is called by the last part of its "
-        "location, as long as no other table is.",
+        description="The table's name, which must be unique; by default the last part of its location, if no other "
+        "table has that name.",
     )
     table_schema: JsonObject | None = Field(
-        default=None, alias="schema", description="Delta's schema JSON; given means: create a new table."
+        default=None, alias="schema", description="Delta's schema JSON. If given, a new table is created."
     )
     partition_columns: Columns = Field(default_factory=list)
-    properties: Properties = Field(default_factory=dict, description="Table properties, delta.* among them.")
+    properties: Properties = Field(default_factory=dict, description="Table properties, including delta.*.")
     description: Text | None = None
-    cluster_by: Columns = Field(
-        default_factory=list, max_length=1000, description="Columns by which files are to be clustered."
-    )
+    cluster_by: Columns = Field(default_factory=list, max_length=1000, description="Clustering columns.")
 
     @model_validator(mode="after")
     def _locatable(self) -> "TableRequest":
@@ -75,7 +73,8 @@ class TableRequest(Envelope):
             self.partition_columns or self.properties or self.description or self.cluster_by
         ):
             raise ValueError(
-                "partition-columns, properties, description and cluster-by belong to creating: give a schema"
+                "partition-columns, properties, description and cluster-by are only for new tables; give a "
+                "schema"
             )
         return self
 
@@ -90,21 +89,23 @@ class TableResource(Answer):
     """A registered table."""
 
     id: str
-    name: str = Field(description="That it was given, or else the last part of its location.")
+    name: str = Field(description="The given name, or else the last part of its location.")
     location: str = Field(description="Canonical URL without a trailing slash.")
     created_at: str
-    version: int | None = Field(default=None, description="Set where the request created the table.")
+    version: int | None = Field(default=None, description="Set if the request created the table.")
 
 
 class CloneRequest(Envelope):
     """Where a clone of the table goes, and what it is."""
 
     location: FilePath | None = Field(
-        default=None, description="Of the clone: a path, or a URL: file, s3, gs, az, memory."
+        default=None, description="The clone's location: a path, or a URL: file, s3, gs, az, memory."
     )
     name: _Name | None = Field(
         default=None,
-        description="Of the clone; without a location it goes into the warehouse's folder of that name.",
+        description=(
+            "The clone's name; without a location, the clone is created in the warehouse folder of that name."
+        ),
     )
     shallow: bool = Field(
         default=False,
@@ -115,15 +116,18 @@ class CloneRequest(Envelope):
     )
     timestamp: Timestamp | None = Field(
         default=None,
-        description="Instead: the newest that was committed by a time; ISO 8601, UTC without a zone.",
+        description=(
+            "Instead of a version: the newest one committed by this time; ISO 8601, UTC without a zone."
+        ),
     )
     replace: bool = Field(
         default=False,
-        description="A table that is there becomes the clone, in one version; its history stays.",
+        description="An existing table becomes the clone, in one version; its history stays.",
     )
-    if_not_exists: bool = Field(default=False, description="A table that is there stays as it is.")
+    if_not_exists: bool = Field(default=False, description="An existing table is left unchanged.")
     properties: Properties = Field(
-        default_factory=dict, description="Of the clone, beside those of the table or in their place."
+        default_factory=dict,
+        description=("The clone's table properties, in addition to those of the table or replacing them."),
     )
     engine_info: str | None = Field(default=None, max_length=256)
 
@@ -143,9 +147,9 @@ class CloneResponse(Answer):
 
     result: Literal["created", "replaced", "exists"]
     table: TableResource = Field(description="The clone.")
-    version: int | None = Field(description="Of the clone; absent where nothing was done.")
+    version: int | None = Field(description="The clone's version; absent if nothing was done.")
     source_version: int | None = Field(
-        description="Of the table that was cloned; absent where nothing was done."
+        description="The version of the table that was cloned; absent if nothing was done."
     )
     operation_metrics: dict[str, int]
 
@@ -154,27 +158,32 @@ class ConvertRequest(Envelope):
     """Which Parquet files become a table, where they are."""
 
     location: FilePath = Field(
-        description="Of the table, and of the directory whose files it gets: a path, or a URL: file, s3, gs, az."
+        description="The location of the table and of its existing files: a path, or a URL: file, s3, gs, az."
     )
     name: _Name | None = Field(
-        default=None, description="Of the table; without one it is called by the last part of its location."
+        default=None, description="The table's name; by default the last part of its location."
     )
     source_format: Literal["parquet", "iceberg"] = Field(
-        default="parquet", description="What is there: Parquet files, or an Iceberg table."
+        default="parquet", description="What the location contains: Parquet files, or an Iceberg table."
     )
     source: FilePath | None = Field(
         default=None,
-        description="Of an Iceberg table: its directory, or one of its metadata files; without it the location.",
+        description=(
+            "For an Iceberg table: its directory, or one of its metadata files; by default the location."
+        ),
     )
     partition_schema: JsonObject | None = Field(
         default=None,
-        description="Delta's schema JSON of the partition columns, in the order of the directories; without it there are none.",
+        description=(
+            "The partition columns in Delta's schema JSON, in the order of the directories; by default "
+            "there are none."
+        ),
     )
     collect_statistics: bool = Field(
         default=True,
         description="Take statistics from the footers of the files, or from an Iceberg table's manifests.",
     )
-    properties: Properties = Field(default_factory=dict, description="Table properties, delta.* among them.")
+    properties: Properties = Field(default_factory=dict, description="Table properties, including delta.*.")
     description: Text | None = None
     engine_info: str | None = Field(default=None, max_length=256)
 
@@ -184,7 +193,9 @@ class ConvertResponse(Answer):
 
     result: Literal["converted", "exists"]
     table: TableResource
-    version: int | None = Field(description="Of the table; absent where it was one already.")
+    version: int | None = Field(
+        description=("The version of the table; absent if it was already a Delta table.")
+    )
     operation_metrics: dict[str, int]
 
 
@@ -203,7 +214,7 @@ class SnapshotResponse(Answer):
     location: str
     version: int
     read_mark: str | None = Field(
-        default=None, description="To be sent with a commit that rests on this version; means nothing else."
+        default=None, description="An opaque mark to send with a commit based on this version."
     )
     timestamp: int = Field(description="Milliseconds since the epoch.")
     table_schema: dict[str, Any] = Field(alias="schema")
@@ -216,7 +227,7 @@ class SnapshotResponse(Answer):
     num_deletion_vectors: int
     num_deleted_rows: int
     num_rows: int | None = Field(
-        default=None, description="Live rows; null where the statistics of a file do not say how many it has."
+        default=None, description="Live rows; null if a file's statistics have no row count."
     )
     app_transactions: dict[str, int] = Field(default_factory=dict)
     domain_metadata: dict[str, str] = Field(default_factory=dict)
@@ -231,11 +242,11 @@ class DetailResponse(Answer):
 class HistoryMember(Delta):
     """One of several transactions that share a version."""
 
-    key: str = Field(description="Its transaction id, the Idempotency-Key of its request.")
+    key: str = Field(description="The commit's transaction id, which is the Idempotency-Key of its request.")
     read_version: int = Field(alias="readVersion")
     predicate: str | None = None
     metrics: dict[str, int] = Field(
-        description="Those of its own answer; operationMetrics are the version's."
+        description="The metrics in the commit's own response; operationMetrics are the version's."
     )
 
 
