@@ -1,1 +1,1 @@
-"""What must be true of every table, and findings where it is not."""
+"""The invariants of every table, and findings where they do not hold."""

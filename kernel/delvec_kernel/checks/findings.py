@@ -23,37 +23,60 @@ Severity: TypeAlias = Literal["error", "warning"]
 INVARIANTS: Final = {
     "version-gap": "Every version of the log has a commit.",
     "readable-commit": "Every commit can be read.",
-    "readable-checkpoint": "The newest checkpoint, and the one that the log begins with, can be read.",
+    "readable-checkpoint": "The newest checkpoint, and the one with which the log begins, can be read.",
     "readable-table": "The newest version can be read.",
-    "one-action-per-file": "A version adds a path at most once, and removes it at most once.",
+    "one-action-per-file": "A version adds each path at most once, and removes it at most once.",
     "remove-of-live-file": "A remove names a file that was live.",
-    "remove-with-its-vector": "A remove carries the deletion vector that the file had.",
-    "one-live-file-per-path": "A path that is live is added again only where the same version removes the old one.",
-    "no-empty-vector": "An action has a deletion vector or none, never an empty object.",
-    "vector-feature": "A table with deletion vectors lists the feature, for readers and writers.",
+    "remove-with-its-vector": "A remove has the deletion vector that the file had.",
+    "one-live-file-per-path": "A live path is added again only if the same version removes the old file.",
+    "no-empty-vector": "The deletion vector of an action is never an empty object.",
+    "vector-feature": "A table with deletion vectors lists the table feature for readers and writers.",
     "vector-needs-count": "A file with a deletion vector has numRecords in its statistics.",
-    "physical-count": "In a file with a deletion vector, numRecords counts the deleted rows, too.",
+    "physical-count": "In a file with a deletion vector, numRecords includes the deleted rows.",
     "vector-loosens-bounds": "The statistics of a file with a deletion vector say tightBounds=false.",
-    "vector-within-file": "A deletion vector marks no more rows than the file has, and none beyond it.",
-    "readable-vector": "Every live deletion vector is there, with the size, checksum and rows that the log says.",
-    "data-file": "Every live data file is there, with the size that the log says.",
-    "checkpoint-agrees": "What readers load, by checkpoint or not, is what the commits say.",
-    "in-commit-timestamp": "With in-commit timestamps, each commit begins with one, later than the one before.",
-    "application-version": "The version of an application (txn) rises.",
-    "own-commit": "What Delvec committed lately is in the log as it was committed.",
-    "row-ids": "With row tracking, each file has row ids; none is given twice, or is above the high-water mark.",
-    "iceberg-metadata": "The Iceberg metadata and the manifests of its current snapshot can be read, and are this table's.",
+    "vector-within-file": "A deletion vector marks only rows that the file has.",
+    "readable-vector": (
+        "Every live deletion vector is in storage, with the size, checksum and number of rows in the log."
+    ),
+    "data-file": "Every live data file is in storage, with the size in the log.",
+    "checkpoint-agrees": "Readers see the same table with and without checkpoints.",
+    "in-commit-timestamp": (
+        "With in-commit timestamps, each commit begins with one, later than the previous one."
+    ),
+    "application-version": "The version of an application (txn) only increases.",
+    "own-commit": "Delvec's recent commits are in the log as they were committed.",
+    "row-ids": "With row tracking, each file has row ids; none occurs twice or is above the high-water mark.",
+    "iceberg-metadata": (
+        "The Iceberg metadata and the manifests of its current snapshot can be read, and belong to this "
+        "table."
+    ),
     "iceberg-version": "The Iceberg metadata shows a version of the table.",
-    "iceberg-data-files": "The data files of the manifests are that version's live files, with their sizes and partitions.",
-    "iceberg-record-counts": "The manifests say how many rows each data file has, deleted ones included.",
-    "iceberg-one-delete-per-file": "A data file has one delete file or Iceberg deletion vector at most.",
-    "iceberg-dangling-delete": "Deletes are of the format version's kind, and of a data file of the snapshot, its partition and spec.",
-    "iceberg-delete-file": "Each delete file and Puffin file is there, with the size, offsets and data files that the manifests say.",
-    "iceberg-deleted-rows": "The rows that Iceberg deletes are those that Delta deletes.",
-    "iceberg-sequence-numbers": "Sequence numbers rise with snapshots; those of deletes are not below their data file's.",
-    "iceberg-row-ids": "In format version 3 each data file has row ids; none is given twice, or is next-row-id or above.",
-    "iceberg-counts": "Counts in manifest lists and snapshots are those of their files.",
-    "iceberg-history": "Older Iceberg snapshots that have not expired have their manifests and delete files.",
+    "iceberg-data-files": (
+        "The data files in the manifests are that version's live files, with the same sizes and partitions."
+    ),
+    "iceberg-record-counts": (
+        "The manifests have the right number of rows for each data file, deleted rows included."
+    ),
+    "iceberg-one-delete-per-file": "A data file has at most one delete file or Iceberg deletion vector.",
+    "iceberg-dangling-delete": (
+        "Delete files are of the format version's kind, and refer to a data file of the snapshot with the "
+        "same partition and spec."
+    ),
+    "iceberg-delete-file": (
+        "Each delete file and Puffin file is in storage, with the size, offsets and data files in the "
+        "manifests."
+    ),
+    "iceberg-deleted-rows": "Iceberg and Delta delete the same rows.",
+    "iceberg-sequence-numbers": (
+        "Sequence numbers increase with snapshots; a delete file's is never below its data file's."
+    ),
+    "iceberg-row-ids": (
+        "In format version 3, each data file has row ids; none occurs twice or reaches next-row-id."
+    ),
+    "iceberg-counts": "The counts in manifest lists and snapshots match their files.",
+    "iceberg-history": (
+        "Older Iceberg snapshots that have not expired still have their manifests and delete files."
+    ),
 }
 """Each invariant by its code."""
 
@@ -63,13 +86,13 @@ class Finding:
     """Where an invariant does not hold.
 
     Attributes:
-        invariant: a key of :data:`INVARIANTS`.
-        severity: ``error`` where readers can see other rows than were committed, or none; ``warning`` for what
+        invariant: a key of :data:`INVARIANTS`. severity: ``error`` where readers can see rows other than
+        those committed, or none; ``warning`` for what
             other writers leave behind and readers cope with.
         version: in which it was found.
         file: path as in the log, or the name of the log file.
         message: what is wrong, and what to do.
-        fixed_in: the version from which on it is no longer so. Only those who travel in time to one before it meet it.
+        fixed_in: the version that fixed it. It affects only reads of earlier versions.
     """
 
     invariant: str
@@ -80,8 +103,8 @@ class Finding:
     fixed_in: int | None = None
 
     def as_fixed_in(self, version: int) -> "Finding":
-        """Return it as what is over since a version."""
-        message = f"{self.message} Since version {version} it is no longer so."
+        """Return the finding as fixed in a version."""
+        message = f"{self.message} This was fixed in version {version}."
         return replace(self, severity="warning", message=message, fixed_in=version)
 
 
@@ -101,7 +124,7 @@ def vector_findings(version: int, path: str, stats: str | None, vector: Descript
             "error",
             version,
             path,
-            f"{where} has a deletion vector and no numRecords in its statistics; rewrite it with OPTIMIZE.",
+            f"{where} has a deletion vector but no numRecords in its statistics; rewrite it with OPTIMIZE.",
         )
     elif vector.cardinality > count:
         yield Finding(
@@ -109,8 +132,8 @@ def vector_findings(version: int, path: str, stats: str | None, vector: Descript
             "error",
             version,
             path,
-            f"{where} has {count} rows, and a deletion vector of {vector.cardinality}; restore the table to a "
-            "version before.",
+            f"{where} has {count} rows, but its deletion vector marks {vector.cardinality}; restore the "
+            "table to the version before.",
         )
     if stats is not None and _claims_tight_bounds(stats):
         yield Finding(
@@ -118,8 +141,8 @@ def vector_findings(version: int, path: str, stats: str | None, vector: Descript
             "warning",
             version,
             path,
-            f"{where} has a deletion vector, and statistics that do not say tightBounds=false: an engine that "
-            "answers MIN and MAX from them may be wrong; rewrite the file with OPTIMIZE.",
+            f"{where} has a deletion vector, but its statistics do not have tightBounds=false: an engine "
+            "that answers MIN and MAX from them may return wrong results; rewrite the file with OPTIMIZE.",
         )
 
 
@@ -135,7 +158,9 @@ def _claims_tight_bounds(stats: str) -> bool:
 
 _MOST: Final = 20
 _DOMAIN: Final = "delta.rowTracking"
-_ADVICE: Final = "change feeds and incremental views that rest on row ids go wrong; rewrite both files"
+_ADVICE: Final = (
+    "change feeds and incremental views that use row ids return wrong results; rewrite both files"
+)
 
 
 def row_id_findings(snapshot: Snapshot) -> Iterator[Finding]:
@@ -154,16 +179,17 @@ def row_id_findings(snapshot: Snapshot) -> Iterator[Finding]:
         yield _finding(
             snapshot.version,
             other,
-            f"File '{other}' of version {snapshot.version} has row ids from {first[place + 1]} on, and file "
-            f"'{one}' has those up to {last[place]}: {_ADVICE}.",
+            f"File '{other}' of version {snapshot.version} has row ids from {first[place + 1]} on, but file "
+            f"'{one}' has row ids up to {last[place]}: {_ADVICE}.",
         )
     mark = _high_water_mark(snapshot)
     if mark is None:
         yield _finding(
             snapshot.version,
             None,
-            f"Version {snapshot.version} has files with row ids and no high-water mark in the domain {_DOMAIN}: the "
-            "next writer may give ids twice; set it with the engine that enabled row tracking.",
+            f"Version {snapshot.version} has files with row ids, but no high-water mark in the domain "
+            f"{_DOMAIN}: the next writer may assign ids twice; set it with the engine that enabled row "
+            "tracking.",
         )
         return
     paths = files["path"].filter(pa.array(last > mark))
@@ -171,8 +197,8 @@ def row_id_findings(snapshot: Snapshot) -> Iterator[Finding]:
         yield _finding(
             snapshot.version,
             path,
-            f"File '{path}' of version {snapshot.version} has row ids above the high-water mark {mark}: the next "
-            "writer may give them again; raise the mark with the engine that enabled row tracking.",
+            f"File '{path}' of version {snapshot.version} has row ids above the high-water mark {mark}: the "
+            "next writer may assign them again; raise the mark with the engine that enabled row tracking.",
         )
 
 

@@ -1,6 +1,6 @@
 """Invariants of a converted Iceberg snapshot: its manifests and its files, compared with the Delta version that it shows.
 
-Everything is columns: what is looked at are the entries of all manifests at once.
+All checks are columnar, over the entries of all manifests at once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -152,7 +152,7 @@ def manifest_findings(
                 yield of.finding(
                     "iceberg-counts",
                     path,
-                    f"Manifest '{path}' has {what} {count}, and the manifest list says {manifest[what]}",
+                    f"Manifest '{path}' has {what} {count}, but the manifest list says {manifest[what]}",
                 )
     lowest = min(
         (entry["sequence_number"] for entry in entries if entry["status"] != DELETED),
@@ -167,14 +167,14 @@ def manifest_findings(
         yield of.finding(
             "iceberg-sequence-numbers",
             path,
-            f"Manifest '{path}' has files from sequence number {lowest} on, and the manifest list says "
+            f"Manifest '{path}' has files from sequence number {lowest} on, but the manifest list says "
             f"{manifest['min_sequence_number']} to {manifest['sequence_number']}, in a snapshot of "
             f"{of.snapshot['sequence-number']}",
         )
     wrong = sum((entry["data_file"]["content"] == DATA) != (manifest["content"] == DATA) for entry in entries)
     if wrong:
         yield of.finding(
-            "iceberg-metadata", path, f"Manifest '{path}' has {wrong} entries of the other content"
+            "iceberg-metadata", path, f"Manifest '{path}' has {wrong} entries of the wrong content type"
         )
 
 
@@ -186,7 +186,9 @@ def count_findings(data: pa.Table, deletes: pa.Table, of: IcebergSnapshot) -> It
         stated = of.snapshot["summary"].get(name)
         if stated != str(count):
             yield of.finding(
-                "iceberg-counts", None, f"The snapshot's summary says {name} {stated}; it is {count}"
+                "iceberg-counts",
+                None,
+                f"The snapshot's summary says that {name} is {stated}, but it is {count}",
             )
 
 
@@ -208,10 +210,10 @@ def file_findings(
         yield of.finding(
             "iceberg-data-files",
             path,
-            f"Data file '{path}' is in the manifests, and is no live file in Delta",
+            f"Data file '{path}' is in the manifests, but is not a live file in Delta",
         )
     for path in live["path"].filter(pc.invert(pc.is_in(live["path"], value_set=data["path"]))).to_pylist():
-        yield of.finding("iceberg-data-files", path, f"The live file '{path}' is in no manifest")
+        yield of.finding("iceberg-data-files", path, f"The live file '{path}' is not in any manifest")
     both, theirs = data.filter(pc.is_valid(at)), live.take(at.drop_null())
     for name, invariant, what in (
         ("size", "iceberg-data-files", "bytes"),
@@ -219,21 +221,21 @@ def file_findings(
     ):
         for path, one, other in _differing(both, theirs, name):
             yield of.finding(
-                invariant, path, f"Data file '{path}' has {one} {what} by its manifest, and {other} in Delta"
+                invariant, path, f"Data file '{path}' has {one} {what} in its manifest, but {other} in Delta"
             )
     ours = pc.equal(both["spec_id"], default_spec_id)
     for path, one, other in _differing(both.filter(ours), theirs.filter(ours), "partition"):
         yield of.finding(
             "iceberg-data-files",
             path,
-            f"Data file '{path}' is of partition {one} by its manifest, and of {other} in Delta",
+            f"Data file '{path}' is in partition {one} in its manifest, but in {other} in Delta",
         )
     if of.format_version >= V3:
         for path, one, other in _differing(both, theirs, "first_row_id"):
             yield of.finding(
                 "iceberg-row-ids",
                 path,
-                f"Data file '{path}' has row ids from {one} on, and from {other} on in Delta",
+                f"Data file '{path}' has row ids from {one} on, but from {other} on in Delta",
             )
 
 
@@ -253,7 +255,8 @@ def delete_findings(
         yield of.finding(
             "iceberg-dangling-delete",
             row["path"],
-            f"Delete file '{row['path']}' is {row['format']}, which format version {of.format_version} has not",
+            f"Delete file '{row['path']}' is {row['format']}, which format version {of.format_version} does "
+            "not have",
         )
     for path, count in _repeated(deletes["referenced"]):
         yield of.finding(
@@ -266,7 +269,8 @@ def delete_findings(
         yield of.finding(
             "iceberg-dangling-delete",
             row["path"],
-            f"Delete file '{row['path']}' refers to '{row['referenced']}', which is no data file of the snapshot",
+            f"Delete file '{row['path']}' refers to '{row['referenced']}', which is not a data file of the "
+            "snapshot",
         )
     both, files = deletes.filter(pc.is_valid(at)), data.take(at.drop_null())
     differ = pc.or_(
@@ -276,14 +280,16 @@ def delete_findings(
         yield of.finding(
             "iceberg-dangling-delete",
             path,
-            f"The deletes of '{path}' are of partition {one} or of its spec, and the data file is of {other}",
+            f"The delete file of '{path}' is in partition {one} or has another spec, but the data file is "
+            f"in {other}",
         )
     older = pc.less(both["sequence_number"], files["sequence_number"])
     for path, one, other in _pairs(both, files, older, "sequence_number"):
         yield of.finding(
             "iceberg-sequence-numbers",
             path,
-            f"The deletes of '{path}' have sequence number {one}, and the data file {other}: readers leave them out",
+            f"The delete file of '{path}' has sequence number {one}, but the data file has {other}, so "
+            "readers ignore the deletes",
         )
     if live is not None:
         yield from _against_vectors(deletes, live, of)
@@ -296,7 +302,7 @@ def _against_vectors(deletes: pa.Table, live: pa.Table, of: IcebergSnapshot) -> 
         yield of.finding(
             "iceberg-deleted-rows",
             row["path"],
-            f"{row['deleted']} deleted rows of '{row['path']}' have no deletes",
+            f"No delete file covers the {row['deleted']} deleted rows of '{row['path']}'",
         )
     at = pc.index_in(deletes["referenced"], value_set=live["path"])
     both, theirs = deletes.filter(pc.is_valid(at)), live.take(at.drop_null())
@@ -309,7 +315,9 @@ def _against_vectors(deletes: pa.Table, live: pa.Table, of: IcebergSnapshot) -> 
     )
     for path, one, other in rows:
         yield of.finding(
-            "iceberg-deleted-rows", path, f"The manifests delete {one} rows of '{path}', and Delta {other}"
+            "iceberg-deleted-rows",
+            path,
+            f"The manifests delete {one} rows of '{path}', but Delta deletes {other}",
         )
 
 
@@ -340,7 +348,7 @@ def row_id_findings(data: pa.Table, of: IcebergSnapshot) -> Iterator[Finding]:
     given = of.snapshot["first-row-id"] + of.snapshot["added-rows"]
     if given > end:
         yield of.finding(
-            "iceberg-row-ids", None, f"The snapshot gives row ids below {given}, and next-row-id is {end}"
+            "iceberg-row-ids", None, f"The snapshot assigns row ids below {given}, but next-row-id is {end}"
         )
     for path in data["path"].filter(pc.is_null(data["first_row_id"])).to_pylist():
         yield of.finding("iceberg-row-ids", path, f"Data file '{path}' has no row ids")
@@ -356,7 +364,7 @@ def row_id_findings(data: pa.Table, of: IcebergSnapshot) -> Iterator[Finding]:
         yield of.finding(
             "iceberg-row-ids",
             path,
-            f"Data file '{path}' has row ids below {ends[place]}, and next-row-id is {end}",
+            f"Data file '{path}' has row ids below {ends[place]}, but next-row-id is {end}",
         )
 
 

@@ -1,6 +1,6 @@
 """The invariants of a log: each version against the one before it (PROTOCOL.md, "Action Reconciliation").
 
-Unlike replay, which refuses what has no meaning, this says all that is wrong and goes on.
+Unlike replay, which refuses invalid actions, this reports everything that is wrong and continues.
 """
 
 import re
@@ -47,8 +47,8 @@ def empty_vectors(version: int, name: str, commit: bytes) -> Iterator[Finding]:
             "warning",
             version,
             name,
-            f"{count} actions have an empty object as their deletion vector: Delvec takes it for none, other readers "
-            "may fail; rewrite the files with OPTIMIZE, and update the writer.",
+            f"{count} actions have an empty object as their deletion vector: Delvec treats it as none, but "
+            "other readers may fail; rewrite the files with OPTIMIZE, and update the writer.",
         )
 
 
@@ -129,8 +129,8 @@ class LogWalk:
             what: where ``live`` comes from.
         """
         advice = (
-            "restore what is wrong from a backup, or delete it if the commits before it are all there: checkpoint, "
-            "compacted log file."
+            "restore the damaged checkpoint or compacted log file from a backup, or delete it if all "
+            "earlier commits are still there."
         )
         if live.counts.num_files != self.num_files:
             yield Finding(
@@ -138,8 +138,8 @@ class LogWalk:
                 "error",
                 version,
                 None,
-                f"By its commits version {version} has {self.num_files} live files, and {live.counts.num_files} by "
-                f"{what}; {advice}",
+                f"According to the commits, version {version} has {self.num_files} live files; according to "
+                f"{what}, it has {live.counts.num_files}; {advice}",
             )
         loaded = live.find_all(self._changed)
         differing = (
@@ -156,7 +156,8 @@ class LogWalk:
                 "error",
                 version,
                 key,
-                f"By the commits up to version {version} file '{key}' {says}, and by {what} it {reads}; {advice}",
+                f"According to the commits up to version {version}, file '{key}' {says}; according to "
+                f"{what}, it {reads}; {advice}",
             )
 
     # --- files ------------------------------------------------------------------------------------------
@@ -176,7 +177,7 @@ class LogWalk:
                     "readable-commit",
                     version,
                     action.path,
-                    f"names a file that cannot be: {error.message} Restore the commit from a backup.",
+                    f"has an invalid path: {error.message} Restore the commit from a backup.",
                 )
                 continue
             self._refer(action)
@@ -187,8 +188,8 @@ class LogWalk:
                     "one-action-per-file",
                     version,
                     action.path,
-                    f"has two '{action.key}' actions; readers disagree on which counts: restore the table to the "
-                    "version before.",
+                    f"has two '{action.key}' actions, and readers disagree on which one counts; restore the "
+                    "table to the version before.",
                 )
             of_kind[key] = action  # type: ignore[assignment]
         live = self._look_up(adds.keys() | removes.keys())
@@ -253,16 +254,16 @@ class LogWalk:
                     "warning",
                     version,
                     remove.path,
-                    f"Version {version} removes '{remove.path}', which was not live; readers ignore it: nothing to do, "
-                    "but look at what wrote it.",
+                    f"Version {version} removes '{remove.path}', which was not live. Readers ignore this, "
+                    "so nothing needs repair, but check the program that wrote it.",
                 )
             elif old is not None and _id(remove) != _id(old):
                 yield _error(
                     "remove-with-its-vector",
                     version,
                     remove.path,
-                    f"is removed with {_named(remove)}, and was live with {_named(old)}; readers go different ways, and "
-                    "rows may be there twice: restore the table to the version before.",
+                    f"is removed with {_named(remove)}, but was live with {_named(old)}; readers handle "
+                    "this differently, and rows may appear twice: restore the table to the version before.",
                 )
         if add is None:
             return
@@ -279,8 +280,8 @@ class LogWalk:
                 "one-live-file-per-path",
                 version,
                 add.path,
-                f"is added with {_named(add)} while it is live with {_named(old)}, which nothing removes; by the "
-                "protocol its rows are there twice: restore the table to the version before.",
+                f"is added with {_named(add)} while it is live with {_named(old)}, which nothing removes; "
+                "by the protocol its rows appear twice: restore the table to the version before.",
             )
 
     def _added(self, version: int, add: AddFile) -> Iterator[Finding]:
@@ -303,8 +304,8 @@ class LogWalk:
                     "error" if _is_true(self._metadata, "delta.enableRowTracking") else "warning",
                     version,
                     add.path,
-                    f"File '{add.path}' of version {version} is added without {' and '.join(lacking)}, which row "
-                    "tracking asks for; backfill row tracking with the engine that enabled it.",
+                    f"File '{add.path}' of version {version} is added without {' and '.join(lacking)}, "
+                    "which row tracking requires; backfill row tracking with the engine that enabled it.",
                 )
 
     def _vector_feature(self, version: int, path: str) -> Iterator[Finding]:
@@ -316,8 +317,9 @@ class LogWalk:
                 "vector-feature",
                 version,
                 path,
-                "has a deletion vector, and the protocol lists no 'deletionVectors' for readers and writers: a reader "
-                "that does not know them returns deleted rows; add the feature to the table.",
+                "has a deletion vector, but the protocol does not list 'deletionVectors' for readers and "
+                "writers: a reader without support for them returns deleted rows; add the feature to the "
+                "table.",
             )
             self._of_protocol.append(found)
             yield found
@@ -344,7 +346,7 @@ class LogWalk:
                     version,
                     None,
                     f"Version {version} sets application '{action.app_id[:100]}' to {action.version}, after "
-                    f"{before}: what it wrote may be there twice; compare the rows with their source.",
+                    f"{before}: its rows may have been written twice; compare them with their source.",
                 )
             self._txns[action.app_id] = action.version
 
@@ -354,12 +356,15 @@ class LogWalk:
             return
         first = actions[0] if actions else None
         stamp = first.in_commit_timestamp if isinstance(first, CommitInfo) else None
-        advice = "time travel by timestamp goes wrong from here on: travel by version."
+        advice = "time travel by timestamp is unreliable from here on; use versions."
         if stamp is None:
             message = f"Version {version} does not begin with a commitInfo that has an in-commit timestamp; {advice}"
             yield Finding("in-commit-timestamp", "warning", version, None, message)
         elif self._stamp is not None and stamp <= self._stamp and _stamped(before):
-            message = f"Version {version} is of {stamp}, and the version before it of {self._stamp}; {advice}"
+            message = (
+                f"Version {version} has the timestamp {stamp}, but the version before it has {self._stamp}; "
+                f"{advice}"
+            )
             yield Finding("in-commit-timestamp", "warning", version, None, message)
         self._stamp = self._stamp if stamp is None else stamp
 

@@ -65,9 +65,10 @@ def _finding(
         "overlapping-files",
         "OPTIMIZE FULL" if rules.full else "OPTIMIZE",
         float(points.sum()),
-        f"A lookup by one of the clustering columns ({names}) opens {now:.1f} of {len(table)} files on average: their ranges overlap.",
-        f"About {max(1.0, now - saved):.0f} files to open in place of {now:.0f}. OPTIMIZE sorts {files} files and writes "
-        f"{size_text(cost)} again.",
+        f"A lookup by one of the clustering columns ({names}) opens {now:.1f} of {len(table)} files on "
+        "average, because their ranges overlap.",
+        f"A lookup would open about {max(1.0, now - saved):.0f} files instead of {now:.0f}. OPTIMIZE sorts "
+        f"{files} files and rewrites {size_text(cost)}.",
         gain_bytes=None,
         gain_files=round(saved),
         cost_bytes=cost,

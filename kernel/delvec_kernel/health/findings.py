@@ -1,6 +1,6 @@
 """What is wrong with a version's files: each finding has an action, its gain, its cost, and the files that it is about.
 
-A finding is there exactly where its command would do something worth doing, with the rules of that command.
+There is a finding exactly if its command, by its own rules, would do something worthwhile.
 """
 
 from collections.abc import Mapping
@@ -169,9 +169,9 @@ def small_files(table: FileTable) -> Finding | None:
         "small-files",
         "OPTIMIZE",
         float(points.sum()),
-        f"{small} of {len(table)} files are small, for files of {size_text(table.target_size)}.",
-        f"About {left} files in place of {len(chosen)}: {saved} fewer to plan and to open per scan. "
-        f"OPTIMIZE writes {size_text(cost)} again.",
+        f"{small} of {len(table)} files are small (the target file size is {size_text(table.target_size)}).",
+        f"About {left} files instead of {len(chosen)}: {saved} fewer to plan and open per scan. OPTIMIZE "
+        f"rewrites {size_text(cost)}.",
         gain_bytes=gain,
         gain_files=saved,
         cost_bytes=cost,
@@ -182,7 +182,7 @@ def small_files(table: FileTable) -> Finding | None:
 
 
 def deleted_rows(table: FileTable) -> Finding | None:
-    """Return what PURGE of the files would do of which more than 5 % of the rows are deleted."""
+    """Return what PURGE would do to the files with more than 5 % of their rows deleted."""
     rules = CompactionRules(table.target_size, purge=True, min_deleted_ratio=MAX_DELETED_RATIO)
     found = table.packed(rules)
     chosen = found.files
@@ -197,8 +197,9 @@ def deleted_rows(table: FileTable) -> Finding | None:
         "deleted-rows",
         "PURGE",
         float(points.sum()),
-        f"In {len(known)} files more than {MAX_DELETED_RATIO * 100:.0f} % of the rows are deleted.",
-        f"Rewriting {size_text(cost)} saves every full scan {pc.sum(rows).as_py():,} rows (about {size_text(gain)}).",
+        f"In {len(known)} files, more than {MAX_DELETED_RATIO * 100:.0f} % of the rows are deleted.",
+        f"Rewriting {size_text(cost)} saves each full scan {pc.sum(rows).as_py():,} rows (about "
+        f"{size_text(gain)}).",
         gain_bytes=gain,
         gain_files=len(chosen) - int(new_files(found, rules).sum()),
         cost_bytes=cost,
@@ -209,7 +210,7 @@ def deleted_rows(table: FileTable) -> Finding | None:
 
 
 def vector_files(table: FileTable, target_size: int) -> Finding | None:
-    """Return what compaction of deletion vectors would do, where it makes ten files of them fewer or frees 64 MiB.
+    """Return what compaction of deletion vectors would do, if it saves ten files or frees 64 MiB.
 
     These are the thresholds of the policy ``system.dv-compaction``. Dead vectors cost storage and no reader anything, so
     points are for files to open only.
@@ -231,10 +232,11 @@ def vector_files(table: FileTable, target_size: int) -> Finding | None:
         "deletion-vector-files",
         "DV COMPACTION",
         points,
-        f"{len(found.files)} deletion vectors are in {found.num_vector_files} files, of which "
-        f"{size_text(found.size)} are in use and about {size_text(freed)} are not.",
-        f"{found.new_vector_files} files in place of {found.num_vector_files} to open per scan. Compaction writes "
-        f"{size_text(found.size)} again, and no data file; VACUUM then frees about {size_text(freed)}.",
+        f"{len(found.files)} deletion vectors are spread over {found.num_vector_files} files; "
+        f"{size_text(found.size)} of these are in use, about {size_text(freed)} are not.",
+        f"A scan would open {found.new_vector_files} of these files instead of {found.num_vector_files}. "
+        f"Compaction rewrites {size_text(found.size)} and no data files; VACUUM then frees about "
+        f"{size_text(freed)}.",
         gain_bytes=freed,
         gain_files=max(0, saved),
         cost_bytes=found.size,
@@ -245,7 +247,7 @@ def vector_files(table: FileTable, target_size: int) -> Finding | None:
 
 
 def _vector_files_named(table: FileTable, found: RepackedVectors, points: float) -> tuple[FindingFile, ...]:
-    """Return those files of deletion vectors of which most bytes are in no use."""
+    """Return the files of deletion vectors with the most unused bytes."""
     dead = np.maximum(0, found.vector_file_sizes - found.needed_sizes)
     order = np.argsort(-dead, kind="stable")[: table.traced]
     stored = table.files["deletion_vector"].take(pa.array(found.examples[order])).to_pylist()
@@ -269,7 +271,7 @@ def _path(vector: Mapping[str, Any]) -> str:
 
 
 def checkpoint(snapshot: Snapshot, traced: int) -> Finding | None:
-    """Return what a checkpoint would do, where there was none for twice as long as the table wants."""
+    """Return what a checkpoint would do, if the last one is more than two intervals ago."""
     text = snapshot.configuration.get("delta.checkpointInterval", "")
     interval = int(text) if text.isdecimal() and int(text) else _DEFAULT_INTERVAL
     commits = snapshot.commits_since_checkpoint
@@ -281,8 +283,9 @@ def checkpoint(snapshot: Snapshot, traced: int) -> Finding | None:
         "old-checkpoint",
         "CHECKPOINT",
         points,
-        f"There are {commits} commits since the newest checkpoint; the table asks for one every {interval}.",
-        f"A reader that starts fresh opens 1 file in place of {commits}.",
+        f"There are {commits} commits since the newest checkpoint; the table wants a checkpoint every "
+        f"{interval}.",
+        f"A reader with nothing cached opens 1 file instead of {commits}.",
         gain_bytes=None,
         gain_files=commits - 1,
         cost_bytes=None,
@@ -299,8 +302,9 @@ def removed_files(removed: RemovedFiles) -> Finding | None:
         "removed-files",
         "VACUUM",
         0.0,
-        f"{removed.num_expired} files were removed from the table longer ago than it keeps them.",
-        f"Up to {size_text(removed.expired_bytes)} of storage, as far as no VACUUM has deleted them yet.",
+        f"{removed.num_expired} removed files are older than the table's retention period.",
+        f"Frees up to {size_text(removed.expired_bytes)} of storage, unless a VACUUM has already deleted "
+        "them.",
         gain_bytes=removed.expired_bytes,
         gain_files=removed.num_expired,
         cost_bytes=0,
@@ -318,6 +322,6 @@ def size_text(count: int) -> str:
 
 
 def _sizes(found: Packing) -> tuple[int, int]:
-    """Return the bytes that are written again, and those of them that are deleted rows."""
+    """Return the bytes that are rewritten, and those of them that are deleted rows."""
     cost = int(found.sizes.sum())
     return cost, cost - int(found.live_sizes.sum())

@@ -1,6 +1,6 @@
 """How much care a table needs: arithmetic over one snapshot, without reading any file.
 
-The score is 100 less the points of the findings, and each point is one of files: a file of which rows are deleted costs
+The score is 100 less the points of the findings. Points are for files: a file of which rows are deleted costs
 the share of the table's bytes that every full scan reads for nothing; small files cost up to 40 points, by the share of
 all files that compaction makes unnecessary; files of deletion vectors that their compaction makes unnecessary up to 20, by
 the number of all data files; files of a clustered table that overlap up to 20, by the share of them that each lookup opens in
@@ -85,7 +85,7 @@ class HealthReport:
         median_file_size: bytes; None without files.
         deleted_ratio_histogram: files by the share of their rows that are deleted.
         file_size_histogram: files by their bytes.
-        removed: what the tombstones say; None where nobody read them.
+        removed: what the tombstones say; None if they were not read.
         partitions: those that cost most points, as many as were asked for.
         overlaps: how much files overlap, per clustering column, and per column that was asked for.
     """
@@ -129,7 +129,7 @@ def examine(
         traced: how many files each finding names.
         partitions: how many partitions to report on.
         vector_file_size: bytes of the files of deletion vectors that compaction makes.
-        columns: also say how much files overlap in these, beside the clustering columns.
+        columns: also say how much files overlap in these, in addition to the clustering columns.
 
     Raises:
         UnknownColumn: the table lacks one of ``columns``.

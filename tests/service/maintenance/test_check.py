@@ -128,7 +128,7 @@ def test_what_a_later_version_fixes_is_a_warning(log, damage, fix):
 
     assert (was.severity, was.fixed_in) == ("error", None)
     assert (now.invariant, now.version, now.severity, now.fixed_in) == (was.invariant, 4, "warning", 5)
-    assert now.message.endswith("Since version 5 it is no longer so.")
+    assert now.message.endswith("This was fixed in version 5.")
 
 
 def test_a_count_of_the_rows_that_are_left_is_an_error(log):

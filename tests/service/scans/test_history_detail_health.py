@@ -298,8 +298,8 @@ def test_small_files_call_for_compaction_within_partitions(log):
     files = [add(f"f{i}", 4 * MIB, 10, partition="ab"[i % 2]) for i in range(100)]
     log.write(0, *head(partition_columns=("p",)), *files, add("large", 500 * MIB, 10))
     optimize = advice(health(log))["OPTIMIZE"]
-    assert optimize.reason == "100 of 101 files are small, for files of 256 MiB."
-    assert optimize.expected_gain.startswith("About 2 files in place of 100: 98 fewer")
+    assert optimize.reason == "100 of 101 files are small (the target file size is 256 MiB)."
+    assert optimize.expected_gain.startswith("About 2 files instead of 100: 98 fewer")
     assert (optimize.expected_gain_files, optimize.cost_bytes) == (98, 400 * MIB)
     assert optimize.command == "delvec optimize people"
 
