@@ -182,7 +182,7 @@ def test_a_table_is_made_with_lengths_of_texts(lake, engine, tmp_path):
     with pytest.raises(delvec.ConstraintViolation, match="limitation of 3"):
         table.update({"v": "concat(v, v)"})
     wrong = struct(field("v", "string", **characters("varchar(3)x")))
-    with pytest.raises(delvec.InvalidSchema, match="does not fit"):
+    with pytest.raises(delvec.InvalidSchema, match="does not match the schema"):
         lake.create_table(tmp_path / "c", wrong)
     with pytest.raises(delvec.UnsupportedOperation, match="string"):
         table.alter.add_columns("w varchar(3)")

@@ -309,12 +309,12 @@ def test_what_cannot_be_is_refused(make):
     refused(
         merge().when_matched_update({"name": "name"}), delvec.AmbiguousColumn, "WHEN MATCHED UPDATE.*name"
     )
-    refused(merge().when_not_matched_insert({"id": "target.id"}), delvec.UnknownColumn, "no row of 'target'")
+    refused(merge().when_not_matched_insert({"id": "target.id"}), delvec.UnknownColumn, "'target' has no row")
     refused(merge().when_not_matched_insert({"id": "id", "ID": "id"}), delvec.BadRequest, "twice")
     refused(
         merge().when_not_matched_by_source_update({"n": "source.n"}),
         delvec.UnknownColumn,
-        "no row of 'source'",
+        "'source' has no row",
     )
     assert (table.version(), content(table)) == (before, [(1, "t1", 1), (2, "t2", 2)])
 

@@ -1,4 +1,4 @@
-"""Columns that rows need not have: with a default, generated, identity columns (PROTOCOL.md)."""
+"""Columns that rows may leave out: columns with a default, generated and identity columns (PROTOCOL.md)."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -43,7 +43,7 @@ def check(schema: StructType) -> frozenset[tuple[str, str]]:
         rules = [key for key in (DEFAULT, GENERATION, _START) if key in field.metadata]
         if len(rules) > 1:
             raise _refused(
-                field, "has more than one rule for its value: a default, an expression, numbers of its own"
+                field, "can have only one of a default, a generation expression and identity numbers"
             )
         if DEFAULT in field.metadata:
             _check_expression(field, field.metadata[DEFAULT], StructType(()), "default")
@@ -71,32 +71,33 @@ def check_default(field: StructField, text: str) -> None:
         ExpressionNotAllowed: it holds what no writer should evaluate.
     """
     if GENERATION in field.metadata or _START in field.metadata:
-        raise _refused(field, "is computed from other columns, or numbers its rows, and so has no default")
+        raise _refused(field, "is a generated or identity column, which cannot have a default")
     _check_expression(field, text, StructType(()), "default")
 
 
 def _check_expression(field: StructField, text: Any, schema: StructType, what: str) -> None:
     if not isinstance(text, str):
-        raise _refused(field, f"has a {what} that is no text")
+        raise _refused(field, f"has a {what} that is not a string")
     try:
         found = SPARK.parse(f"({text}\n) IS NULL")
         asked = found[0] if len(found) == 1 else None
         if not isinstance(asked, exp.Is) or not isinstance(asked.this, exp.Paren):
-            raise _refused(field, f"has a {what} that is not one expression: {text[:200]!r}")
+            raise _refused(field, f"has a {what} that is not a single expression: {text[:200]!r}")
         if isinstance(asked.this.this, _NAMES) or asked.find(*_OF_MANY_ROWS):
             raise _refused(
                 field,
-                f"has a {what} that is not the value of one row: {text[:200]!r}; give one without a name, without "
-                "aggregate functions, and without those that give several rows",
+                f"has a {what} that cannot be computed for each row: {text[:200]!r}; do not use an alias, "
+                "aggregate functions, or functions that return several rows",
             )
     except SqlglotError as error:
-        raise _refused(field, f"has the {what} {text[:200]!r}, which cannot be read as SQL") from error
+        raise _refused(field, f"has the {what} {text[:200]!r}, which cannot be parsed as SQL") from error
     try:
         root = predicates.parse(f"({text}\n) IS NULL", schema).expression
     except UnknownColumn as error:
         raise _refused(
             field,
-            f"has the {what} {text[:200]!r}, which reads what is not there or is computed itself: {error.message}",
+            f"has the {what} {text[:200]!r}, which may only read columns of the table that are not computed "
+            f"themselves: {error.message}",
         ) from error
     except InvalidPredicate:
         pass  # an engine may know the function
@@ -112,9 +113,11 @@ def _check_identity(field: StructField, metadata: Mapping[str, Any]) -> None:
     numbers = [metadata.get(key) for key in (_START, _STEP)]
     whole = all(isinstance(each, int) and not isinstance(each, bool) and each in _LONG for each in numbers)
     if field.type != PrimitiveType("long") or not whole or not numbers[1]:
-        raise _refused(field, "is an identity column: it has type long, a start, and a step other than 0")
+        raise _refused(
+            field, "is an identity column, which must have type long, a start, and a step other than 0"
+        )
     if not isinstance(metadata.get(_EXPLICIT), bool):
-        raise _refused(field, f"is an identity column, and {_EXPLICIT} is neither true nor false")
+        raise _refused(field, f"is an identity column whose {_EXPLICIT} is neither true nor false")
 
 
 def _refused(field: StructField, what: str) -> InvalidSchema:

@@ -79,7 +79,7 @@ def is_impossible(node: exp.Expr, kind: DataType) -> bool:
 
 
 def _is_good(value: Any, kind: DataType) -> bool:
-    """Whether a literal's value has one of a type; True for what is no literal."""
+    """Whether a literal's value has one of a type; True for what is not a literal."""
     if isinstance(value, Moment):
         text = value[1].strip(_BLANK)
         # Words that only typed literals know, and not casts of texts.

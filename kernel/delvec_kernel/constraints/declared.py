@@ -267,8 +267,8 @@ def _invariant(item: StructField, path: tuple[str, ...]) -> str:
         text = None
     if not isinstance(text, str):
         raise UnsupportedWriterFeature(
-            f"Column '{'.'.join(path)}' has {_INVARIANTS} {str(found)[:200]!r}, which is none that Delta describes; "
-            "nothing was written. Correct the column's metadata.",
+            f"Column '{'.'.join(path)}' has {_INVARIANTS} {str(found)[:200]!r}, which is not a valid Delta "
+            "invariant; nothing was written. Correct the column's metadata.",
             features=["invariants"],
             column=".".join(path),
         )
@@ -284,8 +284,8 @@ def _lengths(item: StructField) -> list[MaxLength]:
         end = -1
     if end != len(text):
         raise UnsupportedWriterFeature(
-            f"Column '{item.name}' has the type {text[:200]!r} in {CHARACTERS}, which does not fit the schema; "
-            "nothing was written. Correct the column's metadata.",
+            f"Column '{item.name}' has the type {text[:200]!r} in {CHARACTERS}, which does not match the "
+            "schema; nothing was written. Correct the column's metadata.",
             column=item.name,
         )
     return found

@@ -147,8 +147,8 @@ class _Names:
     def _ambiguous(self, parts: Sequence[str]) -> AmbiguousColumn:
         both = " and ".join(repr(f"{self._aliases.get(name) or name}.{parts[0]}") for name in self._relations)
         return AmbiguousColumn(
-            f"The expression {short(self._text)} names the column {parts[0]!r}, which both sides have; "
-            f"write {both.replace(' and ', ' or ')}.",
+            f"The expression {short(self._text)} uses the column {parts[0]!r}, which both sides have; write "
+            f"{both.replace(' and ', ' or ')}.",
             column=".".join(parts),
         )
 
@@ -162,8 +162,8 @@ class _Names:
         if absent and len(parts) > 1:
             there = " and ".join(repr(self._aliases.get(name) or name) for name in self._relations)
             return UnknownColumn(
-                f"The expression {short(self._text)} reads {dotted!r}, but there is no row of {parts[0]!r} at that "
-                f"place; it may read {f'columns of {there}' if there else 'no columns'}.",
+                f"The expression {short(self._text)} reads {dotted!r}, but {parts[0]!r} has no row there; "
+                f"it may read {f'columns of {there}' if there else 'no columns'}.",
                 column=dotted,
                 suggestions=[],
             )
@@ -174,7 +174,7 @@ class _Names:
         names = [each for schema in self._relations.values() for each in schema.names]
         near = near_names(wanted, names)
         owner = f"{parts[0]!r} does not have" if qualified else "is not there"
-        what = f"names the column {wanted!r}, which {owner}"
+        what = f"uses the column {wanted!r}, which {owner}"
         hint = names_hint(near, names, text=wanted if len(parts) == 1 else None)
         return UnknownColumn(
             f"The expression {short(self._text)} {what}{hint}", column=dotted, suggestions=near

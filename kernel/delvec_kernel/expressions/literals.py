@@ -47,8 +47,8 @@ def literal(value: Any, kind: DataType | None = None) -> str:
                 value = value.replace(tzinfo=dt.UTC)
             return write(value)
     raise BadRequest(
-        f"A value of type {type(value).__name__} cannot be written as SQL; give None, a bool, number, text, bytes, date or "
-        "datetime, or the SQL itself as text."
+        f"A value of type {type(value).__name__} cannot be written as SQL; give None, a bool, number, str, "
+        "bytes, date or datetime, or write the SQL yourself."
     )
 
 
@@ -64,13 +64,13 @@ def _float(value: float) -> str:
 
 def _decimal(value: Decimal) -> str:
     if not value.is_finite():
-        raise BadRequest(f"{value} is no decimal that SQL knows; give a finite one.")
+        raise BadRequest(f"{value} is not a decimal in SQL; give a finite number.")
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)  # noqa: S101 - of a finite one
     scale = max(0, -exponent)
     precision = max(len(digits) + max(0, exponent), scale, 1)
     if precision > 38:  # noqa: PLR2004 - Spark's limit
-        raise BadRequest(f"{value} has {precision} digits; a decimal has at most 38.")
+        raise BadRequest(f"{value} has {precision} digits, but a decimal can have at most 38.")
     return f"CAST('{value:f}' AS DECIMAL({precision}, {scale}))"
 
 

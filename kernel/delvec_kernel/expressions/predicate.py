@@ -108,14 +108,16 @@ def parse(
         UnknownColumn: a column or struct field that the schema does not have; suggests near names.
     """
     if not isinstance(text, str):
-        raise InvalidPredicate(f"A predicate is SQL text, not {type(text).__name__}.")
+        raise InvalidPredicate(f"A predicate must be SQL text, not {type(text).__name__}.")
     if len(text) > MAX_LENGTH:
         raise InvalidPredicate(
             f"The predicate has {len(text):,} characters; at most {MAX_LENGTH:,} are accepted. "
             "Put long lists of keys into a table and use a merge."
         )
     if not is_text(text):
-        raise InvalidPredicate("The predicate holds half a character, which UTF-8 cannot hold.")
+        raise InvalidPredicate(
+            "The predicate contains an unpaired surrogate, which is not valid Unicode; remove it."
+        )
     tokens = _tokens(text)
     check_size(text, tokens)
     check_nesting(text, tokens)
@@ -171,8 +173,8 @@ def _tokens(text: str) -> list[Token]:
         tokens = SPARK.tokenize(text)
     except (SqlglotError, ValueError, IndexError) as error:
         unread = InvalidPredicate(
-            f"The predicate {short(text)} cannot be read: a quote or a comment is not closed, or a character "
-            "does not belong into SQL."
+            f"The predicate {short(text)} cannot be read: a quote or comment is not closed, or a character "
+            "is not allowed in SQL."
         )
         start = getattr(error, "start", None)
         raise (unread if start is None else located(unread, text, start, len(text))) from error
@@ -181,7 +183,9 @@ def _tokens(text: str) -> list[Token]:
             "The predicate is empty; leave it out to mean every row, or give a Boolean expression."
         )
     if any(token.token_type == TokenType.HINT for token in tokens):
-        raise InvalidPredicate(f"The predicate {short(text)} holds a hint, which only a query can have.")
+        raise InvalidPredicate(
+            f"The predicate {short(text)} contains a hint, which is only allowed in a query."
+        )
     return tokens
 
 
@@ -269,7 +273,7 @@ def _unknown(
     elif path:
         what = f"reads {dotted!r}, but the struct {'.'.join(path)!r} has no field {wanted!r}"
     else:
-        what = f"names the column {wanted!r}, which the table does not have"
+        what = f"uses the column {wanted!r}, which the table does not have"
     hint = names_hint(near, names, text=wanted if len(parts) == 1 else None)
     return UnknownColumn(f"The predicate {short(text)} {what}{hint}", column=dotted, suggestions=near)
 
@@ -340,7 +344,7 @@ def with_room(work: Callable[[], _Result]) -> _Result:
         try:
             outcome.append(work())
         except RecursionError:
-            failure.append(InvalidPredicate("The predicate nests too deeply to be parsed."))
+            failure.append(InvalidPredicate("The predicate is nested too deeply to be parsed."))
         except BaseException as error:  # noqa: BLE001 - handed over to the caller's thread
             failure.append(error)
 

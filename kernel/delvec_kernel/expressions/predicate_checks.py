@@ -1,4 +1,4 @@
-"""What a predicate may not hold, and what must be written more clearly."""
+"""What a predicate may not contain, and what has to be written more clearly."""
 
 import difflib
 from collections.abc import Sequence
@@ -120,8 +120,8 @@ def check_depth(text: str, root: exp.Expr) -> None:
 
 def _too_deep(text: str) -> InvalidPredicate:
     return InvalidPredicate(
-        f"The predicate {short(text)} nests too deeply; at most {MAX_NESTING} brackets and {MAX_DEPTH} "
-        "operators inside each other are accepted."
+        f"The predicate {short(text)} is nested too deeply; at most {MAX_NESTING} levels of brackets and "
+        f"{MAX_DEPTH} levels of operators are accepted."
     )
 
 
@@ -132,7 +132,7 @@ def near_names(wanted: str, names: Sequence[str]) -> list[str]:
 
 
 def names_hint(near: Sequence[str], names: Sequence[str], *, text: str | None = None) -> str:
-    """Return the end of a sentence about a name that is not there: what was meant, or what there is.
+    """Return the end of a sentence about an unknown name: what may have been meant, or which names exist.
 
     Args:
         near: names that may have been meant.
@@ -147,7 +147,7 @@ def names_hint(near: Sequence[str], names: Sequence[str], *, text: str | None = 
     quotes = (
         ""
         if text is None or len(text) > _SHORT_TEXT
-        else f" If it is a text, put it in quotes: {exp.Literal.string(text).sql(SPARK)}."
+        else f" If it is a string, put it in quotes: {exp.Literal.string(text).sql(SPARK)}."
     )
     return f"; there {'is' if len(names) == 1 else 'are'} {shown}{more}.{quotes}"
 
@@ -177,8 +177,8 @@ def check_nodes(text: str, root: exp.Expr) -> None:
             raise _at(
                 node,
                 text,
-                f"The predicate {short(text)} holds {what}, which cannot be decided row by row; "
-                "a predicate is a Boolean expression over the table's own columns.",
+                f"The predicate {short(text)} contains {what}, which cannot be evaluated row by row; a "
+                "predicate must be a Boolean expression over the table's own columns.",
             )
 
 
@@ -196,7 +196,8 @@ def plain_strings(text: str, root: exp.Expr) -> None:
             joined = node.name.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
             raise InvalidPredicate(
-                f"The predicate {short(text)} holds a text with half a character, which UTF-8 cannot hold."
+                f"The predicate {short(text)} contains a string with an unpaired surrogate, which is not "
+                "valid Unicode; remove it."
             ) from None
         replace_node(node, exp.Literal.string(joined))
 
@@ -242,8 +243,8 @@ def check_precedence(text: str, root: exp.Expr) -> None:
             raise _at(
                 node,
                 text,
-                f"The predicate {short(text)} chains operators whose order is easy to mistake; "
-                f"put parentheses around the parts of {short(node.sql(SparkDialect, comments=False))}.",
+                f"The predicate {short(text)} combines operators whose precedence is easy to get wrong; put "
+                f"parentheses around the parts of {short(node.sql(SparkDialect, comments=False))}.",
             )
 
 
@@ -264,9 +265,10 @@ def check_characters(text: str, root: exp.Expr, schema: StructType) -> None:
                 raise _at(
                     node,
                     text,
-                    f"The predicate {short(text)} compares column '{names[0]}', a char(n), with a text that ends in spaces. "
-                    "Files hold such values as they were written, mostly without padding; delta-spark pads them when it "
-                    f"reads. Leave out the spaces, or compare rtrim({column}) with {short(literal.name.rstrip(' '))}.",
+                    f"The predicate {short(text)} compares column '{names[0]}', a char(n), with a string "
+                    "that ends in spaces. Files store such values as they were written, mostly without "
+                    "padding; delta-spark pads them on read. Leave out the spaces, or compare "
+                    f"rtrim({column}) with {short(literal.name.rstrip(' '))}.",
                 )
 
 

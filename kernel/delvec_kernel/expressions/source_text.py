@@ -1,4 +1,4 @@
-"""Where in a text of SQL something is wrong: line and column, and the line itself with the part marked."""
+"""Where a SQL text is wrong: line, column, and the line itself with the place marked."""
 
 from typing import Final, TypeVar
 

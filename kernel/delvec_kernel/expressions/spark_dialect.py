@@ -503,7 +503,7 @@ _CHANGING: Final = ("Current", "Localtime", "Rand", "Session", "Unix", "Utc", "U
 
 
 def is_deterministic_function(node: exp.Expr) -> bool:
-    """Whether ``node`` is no function, or one that gives the same answer for the same arguments at any time."""
+    """Whether ``node`` is not a function, or one that gives the same answer for the same arguments at any time."""
     if isinstance(node, exp.Anonymous):
         return node.name.lower() in _DETERMINISTIC
     if isinstance(node, exp.AnonymousAggFunc):

@@ -7,7 +7,7 @@ be on a list, and the engine gets the words written anew, one space between them
 
 - a word followed by ``(`` is a function of :data:`~delvec_kernel.expressions.spark_dialect.SCALARS`, unqualified, or a keyword;
 - any other word is one of the keywords of scalar expressions, among which are none that begin or continue a query, or it
-  becomes an identifier in backticks, which is no keyword for any parser;
+  becomes an identifier in backticks, which is not a keyword for any parser;
 - an identifier is a column of the table, a field behind a dot, or the variable of a lambda around it. Others may be
   variables of the session;
 - comments are dropped, strings are put into single quotes, brackets are in pairs.
@@ -180,7 +180,10 @@ _NESTED: Final = ("array", "map", "struct")
 _NEXT: Final = -1
 _OPENING: Final = {"(": ")", "[": "]"}
 _ANGLES: Final = {"<": 1, ">": -1, ">>": -2, ">>>": -3, "<>": 0, ",": 0, ":": 0}
-NAMED: Final = "Statements call Spark's own functions; name others of your session, such as UDFs, by sql(..., functions=[...])"
+NAMED: Final = (
+    "Statements can call Spark's built-in functions; list others of your session, such as UDFs, with "
+    "sql(..., functions=[...])"
+)
 """What to do about a function in a statement that is not known."""
 _ALLOWED: Final = "Allowed are columns of the table, literals, operators, and Spark's built-in functions that compute one value"
 
@@ -240,7 +243,7 @@ def _words(text: str) -> list[tuple[str, str]]:
     """Return the words of an expression, each with its kind, the name of a group of the lexer, without comments and space.
 
     Raises:
-        _NotAllowedError: a piece is no word, or there are too many.
+        _NotAllowedError: a piece is not a word, or there are too many.
     """
     found: list[tuple[str, str]] = []
     at = 0
@@ -248,7 +251,7 @@ def _words(text: str) -> list[tuple[str, str]]:
         match = _LEXER.match(text, at)
         if match is None:
             raise _NotAllowedError(
-                f"it cannot be read from {_short(text[at : at + 20])} on", text[at : at + 20]
+                f"it cannot be parsed from {_short(text[at : at + 20])} on", text[at : at + 20]
             )
         at = match.end()
         kind = str(match.lastgroup)
@@ -289,7 +292,7 @@ class _Writer:
         out = []
         for at, (kind, text) in enumerate(self._words):
             if not _is_text(text):
-                raise _NotAllowedError("it holds half a character", "")
+                raise _NotAllowedError("it contains an unpaired surrogate", "")
             if kind == "word":
                 out.append(self._word(at, text))
             elif kind == "quoted":
@@ -321,7 +324,7 @@ class _Writer:
             and (before == "(" or at == 0)
             and (lower == "from" or (at + 1 < len(self._words) and behind not in _NOT_IN_QUERIES))
         ):
-            raise _NotAllowedError(f"it holds a query: {text.upper()}", text)
+            raise _NotAllowedError(f"it contains a query: {text.upper()}", text)
         if behind == "(":
             known = _SIZED if self._angles else self._functions | _BEFORE_BRACKET | _SIZED
             if lower not in known:
@@ -354,9 +357,7 @@ class _Writer:
     def _check_not_called(self, at: int) -> None:
         if self._sign_at(at + 1) == "(":
             name = self._words[at][1]
-            raise _NotAllowedError(
-                f"it calls {name}, and only functions by their plain names are known to be safe", name
-            )
+            raise _NotAllowedError(f"it calls {name}; functions must be called by their plain names", name)
 
     def _is_parameter(self, at: int) -> bool:
         """Whether a name stands in the brackets before an arrow."""
@@ -380,7 +381,7 @@ class _Writer:
         if sign in _OPENING:
             self._open.append(_OPENING[sign])
             if len(self._open) > _MAX_NESTING:
-                raise _NotAllowedError(f"it has more than {_MAX_NESTING} brackets inside each other", sign)
+                raise _NotAllowedError(f"its brackets are nested more than {_MAX_NESTING} levels deep", sign)
         elif sign in (")", "]"):
             if not self._open or self._open.pop() != sign:
                 raise _NotAllowedError(f"{sign!r} closes nothing", sign)
@@ -401,7 +402,7 @@ class _Writer:
 
     def _in_type(self, sign: str) -> None:
         if sign not in _ANGLES:
-            raise _NotAllowedError(f"it holds {sign!r} in the name of a type", sign)
+            raise _NotAllowedError(f"it contains {sign!r} in the name of a type", sign)
         self._angles = (0 if self._angles == _NEXT else self._angles) + _ANGLES[sign]
         if self._angles < 0:
             raise _NotAllowedError(f"{sign!r} closes nothing", sign)
@@ -409,7 +410,7 @@ class _Writer:
     def _check_dot(self, at: int) -> None:
         is_field = at + 1 < len(self._words) and self._words[at + 1][0] in _NAMES
         if not is_field or not (self._words[at - 1][0] in _NAMES or self._sign_at(at - 1) in (")", "]")):
-            raise _NotAllowedError("a dot belongs between a column and its field", ".")
+            raise _NotAllowedError("a dot is only allowed between a column and its field", ".")
 
 
 def _single_quoted(text: str) -> str:

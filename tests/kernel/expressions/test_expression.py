@@ -108,8 +108,8 @@ def test_a_name_that_both_sides_have_is_ambiguous(text: str) -> None:
         ("source.name = 'x'", "'source' does not have"),
         ("address.town", "the struct 'address' has no field 'town'"),
         ("name.x", "'name' is not a struct"),
-        ("other.id", "names the column 'other'"),
-        ("Zoë", "names the column 'Zoë'.*If it is a text, put it in quotes: 'Zoë'"),
+        ("other.id", "uses the column 'other'"),
+        ("Zoë", "uses the column 'Zoë'.*If it is a string, put it in quotes: 'Zoë'"),
         ("`O'Hara`", r"put it in quotes: 'O\\'Hara'"),
     ],
 )
@@ -119,7 +119,7 @@ def test_unknown_columns_are_named(text: str, message: str) -> None:
 
 
 def test_a_side_that_has_no_row_there_is_named() -> None:
-    with pytest.raises(UnknownColumn, match="no row of 'target'"):
+    with pytest.raises(UnknownColumn, match="'target' has no row"):
         parse_expression("target.id", {"s": _schema({"id": pa.int64()})}, ALIASES)
 
 

@@ -368,7 +368,7 @@ def test_determinism(text, deterministic, schema):
         ("i = s like 'a'", "parentheses"),
         ("i | b & l = 1", "parentheses"),
         ("i between symmetric 1 and 0", "SYMMETRIC"),
-        ("s = '\ud83d'", "half a character"),
+        ("s = '\ud83d'", "an unpaired surrogate"),
         ("i = 1 \x00", "cannot be"),
         (None, "NoneType"),
         (b"i = 1", "bytes"),
@@ -385,13 +385,13 @@ def test_what_is_no_predicate_is_refused_in_one_sentence(text, says, schema):
     ("text", "says", "column"),
     [
         ("nmae = 1 or flagg", "'flagg'.*did you mean 'flag'|'nmae'", None),
-        ("flagg", "names the column 'flagg'.*did you mean 'flag'", "flagg"),
+        ("flagg", "uses the column 'flagg'.*did you mean 'flag'", "flagg"),
         ("flag = Wellington", "'Wellington'.*; there are .*put it in quotes: 'Wellington'", "Wellington"),
         ("st.zz = 1", "'st' has no field 'zz'.*'z'", "st.zz"),
         ("i.x = 1", "'i' is not a struct", "i.x"),
-        ("t.i = 1", "names the column 't'", "t.i"),
-        ("_metadata.file_path = 'x'", "names the column '_metadata'", "_metadata.file_path"),
-        ("`st.z` = 1", "names the column 'st.z'", "st.z"),
+        ("t.i = 1", "uses the column 't'", "t.i"),
+        ("_metadata.file_path = 'x'", "uses the column '_metadata'", "_metadata.file_path"),
+        ("`st.z` = 1", "uses the column 'st.z'", "st.z"),
     ],
 )
 def test_unknown_columns_are_named_and_near_ones_suggested(text, says, column, schema):
