@@ -276,7 +276,7 @@ def test_another_iceberg_table_is_left_alone(people, tmp_path):
         "properties": {},
     }
     (folder / "v1.metadata.json").write_text(json.dumps(foreign))
-    with pytest.raises(delvec.IcebergUnsupported, match="no conversion of a Delta table"):
+    with pytest.raises(delvec.IcebergUnsupported, match="was not converted from a Delta table"):
         people.to_iceberg()
     assert [path.name for path in folder.iterdir()] == ["v1.metadata.json"]
 

@@ -363,7 +363,7 @@ def test_damaged_tables_are_refused_whole(lake, tmp_path, kind):
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"record_count": 7}, "holds 2 rows, not the 7"),
+        ({"record_count": 7}, "marks 2 rows, not 7"),
         ({"content_size_in_bytes": 1 << 40}, "which cannot be"),
         ({"content_offset": -4}, "which cannot be"),
         ({"referenced_data_file": None}, "which cannot be"),

@@ -121,8 +121,8 @@ class Descriptor:
         size, cardinality = value.get("sizeInBytes"), value.get("cardinality")
         if not isinstance(storage_type, str) or storage_type not in _STORAGE_TYPES:
             raise CorruptDeletionVector(
-                f"A deletion vector has storage type {str(storage_type)[:80]!r}, which Delvec does not know; "
-                "read the table with a reader that knows it."
+                f"A deletion vector has storage type {str(storage_type)[:80]!r}, which Delvec does not "
+                "support; read the table with a reader that does."
             )
         if (
             not isinstance(text, str)
@@ -131,8 +131,8 @@ class Descriptor:
             or not (offset is None or _is_count(offset, MAX_OFFSET))
         ):
             raise CorruptDeletionVector(
-                f"A deletion vector descriptor is malformed: {str(dict(value))[:300]}; "
-                "restore the log file that holds it from a backup."
+                f"A deletion vector descriptor is malformed: {str(dict(value))[:300]}; restore the log file "
+                "that contains it from a backup."
             )
         return cls(storage_type, text, offset, size, cardinality)
 
@@ -239,8 +239,8 @@ def serialize_bitmap(bitmap: BitMap64) -> bytes:
     """
     if bitmap and bitmap.max() > MAX_ROW_INDEX:
         raise InvalidCommit(
-            f"Row index {bitmap.max()} is beyond {MAX_ROW_INDEX}, the largest that a deletion vector can hold; "
-            "send row indexes that start at 0 in each file."
+            f"Row index {bitmap.max()} is above {MAX_ROW_INDEX}, the largest that a deletion vector can "
+            "hold; send row indexes that start at 0 in each file."
         )
     compact = bitmap.copy()
     compact.run_optimize()
@@ -251,10 +251,10 @@ def deserialize_bitmap(data: bytes | memoryview) -> BitMap64:
     """Return the bitmap of portable 64-bit Roaring bytes; bytes after it are ignored, as other readers do.
 
     Raises:
-        CorruptDeletionVector: the bytes are no such bitmap.
+        CorruptDeletionVector: the bytes are not such a bitmap.
     """
     if len(data) < 8:  # noqa: PLR2004 - the count of buckets
-        raise CorruptDeletionVector("The bytes are too few for a bitmap; send them again, complete.")
+        raise CorruptDeletionVector("The bytes are too short for a bitmap; send them again in full.")
     try:
         # Checks every bound and, since pyroaring 1.0.1, every container's invariants.
         bitmap = BitMap64.deserialize(bytes(data))
@@ -263,7 +263,7 @@ def deserialize_bitmap(data: bytes | memoryview) -> BitMap64:
             "The bytes are not a 64-bit Roaring bitmap in the portable layout."
         ) from error
     if bitmap and bitmap.max() >= 2**63:
-        raise CorruptDeletionVector("The bitmap holds row indexes beyond 2^63, which no file can have.")
+        raise CorruptDeletionVector("The bitmap has row indexes above 2^63, which no file can have.")
     return bitmap
 
 
@@ -325,7 +325,7 @@ def check_size(buffer: bytes | memoryview, descriptor: Descriptor, where: Where)
     if descriptor.offset is None and bytes(view[:1]) == FILE_VERSION and bytes(view[:4]) != _BE32.pack(size):
         view = view[1:]
     if len(view) < _BE32.size:
-        raise _failure(DeletionVectorTruncated, descriptor, where, f"has {len(view)} bytes left")
+        raise _failure(DeletionVectorTruncated, descriptor, where, f"has only {len(view)} bytes left")
     (found,) = _BE32.unpack_from(view)
     if found != size:
         raise _failure(
@@ -359,7 +359,7 @@ def record_in_file(buffer: bytes | memoryview, descriptor: Descriptor, where: Wh
             DeletionVectorTruncated,
             descriptor,
             where,
-            f"needs {size + FRAME_OVERHEAD} bytes of its file, which ends after {len(view)}",
+            f"needs {size + FRAME_OVERHEAD} bytes, but its file ends after {len(view)}",
             expected=size + FRAME_OVERHEAD,
             found=len(view),
         )
@@ -370,7 +370,7 @@ def record_in_file(buffer: bytes | memoryview, descriptor: Descriptor, where: Wh
             DeletionVectorChecksumMismatch,
             descriptor,
             where,
-            f"has CRC-32 {zlib.crc32(payload):08x}, not the {checksum:08x} that its file says",
+            f"has CRC-32 {zlib.crc32(payload):08x}, not {checksum:08x} as its file says",
         )
     return view[: size + FRAME_OVERHEAD]
 
@@ -433,7 +433,7 @@ def _inline_payload(descriptor: Descriptor, where: Where) -> memoryview:
             DeletionVectorTruncated,
             descriptor,
             where,
-            f"has {len(payload)} of its {size} bytes",
+            f"has only {len(payload)} of its {size} bytes",
             expected=size,
             found=len(payload),
         )
@@ -457,7 +457,7 @@ def _checked(payload: memoryview, descriptor: Descriptor, where: Where) -> BitMa
             DeletionVectorCardinalityMismatch,
             descriptor,
             where,
-            f"holds {len(bitmap)} rows, not the {descriptor.cardinality} that the log says",
+            f"marks {len(bitmap)} rows, not {descriptor.cardinality} as the log says",
             expected=descriptor.cardinality,
             found=len(bitmap),
         )

@@ -221,7 +221,7 @@ def _check(key: str, size: int, seen: set[str]) -> None:
         raise InvalidCommit(f"File '{key}' has two deletion vectors; send their union.", file=key)
     if not 0 < size <= MAX_OFFSET - FRAME_OVERHEAD - len(FILE_VERSION):
         raise InvalidCommit(
-            f"The deletion vector of file '{key}' has {size} bytes, which Delta cannot address; "
+            f"The deletion vector of file '{key}' has {size} bytes, which is more than Delta allows; "
             "rewrite the file without its deleted rows.",
             file=key,
         )

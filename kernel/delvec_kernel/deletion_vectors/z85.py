@@ -3,7 +3,7 @@
 Five characters stand for four bytes, big-endian, base 85. The standard library's Base85 is the same
 arithmetic over another alphabet, so it does the work and a translation table does the rest.
 
-Data whose length is no multiple of four is written here with zero bytes behind it, as delta-spark does.
+Data whose length is not a multiple of four is written here with zero bytes behind it, as delta-spark does.
 Tables written with Rust's z85 crate have a last group that starts with one ``#`` per byte that is not there;
 no full group can start so, because its value would exceed 32 bits.
 """
@@ -39,7 +39,9 @@ def decode(text: str) -> bytes:
             exceeds 32 bits.
     """
     if len(text) % 5:
-        raise ValueError(f"Z85 text must come in groups of 5 characters, this has {len(text)}")
+        raise ValueError(
+            f"the length of Z85 text must be a multiple of 5, but this has {len(text)} characters"
+        )
     absent = 0
     if text[-5:-4] == _ABSENT:
         absent = 5 - len(text[-5:].lstrip(_ABSENT))
@@ -51,5 +53,5 @@ def decode(text: str) -> bytes:
     if not absent:
         return data
     if absent >= _GROUP or any(data[-_GROUP : absent - _GROUP]):
-        raise ValueError("the last group of the Z85 text holds more bytes than it says")
+        raise ValueError("the last group of the Z85 text has more bytes than it declares")
     return data[:-_GROUP] + data[absent - _GROUP :]

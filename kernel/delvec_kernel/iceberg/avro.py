@@ -54,11 +54,11 @@ def read_records(data: bytes, *, max_bytes: int = MOST_BYTES) -> list[dict[str, 
     file = io.BytesIO(data)
     header: Any = fastavro.schemaless_reader(file, _HEADER, None)
     if header["magic"] != _MAGIC:
-        raise ValueError("it does not begin as Avro files do")
+        raise ValueError("it does not begin like an Avro file")
     parsed = fastavro.parse_schema(_plain(json.loads(header["meta"]["avro.schema"]), set(), ()))
     codec = header["meta"].get("avro.codec", b"null")
     if codec not in (b"null", b"deflate"):
-        raise ValueError(f"its codec is {codec[:20]!r}; deflate and null are read")
+        raise ValueError(f"its codec is {codec[:20]!r}; only deflate and null are supported")
     found: list[dict[str, Any]] = []
     room = max_bytes
     while file.tell() < len(data):
@@ -68,9 +68,9 @@ def read_records(data: bytes, *, max_bytes: int = MOST_BYTES) -> list[dict[str, 
             block = _inflated(block, room)
         room -= len(block)
         if room < 0:
-            raise ValueError(f"it takes more than {max_bytes} bytes inflated")
+            raise ValueError(f"it has more than {max_bytes} bytes when decompressed")
         if not 0 <= count <= len(block):
-            raise ValueError(f"a block says that it has {count} records")
+            raise ValueError(f"a block claims to have {count} records")
         content = io.BytesIO(block)
         for _ in range(count):
             record: Any = fastavro.schemaless_reader(content, parsed, None)
@@ -84,7 +84,7 @@ def _inflated(block: bytes, room: int) -> bytes:
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     found = inflater.decompress(block, room + 1)
     if len(found) <= room and not inflater.eof:
-        raise ValueError("a block is cut off")
+        raise ValueError("a block is truncated")
     return found
 
 
@@ -104,7 +104,7 @@ def _plain(schema: Any, empty: set[str], around: tuple[str, ...]) -> Any:
     if not isinstance(schema, dict):
         if schema in around or str(schema).rpartition(".")[2] in around:
             # Values could be as deep as the file is long, and fastavro's recursion in C ends the process.
-            raise ValueError(f"its schema has a type that holds itself, {schema!r}")
+            raise ValueError(f"its schema has a recursive type, {schema!r}")
         return schema
     around = (*around, schema["name"]) if "name" in schema else around
     plain = {key: value for key, value in schema.items() if key != _LOGICAL}

@@ -60,7 +60,7 @@ def file_changes(commits: Sequence[Commit], location: str) -> FileChanges:
     Raises:
         LocationNotAllowed: a path leads out of the table.
         InvalidLocation: an absolute one is of unknown storage.
-        CorruptLog: one is no path.
+        CorruptLog: one is not a path.
     """
     files: dict[str, _File] = {}
     rewrites = True

@@ -51,7 +51,7 @@ def file_path(location: str, path: str) -> str:
     Raises:
         LocationNotAllowed: a relative path leads out of the table.
         InvalidLocation: an absolute one is of unknown storage.
-        CorruptLog: it is no path.
+        CorruptLog: it is not a path.
     """
     decoded = unquote(resolve(location, path))
     # As a URI the rest of such a name would be a query or a fragment; local readers take plain paths, too.

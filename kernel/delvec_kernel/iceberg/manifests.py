@@ -156,7 +156,7 @@ def read_manifest(data: bytes, manifest: ManifestFile) -> list[ManifestEntry]:
         manifest: its row of the manifest list.
 
     Raises:
-        CorruptIcebergMetadata: the file is no manifest.
+        CorruptIcebergMetadata: the file is not a manifest.
     """
     path = manifest["manifest_path"]
     entries = _read(data, path)
@@ -208,7 +208,7 @@ def read_manifest_list(data: bytes, path: str = "the manifest list") -> list[Man
         path: for errors.
 
     Raises:
-        CorruptIcebergMetadata: the file is no manifest list.
+        CorruptIcebergMetadata: the file is not a manifest list.
     """
     found = _read(data, path)
     for manifest in found:
@@ -231,6 +231,7 @@ def _read(data: bytes, path: str) -> list[dict[str, Any]]:
 def _not_one(path: str, error: Exception) -> CorruptIcebergMetadata:
     return CorruptIcebergMetadata(
         f"'{path}' is not a readable Avro file of Iceberg metadata ({type(error).__name__}: "
-        f"{str(error)[:200]}). Restore it from a backup; metadata that Delvec wrote can be deleted, and the table converted again.",
+        f"{str(error)[:200]}). Restore it from a backup, or, if Delvec wrote the metadata, delete it and "
+        "convert the table again.",
         file=path,
     )

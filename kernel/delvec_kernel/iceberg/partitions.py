@@ -141,7 +141,7 @@ def avro_type(kind: str) -> Any:
     """Return the Avro type of a partition value.
 
     Raises:
-        IcebergUnsupported: it is no type that Delta partitions by.
+        IcebergUnsupported: it is not a type that Delta partitions by.
     """
     match kind:
         case "boolean" | "int" | "long" | "float" | "double" | "string":
@@ -163,7 +163,9 @@ def avro_type(kind: str) -> Any:
             "precision": precision,
             "scale": scale,
         }
-    raise IcebergUnsupported(f"Iceberg has no partitions by values of type {kind}.", data_type=kind)
+    raise IcebergUnsupported(
+        f"Iceberg tables cannot be partitioned by values of type {kind}.", data_type=kind
+    )
 
 
 def _decimal_bytes(precision: int) -> int:

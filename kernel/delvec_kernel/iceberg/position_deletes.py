@@ -90,7 +90,7 @@ def _columns(schema: pa.Schema) -> list[str]:
 def _by_file(paths: pa.Array, positions: pa.Array) -> Iterator[tuple[str, npt.NDArray[np.uint64]]]:
     """Yield the positions of each data file of a batch."""
     if paths.null_count or positions.null_count or not pa.types.is_integer(positions.type):
-        raise ValueError("it has a null, or a position that is no number")
+        raise ValueError("it has a null, or a position that is not a number")
     encoded = pc.dictionary_encode(paths)
     numbers = encoded.indices.to_numpy()
     rows = positions.to_numpy()

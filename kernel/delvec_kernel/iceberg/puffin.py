@@ -104,8 +104,8 @@ def footer_size(trailer: bytes | memoryview, path: str) -> int:
         if magic == _MAGIC and flags == 0 and size >= 0:
             return int(size) + FOOTER_TRAILER_BYTES + len(_MAGIC)
     raise CorruptIcebergMetadata(
-        f"The file '{path}' does not end as a Puffin file with an uncompressed footer; restore it from a backup, or "
-        "convert the table again.",
+        f"The file '{path}' does not end like a Puffin file with an uncompressed footer; restore it from a "
+        "backup, or convert the table again.",
         file=path,
     )
 
@@ -118,7 +118,7 @@ def read_footer(footer: bytes | memoryview, path: str) -> Sequence[Blob]:
         path: for errors.
 
     Raises:
-        CorruptIcebergMetadata: it is no footer, or lists something else than deletion vectors.
+        CorruptIcebergMetadata: it is not a footer, or lists something else than deletion vectors.
     """
     data = bytes(footer)
     try:

@@ -217,8 +217,8 @@ class _Conversion:
                 else "drop the column, or rewrite it with another type"
             )
             raise IcebergUnsupported(
-                f"Column '{column}' is of type {name}, which Iceberg tables of format version {self._format_version} "
-                f"do not have; {advice}.",
+                f"Column '{column}' has type {name}, which Iceberg tables of format version "
+                f"{self._format_version} do not support; {advice}.",
                 column=column,
                 data_type=name,
             )
@@ -229,7 +229,8 @@ class _Conversion:
             if field.field_id is None:
                 column = ".".join(where)
                 raise IcebergUnsupported(
-                    f"Column '{column}' has no id, although the table maps its columns; repair the table's schema.",
+                    f"Column '{column}' has no column id, although the table has column mapping; repair the "
+                    "table's schema.",
                     column=column,
                 )
             return self._take(field.field_id, where)
@@ -247,8 +248,8 @@ class _Conversion:
         if wanted in self._given or not 0 < wanted < _FIRST_RESERVED:
             column = ".".join(where)
             raise IcebergUnsupported(
-                f"Column '{column}' has the id {wanted}, which another column has too, or which Iceberg reserves; "
-                "repair the table's schema.",
+                f"Column '{column}' has the id {wanted}, which another column has as well or which is "
+                "reserved in Iceberg; repair the table's schema.",
                 column=column,
             )
         self._given.add(wanted)
@@ -299,8 +300,8 @@ def _check_changes(field: StructField, where: Path) -> None:
         if not _reads_as(before, after):
             column = ".".join((*where, *str(change.get("fieldPath") or "").split("."))).rstrip(".")
             raise IcebergUnsupported(
-                f"Column '{column}' was widened from {before} to {after}, which Iceberg does not know; rewrite the files "
-                "that have the old type, and drop the feature typeWidening.",
+                f"Column '{column}' was widened from {before} to {after}, which Iceberg does not support; "
+                "rewrite the files that have the old type, and drop the feature typeWidening.",
                 column=column,
                 data_type=after,
             )

@@ -148,8 +148,8 @@ def read_metadata(data: bytes, path: str) -> dict[str, Any]:
         path: for errors.
 
     Raises:
-        CorruptIcebergMetadata: it is no table metadata.
-        IcebergUnsupported: it is that of a table that is no conversion of a Delta table.
+        CorruptIcebergMetadata: it is not table metadata.
+        IcebergUnsupported: it is that of a table that is not a conversion of a Delta table.
     """
     try:
         found = json.loads(data)
@@ -161,14 +161,15 @@ def read_metadata(data: bytes, path: str) -> dict[str, Any]:
             int(properties[DELTA_VERSION])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptIcebergMetadata(
-            f"The file '{path}' is not the metadata of an Iceberg table ({error!r}); restore it from a backup, or delete "
-            "the directory of the Iceberg metadata to convert from the start.",
+            f"The file '{path}' is not the metadata of an Iceberg table ({error!r}); restore it from a "
+            "backup, or delete the directory of the Iceberg metadata to convert from scratch.",
             file=path,
         ) from error
     if not ours:
         raise IcebergUnsupported(
-            f"The Iceberg table of '{path}' is no conversion of a Delta table: its properties do not say {DELTA_VERSION} "
-            f"and {DELTA_TABLE_ID}. It stays as it is; convert into another directory.",
+            f"The Iceberg table at '{path}' was not converted from a Delta table: it does not have the "
+            f"properties {DELTA_VERSION} and {DELTA_TABLE_ID}. It was left unchanged; convert into another "
+            "directory.",
             file=path,
         )
     return dict(found)

@@ -62,7 +62,7 @@ def clone_of(source: Snapshot, target: Snapshot | None, properties: Mapping[str,
     Args:
         source: the version that is cloned.
         target: the table that becomes the clone, at its newest version; None for a new one.
-        properties: that it has beside those of the source, or in their place.
+        properties: that it has in addition to those of the source, or replacing them.
 
     Raises:
         InvalidTableChange: or a sibling: a property cannot be set so, or columns are mapped in two ways.
@@ -177,7 +177,7 @@ def _configuration(source: Snapshot, target: Snapshot | None) -> dict[str, str]:
         for text in given:
             if not (text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS):
                 raise CorruptLog(
-                    f"The table property {MAX_COLUMN_ID} is {text[:100]!r}, which is no number of a column."
+                    f"The table property {MAX_COLUMN_ID} is {text[:100]!r}, which is not a valid column id."
                 )
         found[MAX_COLUMN_ID] = str(max(map(int, given)))
     return with_columns(found) if is_true(found, row_tracking.ENABLED) else found
@@ -189,8 +189,8 @@ def _check_mapping(source: Snapshot, target: Snapshot | None, metadata: Metadata
         mode = table.configuration.get(MODE, "none").lower()
         if mode != wanted:
             raise InvalidTableChange(
-                f"A clone cannot have {MODE}={wanted} where {what} at {table.location} has {mode}: files name columns "
-                "accordingly. Clone to another location, without the property.",
+                f"A clone cannot have {MODE}={wanted}, because {what} at {table.location} has {mode} and "
+                "its files name columns accordingly. Clone to another location, without the property.",
                 property=MODE,
             )
 

@@ -110,7 +110,7 @@ def resolve(
         changes: the request.
         files: the live file of each path that the request removes from.
         deleted: the rows that are gone already, for files with a deletion vector.
-        num_records: physical rows of each of ``files``, None where nobody knows.
+        num_records: physical rows of each of ``files``, None if unknown.
         table: for errors.
         version: for errors; the one that ``files`` are of.
 
@@ -131,7 +131,7 @@ def resolve(
         where = f"File '{file.path}' of table '{table}' (version {version})"
         facts = {"table": table, "version": version, "file": file.path}
         if total is None:
-            raise CorruptTable(f"{where} has no statistics that say how many rows it has.", **facts)
+            raise CorruptTable(f"{where} has no row count (numRecords) in its statistics.", **facts)
         _check_range(rows, total, where, facts)
         if old and old.max() >= total:
             raise CorruptTable(
@@ -162,7 +162,7 @@ def resolve(
     ):
         raise InvalidCommit(
             f"The DELETE adds {added} rows and removes files of table '{table}' (version {version}) with "
-            f"{rows_removed}; a DELETE adds only what it copies from the files that it removes.",
+            f"{rows_removed}; a DELETE may only add rows that it copies from the files that it removes.",
             table=table,
             version=version,
         )
@@ -195,7 +195,7 @@ def _marked_adds(changes: Changes, table: str) -> list[Marked]:
             where = f"The new file '{add.path}' of table '{table}'"
             if total is None:
                 raise InvalidCommit(
-                    f"{where} gets a deletion vector and has no numRecords.", table=table, file=add.path
+                    f"{where} has a deletion vector but no numRecords.", table=table, file=add.path
                 )
             _check_range(rows, total, where, {"table": table, "file": add.path})
             found.append(Marked(add, rows, total, is_new=True))

@@ -20,7 +20,7 @@ class CompactedRows:
     """Where winners put the rows of the files that they compacted, each record read once.
 
     Args:
-        row_maps: reads those that are beside the table; None where none can be read.
+        row_maps: reads those that are next to the table; None where none can be read.
     """
 
     def __init__(self, row_maps: RowMaps | None) -> None:

@@ -57,7 +57,9 @@ class RowsRead:
         if self._ours.reads_whole_table:
             lost = [key for key in winner.removes if self._loses_rows(winner, key)]
             return (
-                self._conflict(winner, lost, "of the table, all of which this commit read,") if lost else None
+                self._conflict(winner, lost, "of the table, which this commit read as a whole,")
+                if lost
+                else None
             )
         overlaps = [
             Overlap.of(winner.removes[key].path, taken)
@@ -177,7 +179,7 @@ class AddedRows:
         paths = tuple(sorted(add.path for add in added))
         named = f"file '{paths[0]}'" if len(paths) == 1 else f"{len(paths)} files"
         which = (
-            "that may hold rows that match this commit's condition"
+            "that may contain rows that match this commit's condition"
             if ours.reads_added == "matching" and ours.predicate is not None
             else "that this commit would have had to read"
         )

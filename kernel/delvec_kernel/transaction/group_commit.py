@@ -257,7 +257,7 @@ def members_tag(members: Iterable[MemberInfo]) -> dict[str, str]:
 
 
 def members_of(info: CommitInfo) -> tuple[MemberInfo, ...]:
-    """Return a group's members, from its commitInfo; nothing where it is no group, or says nothing sensible."""
+    """Return a group's members, from its commitInfo; nothing where it is not a group, or says nothing sensible."""
     text = (info.tags or {}).get(_TAG)
     if not isinstance(text, str):
         return ()

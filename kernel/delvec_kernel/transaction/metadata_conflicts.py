@@ -136,7 +136,7 @@ class TableRules:
             return None
         if self._ours.changes.protocol is not None:
             return self._conflict(
-                ProtocolChanged, winner, "changed the table's protocol, as this commit does,"
+                ProtocolChanged, winner, "changed the table's protocol, as does this commit,"
             )
         if self._before is None:
             return self._conflict(ProtocolChanged, winner, "changed the table's protocol")
@@ -156,7 +156,7 @@ class TableRules:
             return None
         if self._ours.changes.metadata is not None:
             return self._conflict(
-                MetadataChanged, winner, "changed the table's metadata, as this commit does,"
+                MetadataChanged, winner, "changed the table's metadata, as does this commit,"
             )
         if self._before is None:
             return self._conflict(MetadataChanged, winner, "changed the table's metadata")
@@ -175,12 +175,15 @@ class TableRules:
         for each in self._ours.changes.domains:
             # Row ids are given anew at each attempt.
             if each.domain in winner.domains and each.domain != ROW_TRACKING:
-                what = f"changed the domain metadata '{each.domain}', as this commit does,"
+                what = f"changed the domain metadata '{each.domain}', as does this commit,"
                 return self._conflict(ConcurrentTransaction, winner, what)
         for name, domain in winner.domains.items():
             feature = self._gone_with(name)
             if feature is not None and not domain.removed:
-                what = f"set the domain metadata '{name}', which needs the table feature {feature} that this commit drops,"
+                what = (
+                    f"set the domain metadata '{name}', which needs the table feature {feature}, which this "
+                    "commit drops,"
+                )
                 return self._conflict(ConcurrentTransaction, winner, what)
         return None
 
@@ -207,7 +210,10 @@ class TableRules:
             paths = tuple(sorted(add.path for add in winner.adds.values() if needs(add)))
             if paths:
                 named = f"file '{paths[0]}'" if len(paths) == 1 else f"{len(paths)} files"
-                what = f"added {named} that need the table feature {feature}, which this commit leaves out,"
+                what = (
+                    f"added {named} that need the table feature {feature}, which the table does not have "
+                    "after this commit,"
+                )
                 return self._conflict(ConcurrentAppend, winner, what, paths)
         return None
 
@@ -216,7 +222,7 @@ class TableRules:
         if application is None or application.app_id not in winner.txns:
             return None
         reached = winner.txns[application.app_id].version
-        what = f"brought application '{application.app_id}' to its transaction {reached}"
+        what = f"set application '{application.app_id}' to transaction {reached}"
         return self._conflict(ConcurrentTransaction, winner, what)
 
     def _conflict(

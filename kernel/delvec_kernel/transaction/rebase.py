@@ -297,27 +297,30 @@ class Rebase:
             count = sum(each.count for each in found.overlaps)
             paths = [each.path for each in found.overlaps]
             rows = "rows" if not count else "a row" if count == 1 else f"{count:,} rows"
-            what = f"removed or changed {rows} of {_files(paths)} that this commit removes or changes too,"
+            what = f"removed or changed {rows} of {_files(paths)} that this commit also removes or changes,"
             return self._conflict(winner, paths, what, overlaps=tuple(found.overlaps))
         if found.rewritten:
             both = (
-                "this commit rewrites too,"
+                "this commit also rewrites,"
                 if self._removal_kind == "rearrangement"
                 else "this commit removes rows of,"
             )
             what = f"rewrote {_files(found.rewritten)} that {both}"
             if self._removal_kind != "rearrangement":
-                what += " and where each row is now cannot be told,"
+                what += " without recording where each row is now,"
             return self._conflict(winner, found.rewritten, what)
         if found.lost:
-            what = f"removed rows of {_files(found.lost)} that this {operation} wrote anew without telling where each row is,"
+            what = (
+                f"removed rows of {_files(found.lost)} that this {operation} rewrote without recording "
+                "where each row is,"
+            )
             return self._conflict(winner, found.lost, what)
         if found.returned:
-            what = f"brought rows back in {_files(found.returned)} that this commit removes whole,"
+            what = f"restored rows in {_files(found.returned)}, which this commit removes as a whole,"
             return self._conflict(winner, found.returned, what, appended=True)
         if found.replaced:
             what = (
-                f"replaced {_files(found.replaced)} by files that may hold the rows that this commit removes,"
+                f"replaced {_files(found.replaced)} by files that may contain rows that this commit removes,"
             )
             return self._conflict(winner, found.replaced, what, appended=self._ours.reads_added != "nothing")
         return None

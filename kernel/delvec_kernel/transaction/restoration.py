@@ -227,8 +227,9 @@ def _check_row_ids(found: Restoration, latest: Snapshot) -> None:
     ]
     if lost:
         raise InvalidTableChange(
-            f"Version {found.version} cannot be restored: it tracks rows, and {len(lost)} of its files have lost their "
-            f"row ids since, as '{lost[0]}'. Read that version, and write its rows to the table instead.",
+            f"Version {found.version} cannot be restored: it has row tracking, and {len(lost)} of its "
+            f"files, such as '{lost[0]}', have lost their row ids since. Read that version, and write its "
+            "rows to the table instead.",
             version=latest.version,
             files=lost[:100],
         )

@@ -1,4 +1,4 @@
-"""Where a compaction that sorts put each row: the record of it beside the table, and the mapping of rows by it.
+"""Where a compaction that sorts put each row: the record of it next to the table, and the mapping of rows by it.
 
 Runs of neighbouring rows (:mod:`~delvec_kernel.transaction.row_runs`) would be as many as the rows. So the engine writes Parquet
 files, ``_delvec/row_maps/<uuid>.parquet``, with a row for each row of the outputs, in their order: ``source``, the path as in the
@@ -276,6 +276,6 @@ class RowMapReader:
             try:
                 known = self._numbers.get(locations.canonical_log_path(path, self._location), -1)
             except DelvecError as error:
-                raise ValueError("a source that is no path") from error
+                raise ValueError("a source that is not a path") from error
             self._spelled[path] = known
         return known

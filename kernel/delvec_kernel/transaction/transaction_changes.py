@@ -52,7 +52,7 @@ class RowRun:
 
 @dataclass(frozen=True, slots=True)
 class RowMapFile:
-    """A file beside the table that says of rows, one after the other, where each came from.
+    """A file next to the table that says of rows, one after the other, where each came from.
 
     Attributes:
         path: relative to the table.
@@ -144,13 +144,13 @@ class Changes:
             takes from them; those that are not live any more are left out.
         statistics: of live files that are added again with them, by path; those that are not live any more, or have another
             deletion vector, are left out.
-        repacked: paths of live files whose deletion vectors are written again as they are, into files with others; those
+        repacked: paths of live files whose deletion vectors are rewritten as they are, into files with others; those
             that are not live any more, or have none, are left out.
         restores: files of an earlier version that are back as they were then; what ``removes`` names may be back, with
             the deletion vector that it had.
         tombstones: paths of files that are kept as long as a removed data file is, though they never were one.
         repairs: files that a repair puts right.
-        keeps_row_ids: whether rows that are written again bring their row ids along.
+        keeps_row_ids: whether rows that are rewritten bring their row ids along.
         makes_version: even where nothing changes: a version that others can be told from.
         table_changes: what the commit changes of its table, as requested; ``metadata`` and so on are what it comes to.
         replaces_schema: whether all columns are new, so that no file may stay.

@@ -337,7 +337,7 @@ def test_size_and_checksum_surround_the_payload_big_endian():
         (frame(PAYLOAD)[:-1], 4, DeletionVectorTruncated, "ends after"),
         (frame(PAYLOAD + b"\0"), 4, DeletionVectorSizeMismatch, "bytes in its file"),
         (frame(PAYLOAD)[:-4] + bytes(4), 4, DeletionVectorChecksumMismatch, "CRC-32"),
-        (frame(PAYLOAD), 5, DeletionVectorCardinalityMismatch, "4 rows, not the 5"),
+        (frame(PAYLOAD), 5, DeletionVectorCardinalityMismatch, "4 rows, not 5"),
         (frame(bytes(len(PAYLOAD))), 4, CorruptDeletionVector, "magic number 0x00000000"),
         (frame(PAYLOAD[:12] + bytes(len(PAYLOAD) - 12)), 4, CorruptDeletionVector, "not a 64-bit Roaring"),
     ],

@@ -50,7 +50,7 @@ def test_names_of_dropped_columns_stay_for_older_snapshots():
 @pytest.mark.parametrize(("kind", "format_version"), [("variant", 2), ("void", 2), ("void", 3)], ids=str)
 def test_a_type_that_iceberg_has_not_is_refused_by_column(kind, format_version):
     schema = struct(id=LONG, s=struct(list=ArrayType(PrimitiveType(kind))))
-    with pytest.raises(IcebergUnsupported, match=f"'s.list.element' is of type {kind}") as caught:
+    with pytest.raises(IcebergUnsupported, match=f"'s.list.element' has type {kind}") as caught:
         iceberg_schema(schema, {}, format_version=format_version)
     assert caught.value.details["column"] == "s.list.element"
 

@@ -121,9 +121,9 @@ def test_an_overlap_is_counted_and_its_first_rows_are_named(table):
     assert verdict.overlaps == (Overlap(table.a.path, 30, tuple(range(20, 40))),)
     error = verdict.error("people")
     assert error.message == (
-        f"Version 2 of table 'people' (DELETE) removed or changed 30 rows of file '{table.a.path}' that this commit "
-        "removes or changes too, after this UPDATE had read version 1; run the UPDATE again: it will read the new "
-        "version."
+        f"Version 2 of table 'people' (DELETE) removed or changed 30 rows of file '{table.a.path}' that "
+        "this commit also removes or changes, after this UPDATE had read version 1; run the UPDATE again: "
+        "it will read the new version."
     )
     assert error.details == {
         "table": "people",
@@ -462,7 +462,7 @@ def test_the_error_of_a_large_winner_stays_small(table):
 
     error = table.check(ours).error("people")
 
-    assert "added 500 files that may hold rows that match this commit's condition" in error.message
+    assert "added 500 files that may contain rows that match this commit's condition" in error.message
     assert error.conflict["files"] == [f"{number:04}" for number in range(20)]
 
 
@@ -937,7 +937,7 @@ def test_a_winners_record_of_other_rows_than_the_files_have_is_none(table, told)
         verdict = check(CurrentTransaction.of(ours, Facts(1)), [winner], table.vectors)
 
         assert verdict.kind is ConcurrentDeleteDelete
-        assert "where each row is now cannot be told" in verdict.what
+        assert "without recording where each row is now" in verdict.what
 
 
 @pytest.mark.parametrize("operation", ["DELETE", "MERGE", "MADE UP"])

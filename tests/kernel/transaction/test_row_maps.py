@@ -210,7 +210,7 @@ def test_a_false_map_is_an_ordinary_conflict_or_takes_as_many_rows(random, count
         by_row = sum(map(len, verdict.changes.row_deletes.values()))
         assert whole + by_row == len(*delete.row_deletes.values())
     else:
-        assert "cannot be told" in verdict.error("people").message
+        assert "without recording where" in verdict.error("people").message
 
 
 def test_without_the_map_it_is_an_ordinary_conflict():
@@ -218,12 +218,12 @@ def test_without_the_map_it_is_an_ordinary_conflict():
     delete, sort = table.delete(0.9), table.sort()
     table.commit(sort)
     table.read_map = lambda _row_map, _sources: {}
-    assert "cannot be told" in table.check(delete).error("people").message
+    assert "without recording where" in table.check(delete).error("people").message
     other = Sorting(Random(1), [5])
     delete, sort = other.delete(0.9), other.sort()
     other.commit(delete)
     other.read_map = table.read_map
-    assert "without telling where each row is" in other.check(sort).error("people").message
+    assert "without recording where each row is" in other.check(sort).error("people").message
 
 
 @pytest.mark.parametrize("told", [4, 6])
@@ -233,4 +233,4 @@ def test_a_map_of_other_rows_than_our_own_outputs_have_is_not_believed(told):
     *others, last = sort.adds
     ours = replace(sort, adds=[*others, replace(last, stats=json.dumps({"numRecords": told}))])
     table.commit(delete)
-    assert "without telling where each row is" in table.check(ours).error("people").message
+    assert "without recording where each row is" in table.check(ours).error("people").message
