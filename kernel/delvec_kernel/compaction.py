@@ -1,8 +1,8 @@
-"""Which files OPTIMIZE and PURGE write again, and which of them together: arithmetic over a plan, without reading a file.
+"""Which files OPTIMIZE and PURGE rewrite, and which of them together: arithmetic over a plan, without reading a file.
 
 A file costs its readers a request and the rows that its deletion vector skips. It is worth writing again if it is small, so
 that several become one, or if a large share of its rows is deleted. Delta and Trino leave a file alone that has no partner,
-however many of its rows are deleted; here such a file is written again by itself.
+however many of its rows are deleted; here such a file is rewritten by itself.
 """
 
 import re
@@ -59,9 +59,9 @@ class CompactionRules:
 
     Attributes:
         target_size: bytes of a file to come.
-        max_deleted_ratio: a file of which a larger share is deleted is written again, whatever its size.
+        max_deleted_ratio: a file with a larger share of deleted rows is rewritten, whatever its size.
         purge: only files with a deletion vector are, however few rows it holds: REORG TABLE ... APPLY (PURGE).
-        min_deleted_ratio: of those, only files of which a larger share is deleted; 0 for all.
+        min_deleted_ratio: of those, only files with a larger share of deleted rows; 0 for all.
     """
 
     target_size: int = DEFAULT_TARGET_SIZE
@@ -71,13 +71,13 @@ class CompactionRules:
 
     @property
     def tolerated_ratio(self) -> float:
-        """The deleted share of a file above which it is written again."""
+        """The deleted share of a file above which it is rewritten."""
         return self.min_deleted_ratio if self.purge else self.max_deleted_ratio
 
 
 @dataclass(frozen=True)
 class Bin:
-    """Files of one partition that are written again together.
+    """Files of one partition that are rewritten together.
 
     Attributes:
         files: their places in the table of files, in the order of their age.
@@ -178,7 +178,7 @@ def packed(files: pa.Table, partition_keys: Sequence[str], rules: CompactionRule
 
 
 def reasons(files: pa.Table, bins: Sequence[Bin], rules: CompactionRules) -> list[str]:
-    """Return for each bin of :func:`pack` why it is written again."""
+    """Return for each bin of :func:`pack` why it is rewritten."""
     if not bins:
         return []
     ratios = deleted_ratios(files)
@@ -192,7 +192,7 @@ def reasons(files: pa.Table, bins: Sequence[Bin], rules: CompactionRules) -> lis
             continue
         alone, much = int((small & ~dirty)[each.files].sum()), int(dirty[each.files].sum())
         said = [f"{_files(alone, 'small ')}"] if alone else []
-        share = f"of which more than {rules.tolerated_ratio:.1%} of the rows are deleted"
+        share = f"with more than {rules.tolerated_ratio:.1%} of the rows deleted"
         found.append(" and ".join([*said, *([f"{_files(much)} {share}"] if much else [])]))
     return found
 
@@ -324,7 +324,7 @@ class RepackedVectors:
 
     @property
     def gain_bytes(self) -> int:
-        """Bytes of storage that nobody needs any more, about, once VACUUM has deleted the old files."""
+        """Bytes of storage that are no longer needed, about, once VACUUM has deleted the old files."""
         return max(0, int((self.vector_file_sizes - self.needed_sizes).sum()))
 
 

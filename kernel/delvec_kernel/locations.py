@@ -70,13 +70,13 @@ def canonical(location: str) -> str:
     scheme, authority, path = _split(location)
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise InvalidLocation(f"{location!r} has '..' in it: give the path without", location=location)
+        raise InvalidLocation(f"{location!r} contains '..'; give the path without it", location=location)
     if "\0" in path:
-        raise InvalidLocation(f"{location!r} has a NUL character in it", location=location)
+        raise InvalidLocation(f"{location!r} contains a NUL character", location=location)
     try:
         return f"{scheme}://{authority}" + "".join(f"/{quote(part, safe=_SAFE)}" for part in parts)
     except UnicodeEncodeError:
-        raise InvalidLocation(f"{location!r} is not text that UTF-8 can encode", location=location) from None
+        raise InvalidLocation(f"{location!r} cannot be encoded in UTF-8", location=location) from None
 
 
 def _split(location: str) -> tuple[str, str, str]:
@@ -85,7 +85,7 @@ def _split(location: str) -> tuple[str, str, str]:
     if found is None:
         if not location.startswith("/"):
             raise InvalidLocation(
-                f"{location!r} is relative or empty: give an absolute path or a URL", location=location
+                f"{location!r} is relative or empty; give an absolute path or a URL", location=location
             )
         return "file", "", location
     scheme = _SCHEMES.get(found.group(1).lower())
@@ -93,7 +93,7 @@ def _split(location: str) -> tuple[str, str, str]:
         # The rest is not repeated: what looks like an unknown scheme may carry a password.
         known = ", ".join(sorted(_SCHEMES))
         raise InvalidLocation(
-            f"{found.group(1)!r} is not a scheme of a location; these are: {known}", scheme=found.group(1)
+            f"{found.group(1)!r} is not a supported URL scheme; supported are: {known}", scheme=found.group(1)
         )
     authority, path = "", location[found.end() :]
     if path.startswith("//"):
@@ -102,7 +102,7 @@ def _split(location: str) -> tuple[str, str, str]:
     _check_authority(scheme, authority, location)
     authority = "" if scheme == "file" else authority
     if path and not path.startswith("/"):
-        raise InvalidLocation(f"{location!r} is relative: give an absolute path or a URL", location=location)
+        raise InvalidLocation(f"{location!r} is relative; give an absolute path or a URL", location=location)
     if "?" in path or "#" in path:
         raise InvalidLocation(
             f"{location!r} has a query or a fragment; write %3F for '?' and %23 for '#' in a name",
@@ -110,7 +110,7 @@ def _split(location: str) -> tuple[str, str, str]:
         )
     if _ESCAPED_SLASH.search(path):
         raise InvalidLocation(
-            f"{location!r} has an encoded slash (%2F), which no name has", location=location
+            f"{location!r} contains an encoded slash (%2F), which no file name can have", location=location
         )
     try:
         return scheme, authority, unquote(path, errors="strict")
@@ -122,19 +122,19 @@ def _check_authority(scheme: str, authority: str, location: str) -> None:
     if scheme == "file":
         if authority not in ("", "localhost"):
             raise InvalidLocation(
-                f"{location!r} names a host: give file:/// and the absolute path", location=location
+                f"{location!r} contains a host name; give file:/// and the absolute path", location=location
             )
     elif scheme != "memory":
         if not authority:
-            raise InvalidLocation(f"{location!r} names no bucket or container", location=location)
+            raise InvalidLocation(f"{location!r} has no bucket or container", location=location)
         account = scheme == "abfss" and authority.count("@") == 1 and ":" not in authority
         if not account and not re.fullmatch(r"[A-Za-z0-9._\-]+", authority):
             raise InvalidLocation(
-                f"the bucket or container of a {scheme} location has characters that none has; "
-                "credentials belong in the environment"
+                f"the bucket or container of the {scheme} location contains characters that are not allowed "
+                "there; if they are credentials, put them in the environment"
             )
     elif authority and not re.fullmatch(r"[A-Za-z0-9._\-]+", authority):
-        raise InvalidLocation(f"{location!r}: give memory:///name", location=location)
+        raise InvalidLocation(f"{location!r} is not valid; write memory:///name", location=location)
 
 
 def absolute(location: str) -> str:
@@ -151,14 +151,14 @@ def resolve(location: str, log_path: str) -> str:
 
     Raises:
         LocationNotAllowed: a relative path leads out of the table.
-        InvalidLocation: an absolute path has ``..`` in it, or is of unknown storage.
-        CorruptLog: it is no URL-encoded path.
+        InvalidLocation: an absolute path contains ``..``, or is in unknown storage.
+        CorruptLog: it is not a URL-encoded path.
     """
     if _is_canonical_relative(log_path):
         return f"{location}/{log_path}"
     if not log_path or "\0" in log_path:
         raise CorruptLog(
-            f"the log of {location} names a file by {log_path!r}, which is no path", file=log_path
+            f"the log of {location} refers to the file {log_path!r}, which is not a valid path", file=log_path
         )
     literal = log_path.replace("?", "%3F").replace("#", "%23")
     relative = not log_path.startswith("/") and not _SCHEME_IN_LOG.match(log_path)
@@ -168,18 +168,18 @@ def resolve(location: str, log_path: str) -> str:
     try:
         if not relative:
             return canonical(literal)
-        # By way of an absolute URL of nothing, so that relative paths obey the rules of absolute ones.
+        # Made absolute with a dummy URL, so that relative paths obey the rules of absolute ones.
         inside = canonical("memory:///" + literal).removeprefix("memory://")
     except InvalidLocation as error:
         raise (LocationNotAllowed if relative else InvalidLocation)(
-            f"the log of {location} names the file {log_path!r}, which Delvec does not touch: "
-            "it has '..' or an encoded slash in it, or its storage is not one that Delvec knows",
+            f"the log of {location} refers to the file {log_path!r}, which Delvec does not open: it "
+            "contains '..' or an encoded slash, or is in a kind of storage that Delvec does not know",
             location=location,
             file=log_path,
         ) from error
     if not inside:
         raise CorruptLog(
-            f"the log of {location} names a file by {log_path!r}, which is no path", file=log_path
+            f"the log of {location} refers to the file {log_path!r}, which is not a valid path", file=log_path
         )
     return location + inside
 
@@ -223,8 +223,8 @@ def canonical_log_path(path: str, location: str) -> str:
 
     Raises:
         LocationNotAllowed: a relative path leads out of the table.
-        InvalidLocation: an absolute path has ``..`` in it, or is of unknown storage.
-        CorruptLog: it is no URL-encoded path.
+        InvalidLocation: an absolute path contains ``..``, or is in unknown storage.
+        CorruptLog: it is not a URL-encoded path.
     """
     return path if _is_canonical_relative(path) else relative_to(location, resolve(location, path))
 

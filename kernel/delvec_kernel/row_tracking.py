@@ -57,7 +57,7 @@ def high_water_mark(snapshot: Snapshot) -> int:
     """Return the highest row id that was ever given, -1 where none was.
 
     Raises:
-        CorruptLog: the log says something that is no number.
+        CorruptLog: the log says something that is not a number.
     """
     found = snapshot.domain_metadata.get(DOMAIN)
     if found is None or found.removed:
@@ -68,8 +68,9 @@ def high_water_mark(snapshot: Snapshot) -> int:
         mark = None
     if not isinstance(mark, int) or isinstance(mark, bool) or mark < _NO_ID_YET:
         raise CorruptLog(
-            f"The log of the table at {snapshot.location} (version {snapshot.version}) does not say which row ids "
-            f"were given: its domain metadata {DOMAIN} is {found.configuration[:100]!r}; restore an earlier version.",
+            f"The log of the table at {snapshot.location} (version {snapshot.version}) does not say which "
+            f"row ids have been assigned: its domain metadata {DOMAIN} is {found.configuration[:100]!r}; "
+            "restore an earlier version.",
             version=snapshot.version,
             location=snapshot.location,
         )
@@ -112,7 +113,7 @@ def assigned(
 
 
 def tags(snapshot: Snapshot, *, loses_ids: bool) -> Mapping[str, str]:
-    """Return what commitInfo says of row tracking: whether every row that is written again kept its id.
+    """Return what commitInfo says of row tracking: whether every row that is rewritten kept its id.
 
     Args:
         snapshot: the version before.
@@ -131,8 +132,8 @@ def _num_records(add: AddFile, snapshot: Snapshot) -> int:
     count = statistics.num_records(add.stats)
     if count is None:
         raise InvalidCommit(
-            f"File '{add.path}' has no numRecords in its statistics, and the table at {snapshot.location} "
-            f"(version {snapshot.version}) gives each row an id; send the number of rows.",
+            f"File '{add.path}' has no numRecords in its statistics, but the table at {snapshot.location} "
+            f"(version {snapshot.version}) assigns an id to each row; send the number of rows.",
             file=add.path,
             version=snapshot.version,
         )

@@ -69,16 +69,17 @@ def check_manifests(snapshot: Snapshot, table: str) -> None:
     count = snapshot.num_deletion_vectors
     if count:
         raise ManifestUnsupported(
-            f"No manifest can be written of table '{table}' (version {snapshot.version}): {count} of its files "
-            f"{'has a deletion vector' if count == 1 else 'have deletion vectors'}, which readers of manifests do not know, so "
-            f"that deleted rows would be back. Run REORG TABLE {table} APPLY (PURGE) first.",
+            f"No manifest can be written for table '{table}' (version {snapshot.version}): {count} of its "
+            f"files {'has a deletion vector' if count == 1 else 'have deletion vectors'}, which readers of "
+            f"manifests do not support, so they would return deleted rows. Run REORG TABLE {table} APPLY "
+            "(PURGE) first.",
             deletion_vectors=count,
             **facts,
         )
     if is_mapped(snapshot.configuration):
         raise ManifestUnsupported(
-            f"No manifest can be written of table '{table}' (version {snapshot.version}): its columns are mapped, and readers of "
-            "manifests do not know by which names its files call them.",
+            f"No manifest can be written for table '{table}' (version {snapshot.version}): it has column "
+            "mapping, and readers of manifests do not know the physical column names in its files.",
             **facts,
         )
 
@@ -148,6 +149,6 @@ def _uri(url: str) -> str:
     decoded = unquote(rest)
     if "\n" in decoded or "\r" in decoded:
         raise CorruptLog(
-            f"The file {url!r} has a line break in its name, so that no manifest can name it.", file=url
+            f"The file {url!r} has a line break in its name, so no manifest can list it.", file=url
         )
     return f"file:{decoded}" if scheme == "file" else f"{scheme}://{decoded}"

@@ -154,8 +154,8 @@ PROPERTIES: Final[Mapping[str, Property]] = {
     "delta.redirectReaderWriter-preview": _refused(_NOT_YET),
     "delta.redirectWriterOnly-preview": _refused(_NOT_YET),
     "delta.universalFormat.enabledFormats": _refused(_NOT_YET),
-    "delta.minReaderVersion": _refused("is no property of tables: upgrade the protocol"),
-    "delta.minWriterVersion": _refused("is no property of tables: upgrade the protocol"),
+    "delta.minReaderVersion": _refused("is not a table property: upgrade the protocol"),
+    "delta.minWriterVersion": _refused("is not a table property: upgrade the protocol"),
 }
 """By name as Delta spells it."""
 
@@ -169,7 +169,7 @@ def parsed_value(name: str, value: str) -> str:
     """Return the value of a property as Delta writes it.
 
     Raises:
-        BadRequest: it is no value of that property.
+        BadRequest: it is not a value of that property.
     """
     found = PROPERTIES[name].parse(value.strip())
     if found is None:
@@ -223,7 +223,7 @@ def parse_duration(text: str, name: str) -> timedelta:
         name: of the property, for errors.
 
     Raises:
-        CorruptTable: it is no such text, it is negative, or it counts months or years, which differ in length.
+        CorruptTable: it is not such text, it is negative, or it counts months or years, which differ in length.
     """
     rest = text.strip().lower()
     rest = rest.removeprefix("interval").lstrip() if rest.startswith("interval ") else rest
@@ -234,12 +234,12 @@ def parse_duration(text: str, name: str) -> timedelta:
         if unit in _CALENDAR:
             raise _not_a_duration(text, name, "uses months or years, whose lengths vary")
         if unit not in _MICROSECONDS or (fraction is not None and unit != "second"):
-            raise _not_a_duration(text, name, "is no duration")
+            raise _not_a_duration(text, name, "is not a duration")
         part = int(whole) * _MICROSECONDS[unit] + (int(fraction.ljust(9, "0")) // 1000 if fraction else 0)
         micros += -part if sign == "-" else part
         position = found.end()
     if not position or rest[position:].strip():
-        raise _not_a_duration(text, name, "is no duration")
+        raise _not_a_duration(text, name, "is not a duration")
     if micros < 0:
         raise _not_a_duration(text, name, "is negative")
     return min(timedelta(microseconds=min(micros, 2**62)), _MAX)

@@ -62,7 +62,7 @@ class ZCubeRules:
         columns: paths by logical name.
         is_clustering: they are the table's clustering columns, and not those of one ZORDER BY.
         full: sort what other columns or other providers have clustered, too, and all ZCubes into one.
-        max_deleted_ratio: a file of a ZCube of which a larger share is deleted is sorted anew.
+        max_deleted_ratio: a file of a ZCube with a larger share of deleted rows is sorted anew.
         max_cube_size: bytes.
     """
 
@@ -156,7 +156,7 @@ def reasons(files: pa.Table, bins: Sequence[Bin], rules: ZCubeRules) -> list[str
         new = len(each.files) - len(old)
         with_cubes = f"{len(old)} files of {len(np.unique(cubes[old]))} ZCubes" if len(old) else ""
         text = f"{new} files to sort by {names}" if new else f"{with_cubes} to sort by {names} as one"
-        found.append(f"{text}, with {with_cubes} that are no larger" if new and len(old) else text)
+        found.append(f"{text}, with {with_cubes} that are not larger" if new and len(old) else text)
     return found
 
 
@@ -257,23 +257,25 @@ def check_columns(
         name = path_text(spelled)
         if spelled[0].lower() in partitioned:
             raise InvalidTableChange(
-                f"Column '{name}' partitions the table, so that each file has one value of it; leave it out of ZORDER BY.",
+                f"Column '{name}' is a partition column, so each file has only one value of it; leave it "
+                "out of ZORDER BY.",
                 column=name,
             )
         if not isinstance(kind, PrimitiveType | DecimalType) or kind.to_json() in _WITHOUT_ORDER:
             raise InvalidTableChange(
-                f"Column '{name}' of type {str(kind.to_json())[:80]} has no order; ZORDER BY takes columns of plain types.",
+                f"Column '{name}' of type {str(kind.to_json())[:80]} cannot be ordered; ZORDER BY needs "
+                "columns of primitive types.",
                 column=name,
             )
         if spelled not in with_statistics:
             raise InvalidTableChange(
-                f"Column '{name}' has no statistics, so no reader would skip a file by it; name it in "
+                f"Column '{name}' has no statistics, so readers could not skip files by it; add it to "
                 "delta.dataSkippingStatsColumns, or raise delta.dataSkippingNumIndexedCols.",
                 column=name,
             )
         if spelled in found:
             raise InvalidTableChange(
-                f"Column '{name}' is named twice in ZORDER BY; name it once.", column=name
+                f"Column '{name}' is listed twice in ZORDER BY; list it once.", column=name
             )
         found.append(spelled)
     return found

@@ -242,5 +242,5 @@ def test_a_data_file_that_is_a_fifo_is_not_waited_for(tmp_path):
         (file,) = (tmp_path / "people").glob("*.parquet")
         file.unlink()
         os.mkfifo(file)
-        with pytest.raises(UnusableFile, match="no regular file"):
+        with pytest.raises(UnusableFile, match="not a regular file"):
             table.to_arrow()

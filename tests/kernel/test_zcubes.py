@@ -101,10 +101,10 @@ def test_files_to_come():
     ("columns", "error", "says"),
     [
         ([], InvalidTableChange, "at least one"),
-        ([("part",)], InvalidTableChange, "partitions the table"),
-        ([("s",)], InvalidTableChange, "has no order"),
+        ([("part",)], InvalidTableChange, "is a partition column"),
+        ([("s",)], InvalidTableChange, "cannot be ordered"),
         ([("far",)], InvalidTableChange, "has no statistics"),
-        ([("x",), ("X",)], InvalidTableChange, "named twice"),
+        ([("x",), ("X",)], InvalidTableChange, "listed twice"),
         ([("nope",)], UnknownColumn, "nope"),
     ],
 )

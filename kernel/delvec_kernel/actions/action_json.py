@@ -91,11 +91,11 @@ class MalformedActionError(Exception):
 def documents(data: bytes, where: LogFile) -> Iterator[tuple[int, Any]]:
     """Yield each JSON document of a file with the number of the line that it starts in.
 
-    Blank lines, carriage returns, a byte order mark and a missing last line end mean nothing. Of two fields of one
-    name the last counts, as in delta-spark.
+    Blank lines, carriage returns, a byte order mark and a missing last line end mean nothing. If a field
+    occurs twice, the last one counts, as in delta-spark.
 
     Raises:
-        CorruptLog: a document is truncated or is no JSON.
+        CorruptLog: a document is truncated or is not JSON.
     """
     count = 0
     data = data.removeprefix(_BYTE_ORDER_MARK)
@@ -205,7 +205,7 @@ def read_text(value: Mapping[str, Any], name: str) -> str | None:
     """Return a field that is text, or None where it is absent."""
     found = value.get(name)
     if found is not None and not isinstance(found, str):
-        raise MalformedActionError(f"has {shown(found)} as '{name}', which is no text")
+        raise MalformedActionError(f"has {shown(found)} as '{name}', which is not a string")
     return found
 
 
@@ -223,7 +223,7 @@ def read_integer(value: Mapping[str, Any], name: str) -> int | None:
     if found is None:
         return None
     if isinstance(found, bool) or not isinstance(found, int) or not -_INT64 <= found < _INT64:
-        raise MalformedActionError(f"has {shown(found)} as '{name}', which is no 64-bit integer")
+        raise MalformedActionError(f"has {shown(found)} as '{name}', which is not a 64-bit integer")
     return found
 
 
@@ -239,7 +239,7 @@ def read_object(value: Mapping[str, Any], name: str) -> dict[str, Any] | None:
     """Return a field that is an object, or None where it is absent."""
     found = value.get(name)
     if found is not None and not isinstance(found, dict):
-        raise MalformedActionError(f"has {shown(found)} as '{name}', which is no object")
+        raise MalformedActionError(f"has {shown(found)} as '{name}', which is not an object")
     return found
 
 
@@ -257,7 +257,7 @@ def read_map(value: Mapping[str, Any], name: str) -> dict[str, str | None] | Non
         elif isinstance(item, int) or (isinstance(item, float) and math.isfinite(item)):
             texts[key] = json.dumps(item)
         else:
-            raise MalformedActionError(f"has {shown(item)} in '{name}', which is no text")
+            raise MalformedActionError(f"has {shown(item)} in '{name}', which is not a string")
     return texts
 
 
@@ -267,7 +267,7 @@ def read_texts(value: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
     if found is None:
         return None
     if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-        raise MalformedActionError(f"has {shown(found)} as '{name}', which is no list of text")
+        raise MalformedActionError(f"has {shown(found)} as '{name}', which is not a list of strings")
     return tuple(found)
 
 
@@ -276,11 +276,11 @@ def read_descriptor(value: Any) -> Descriptor | None:
     if value is None or value == "" or (isinstance(value, dict) and not value.get("storageType")):
         return None
     if not isinstance(value, dict):
-        raise MalformedActionError(f"has {shown(value)} as its deletion vector")
+        raise MalformedActionError(f"has {shown(value)} as its deletion vector, which is not an object")
     try:
         return Descriptor.from_json(value)
     except CorruptDeletionVector as error:
-        raise MalformedActionError(f"cannot be used: {error.message}") from error
+        raise MalformedActionError(f"has a deletion vector that cannot be used: {error.message}") from error
 
 
 def present(**values: Any) -> dict[str, Any]:

@@ -318,7 +318,7 @@ class RemoveFile:
 
 @dataclass(frozen=True, slots=True)
 class Cdc:
-    """A file of changed rows for the change data feed; it is no part of the table."""
+    """A file of changed rows for the change data feed; it is not part of the table."""
 
     key: ClassVar[str] = "cdc"
     path: str

@@ -55,10 +55,10 @@ STATS_COLUMNS: Final = "delta.dataSkippingStatsColumns"
 
 
 def check_stats_columns(text: str, schema: StructType) -> None:
-    """Refuse a list that names what is no column.
+    """Refuse a list that names something that is not a column.
 
     Raises:
-        InvalidTableChange: a name is no path, or one of the list is named twice.
+        InvalidTableChange: a name is not a path, or one of the list is named twice.
         UnknownColumn: there is no such column.
     """
     paths = [parse_path(each.strip()) for each in _split(text)]

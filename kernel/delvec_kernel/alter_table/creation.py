@@ -1,7 +1,7 @@
 """The first version of a table: its protocol, metadata and commitInfo (PROTOCOL.md, "Change Metadata").
 
-Whatever a property or a column's metadata would need beyond what Delvec implements is refused by name, because a table
-that Delvec creates and then cannot write helps nobody.
+Properties and column metadata that need more than Delvec implements are refused by name, because a table that
+Delvec creates but cannot write is of no use.
 """
 
 import uuid

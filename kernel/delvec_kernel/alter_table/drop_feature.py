@@ -1,4 +1,4 @@
-"""Features taken out of a table's protocol, once nothing of the table needs them, by the rules of delta-spark.
+"""Dropping features from a table's protocol, by the rules of delta-spark, once nothing in the table needs them.
 
 What turns a feature on is turned off first, in a version of its own (:func:`turned_off`), so that nobody begins to use
 it again. A feature that readers must know stays in older versions; :func:`needs_barrier` says so, and from then on the

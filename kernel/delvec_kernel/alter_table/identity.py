@@ -1,4 +1,4 @@
-"""Identity columns: how far their numbers have got (PROTOCOL.md, "Identity Columns")."""
+"""Identity columns and their high-water marks (PROTOCOL.md, "Identity Columns")."""
 
 from dataclasses import replace
 from typing import Final
@@ -22,7 +22,7 @@ def advance_identity(update: TableUpdate, change: AdvanceIdentity) -> Recorded:
     """Raise the high-water mark of an identity column; in the direction of its step.
 
     Raises:
-        InvalidTableChange: it is no identity column, or the mark is not one of its numbers, or behind the one before.
+        InvalidTableChange: it is not an identity column, or the mark is not one of its numbers, or behind the one before.
         UnknownColumn: there is none of that name.
     """
     path = parse_path(change.column)
@@ -46,7 +46,7 @@ def sync_identity(update: TableUpdate, change: SyncIdentity) -> Recorded:
     first that the column gives.
 
     Raises:
-        InvalidTableChange: it is no identity column, or no number of 64 bits is left.
+        InvalidTableChange: it is not an identity column, or no number of 64 bits is left.
         UnknownColumn: there is none of that name.
     """
     path = parse_path(change.column)
@@ -82,7 +82,7 @@ def _numbers(update: TableUpdate, path: ColumnPath) -> tuple[int, int, int | Non
     """Return start, step and high-water mark.
 
     Raises:
-        InvalidTableChange: it is no identity column.
+        InvalidTableChange: it is not an identity column.
         UnknownColumn: there is none of that name.
     """
     field = field_at(update.schema, path)

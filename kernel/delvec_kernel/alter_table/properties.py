@@ -1,4 +1,4 @@
-"""Properties, features, comment, constraints and clustering columns of a table: set and taken away."""
+"""Setting and removing properties, features, the comment, constraints and clustering columns of a table."""
 
 import re
 from typing import Final

@@ -47,7 +47,7 @@ def others(changes: Sequence[TableChange]) -> list[TableChange]:
 
 
 def with_columns(configuration: Mapping[str, str]) -> dict[str, str]:
-    """Return properties that name the columns in which rows that are written again keep what they had."""
+    """Return properties that name the columns in which rows that are rewritten keep what they had."""
     found = dict(configuration)
     for name, prefix in zip(MATERIALIZED, _PREFIXES, strict=True):
         found.setdefault(name, f"{prefix}{uuid.uuid4()}")

@@ -210,8 +210,7 @@ class TableUpdate:
         )
 
     def _check_manifests(self) -> None:
-        """Refuse manifests together with deletion vectors, which their readers do not support, as delta-spark
-        does."""
+        """Refuse manifests together with deletion vectors, which their readers do not support."""
         before, now = self._before.configuration, self.configuration
         if not is_true(now, SYMLINK_MANIFESTS):
             return

@@ -1,4 +1,4 @@
-"""The columns that the change data feed has beside the table's own, and their values for the rows of a file.
+"""The columns that the change data feed has in addition to the table's own, and their values for the rows of a file.
 
 What is the same for all rows of a file is given as partition values are, so that whatever reads or skips files by
 those does so by these.

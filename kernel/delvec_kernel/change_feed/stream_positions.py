@@ -62,7 +62,7 @@ def committed_rows(actions: Sequence[Action], location: str) -> CommittedRows:
 
     Raises:
         LocationNotAllowed: a path leads out of the table.
-        CorruptLog: one is no path.
+        CorruptLog: one is not a path.
     """
     removed: Mapping[str, RemoveFile] = {
         locations.canonical_log_path(action.path, location): action

@@ -339,7 +339,7 @@ def _next(text: str) -> str | None:
     for length in range(len(text), 0, -1):
         code = ord(text[length - 1])
         if code < _LAST:
-            following = 0xE000 if code + 1 == 0xD800 else code + 1  # noqa: PLR2004 - surrogates are no text
+            following = 0xE000 if code + 1 == 0xD800 else code + 1  # noqa: PLR2004 - surrogates are not text
             return text[: length - 1] + chr(following)
     return None
 

@@ -1,4 +1,4 @@
-"""Requests that are wrong in themselves, not allowed, or about nothing that is there."""
+"""Requests that are invalid, not allowed, or refer to something that does not exist."""
 
 from delvec_kernel.errors.root import DelvecError
 

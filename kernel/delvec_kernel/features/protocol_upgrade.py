@@ -141,7 +141,8 @@ def with_versions(protocol: Protocol, reader: int, writer: int) -> Protocol:
     """
     if reader >= _LISTED_READER and writer < _LISTED_WRITER:
         raise InvalidTableChange(
-            f"Reader version {reader} needs writer version {_LISTED_WRITER}, not {writer}; features are listed in both."
+            f"Reader version {reader} needs writer version {_LISTED_WRITER}, not {writer}, because table "
+            "features have to be listed for both."
         )
     before = supported(protocol)
     missing = supported(Protocol(reader, writer)) - before

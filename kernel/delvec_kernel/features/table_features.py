@@ -78,8 +78,8 @@ def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
     """
     if protocol.min_reader_version > _MAX_READER:
         raise UnsupportedReaderFeature(
-            f"Table '{table}' needs reader version {protocol.min_reader_version}, and Delvec reads up to "
-            f"version {_MAX_READER}; use a reader that knows it.",
+            f"Table '{table}' needs reader version {protocol.min_reader_version}, but Delvec supports only "
+            f"versions up to {_MAX_READER}; use a reader that supports it.",
             table=table,
             reader_version=protocol.min_reader_version,
         )
@@ -88,22 +88,23 @@ def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
         mode = metadata.configuration.get("delta.columnMapping.mode", "none").lower()
         if mode not in ("none", "name", "id"):
             raise UnsupportedReaderFeature(
-                f"Table '{table}' maps columns by '{mode}', which Delvec does not know.", table=table
+                f"Table '{table}' has the column mapping mode '{mode}', which Delvec does not know.",
+                table=table,
             )
         _check_type_changes(metadata, table)
         return
     catalog = sorted(CATALOG_MANAGED.intersection(unknown))
     if catalog:
         reason = (
-            f"Table '{table}' is managed by a catalog ({', '.join(catalog)}): its newest commits may be known to "
-            "that catalog only, so reading its log could miss them; read it through the catalog."
+            f"Table '{table}' is managed by a catalog ({', '.join(catalog)}): its newest commits may be "
+            "known only to that catalog, so reading the log could miss them; read it through the catalog."
         )
     else:
         geospatial = [str(each.get("name")) for each in _columns(metadata.schema_string) if _is_place(each)]
         columns = f" (columns {', '.join(geospatial[:10])})" if geospatial else ""
         reason = (
-            f"Table '{table}' uses what Delvec cannot read yet: {', '.join(unknown)}{columns}; "
-            "use a reader that knows it, or drop the feature from the table."
+            f"Table '{table}' uses table features that Delvec cannot read yet: "
+            f"{', '.join(unknown)}{columns}; use a reader that supports them, or drop them from the table."
         )
     raise UnsupportedReaderFeature(reason, table=table, features=unknown)
 
@@ -123,9 +124,9 @@ def _check_type_changes(metadata: Metadata, table: str) -> None:
                 isinstance(before, str) and isinstance(after, str) and widens(before, after, legally=False)
             ):
                 raise UnsupportedReaderFeature(
-                    f"Column '{column.get('name')}' of table '{table}' was changed from {before} to {after}, "
-                    "which Delvec does not know as a widening; use a reader that knows it, or have the table's "
-                    "files rewritten with the new type.",
+                    f"Column '{column.get('name')}' of table '{table}' was changed from {before} to "
+                    f"{after}, a type change that Delvec does not support; use a reader that does, or "
+                    "rewrite the table's files with the new type.",
                     table=table,
                     column=column.get("name"),
                     features=["typeWidening"],
@@ -159,12 +160,14 @@ def _property(name: str) -> _Problem:
 def _row_tracking(facts: _Facts) -> str | None:
     on = facts.on("delta.enableRowTracking") and not facts.keeps_row_ids
     return (
-        "delta.enableRowTracking is true and this change writes rows again without their ids" if on else None
+        "delta.enableRowTracking is true and this change rewrites rows without keeping their ids"
+        if on
+        else None
     )
 
 
 def _variants(facts: _Facts) -> str | None:
-    return "this change writes rows, and Delvec does not write variants" if facts.writes_rows else None
+    return "this change writes rows, and Delvec cannot write variants" if facts.writes_rows else None
 
 
 WRITABLE: Final[Mapping[str, _Problem]] = {
@@ -225,8 +228,8 @@ def check_writable(
     check_readable(protocol, metadata, table)
     if protocol.min_writer_version > _MAX_WRITER:
         raise UnsupportedWriterFeature(
-            f"Table '{table}' needs writer version {protocol.min_writer_version}, and Delvec writes up to "
-            f"version {_MAX_WRITER}; use a writer that knows it.",
+            f"Table '{table}' needs writer version {protocol.min_writer_version}, but Delvec supports only "
+            f"versions up to {_MAX_WRITER}; use a writer that supports it.",
             table=table,
             writer_version=protocol.min_writer_version,
         )
@@ -241,8 +244,9 @@ def check_writable(
             refused[name] = f"{name} ({problem})"
     if refused:
         raise UnsupportedWriterFeature(
-            f"Delvec does not write to table '{table}', because it does not fully implement yet: "
-            f"{', '.join(refused.values())}. Use another writer, or turn that off; reading works.",
+            f"Delvec cannot write to table '{table}', because it does not fully support these table "
+            f"features yet: {', '.join(refused.values())}. Use another writer, or turn them off; reading "
+            "works.",
             table=table,
             features=list(refused),
         )

@@ -59,7 +59,7 @@ class LiveFiles:
 
         Raises:
             LocationNotAllowed: a path leads out of the table.
-            CorruptLog: one is no path.
+            CorruptLog: one is not a path.
         """
         return cls._of(PackedFiles.from_batches(batches, location, engine))
 
@@ -123,7 +123,7 @@ class LiveFiles:
 
         Raises:
             LocationNotAllowed: the path leads out of the table.
-            CorruptLog: it is no path.
+            CorruptLog: it is not a path.
         """
         return self.find_all([path]).get(path)
 
@@ -132,7 +132,7 @@ class LiveFiles:
 
         Raises:
             LocationNotAllowed: a path leads out of the table.
-            CorruptLog: one is no path.
+            CorruptLog: one is not a path.
         """
         keys = {path: canonical_log_path(path, self.location) for path in paths}
         adds = self._find(set(keys.values()))

@@ -276,7 +276,7 @@ class PackedFiles:
 
         Raises:
             LocationNotAllowed: a path leads out of the table.
-            CorruptLog: one is no path.
+            CorruptLog: one is not a path.
         """
         counts: list[FileCounts] = []
         members = tuple(map(LiveSegment, _segments(clustered(_counted(batches, counts)), location, engine)))

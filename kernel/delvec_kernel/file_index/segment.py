@@ -168,7 +168,7 @@ class Segment:
 
         Raises:
             LocationNotAllowed: a path leads out of the table.
-            CorruptLog: one is no path.
+            CorruptLog: one is not a path.
         """
         return cls(uuid.uuid4().hex, batch.num_rows, encoded_parts(batch, location), None, engine)
 

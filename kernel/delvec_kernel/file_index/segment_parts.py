@@ -113,7 +113,7 @@ def encoded_parts(batch: pa.RecordBatch, location: str) -> dict[str, bytes]:
 
     Raises:
         LocationNotAllowed: a path leads out of the table.
-        CorruptLog: one is no path.
+        CorruptLog: one is not a path.
     """
     blobs = {part: encoded_batch(_present(batch, names)) for part, names in _COLUMNS.items()}
     blobs[PARTITIONS] = encoded_batch(_partitions(batch.column("partition_values")))

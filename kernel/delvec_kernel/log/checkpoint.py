@@ -189,7 +189,7 @@ def _telling(where: LogFile) -> Iterator[None]:
     # Damaged Parquet makes Arrow raise almost anything, OSError among it; nothing here touches storage.
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
         reason = (str(error) or type(error).__name__).partition("\n")[0][:200]
-        raise where.corrupt(f"is no readable Parquet checkpoint ({reason})") from error
+        raise where.corrupt(f"is not a readable Parquet checkpoint ({reason})") from error
 
 
 def _check_names(schema: pa.Schema) -> None:
@@ -197,7 +197,9 @@ def _check_names(schema: pa.Schema) -> None:
     structs = [field.type for field in schema if pa.types.is_struct(field.type)]
     for names in (schema.names, *([field.name for field in each] for each in structs)):
         if len(set(names)) < len(names):
-            raise MalformedActionError(f"has fields of the same name: {', '.join(sorted(names))[:100]}")
+            raise MalformedActionError(
+                f"has several fields with the same name: {', '.join(sorted(names))[:100]}"
+            )
 
 
 def _others(file: pq.ParquetFile, where: LogFile) -> list[Any]:
@@ -257,7 +259,7 @@ def _check_absent(actions: pa.StructArray, field: str, where: LogFile) -> None:
     """Refuse an action of which only the path is null: passing over it would lose a file."""
     # Not actions.field(): below an absent action, a field that the file requires is there and not null.
     if actions.type.get_field_index(field) >= 0 and pc.struct_field(actions, field).null_count < len(actions):
-        raise where.corrupt("has an action of a file without 'path'")
+        raise where.corrupt("has a file action without 'path'")
 
 
 def _files(adds: pa.StructArray, where: LogFile) -> pa.RecordBatch:

@@ -281,7 +281,7 @@ class CheckpointFile:
         self.removes += tombstones.num_rows
 
     def write_others(self, actions: OtherActions) -> None:
-        """Write everything that is no file as a row group."""
+        """Write everything that is not a file as a row group."""
         rows = [{name: value} for name, value in actions.rows]
         columns = [
             pa.array([_pairs(row.get(field.name), field.type) for row in rows], field.type)

@@ -42,11 +42,13 @@ def parse_commit(data: bytes, where: LogFile) -> list[Action]:
     empty = True
     for line, document in documents(data, where):
         if not isinstance(document, dict):
-            raise where.corrupt(f"holds {shown(document)} where an action must be", line=line)
+            raise where.corrupt(f"has {shown(document)} in place of an action", line=line)
         empty = empty and not document
         named = [key for key, value in document.items() if value is not None and key in _KINDS]
         if len(named) > 1:
-            raise where.corrupt(f"holds several actions in one: {', '.join(sorted(named))}", line=line)
+            raise where.corrupt(
+                f"has several actions in one JSON object: {', '.join(sorted(named))}", line=line
+            )
         for key in named:
             try:
                 found = read_object(document, key) or {}
@@ -56,7 +58,7 @@ def parse_commit(data: bytes, where: LogFile) -> list[Action]:
             except MalformedActionError as error:
                 raise where.corrupt(f"has a '{key}' action that {error}", line=line) from error
     if empty:
-        raise where.corrupt("holds no action")
+        raise where.corrupt("contains no action")
     return actions
 
 
@@ -114,8 +116,8 @@ def serialize_commit(actions: Iterable[Action]) -> bytes:
                 check_text(action.schema_string, _schema(action))
         except UnicodeEncodeError as error:
             raise BadRequest(
-                f"Text for the '{action.key}' action of the log holds half of a surrogate pair, which is no Unicode; "
-                "nothing was written. Send whole characters."
+                f"A string of the log's '{action.key}' action contains an unpaired surrogate, which is not "
+                "valid Unicode; nothing was written. Remove it, and try again."
             ) from error
     return b"".join(lines)
 

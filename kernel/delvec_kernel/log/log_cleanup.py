@@ -69,13 +69,13 @@ def expired_files(files: Sequence[ListedFile], policy: LogPolicy, now: int) -> E
     candidates = [version for version in listing.checkpoints if times.get(version, now) <= cut_off]
     oldest = max(candidates, default=None)
     if oldest is None:
-        return Kept("no checkpoint is older than delta.logRetentionDuration asks to keep")
+        return Kept("every checkpoint is still within delta.logRetentionDuration")
     if any(version not in listing.commits for version in range(oldest, listing.latest + 1)):
-        return Kept(f"the commits after the checkpoint of version {oldest} are not all there")
+        return Kept(f"some commits after the checkpoint of version {oldest} are missing")
     if oldest < policy.protected_before:
         return Kept(
-            f"checkpointProtection keeps all versions before {policy.protected_before} together, and only those "
-            f"before {oldest} are old enough"
+            f"with checkpointProtection, all versions before {policy.protected_before} must be deleted "
+            f"together, but only those before {oldest} are old enough"
         )
     names = sorted(filter(None, (_key(file.name, oldest) for file in files)))
     return Expired(oldest, tuple(name for _, _, name in names))

@@ -112,7 +112,7 @@ def _whole(configuration: Mapping[str, str], name: str, default: int) -> int:
 
 
 def check_understood(protocol: Protocol, metadata: Metadata, table: str) -> None:
-    """Refuse to write beside the commits of a table with a feature that Delvec does not know.
+    """Refuse to checkpoint, or clean up the log of, a table with a feature that Delvec does not know.
 
     That a feature's commits are refused does not matter here: of those below, a checkpoint keeps everything.
 
@@ -125,8 +125,8 @@ def check_understood(protocol: Protocol, metadata: Metadata, table: str) -> None
     if unknown or protocol.min_writer_version > _MAX_WRITER:
         found = ", ".join(unknown) or f"writer version {protocol.min_writer_version}"
         raise UnsupportedWriterFeature(
-            f"Delvec writes no checkpoint of table '{table}' and cleans up none of its log, because it does not "
-            f"know what {found} asks for; leave that to a writer that does.",
+            f"Delvec cannot checkpoint table '{table}' or clean up its log, because it does not support "
+            f"{found}; use a writer that does.",
             table=table,
             features=unknown,
         )

@@ -200,7 +200,7 @@ class LogListing:
         wanted = self.latest if version is None else version
         if wanted > self.latest:
             raise VersionNotFound(
-                f"Table '{table}' has no version {wanted}: its newest is {self.latest}.",
+                f"Version {wanted} of table '{table}' does not exist; the newest is {self.latest}.",
                 table=table,
                 version=wanted,
                 latest=self.latest,
@@ -217,8 +217,8 @@ class LogListing:
                 if base is None and self.earliest not in (None, 0):
                     self._too_old(table, wanted)
                 raise MissingLogFile(
-                    f"The log of table '{table}' lacks {commit_name(number)}, which version {wanted} needs; "
-                    "restore that file from a backup.",
+                    f"The log of table '{table}' has no {commit_name(number)}, without which version "
+                    f"{wanted} cannot be read; restore that file from a backup.",
                     table=table,
                     version=number,
                     file=commit_name(number),
@@ -248,8 +248,8 @@ class LogListing:
 
     def _too_old(self, table: str, wanted: int) -> None:
         raise VersionNotFound(
-            f"Version {wanted} of table '{table}' cannot be read any more: the log was cleaned up before "
-            f"version {self.earliest}, the oldest that can.",
+            f"Version {wanted} of table '{table}' can no longer be read, because the log was cleaned up; "
+            f"the oldest version that can be read is {self.earliest}.",
             table=table,
             version=wanted,
             earliest=self.earliest,

@@ -189,7 +189,7 @@ def _file_of(kind: str, text: str, location: str) -> str | None:
 
 def _unreadable(where: LogFile, error: Exception) -> CorruptLog:
     reason = (str(error) or type(error).__name__).partition("\n")[0][:200]
-    return where.corrupt(f"is no readable Parquet checkpoint ({reason})")
+    return where.corrupt(f"is not a readable Parquet checkpoint ({reason})")
 
 
 def _conformed(removes: pa.StructArray) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ _SPARKS: Final = {"integer": "int", "long": "bigint", "short": "smallint", "byte
 def as_texts(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON of a struct with ``string`` in place of such types, and with what they were in its metadata.
 
-    What is no schema stays as it is.
+    What is not a schema stays as it is.
     """
     fields = schema.get("fields")
     return (

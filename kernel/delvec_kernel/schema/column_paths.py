@@ -1,4 +1,4 @@
-"""Columns by path: ``address.city``, ``tags.element``, with backticks around what is no plain name."""
+"""Columns by path: ``address.city``, ``tags.element``, with backticks around what is not a plain name."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -48,8 +48,8 @@ def parse_path(text: str) -> ColumnPath:
             break
         position += 1
     raise InvalidTableChange(
-        f"'{text[:200]}' is no path of a column: names are separated by dots, and a name with other characters than "
-        "letters, digits and underscores stands in backticks.",
+        f"'{text[:200]}' is not a column path; separate names by dots, and put backticks around a name that "
+        "has characters other than letters, digits and underscores.",
         column=text[:200],
     )
 
@@ -105,8 +105,8 @@ def with_type(kind: DataType, path: Sequence[str], change: Callable[[DataType], 
     if isinstance(kind, MapType) and part == "value":
         return replace(kind, value=with_type(kind.value, rest, change))
     raise UnknownColumn(
-        f"there is no '{name}' in a column of type {str(kind.to_json())[:100]}; fields of structs are "
-        "named, an array has 'element', a map 'key' and 'value'",
+        f"'{name}' does not exist in a column of type {str(kind.to_json())[:100]}; use the names of a "
+        "struct's fields, 'element' of an array, and 'key' or 'value' of a map",
         column=name,
     )
 
@@ -121,7 +121,7 @@ def field_at(schema: StructType, path: Sequence[str]) -> StructField:
     parent = type_at(schema, path[:-1])
     if not isinstance(parent, StructType):
         raise InvalidTableChange(
-            f"'{path_text(path)}' is part of an array or a map: only its type can be changed.",
+            f"'{path_text(path)}' is inside an array or a map, so only its type can be changed.",
             column=path_text(path),
         )
     return parent.field(path[-1])
@@ -188,7 +188,10 @@ def physical_path(schema: StructType, path: Sequence[str]) -> ColumnPath:
     found: list[str] = []
     for name in path:
         if not isinstance(kind, StructType):
-            raise UnknownColumn(f"'{path_text(path)}' is not a field of structs only", column=path_text(path))
+            raise UnknownColumn(
+                f"'{path_text(path)}' leads through an array or a map, and only structs are allowed here",
+                column=path_text(path),
+            )
         field = kind.field(name)
         found.append(field.physical_name)
         kind = field.type

@@ -57,7 +57,7 @@ def serialize(value: Any, kind: DataType) -> str | None:
         value = _as_plain_python(pa.scalar(value, arrow_type(kind)))
         text = _text(value, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise SchemaMismatch(f"{value!r} is not a partition value of type {kind.to_json()}") from error
+        raise SchemaMismatch(f"{value!r} is not a valid partition value of type {kind.to_json()}") from error
     return text or None
 
 
@@ -230,4 +230,4 @@ def _as_plain_python(scalar: pa.Scalar) -> Any:
 
 def _check_type(kind: DataType) -> None:
     if isinstance(kind, ArrayType | MapType | StructType):
-        raise InvalidSchema("a column of a nested type cannot partition a table")
+        raise InvalidSchema("a column of a nested type cannot be a partition column")

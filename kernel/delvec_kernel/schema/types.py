@@ -185,7 +185,7 @@ class StructType:
             names = [item.name.lower() for item in self.fields]
             twice = next(item.name for item in self.fields if names.count(item.name.lower()) > 1)
             raise InvalidSchema(
-                f"column {twice!r} occurs twice; names must differ by more than case", column=twice
+                f"column {twice!r} occurs twice; column names are not case-sensitive", column=twice
             )
 
     @cached_property
@@ -207,7 +207,9 @@ class StructType:
             return self._by_name[name.lower()]
         except KeyError:
             known = ", ".join(self.names[:20])
-            raise UnknownColumn(f"there is no column {name!r}; the table has {known}", column=name) from None
+            raise UnknownColumn(
+                f"column {name!r} does not exist; the table has {known}", column=name
+            ) from None
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name.lower() in self._by_name
@@ -311,9 +313,9 @@ def data_type_from_json(document: Any) -> DataType:
         return _primitive(document) if isinstance(document, str) else _nested(document)
     except (KeyError, TypeError, AttributeError) as error:
         raise InvalidSchema(
-            f"the schema is malformed at {str(document)[:200]!r}: a schema as a dictionary is Delta's JSON, such as "
+            f"the schema is malformed at {str(document)[:200]!r}: give a dictionary in Delta's JSON, such as "
             """{"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": true, "metadata": {}}]}; """
-            "as a text it is 'id long, name string'"
+            "or as text, such as 'id long, name string'"
         ) from error
     except RecursionError:
         raise InvalidSchema("the schema is nested too deeply") from None
@@ -333,7 +335,7 @@ def _primitive(text: str) -> DataType:
         precision, scale = int(found.group(1)), int(found.group(2))
         if 0 < precision <= _MAX_PRECISION and 0 <= scale <= precision:
             return DecimalType(precision, scale)
-    raise InvalidSchema(f"type {text!r} is not one that Delvec knows", type=text)
+    raise InvalidSchema(f"type {text!r} is not supported", type=text)
 
 
 def _nested(document: Mapping[str, Any]) -> DataType:
@@ -347,7 +349,7 @@ def _nested(document: Mapping[str, Any]) -> DataType:
     if kind == "map":
         key, value = data_type_from_json(document["keyType"]), data_type_from_json(document["valueType"])
         return MapType(key, value, bool(document.get("valueContainsNull", True)))
-    raise InvalidSchema(f"type {kind!r} is not one that Delvec knows", type=str(kind))
+    raise InvalidSchema(f"type {kind!r} is not supported", type=str(kind))
 
 
 def _field_from_json(item: Mapping[str, Any]) -> StructField:
@@ -464,4 +466,6 @@ def schema_from(schema: Any) -> StructType:
         return StructType.from_json(schema)
     if hasattr(schema, "__arrow_c_schema__"):
         return StructType.from_arrow(pa.schema(schema))
-    raise InvalidSchema(f"a schema must be Arrow's, Spark's or Delta's JSON, not {type(schema).__name__}")
+    raise InvalidSchema(
+        f"a schema must be an Arrow schema, a Spark schema or Delta's JSON, not {type(schema).__name__}"
+    )

@@ -93,9 +93,9 @@ class ReplayState:
         except DelvecError as error:
             if error in unreadable:
                 raise
-            raise where.corrupt(f"names a file that cannot be: {error.message}") from error
+            raise where.corrupt(f"refers to an invalid file path: {error.message}") from error
         if twice is not None:
-            raise where.corrupt(f"holds the file '{twice}' twice")
+            raise where.corrupt(f"contains the file '{twice}' twice")
         kept = [action for action in actions if not isinstance(action, RemoveFile)]
         return replay(cls(live), [Commit(where, kept)])
 
@@ -147,7 +147,7 @@ def _follow_files(commit: Commit, location: str, changes: dict[str, FileChange])
         try:
             key = canonical_log_path(action.path, location)
         except DelvecError as error:
-            raise commit.where.corrupt(f"names a file that cannot be: {error.message}") from error
+            raise commit.where.corrupt(f"refers to an invalid file path: {error.message}") from error
         if isinstance(action, AddFile):
             twice = adds.setdefault(key, action) is not action
         else:
@@ -160,7 +160,9 @@ def _follow_files(commit: Commit, location: str, changes: dict[str, FileChange])
     for key in {**adds, **removes}:
         add, removed = adds.get(key), removes.get(key, {})
         if add is not None and _id(add) in removed:
-            raise commit.where.corrupt(f"adds and removes the file '{add.path}', the same version of it")
+            raise commit.where.corrupt(
+                f"both adds and removes the file '{add.path}' with the same deletion vector"
+            )
         change = changes.setdefault(key, FileChange())
         for deletion_vector in removed.values():
             change.follow(None, deletion_vector, is_removed=True)

@@ -68,7 +68,7 @@ class Snapshot:
                 "protocol" if state.protocol is None else "metadata" if state.metadata is None else "schema"
             )
             raise CorruptLog(
-                f"The log of table '{where.table}' has no {missing} up to version {version} "
+                f"The log of table '{where.table}' contains no {missing} up to version {version} "
                 f"({where.name}), so the table cannot be read; restore the log from a backup.",
                 table=where.table,
                 version=version,
@@ -137,7 +137,7 @@ class Snapshot:
 
         Raises:
             UnsupportedTable: it has a type that Delvec does not know.
-            CorruptLog: it is no schema.
+            CorruptLog: it is not a schema.
         """
         try:
             return _schema(self.metadata.schema_string, is_mapped(self.metadata.configuration))

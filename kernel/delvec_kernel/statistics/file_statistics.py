@@ -86,7 +86,7 @@ def dump(value: Any) -> str:
 def with_plain_text(stats: str | None) -> str | None:
     """Return statistics with characters in place of their escapes, which readers built on arrow-rs decode wrongly.
 
-    What is no statistics, or escapes half of a surrogate pair, stays as it is.
+    What is not statistics, or escapes half of a surrogate pair, stays as it is.
     """
     if stats is None or "\\u" not in stats:
         return stats
@@ -345,7 +345,8 @@ class StatisticsCollector:
         for found in fields:
             if found.name not in known:
                 raise SchemaMismatch(
-                    f"the data has a column {found.name!r}, the table has {', '.join(known)}",
+                    f"the data has a column {found.name!r}, which the table does not have; it has "
+                    f"{', '.join(known)}",
                     column=found.name,
                 )
             kind = known[found.name]
@@ -425,7 +426,7 @@ def _count(number: Any, stats: str) -> int | None:
     whole = _WHOLE.fullmatch(number) if isinstance(number, Number) else None
     if whole is not None:
         return int(whole.group(1))
-    raise CorruptLog(f"the log has statistics whose numRecords is not a number of rows: {stats[:200]!r}")
+    raise CorruptLog(f"the log has statistics whose numRecords is not a row count: {stats[:200]!r}")
 
 
 def widen(stats: str | None, num_physical_records: int | None = None, *, deleted_records: int = 0) -> str:

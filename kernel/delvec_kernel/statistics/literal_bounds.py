@@ -56,7 +56,7 @@ def literal_bounds(  # noqa: PLR0911 - one answer per type
     timestamps microseconds, Booleans 0 and 1, all int64; text is string.
 
     Returns:
-        None if ``node`` is no literal, or if it depends on settings of the session what the comparison means.
+        None if ``node`` is not a literal, or if it depends on settings of the session what the comparison means.
     """
     value = literal_value(node)
     if value is None:
@@ -107,7 +107,7 @@ class Moment(tuple[str, str]):
 
 
 def literal_value(node: exp.Expr) -> Any:
-    """Return a bool, int, Decimal, float, str or :class:`Moment`; None if the node is no literal."""
+    """Return a bool, int, Decimal, float, str or :class:`Moment`; None if the node is not a literal."""
     if isinstance(node, exp.Paren):
         return literal_value(node.this)
     if isinstance(node, exp.Neg):

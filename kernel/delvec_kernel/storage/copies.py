@@ -32,7 +32,7 @@ def copy_file(source: str, path: str, target: str, new_path: str, *, allowed: Al
 
     Raises:
         FileNotFoundError: there is no such file.
-        UnusableFile: it is no regular file, or became shorter meanwhile.
+        UnusableFile: it is not a regular file, or became shorter meanwhile.
         LocationNotAllowed: it must not be read, or a link leads out of the target.
         StorageError: storage did not answer.
     """
@@ -74,7 +74,8 @@ def _streamed(source: str, path: str, target: str, new_path: str, size: int, all
             left -= len(data)
         if left:
             raise UnusableFile(
-                f"The file {path} of the table at {source} ended {left} bytes early while it was copied; try again.",
+                f"The file {path} of the table at {source} ended {left} bytes early while it was being "
+                "copied; try again.",
                 file=path,
                 size=size,
             )

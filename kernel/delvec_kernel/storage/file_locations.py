@@ -85,8 +85,8 @@ class FileLocation:
             if table is not None and locations.within(url, locations.canonical(os.path.realpath(table))):
                 return
         raise LocationNotAllowed(
-            f"A symbolic link leads from the file {self.url} to {real}, out of where its table's files may be; put the "
-            "file itself there, or allow the directory that it is in (DELVEC_ROOTS).",
+            f"The file {self.url} is a symbolic link to {real}, which is outside the allowed directories; "
+            "replace the link by the file, or allow its directory (DELVEC_ROOTS).",
             file=self.url,
         )
 
@@ -94,7 +94,7 @@ class FileLocation:
     def path(self) -> Path:
         """The path of a local file."""
         if self.local is None:
-            raise TypeError(f"{self.url} is no local file")
+            raise TypeError(f"{self.url} is not a local file")
         return self.local
 
     @property
@@ -166,8 +166,8 @@ def locate(location: str, path: str, *, allowed: Allowed | None = None, inside: 
     is_inside = locations.within(url, location)
     if not is_inside and (inside or allowed is None or not allowed(url)):
         raise LocationNotAllowed(
-            f"The file {url} lies outside its table's location {location}; "
-            "allow its directory (DELVEC_ROOTS) if the table may use it.",
+            f"The file {url} lies outside its table's location {location}; allow its directory (DELVEC_ROOTS) "
+            "if the table may use it.",
             file=url,
         )
     local = locations.local_path(url)
@@ -188,12 +188,12 @@ def _root_outside(url: str) -> str:
 
 
 _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
-"""Under a parent that is a file there is nothing, and no file has a name that is too long for one."""
+"""A parent that is a file has no entries, and no file exists whose name is too long."""
 _KINDS: Final[Mapping[int, tuple[type[DelvecError], str]]] = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), (StorageFull, "free space, then try again")),
     **dict.fromkeys(
         (errno.EACCES, errno.EPERM, errno.EROFS),
-        (StorageDenied, "give the user that this process runs as the right to do that"),
+        (StorageDenied, "give the user of this process the permission"),
     ),
     **dict.fromkeys(
         (errno.ELOOP, errno.EISDIR, errno.ENODEV, errno.ENOTDIR),
@@ -253,7 +253,7 @@ _DENIED: Final = frozenset(
     }
 )
 """What S3, GCS and Azure call it; S3 sends several of them with status 400."""
-_DENIED_ADVICE: Final = "check the credentials, when they expire, and what they allow"
+_DENIED_ADVICE: Final = "check the credentials, their expiry and their permissions"
 
 
 def answered_status(error: BaseError) -> int | None:

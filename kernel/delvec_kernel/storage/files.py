@@ -115,12 +115,12 @@ def stat(location: str, path: str, *, allowed: Allowed | None = None) -> FileInf
 
 
 def check_regular(location: str, paths: Iterable[str], *, allowed: Allowed | None = None) -> None:
-    """Refuse what is there and is no regular file, before an engine opens it, which would wait for a FIFO for ever.
+    """Refuse what is there and is not a regular file, before an engine opens it, which would wait for a FIFO for ever.
 
     Files that are missing, or not on this machine, are for the engine to find.
 
     Raises:
-        UnusableFile: one is no regular file.
+        UnusableFile: one is not a regular file.
         LocationNotAllowed: one lies elsewhere than ``allowed`` says, or a link leads there.
     """
     for path in paths if location.startswith("file:") else ():
@@ -152,7 +152,7 @@ def read(location: str, path: str, *, allowed: Allowed | None = None, max_bytes:
 
     Raises:
         FileNotFoundError: it does not exist.
-        UnusableFile: it has more than ``max_bytes``, of which none is read, or is no regular file.
+        UnusableFile: it has more than ``max_bytes``, of which none is read, or is not a regular file.
         StorageError: storage did not answer.
     """
     place = locate(location, path, allowed=allowed)
@@ -169,7 +169,7 @@ def read(location: str, path: str, *, allowed: Allowed | None = None, max_bytes:
 def _check_size(place: FileLocation, size: int, most: int | None) -> None:
     if most is not None and size > most:
         raise UnusableFile(
-            f"The file {place.url} has {size} bytes, and at most {most} are read of one of its kind.",
+            f"The file {place.url} has {size} bytes, which is more than the limit of {most} for such a file.",
             file=place.url,
             size=size,
             limit=most,
@@ -312,8 +312,8 @@ def create_file(
             return bytes(obstore.get(place.remote, place.key).bytes()) == data
         except (NotSupportedError, NotImplementedError) as error:
             raise AtomicCreateUnsupported(
-                f"The object store of {place.url} cannot create a file only where there is none, so commits "
-                "would not be safe; put the table where conditional writes are supported.",
+                f"The object store of {place.url} does not support conditional writes (creating a file only "
+                "if it does not exist), so commits would not be safe; move the table to one that does.",
                 file=place.url,
             ) from error
         return True
@@ -489,7 +489,7 @@ def _file_of(descriptor: Descriptor, location: str, where: Where) -> str:
     except (InvalidLocation, CorruptLog) as error:
         name = descriptor.path_or_inline_dv[:300]
         raise CorruptDeletionVector(
-            f"The deletion vector of {where} is said to be in {name!r}, which is no path or URL; "
+            f"The log says that the deletion vector of {where} is in {name!r}, which is not a path or URL; "
             "restore the table to a version before that log entry.",
             **facts,
             deletion_vector=name,

@@ -141,7 +141,7 @@ def open_file(path: Path, check: Check) -> int:
 
     Raises:
         FileNotFoundError: it does not exist.
-        OSError: it is no regular file (``EISDIR``, ``ENODEV``), or cannot be opened.
+        OSError: it is not a regular file (``EISDIR``, ``ENODEV``), or cannot be opened.
     """
     with opened_directory(path.parent, check) as directory:
         try:
@@ -173,12 +173,14 @@ def _regular(descriptor: int, path: Path) -> int:
 def not_regular(mode: int, path: Path) -> OSError:
     """Return the error for something that is where a file should be."""
     code = errno.EISDIR if stat.S_ISDIR(mode) else errno.ENODEV
-    return OSError(code, "it is no regular file", str(path))
+    return OSError(code, "it is not a regular file", str(path))
 
 
 def _no_file(error: OSError, path: Path) -> OSError:
     # What open() says of a socket.
-    return OSError(errno.ENODEV, "it is no regular file", str(path)) if error.errno == errno.ENXIO else error
+    return (
+        OSError(errno.ENODEV, "it is not a regular file", str(path)) if error.errno == errno.ENXIO else error
+    )
 
 
 def look_up(directory: int, path: Path, check: Check) -> os.stat_result:
@@ -186,7 +188,7 @@ def look_up(directory: int, path: Path, check: Check) -> os.stat_result:
 
     Raises:
         FileNotFoundError: it does not exist.
-        OSError: it is no regular file.
+        OSError: it is not a regular file.
     """
     found = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
     if stat.S_ISLNK(found.st_mode):
@@ -286,8 +288,8 @@ def publish(directory: int, temporary: str, path: Path) -> bool:
         except OSError as error:
             if error.errno in _NO_HARD_LINKS:
                 raise AtomicCreateUnsupported(
-                    f"The file system of '{path.parent}' has no hard links ({error.strerror}), so commits there "
-                    "cannot be atomic; put the table on a file system that has them.",
+                    f"The file system of '{path.parent}' does not support hard links ({error.strerror}), so "
+                    "commits there cannot be atomic; move the table to a file system that does.",
                     file=str(path),
                 ) from error
             raise

@@ -45,7 +45,7 @@ def move_files(
         allowed: where the location itself may lead, by URL.
 
     Returns:
-        ``deleted`` are those that moved; ``kept`` those that are gone, that are no regular files or have changed, and those whose
+        ``deleted`` are those that moved; ``kept`` those that are gone, that are not regular files or have changed, and those whose
         new name is taken.
     """
     done = Deletion()

@@ -30,7 +30,8 @@ def footer_size(trailer: bytes, size: int, path: str) -> int | None:
         return None
     if length > MAX_FOOTER_BYTES:
         raise UnusableFile(
-            f"The data file '{path}' has a footer of {length:,} bytes, and at most {MAX_FOOTER_BYTES:,} are read.",
+            f"The data file '{path}' has a footer of {length:,} bytes, which is more than the limit of "
+            f"{MAX_FOOTER_BYTES:,}.",
             file=path,
             size=length,
             limit=MAX_FOOTER_BYTES,

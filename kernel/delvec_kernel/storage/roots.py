@@ -71,7 +71,9 @@ class Roots:
         """
         canonical = _real(locations.canonical(location))
         if len(canonical) > _MAX_LOCATION:
-            raise InvalidLocation(f"A location has at most {_MAX_LOCATION} characters as a URL.")
+            raise InvalidLocation(
+                f"The location is too long; as a URL it may have at most {_MAX_LOCATION} characters."
+            )
         self.check(canonical)
         return canonical
 
@@ -83,14 +85,14 @@ class Roots:
         """
         if not self.allows(location) or not self.allows(f"{location}/_delta_log"):
             raise LocationNotAllowed(
-                f"The location {location} lies outside the roots that {self._tables} may use; "
-                f"use another location, or {self._advice}.",
+                f"The location {location} lies outside the roots that {self._tables} may use; use another "
+                f"location, or {self._advice}.",
                 location=location,
             )
         if any(locations.within(root, location) for root in self._others):
             raise LocationNotAllowed(
-                f"The location {location} holds roots of other namespaces, whose tables would be within this one; "
-                "use another location.",
+                f"The location {location} contains roots of other namespaces, whose tables would then be "
+                "inside this one; use another location.",
                 location=location,
             )
 
@@ -137,7 +139,7 @@ class Roots:
         if self._namespace is None:
             return "tables"
         if not self._namespace:
-            return "tables of no namespace with roots of its own"
+            return "tables outside the namespaces that have their own roots"
         return f"tables of the namespace '{self._namespace}'"
 
     @property
@@ -145,7 +147,10 @@ class Roots:
         if self._namespace is None:
             return _ADVICE
         if not self._namespace:
-            return "name the table as one of the namespace whose roots they are, or add its directory to DELVEC_ROOTS"
+            return (
+                "give the table a name in the namespace that owns these roots, or add its directory to "
+                "DELVEC_ROOTS"
+            )
         return f"add its directory to the roots of '{self._namespace}' in DELVEC_NAMESPACE_ROOTS"
 
 

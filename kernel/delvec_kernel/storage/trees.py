@@ -56,7 +56,7 @@ _GIVEN_UP_AFTER: Final = 3
 class TreeListing:
     """The files below a table's location; what else is known of them is complete once :meth:`batches` has ended.
 
-    Left out are names that are not UTF-8, links, what is no regular file, and other tables within this one.
+    Left out are names that are not UTF-8, links, what is not a regular file, and other tables within this one.
 
     Args:
         location: the table's canonical location.

@@ -63,7 +63,7 @@ def given_paths(paths: Collection[str], location: str) -> list[str]:
         location: the table's canonical location.
 
     Raises:
-        LocationNotAllowed: one is elsewhere, or is no path at all.
+        LocationNotAllowed: one is elsewhere, or is not a path at all.
     """
     try:
         keys: list[str] = canonical_log_paths(pa.array(paths, pa.string()), location).to_pylist()
@@ -77,7 +77,8 @@ def given_paths(paths: Collection[str], location: str) -> list[str]:
 
 def _elsewhere(path: str, location: str) -> LocationNotAllowed:
     return LocationNotAllowed(
-        f"VACUUM of the table at {location} is given the file {path[:500]!r}, which is not in its directory, or is "
-        "not written as a log names it: URL-encoded, relative to the table, without '..'. Leave it out.",
+        f"VACUUM of the table at {location} was given the file {path[:500]!r}, which is not in the table's "
+        "directory, or is not written as in the log: URL-encoded, relative to the table, without '..'. "
+        "Leave it out.",
         file=path[:500],
     )

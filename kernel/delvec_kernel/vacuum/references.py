@@ -42,7 +42,7 @@ class References:
         Raises:
             LocationNotAllowed: a path leads out of the table.
             InvalidLocation: an absolute one is of unknown storage.
-            CorruptLog: one is no path.
+            CorruptLog: one is not a path.
         """
         keys = canonical_log_paths(paths, self._location).drop_null()
         self._added.append(_hashed(keys))
@@ -72,8 +72,9 @@ class References:
         known = pc.is_in(kinds, value_set=pa.array([*_ON_DISK, "i"]))
         if not pc.all(pc.and_(known, pc.is_valid(texts)), min_count=0).as_py():
             raise CorruptDeletionVector(
-                f"A deletion vector of the table at {self._location} has a storage type that Delvec does not know, or no "
-                "path, so it is not known which files it needs; run VACUUM with software that knows it."
+                f"A deletion vector of the table at {self._location} has no path or an unknown storage "
+                "type, so Delvec cannot tell which file it needs; run VACUUM with software that supports "
+                "it."
             )
         for kind in _ON_DISK:
             found = pc.unique(texts.filter(pc.equal(kinds, kind)))

@@ -48,14 +48,15 @@ class Retention:
         if hours is None:
             return cls(own, None, enforce)
         if not (math.isfinite(hours) and hours >= 0):
-            raise BadRequest(f"The retention of VACUUM is a number of hours from 0 on, not {hours}.")
+            raise BadRequest(f"The retention of VACUUM must be a number of hours of at least 0, not {hours}.")
         specified = round(hours * _HOUR)
         if enforce and specified < own:
             raise RetentionTooShort(
-                f"VACUUM of table '{table}' with a retention of {hours:g} hours would delete files that readers of older "
-                f"versions, and commits under way, may need: the table keeps them for {own / _HOUR:g} hours "
-                "(delta.deletedFileRetentionDuration). Use that or more, set the property, or, if nothing reads or writes "
-                "the table, disable the check with enforce_retention_duration=False.",
+                f"VACUUM of table '{table}' with a retention of {hours:g} hours would delete files that "
+                "readers of older versions and commits in progress may still need: the table keeps them "
+                f"for {own / _HOUR:g} hours (delta.deletedFileRetentionDuration). Use at least that many "
+                "hours, change the property, or, if nothing reads or writes the table, disable the check "
+                "with enforce_retention_duration=False.",
                 table=table,
                 retention_hours=hours,
                 configured_hours=own / _HOUR,

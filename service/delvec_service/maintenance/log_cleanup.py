@@ -124,7 +124,7 @@ def _kinds(objects: ObjectStore, path: str, where: LogFile) -> set[str]:
                 and pc.any(pc.is_valid(pc.struct_field(columns[key], firsts[key]))).as_py()
             }
     except (pa.ArrowException, ValueError, TypeError, KeyError, OSError) as error:
-        raise where.corrupt("is no readable Parquet checkpoint") from error
+        raise where.corrupt("is not a readable Parquet checkpoint") from error
 
 
 def _named(objects: ObjectStore, path: str, where: LogFile) -> list[str]:

@@ -66,7 +66,7 @@ def test_newer_versions_are_refused():
         check_readable(Protocol(4, 7), metadata(), "t")
     with pytest.raises(UnsupportedWriterFeature, match="writer version 8"):
         check_writable(Protocol(1, 8), metadata(), "t")
-    with pytest.raises(UnsupportedReaderFeature, match="maps columns by 'hash'"):
+    with pytest.raises(UnsupportedReaderFeature, match="column mapping mode 'hash'"):
         check_readable(Protocol(2, 5), metadata({"delta.columnMapping.mode": "hash"}), "t")
 
 

@@ -221,7 +221,7 @@ def test_a_truncated_checkpoint_is_refused(data):
     whole = parquet([{"add": ADD}])
     length = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(
-        CorruptLog, match=r"00000000000000000004\.checkpoint\.parquet is no readable Parquet"
+        CorruptLog, match=r"00000000000000000004\.checkpoint\.parquet is not a readable Parquet"
     ) as caught:
         adds(whole[:length])
     assert caught.value.details == {"table": "t", "version": 4, "file": WHERE.name}
@@ -235,7 +235,7 @@ def test_a_column_that_is_there_twice_is_refused():
     ):
         sink = io.BytesIO()
         pq.write_table(twice, sink)
-        with pytest.raises(CorruptLog, match="fields of the same name"):
+        with pytest.raises(CorruptLog, match="fields with the same name"):
             adds(sink.getvalue())
 
 
@@ -270,7 +270,7 @@ def test_fields_that_the_file_requires_are_absent_with_their_action():
 
 def test_text_that_is_not_utf8_is_refused():
     fields = [(name, pa.binary() if name == "path" else kind) for name, kind in ADD_TYPE]
-    with pytest.raises(CorruptLog, match="no readable Parquet"):
+    with pytest.raises(CorruptLog, match="not a readable Parquet"):
         adds(parquet([{"add": {**ADD, "path": b"\xff\xfe"}}], fields))
 
 

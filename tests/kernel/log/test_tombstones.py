@@ -110,5 +110,5 @@ def test_a_tombstone_whose_path_is_no_utf_8_is_damage():
     target = io.BytesIO()
     pq.write_table(pa.table({"remove": pa.StructArray.from_arrays([text], ["path"])}), target)
 
-    with pytest.raises(CorruptLog, match="no readable Parquet checkpoint"):
+    with pytest.raises(CorruptLog, match="not a readable Parquet checkpoint"):
         list(tombstones_in_parquet(target, CHECKPOINT))

@@ -165,7 +165,7 @@ def test_a_type_that_is_not_known_is_named_with_its_column():
     inner = {"type": "array", "elementType": {"type": "struct", "fields": [place]}, "containsNull": True}
     schema = {"type": "struct", "fields": [{"name": "s", "type": inner, "nullable": True, "metadata": {}}]}
     with pytest.raises(
-        InvalidSchema, match=r"^column 's\.g': type 'geometry\(OGC:CRS84\)' is not one"
+        InvalidSchema, match=r"^column 's\.g': type 'geometry\(OGC:CRS84\)' is not supported"
     ) as caught:
         StructType.from_json(schema)
     assert caught.value.details == {"type": "geometry(OGC:CRS84)", "column": "s.g"}
@@ -209,7 +209,7 @@ def test_an_unknown_type_is_named(name):
 
 
 def test_a_dictionary_that_is_no_schema_is_told_what_one_is():
-    with pytest.raises(InvalidSchema, match=r"as a text it is 'id long, name string'") as caught:
+    with pytest.raises(InvalidSchema, match=r"or as text, such as 'id long, name string'") as caught:
         StructType.from_json({"id": "long"})
     assert "KeyError" not in caught.value.message
 

@@ -306,7 +306,7 @@ def test_a_file_that_is_given_and_lies_elsewhere_is_refused():
         *("file:///data/other/x.parquet", "s3://bucket/x.parquet", LOCATION),
     ]
     for path in given:
-        with pytest.raises(LocationNotAllowed, match=r"VACUUM .* is given the file") as caught:
+        with pytest.raises(LocationNotAllowed, match=r"VACUUM .* was given the file") as caught:
             given_paths(["a.parquet", path], LOCATION)
         assert caught.value.details["file"] in (path, "")
 

@@ -122,7 +122,7 @@ def test_properties_decide(history):
         return found.oldest if isinstance(found, Expired) else found.reason
 
     assert oldest() == 4
-    assert oldest(**{"delta.logRetentionDuration": "interval 50 days"}).startswith("no checkpoint")
+    assert oldest(**{"delta.logRetentionDuration": "interval 50 days"}).startswith("every checkpoint")
     assert "enableExpiredLogCleanup" in oldest(**{"delta.enableExpiredLogCleanup": "false"})
     protected = "delta.requireCheckpointProtectionBeforeVersion"
     assert oldest(**{protected: "4"}) == 4

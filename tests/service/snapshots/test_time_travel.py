@@ -101,7 +101,7 @@ def test_the_range_after_a_clean_up(tmp_path):
     assert sorted(log.files(version=3)) == ["f1", "f2", "f3"]
     with pytest.raises(VersionNotFound, match="the oldest that can be read, 3"):
         at(log, START + 2 * HOUR)
-    with pytest.raises(VersionNotFound, match="cleaned up before version 3") as caught:
+    with pytest.raises(VersionNotFound, match="oldest version that can be read is 3") as caught:
         log.load(version=2)
     assert caught.value.details == {"table": "people", "version": 2, "earliest": 3}
 
@@ -111,7 +111,7 @@ def test_commits_that_a_clean_up_left_before_the_checkpoint_cannot_be_read(tmp_p
     log.checkpoint(4, *map(add, ("f1", "f2", "f3", "f4")))
     log.forget(0, 1)
     for version in (2, 3):
-        with pytest.raises(VersionNotFound, match="cleaned up before version 4"):
+        with pytest.raises(VersionNotFound, match="oldest version that can be read is 4"):
             log.load(version=version)
         with pytest.raises(VersionNotFound, match="the oldest that can be read, 4"):
             at(log, START + version * HOUR)

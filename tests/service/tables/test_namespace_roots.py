@@ -242,7 +242,7 @@ def test_a_table_whose_place_holds_the_roots_of_another_is_refused(lake):
     for place in ("lake/of", "lake"):
         answer = lake.post("/v1/tables", name="around", location=str(lake.base / place), schema=SCHEMA)
         assert code(answer) == "LOCATION_NOT_ALLOWED"
-        assert "holds roots of other namespaces" in answer.json()["error"]["message"]
+        assert "contains roots of other namespaces" in answer.json()["error"]["message"]
     inside = lake.post(
         "/v1/tables", name="sales.around", location=str(lake.base / "lake/of/sales"), schema=SCHEMA
     )
@@ -324,7 +324,7 @@ def test_a_table_that_is_not_where_its_name_belongs_by_now_is_closed_until_it_is
             ):
                 assert code(answer) == "LOCATION_NOT_ALLOWED"
         told = client.get("/v1/tables/other/snapshot").json()["error"]["message"]
-        assert "name the table as one of the namespace" in told
+        assert "give the table a name in the namespace" in told
         assert code(client.post("/v1/tables/sales.old/rename", json={"name": "old"})) is None
         assert code(client.post("/v1/tables/other/rename", json={"name": "sales.other"})) is None
         for name in ("old", "sales.other"):
@@ -486,7 +486,7 @@ def test_errors_say_whose_roots_they_are():
     roots = NamespaceRoots(["s3://lake"], {"sales": ["s3://sales"]})
     with pytest.raises(LocationNotAllowed, match=r"namespace 'sales'.*DELVEC_NAMESPACE_ROOTS"):
         roots.of("sales.x").check("s3://lake/x")
-    with pytest.raises(LocationNotAllowed, match=r"no namespace.*name the table"):
+    with pytest.raises(LocationNotAllowed, match=r"outside the namespaces.*give the table a name"):
         roots.of("x").check("s3://sales/x")
     with pytest.raises(LocationNotAllowed, match=r"roots that tables may use.*DELVEC_ROOTS"):
         NamespaceRoots(["s3://lake"]).of("x").check("s3://sales/x")
