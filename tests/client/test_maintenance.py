@@ -334,7 +334,9 @@ def test_in_the_shell(run, tmp_path):
     assert "nightly" in run("maintain", "--history", "orders").out
     assert json.loads(run("maintain", "--history", "--json").out)[0]["state"] == "done"
     run("policy", "set", "bad", "--type", "checkpoint", "--config", "{", code=2)
-    assert "no field" in run("policy", "set", "bad", "--type", "vacuum", "--config", '{"x": 1}', code=1).err
+    assert (
+        "not a field" in run("policy", "set", "bad", "--type", "vacuum", "--config", '{"x": 1}', code=1).err
+    )
     run("maintain", "--loop", "--dry-run", code=2)
     run("policy", "drop", "nightly")
     assert "no policy" in run("maintain").err

@@ -269,7 +269,7 @@ def test_an_append_that_began_before_a_change_passes_it_or_hears_of_it(filled, e
     [
         ({"change": "spam"}, "spam"),
         ({"change": "add-columns", "columns": []}, "columns"),
-        ({"change": "change-column", "column": "id"}, "give what is to change"),
+        ({"change": "change-column", "column": "id"}, "give what to change"),
         ({"change": "change-column", "column": "id", "first": True, "after": "name"}, "first"),
         (
             {"change": "upgrade-protocol", "min-reader-version": 4, "min-writer-version": 7},

@@ -105,8 +105,8 @@ def test_what_no_token_can_be(guarded, body, status, says):
     ("body", "says"),
     [
         ({"role": "owner", "namespace": "sales"}, "'reader', 'writer', 'maintainer' or 'admin'"),
-        ({"role": "reader"}, "give one of table, pattern, namespace and all-tables"),
-        ({"role": "reader", "namespace": "sales", "pattern": "x*"}, "give one of"),
+        ({"role": "reader"}, "give exactly one of table, pattern, namespace and all-tables"),
+        ({"role": "reader", "namespace": "sales", "pattern": "x*"}, "give exactly one of"),
         ({"role": "reader", "pattern": "[a]"}, "field 'pattern'"),
     ],
 )
